@@ -10,6 +10,8 @@ from duly_core.settings import Duration, Section
 
 MOST_ITEMS = 20_000
 """Of one call: MOST_FIELDS of duly_core.rpc.field_count, which this may not import."""
+LONGEST_LEASE = timedelta(hours=1)
+"""After a step of Postgres's clock backwards, a silent task may come back by up to this much later than its timeout."""
 INHERIT = "inherit"
 LogLevel = Literal["debug", "info", "warning", "error"]
 ServiceLogLevel = Literal["inherit", "debug", "info", "warning", "error"]
@@ -68,6 +70,17 @@ class LiveExecutorSettings(Section):
     """The lowest level that Executors log. `inherit`: that of `telemetry.log_level`. Callback processes are not affected."""
 
 
+class LiveTimingSettings(Section):
+    """The part of `[timing]` that can be changed while processes run: Executors follow the terms that the HSC answers."""
+
+    SECTION: ClassVar[str] = "timing"
+
+    heartbeat_timeout: Duration = Field(default=timedelta(seconds=60), le=LONGEST_LEASE)
+    """T: how long Duly waits for the next heartbeat before it reclaims the task."""
+    claim_timeout: Duration = Field(default=timedelta(seconds=60), le=LONGEST_LEASE)
+    """C: how long Duly waits for the first heartbeat after a claim."""
+
+
 class LiveStoreSettings(Section):
     """The part of `[store]` that can be changed while processes run."""
 
@@ -123,6 +136,7 @@ LIVE: tuple[type[Section], ...] = (
     LiveHscSettings,
     LiveStoreSettings,
     LiveStoreConsumerSettings,
+    LiveTimingSettings,
     LiveControllerSettings,
     LiveExecutorSettings,
     LiveTelemetrySettings,
@@ -133,6 +147,7 @@ USED_BY = {
     "hsc": "HSC",
     "store": "Store Consumer",
     "store_consumer": "Store Consumer, HSC",
+    "timing": "HSC, Store Consumer; Executors by the HSC's answers",
     "controller": "Controller",
     "executor": "Executor",
     "telemetry": "Frontend, HSC, Store Consumer, Controller, Executor",

@@ -17,6 +17,7 @@ from duly_core.live_sections import LIVE, USED_BY
 from duly_core.settings import Section, format_duration
 from duly_core.settings_errors import in_plain_words
 from duly_core.settings_sections import SECTIONS
+from duly_core.timing import Timing
 
 LONGEST_VALUE = 100
 """Characters; so long the store keeps them."""
@@ -151,20 +152,16 @@ _RESTARTED = {
     "store_consumer": "Store Consumers",
     "controller": "workers",
     "executor": "workers",
+    "timing": "workers, for a shorter process_deadline before servers, and for a longer one after them",
 }
 
 
 def _why_not(name: str) -> str:
     """Say why a name cannot be changed while Duly runs, and what to do."""
     section = name.partition(".")[0]
-    if meant := _meant(name):
+    is_setting = section == Timing.SECTION and name.removeprefix("timing.") in Timing.model_fields
+    if not is_setting and (meant := _meant(name)):
         return f"there is no setting {name!r} to be changed while Duly runs; do you mean {meant}?"
-    if section == "timing":
-        return (
-            f"{name} cannot be changed while Duly runs: workers that hold tasks rely on it, and a task could run twice at a "
-            "time. To lengthen timeouts, change the configuration of all servers and restart them, then that of workers. To "
-            "shorten them, begin with the workers (`duly config timing`)"
-        )
     if section in SECTIONS and "." in name:
         which = _RESTARTED.get(section, "the processes that read it")
         return (

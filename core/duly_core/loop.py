@@ -61,10 +61,11 @@ async def repeat(
             failures += 1
             pause = backoff(failures)
             log.exception("round failed unexpectedly", loop=name, failures=failures)
-        await _first(stop, wake, pause)
+        await wait_for_either(stop, wake, pause)
 
 
-async def _first(stop: asyncio.Event, wake: asyncio.Event, pause: timedelta) -> None:
+async def wait_for_either(stop: asyncio.Event, wake: asyncio.Event, pause: timedelta) -> None:
+    """Wait until one of the events is set, at most this long."""
     if pause <= timedelta():
         await asyncio.sleep(0)
         return

@@ -6,12 +6,12 @@ acknowledged heartbeat + `process_deadline`, before the store may give its tasks
 """
 
 from datetime import timedelta
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import model_validator
 
-from duly_core.errors import SettingsError
-from duly_core.settings import Duration, Section, format_duration
+from duly_core.live_sections import LiveTimingSettings
+from duly_core.settings import Duration, format_duration
 
 RATE_ERROR = 1e-3
 """rho: how wrong a host's clock rate may be; NTP slews by at most 5e-4."""
@@ -45,16 +45,14 @@ PROFILES: dict[str, dict[str, timedelta]] = {
 }
 
 
-class Timing(Section):
+class Timing(LiveTimingSettings):
     """`[timing]`: the HSC reads the timeouts, Executors the rest, Store Consumers both. All must have the same.
 
-    A Store Consumer leaves claims alone for heartbeat_timeout after a change of Postgres: with a shorter one than the
-    HSC's it would void what is still held. Nothing checks that.
+    A Store Consumer leaves claims alone for heartbeat_timeout after a change of Postgres. If its configuration has a shorter
+    one than the HSC's, it would void what is still held. Nothing checks that. It knows what operators set (`duly settings`).
 
     `profile` fills in every duration that is not given.
     """
-
-    SECTION: ClassVar[str] = "timing"
 
     profile: Literal["production", "embedded"] = "production"
     """Sets every key of this section that is not given."""
@@ -64,10 +62,6 @@ class Timing(Section):
     """R: how long one heartbeat call may take, with its retries."""
     process_deadline: Duration = timedelta()
     """T_e: an Executor is dead at most this long after it sent its last acknowledged heartbeat."""
-    heartbeat_timeout: Duration = timedelta()
-    """T: how long Duly waits for the next heartbeat before it reclaims the task."""
-    claim_timeout: Duration = timedelta()
-    """C: how long Duly waits for the first heartbeat after a claim."""
     scheduling_lateness: Duration = timedelta()
     """G: how late an Executor may react to a timer."""
     kill_latency: Duration = timedelta()
@@ -116,16 +110,3 @@ class Timing(Section):
     def safe_deadline(self, store_timeout: timedelta) -> timedelta:
         """The longest deadline on a host that surely ends before `store_timeout` does in the store."""
         return (store_timeout - self.clock_step) * (1 - 2 * RATE_ERROR) - self.kill_latency
-
-    def check_against(self, claim_timeout: timedelta, heartbeat_timeout: timedelta) -> None:
-        """Hold this host's deadline against the terms that the HSC really applies.
-
-        Raises:
-            SettingsError: with these terms a task could run twice at a time.
-        """
-        for name, theirs in (("claim_timeout", claim_timeout), ("heartbeat_timeout", heartbeat_timeout)):
-            if self.process_deadline > self.safe_deadline(theirs):
-                raise SettingsError(
-                    f"the HSC's {name} is {format_duration(theirs)}, too short for this host's process_deadline of "
-                    f"{format_duration(self.process_deadline)}: use the same timing.profile on the HSC and on hosts"
-                )

@@ -57,9 +57,27 @@ async def test_an_executor_refuses_lease_terms_under_which_a_task_could_run_twic
     host.hand_out(task)
 
     assert await executor.exit_code() == 78
-    assert "the HSC's claim_timeout is 1s, too short" in executor.output
+    assert "the HSC's heartbeat_timeout is 1s, too short" in executor.output
     assert task.claim in host.hsc.releases
     assert not host.hsc.results
+
+
+async def test_heartbeats_become_more_frequent_as_soon_as_a_lease_is_shorter(host: Host) -> None:
+    """With those of its configuration the first would come after 15 s, and the test would be over."""
+    await host.ready(
+        DULY_TIMING_HEARTBEAT_PERIOD="15s",
+        DULY_TIMING_HEARTBEAT_DEADLINE="10s",
+        DULY_TIMING_PROCESS_DEADLINE="57s",
+        DULY_TIMING_HEARTBEAT_TIMEOUT="60s",
+        DULY_TIMING_CLAIM_TIMEOUT="60s",
+    )
+    host.controller.terms = host.hsc.terms = hsc_pb2.LeaseTerms(
+        claim_timeout=to_duration(5 * SECOND), heartbeat_timeout=to_duration(5 * SECOND)
+    )
+
+    host.hand_out(host.waiting())
+
+    await host.hsc.until(lambda: len([beat for beat in host.hsc.beats if beat.items]) >= 3)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +172,7 @@ async def test_the_third_failed_heartbeat_ends_the_process_and_its_callbacks(hos
 
     assert await executor.exit_code() == -signal.SIGKILL
     await gone(pid)
-    assert "three failed heartbeat calls" in executor.output
+    assert "too many failed heartbeat calls: executor ends itself" in executor.output
     assert executor.output.count("heartbeat call failed") == 3
 
 

@@ -16,6 +16,7 @@ from duly_executor.dispatch import Dispatcher
 from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.held_claims import HeldClaims
 from duly_executor.isolation import IsolatedLambdas
+from duly_executor.lease_schedule import LeaseSchedule
 from duly_executor.settings import ExecutorSettings
 from duly_executor.watchdog import Watchdog
 from tests.chaos import process_tree
@@ -201,7 +202,7 @@ def pool() -> FakeCrew:
 def look(pool: FakeCrew) -> Callable[[float], None]:
     settings = ExecutorSettings(recall_after=SECOND, answer_timeout=5 * SECOND)
     board = SlotBoard.create(1, 1)
-    return Watchdog(board, HeldClaims(1), pool, settings, SECOND).limit_waits  # type: ignore[arg-type]
+    return Watchdog(board, HeldClaims(), pool, settings, SECOND).limit_waits  # type: ignore[arg-type]
 
 
 def test_what_waits_in_a_stuck_process_is_recalled_though_another_moves(
@@ -310,9 +311,9 @@ def test_short_tasks_do_not_wait_for_the_last_free_slot_beside_long_ones(pool: F
 async def test_a_lost_claim_whose_result_is_on_its_way_no_longer_limits_the_executors_life(
     runs: bool, deadline: int | None
 ) -> None:
-    held_claims = HeldClaims(1_000)
+    held_claims = HeldClaims()
     task = claimed()
-    held_claims.add([task], 0)
+    held_claims.add([task], 1_000)
     held_claims.report(task.claim.task_id)
 
     async def answer(request: Any, timeout: float) -> Any:
@@ -324,7 +325,7 @@ async def test_a_lost_claim_whose_result_is_on_its_way_no_longer_limits_the_exec
     callbacks: Any = SimpleNamespace(
         stop_lost=stopped.append, request_cancel=stopped.append, runs=lambda _: runs
     )
-    heartbeat_loop = HeartbeatLoop(hsc, held_claims, Timing(), kill_timer, callbacks)
+    heartbeat_loop = HeartbeatLoop(hsc, held_claims, LeaseSchedule(Timing()), kill_timer, callbacks)
 
     await heartbeat_loop.beat("executor")
 

@@ -374,7 +374,17 @@ CASES = {
         ASSOC | ENTITY | LAMBDAS,
     ),
     "claimed_before": (HELD, ASSOC | ENTITY | LAMBDAS),
-    "heartbeat": (HELD | {"progress": [None] * 3, "notes": [None] * 3, "heartbeat_timeout": SECOND}, ASSOC),
+    "claim_repeated": (HELD | {"claim_timeout": SECOND, "longest_lease": SECOND}, ASSOC | ENTITY | LAMBDAS),
+    "heartbeat": (
+        HELD
+        | {
+            "progress": [None] * 3,
+            "notes": [None] * 3,
+            "heartbeat_timeout": SECOND,
+            "longest_lease": SECOND,
+        },
+        ASSOC,
+    ),
     "finish": (
         HELD | {"started_at": [None] * 3, "results": [None] * 3, "encodings": [None] * 3},
         ASSOC | END,

@@ -54,7 +54,7 @@ class Burial:
     def __init__(self) -> None:
         self.told = Told()
         self.board = SlotBoard.create(1, 4)
-        self.held_claims = HeldClaims(1_000)
+        self.held_claims = HeldClaims()
         self.tasks = [claimed(), claimed("test.wait"), claimed()]
         self.ids = [task.claim.task_id for task in self.tasks]
         self.held_claims.add(self.tasks, 0)

@@ -6,12 +6,10 @@ from duly.v1 import callback_pb2, hsc_pb2
 from duly_executor.held_claims import HeldClaims
 from tests.fixtures.host import claimed
 
-LENGTH = 1_000
-
 
 @pytest.fixture
 def held_claims() -> HeldClaims:
-    return HeldClaims(LENGTH)
+    return HeldClaims()
 
 
 def beaten(held_claims: HeldClaims) -> list[hsc_pb2.HeartbeatItem]:
@@ -32,10 +30,10 @@ def progress(task: hsc_pb2.ClaimedTask, fraction: float, note: str = "") -> call
 def test_a_claim_that_comes_in_is_held_beaten_for_and_has_a_deadline(held_claims: HeldClaims) -> None:
     task = claimed()
 
-    assert held_claims.add([task], sent_boot_ns=5) == 5 + LENGTH
+    held_claims.add([task], 5)
 
     assert [item.claim for item in beaten(held_claims)] == [task.claim]
-    assert held_claims.earliest_deadline() == 5 + LENGTH
+    assert held_claims.earliest_deadline() == 5
     assert held_claims.unfinished() == 1
 
 
@@ -69,7 +67,7 @@ def test_a_settled_claim_is_let_go_of_and_may_be_settled_twice(held_claims: Held
     held_claims.settle([task.claim])
 
     assert [item.claim for item in beaten(held_claims)] == [other.claim]
-    assert held_claims.earliest_deadline() == 10 + LENGTH
+    assert held_claims.earliest_deadline() == 10
 
 
 def test_the_end_of_an_old_claim_does_not_settle_a_new_one_of_the_same_task(held_claims: HeldClaims) -> None:
@@ -82,7 +80,7 @@ def test_the_end_of_an_old_claim_does_not_settle_a_new_one_of_the_same_task(held
     held_claims.settle([old.claim])
 
     assert [item.claim for item in beaten(held_claims)] == [new.claim]
-    assert held_claims.earliest_deadline() == 10 + LENGTH
+    assert held_claims.earliest_deadline() == 10
     assert held_claims.is_current(new.claim)
     assert not held_claims.is_current(old.claim)
 
@@ -147,7 +145,7 @@ def test_only_the_first_claims_wake_who_looks_after_them(held_claims: HeldClaims
 
 @pytest.fixture
 def two(held_claims: HeldClaims) -> list[bytes]:
-    """Tasks that were claimed at 100 and at 90."""
+    """Tasks whose deadlines are 100 and 90."""
     tasks = [claimed(), claimed()]
     held_claims.add(tasks[:1], 100)
     held_claims.add(tasks[1:], 90)
@@ -161,16 +159,14 @@ def test_without_claims_nothing_limits_the_process(held_claims: HeldClaims) -> N
 def test_the_earliest_deadline_of_all_is_that_of_the_process(
     held_claims: HeldClaims, two: list[bytes]
 ) -> None:
-    assert held_claims.earliest_deadline() == 90 + LENGTH
-    assert held_claims.start_before(two[:1]) == 100 + LENGTH
+    assert held_claims.earliest_deadline() == 90
+    assert held_claims.start_before(two[:1]) == 100
 
 
-def test_an_acknowledged_heartbeat_counts_from_when_it_was_sent(
-    held_claims: HeldClaims, two: list[bytes]
-) -> None:
+def test_an_acknowledged_heartbeat_sets_the_deadline(held_claims: HeldClaims, two: list[bytes]) -> None:
     held_claims.renew(two, 115)
 
-    assert held_claims.earliest_deadline() == 115 + LENGTH
+    assert held_claims.earliest_deadline() == 115
 
 
 def test_a_claim_that_a_heartbeat_did_not_name_keeps_its_own_deadline(
@@ -178,7 +174,7 @@ def test_a_claim_that_a_heartbeat_did_not_name_keeps_its_own_deadline(
 ) -> None:
     held_claims.renew(two[:1], 115)
 
-    assert held_claims.earliest_deadline() == 90 + LENGTH
+    assert held_claims.earliest_deadline() == 90
 
 
 def test_an_answer_that_was_overtaken_takes_nothing_back(held_claims: HeldClaims, two: list[bytes]) -> None:
@@ -186,7 +182,7 @@ def test_an_answer_that_was_overtaken_takes_nothing_back(held_claims: HeldClaims
 
     held_claims.renew(two, 115)
 
-    assert held_claims.start_before(two) == 130 + LENGTH
+    assert held_claims.start_before(two) == 130
 
 
 def test_what_no_longer_limits_the_process_is_not_brought_back_by_a_heartbeat(
@@ -212,7 +208,7 @@ def sent(held_claims):
 
 
 def test_a_checkpoint_goes_with_each_heartbeat_until_one_is_answered():
-    held_claims, task = HeldClaims(1), claimed()
+    held_claims, task = HeldClaims(), claimed()
     held_claims.add([task], 0)
     held_claims.note_checkpoints([checkpoint(task, b"1"), checkpoint(task, b"2")])
 
@@ -225,7 +221,7 @@ def test_a_checkpoint_goes_with_each_heartbeat_until_one_is_answered():
 
 
 def test_a_newer_checkpoint_is_not_taken_for_the_one_that_was_answered():
-    held_claims, task = HeldClaims(1), claimed()
+    held_claims, task = HeldClaims(), claimed()
     held_claims.add([task], 0)
     held_claims.note_checkpoints([checkpoint(task, b"1")])
     _, items = sent(held_claims)
@@ -237,7 +233,7 @@ def test_a_newer_checkpoint_is_not_taken_for_the_one_that_was_answered():
 
 
 def test_the_last_checkpoint_comes_with_the_report_and_is_forgotten_with_it():
-    held_claims, task = HeldClaims(1), claimed()
+    held_claims, task = HeldClaims(), claimed()
     held_claims.add([task], 0)
     held_claims.note_checkpoints([checkpoint(task, b"1")])
     held_claims.checkpoints_kept(sent(held_claims)[1])
@@ -250,7 +246,7 @@ def test_the_last_checkpoint_comes_with_the_report_and_is_forgotten_with_it():
 
 
 def test_a_heartbeat_has_a_bound_on_checkpoints_and_the_rest_goes_with_the_next():
-    held_claims, tasks = HeldClaims(1), [claimed() for _ in range(20)]
+    held_claims, tasks = HeldClaims(), [claimed() for _ in range(20)]
     held_claims.add(tasks, 0)
     held_claims.note_checkpoints(checkpoint(task, b"x" * 65_536) for task in tasks)
 
@@ -261,7 +257,7 @@ def test_a_heartbeat_has_a_bound_on_checkpoints_and_the_rest_goes_with_the_next(
 
 
 def test_what_is_larger_than_the_hsc_takes_is_not_kept():
-    held_claims, task = HeldClaims(1), claimed()
+    held_claims, task = HeldClaims(), claimed()
     held_claims.add([task], 0)
 
     held_claims.note_checkpoints([checkpoint(task, b"x" * 65_537)])

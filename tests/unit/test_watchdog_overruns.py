@@ -55,7 +55,7 @@ class FakeCrew:
 def looking_at(*processes: Process) -> Watchdog:
     pool: Any = FakeCrew(*processes)
     settings = ExecutorSettings(interrupt_grace=SECOND, answer_timeout=5 * SECOND, processes=1)
-    return Watchdog(SlotBoard.create(1, 1), HeldClaims(1), pool, settings, SECOND)
+    return Watchdog(SlotBoard.create(1, 1), HeldClaims(), pool, settings, SECOND)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from psycopg.rows import RowMaker
 
 from duly.enums import Priority
 from duly_core.gates import NO_GATES, GateSet
+from duly_core.live_sections import LONGEST_LEASE
 from duly_core.routing import QueueKey
 from duly_core.store.arrays import byteas, int2s, texts, timestamps, uuids
 from duly_core.store.checkpoints import keep_checkpoints
@@ -45,15 +46,15 @@ async def claim(
 ) -> list[ClaimedTask | None]:
     """Claim what is enqueued, each for its holder; None for each proposal that was refused, in order.
 
-    A proposal whose token holds the task already is answered as the first time: its reply was lost.
+    A proposal whose token holds the task already is answered as the first time: its reply was lost. Its lease begins anew.
     What gates hold is refused, and waits in the store again: `freed` is told of the lambdas that its units make due.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
     batch = sorted(asked, key=lambda each: each[0].task_id)
-    held = [*gates.all_of({proposal.lambda_name for proposal, _ in batch})] if gates else ()
-    if held and (due := await dequeue(store, held, [proposal.task_id for proposal, _ in batch])):
+    closed = [*gates.all_of({proposal.lambda_name for proposal, _ in batch})] if gates else ()
+    if closed and (due := await dequeue(store, closed, [proposal.task_id for proposal, _ in batch])):
         freed(due)
     rows = await store.run_as(
         _CLAIMED,
@@ -71,7 +72,8 @@ async def claim(
         refused = [
             (proposal.task_id, proposal.token) for proposal, _ in batch if proposal.token not in claimed
         ]
-        for task in await store.run_as(_CLAIMED, READS["claimed_before"], _pairs(refused)):
+        terms = {"claim_timeout": claim_timeout, "longest_lease": LONGEST_LEASE}
+        for task in await store.run_as(_CLAIMED, TRANSITIONS["claim_repeated"], _pairs(refused) | terms):
             claimed[task.token] = task
     return [claimed.get(proposal.token) for proposal, _ in asked]
 
@@ -227,6 +229,8 @@ async def heartbeat(
 ) -> list[HeartbeatAnswer]:
     """Renew the leases of those whose token is current; answers in order. What gates hold is renewed, too.
 
+    A lease is never shortened, whatever `heartbeat_timeout` is.
+
     Raises:
         StoreUnavailableError: the outcome is unknown; a later heartbeat covers it.
     """
@@ -238,6 +242,7 @@ async def heartbeat(
             "progress": [beat.progress for beat in batch],
             "notes": texts([beat.note for beat in batch]),
             "heartbeat_timeout": heartbeat_timeout,
+            "longest_lease": LONGEST_LEASE,
         },
     )
     if any(beat.checkpoint is not None for beat in batch):

@@ -177,6 +177,11 @@ last_token = {{}}, token = null, holder = null, progress = null, progress_note =
 -- itself and its clock right: a step since then makes no lease look expired.
 assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
 
+-- fragment: lease
+-- The end of a lease that is renewed for %(TEXT)b from now. It is never earlier than before: operators change the timeouts,
+-- and a worker may know only of the longer one. Capped: after the clock was set back, a lease still ends within longest_lease.
+least(greatest(assoc.next_trigger_at, (select duly_now()) + %({{}})b), (select duly_now()) + %(longest_lease)b)
+
 -- fragment: recent_crashes
 -- The crashes of `assoc` that count at the instant TEXT, oldest first.
 duly_recent(assoc.crashed_at, {{}} - {{policy.crash_window}})

@@ -1,11 +1,18 @@
 """What operators have set while Duly runs, and what Store Consumers say of their own: two small tables."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
+from duly_core.live_sections import LONGEST_LEASE
 from duly_core.store.pool import Store
 from duly_core.store.statements import Statement
+
+SETTINGS_KNOWN_FOR = timedelta(minutes=5)
+"""A server that has not read the settings for so long gives no lease that is longer than that of its configuration."""
+
+_FORMER_FOR = LONGEST_LEASE + SETTINGS_KNOWN_FOR
+"""A lease of a timeout has ended so long after the timeout was changed."""
 
 SETTING_CHANNEL = "duly_setting"
 """Told when settings changed, so that Store Consumers read them at once; the poll finds the change without it."""
@@ -26,6 +33,8 @@ class ConfigSnapshot:
     lambdas: list[str]
     settings: dict[str, str]
     """By name, what operators have set."""
+    former: list[tuple[str, str]] = field(default_factory=list)
+    """Name and value of what they had set lately of `[timing]`: leases of it may be in force."""
 
 
 _SURROUNDINGS = Statement(
@@ -34,6 +43,8 @@ _SURROUNDINGS = Statement(
 select 'lambda', name, '' from lambda
 union all
 select 'setting', name, value from setting
+union all
+select 'former', name, value from former_setting where until_at > duly_now()
 order by 1, 2
 """,
 )
@@ -50,9 +61,22 @@ select false, name, value, changed_at from own_setting
 _SET = Statement(
     "set",
     """
-with written as (
+with asked as (
+    select * from unnest(%(names)b::text[], %(texts)b::text[]) as asked (name, value)
+), former as (
+    insert into former_setting (name, value, until_at)
+    select setting.name, setting.value, duly_now() + %(kept_for)b
+    from setting join asked on asked.name = setting.name
+    where setting.name like 'timing.%%' and setting.value <> asked.value
+    on conflict (name, value) do update set until_at = excluded.until_at
+), forgotten as (
+    -- what is set now may be written above
+    delete from former_setting as former
+    where until_at < duly_now()
+        and not exists (select from setting where setting.name = former.name and setting.value = former.value)
+), written as (
     insert into setting (name, value, changed_at)
-    select name, value, duly_now() from unnest(%(names)b::text[], %(texts)b::text[]) as asked (name, value)
+    select name, value, duly_now() from asked
     order by name
     on conflict (name) do update set value = excluded.value, changed_at = excluded.changed_at
         where setting.value <> excluded.value
@@ -66,7 +90,11 @@ _RESET = Statement(
     "reset",
     """
 with gone as (
-    delete from setting where name = any(%(names)b::text[]) returning name
+    delete from setting where name = any(%(names)b::text[]) returning name, value
+), former as (
+    insert into former_setting (name, value, until_at)
+    select name, value, duly_now() + %(kept_for)b from gone where name like 'timing.%%'
+    on conflict (name, value) do update set until_at = excluded.until_at
 )
 select pg_notify(%(channel)b, '') from (select count(*) from gone having count(*) > 0) as changed
 """,
@@ -96,8 +124,10 @@ async def config_snapshot(store: Store) -> ConfigSnapshot:
     for kind, name, value in await store.run(_SURROUNDINGS, {}):
         if kind == "lambda":
             found.lambdas.append(name)
-        else:
+        elif kind == "setting":
             found.settings[name] = value
+        else:
+            found.former.append((name, value))
     return found
 
 
@@ -116,12 +146,12 @@ async def kept(store: Store) -> tuple[dict[str, StoredSetting], dict[str, Stored
 
 async def put(store: Store, values: Mapping[str, str]) -> None:
     """Set these, all or none; one that is at its value already keeps the time at which it was set."""
-    await store.run(_SET, _texts(values) | {"channel": SETTING_CHANNEL})
+    await store.run(_SET, _texts(values) | {"channel": SETTING_CHANNEL, "kept_for": _FORMER_FOR})
 
 
 async def reset(store: Store, names: Sequence[str]) -> None:
     """Let these be what each process has of its own again."""
-    await store.run(_RESET, {"names": list(names), "channel": SETTING_CHANNEL})
+    await store.run(_RESET, {"names": list(names), "channel": SETTING_CHANNEL, "kept_for": _FORMER_FOR})
 
 
 async def publish_own(store: Store, values: Mapping[str, str]) -> None:

@@ -686,6 +686,20 @@ with asked as (
 )
 {{claimed_tasks: and task.task_id {{within_asked}}}}
 
+-- name: claim_repeated
+-- move: claimed|processing -> claimed|processing
+-- The reply to claim was lost, and these very tokens hold their tasks. The lease begins anew, because the answer names the
+-- timeout of now, which may be longer than that of the first call.
+with claimed as (
+    update task_assoc as assoc
+    set next_trigger_at = {{lease: claim_timeout}}
+    from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
+    where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
+        and assoc.status::text in ('claimed', 'processing')
+    returning {{claim_columns}}
+)
+{{claimed_tasks: and task.task_id {{within_asked}}}}
+
 -- name: claim_again
 -- move: claimed -> claimed
 -- The reply to claim_work was lost: its caller gets the claims under another prefix of tokens. Whoever still hands them
@@ -717,7 +731,7 @@ with lost as (
 -- move: claimed|processing -> processing
 -- Renews the lease of those whose token is current; the others have lost their claim.
 update task_assoc as assoc
-set status = 'processing', next_trigger_at = (select duly_now()) + %(heartbeat_timeout)b,
+set status = 'processing', next_trigger_at = {{lease: heartbeat_timeout}},
     progress = coalesce(beat.progress, assoc.progress), progress_note = coalesce(beat.note, assoc.progress_note)
 from unnest(
     %(task_ids)b::uuid[], %(tokens)b::uuid[], %(progress)b::float4[], %(notes)b::text[]

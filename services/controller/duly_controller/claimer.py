@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 import grpc
+from google.protobuf import duration_pb2
 
 from duly.v1 import hsc_pb2
 from duly_controller import events
@@ -86,7 +87,7 @@ class Claimer:
                     tasks.append(answer.task)
                 del lambdas[task_id]  # what is left has no answer
                 answered += 1
-            terms = response.terms
+            terms = _shorter(terms, response.terms)
         self._dispose(slices, lambdas.keys(), refused)
         self._refusals = self._refusals + 1 if refused else 0
         if refused:
@@ -167,6 +168,20 @@ class Claimer:
             )
         except grpc.aio.AioRpcError as error:
             events.claim_unknown(len(claims), f"release: {error.code().name}: {error.details()}")
+
+
+def _shorter(terms: hsc_pb2.LeaseTerms, others: hsc_pb2.LeaseTerms) -> hsc_pb2.LeaseTerms:
+    """Return the terms that hold for claims of both answers: HSCs see a change of the timeouts at different times."""
+    if not terms.HasField("claim_timeout"):
+        return others
+    return hsc_pb2.LeaseTerms(
+        claim_timeout=_least(terms.claim_timeout, others.claim_timeout),
+        heartbeat_timeout=_least(terms.heartbeat_timeout, others.heartbeat_timeout),
+    )
+
+
+def _least(one: duration_pb2.Duration, other: duration_pb2.Duration) -> duration_pb2.Duration:
+    return min(one, other, key=duration_pb2.Duration.ToNanoseconds)
 
 
 def _request(proposals: Sequence[_Asked], holder: str) -> hsc_pb2.ClaimTaskRequest:

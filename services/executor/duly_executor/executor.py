@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from duly.v1 import controller_pb2, hsc_pb2, registry_pb2
 from duly_core.claim_journal import Owner
-from duly_core.clock import nanoseconds
 from duly_core.errors import DulyError, SettingsError
 from duly_core.journal_folder import JournalFolder
 from duly_core.log_levels import LogLevelFollower
@@ -32,6 +31,7 @@ from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.heartbeat_channel import HeartbeatChannel
 from duly_executor.held_claims import HeldClaims
 from duly_executor.kill_timer import KillTimer
+from duly_executor.lease_schedule import LeaseSchedule
 from duly_executor.reservations import check_served
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
@@ -63,7 +63,6 @@ class Executor:
         self._application = application
         self._address = controller_address
         self._settings = settings
-        self._timing = timing
         self.executor_id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
         self._hsc_channel = open_channel(settings.hsc_address, rpc)
         self._controller_channel = open_channel(controller_address, rpc.for_local_socket())
@@ -80,7 +79,8 @@ class Executor:
             settings.places * settings.slots + settings.prefetch_limit + _BEING_REPORTED,
         )
         self._board = self._journal.board
-        self._held_claims = HeldClaims(nanoseconds(timing.process_deadline), self._journal)
+        self._held_claims = HeldClaims(self._journal)
+        self._leases = LeaseSchedule(timing)
         self._reporter = ResultReporter(
             self._calls, rpc.call_timeout, rpc.max_message_bytes // 2, self._held_claims.settle
         )
@@ -99,7 +99,7 @@ class Executor:
         self._heartbeat_loop = HeartbeatLoop(
             self._heartbeat_channel,
             self._held_claims,
-            timing,
+            self._leases,
             KillTimer(),
             self._pool,
             partial(hand_back_gated, self._pool, self._held_claims),
@@ -224,7 +224,7 @@ class Executor:
             self._heartbeat_loop,
             self._reporter,
             self._journal,
-            self._timing,
+            self._leases,
             self._settings,
         )
 

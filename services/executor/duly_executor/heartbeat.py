@@ -1,5 +1,6 @@
-"""Heartbeats: one call a period for everything held, three strikes, and the kernel's timer as the last word.
+"""Heartbeats: one call a period for everything held, strikes, and the kernel's timer as the last word.
 
+The period, the time of a call and the strikes follow the lease terms of the answers (lease_schedule.py).
 Periods are counted from start to start. A call is sent again within its deadline when it fails; only a
 call that failed as a whole is a strike. The deadline of the process moves with acknowledged calls alone,
 and counts from when the acknowledged request was *sent*.
@@ -17,23 +18,22 @@ import structlog
 
 from duly.v1 import hsc_pb2
 from duly_core import failpoints
-from duly_core.clock import since_boot_ns
-from duly_core.loop import wait_for
+from duly_core.clock import nanoseconds, since_boot_ns
+from duly_core.errors import SettingsError
+from duly_core.heartbeat_schedule import HeartbeatSchedule
+from duly_core.loop import wait_for, wait_for_either
 from duly_core.rpc.retry import until_definite
 from duly_core.task import TaskId
-from duly_core.timing import Timing
 from duly_executor import events
 from duly_executor.heartbeat_channel import HeartbeatChannel
 from duly_executor.held_claims import HeldClaims
 from duly_executor.kill_timer import KillTimer
+from duly_executor.lease_schedule import LeaseSchedule
 
 log = structlog.get_logger()
 
 _ATTEMPTS = 3
 """A call is tried about so often within its deadline."""
-
-MOST_STRIKES = 3
-"""So many failed calls in a row end this process: ATF's visible rule, earlier than the deadline in ordinary failures."""
 
 _REARM_EVERY = timedelta(milliseconds=250)
 _IDLE_REARM_EVERY = timedelta(seconds=1)
@@ -60,7 +60,7 @@ class HeartbeatLoop:
         self,
         hsc: HeartbeatChannel,
         held_claims: HeldClaims,
-        timing: Timing,
+        leases: LeaseSchedule,
         kill_timer: KillTimer,
         callbacks: Callbacks,
         hand_back_gated: Callable[[Collection[TaskId]], None] = lambda _: None,
@@ -70,14 +70,16 @@ class HeartbeatLoop:
         Args:
             hsc: where the heartbeats go.
             held_claims: what they are for.
-            timing: how often, and until when.
+            leases: how often, and until when.
             kill_timer: the kernel's timer.
             callbacks: told what becomes of the claims that they run under.
             hand_back_gated: told of claims that gates hold, of tasks that run and of others.
         """
         self._hsc = hsc
         self._held_claims = held_claims
-        self._timing = timing
+        self._leases = leases
+        self._shortened = asyncio.Event()
+        """The period is shorter than it was when the wait for the next heartbeat began."""
         self._kill_timer = kill_timer
         self._callbacks = callbacks
         self._hand_back_gated = hand_back_gated
@@ -88,8 +90,13 @@ class HeartbeatLoop:
         """Set the kernel's timer to the earliest deadline of all; to be called when a claim comes in."""
         self._kill_timer.arm(self._held_claims.earliest_deadline())
 
+    def note(self, schedule: HeartbeatSchedule) -> None:
+        """Let the next heartbeat be in time for claims under this schedule."""
+        if self._leases.note(schedule):
+            self._shortened.set()
+
     async def run(self, executor_id: str, stop: asyncio.Event) -> None:
-        """Beat at the fixed rate until `stop`."""
+        """Beat at the rate of the schedule until `stop`."""
         await asyncio.gather(self._beat_for_ever(executor_id, stop), self._rearm_for_ever(stop))
 
     async def _rearm_for_ever(self, stop: asyncio.Event) -> None:
@@ -103,25 +110,33 @@ class HeartbeatLoop:
 
     async def _beat_for_ever(self, executor_id: str, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
-        period = self._timing.heartbeat_period.total_seconds()
-        next_beat = loop.time() + period
-        while not await wait_for(stop, timedelta(seconds=next_beat - loop.time())):
-            next_beat = max(next_beat + period, loop.time())
+        began_at = loop.time()
+        while not stop.is_set():
+            self._shortened.clear()
+            period = self._leases.now.period.total_seconds()
+            left = began_at + period - loop.time()
+            if left > 0:
+                await wait_for_either(stop, self._shortened, timedelta(seconds=left))
+                continue
+            began_at = max(began_at + period, loop.time() - period)
             await self.beat(executor_id)
 
     async def beat(self, executor_id: str) -> None:
         """One heartbeat for everything that is held; it fails if the HSC could not be told of all."""
         events.held(len(self._held_claims))
+        self._leases.begin_round()
         requests = self._held_claims.heartbeat_requests(executor_id)
         failures = [reason for reason in await asyncio.gather(*map(self._call, requests)) if reason]
         if failures:
             self._strike(failures[0])
         else:
             self._strikes = 0
+            self._leases.end_round()
 
     async def _call(self, request: hsc_pb2.HeartbeatRequest) -> str | None:
         """Send until it is answered or its time is over; why it failed, if it did."""
         sent = since_boot_ns()
+        within = self._leases.now.call_deadline
 
         async def call(timeout: float) -> hsc_pb2.HeartbeatResponse:
             nonlocal sent
@@ -132,8 +147,8 @@ class HeartbeatLoop:
         try:
             response = await until_definite(
                 call,
-                within=self._timing.heartbeat_deadline,
-                attempt_timeout=self._timing.heartbeat_deadline / _ATTEMPTS,
+                within=within,
+                attempt_timeout=within / _ATTEMPTS,
             )
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name}: {error.details()}"
@@ -143,12 +158,21 @@ class HeartbeatLoop:
             return repr(error)
         if len(response.verdicts) != len(request.items):
             return f"{len(request.items)} claims were told, {len(response.verdicts)} answered"
+        try:
+            schedule = self._leases.under(response.terms)
+        except (
+            SettingsError
+        ) as error:  # nothing is renewed: the store may give the tasks away before this process could know
+            return str(error)
+        self.note(schedule)
         claims = [item.claim for item in request.items]
         self._held_claims.checkpoints_kept(request.items)
-        self._apply(zip(claims, response.verdicts, strict=True), sent)
+        self._apply(
+            zip(claims, response.verdicts, strict=True), sent + nanoseconds(schedule.process_deadline)
+        )
         return None
 
-    def _apply(self, verdicts: Iterable[tuple[hsc_pb2.Claim, int]], sent_ns: int) -> None:
+    def _apply(self, verdicts: Iterable[tuple[hsc_pb2.Claim, int]], deadline: int) -> None:
         kept: list[TaskId] = []
         lost: list[TaskId] = []
         reported: list[TaskId] = []
@@ -168,7 +192,7 @@ class HeartbeatLoop:
                     self._callbacks.request_cancel(task_id)
                 elif verdict == hsc_pb2.HEARTBEAT_VERDICT_GATED:
                     gated.append(task_id)
-        self._held_claims.renew(kept, sent_ns)
+        self._held_claims.renew(kept, deadline)
         # their results are on their way, and that answer counts; no callback runs whose claim must be alive
         self._held_claims.end_deadlines(each for each in reported if not self._callbacks.runs(each))
         self.rearm()
@@ -182,8 +206,8 @@ class HeartbeatLoop:
     def _strike(self, reason: str) -> None:
         self._strikes += 1
         events.strike(self._strikes, reason)
-        if self._strikes >= MOST_STRIKES:
+        if self._strikes >= self._leases.now.most_strikes:
             log.error(
-                "three failed heartbeat calls: executor ends itself before its tasks are given to others"
+                "too many failed heartbeat calls: executor ends itself before its tasks are given to others"
             )
             os.kill(os.getpid(), signal.SIGKILL)  # callback processes follow: PR_SET_PDEATHSIG

@@ -1,7 +1,7 @@
 """The Executor's ledger of claims: each from the answer that granted it to the HSC's definite word on its result.
 
-Each claim has a deadline: the send time of the last acknowledged message that renewed it (the claim, then heartbeats)
-plus `process_deadline`. This process must be dead by the earliest of all. Times are nanoseconds of CLOCK_BOOTTIME.
+Each claim has a deadline: the latest send time of an acknowledged message that renewed it (the claim, then heartbeats)
+plus the `process_deadline` under the terms of its answer. This process must be dead by the earliest of all. Times are nanoseconds of CLOCK_BOOTTIME.
 """
 
 import asyncio
@@ -35,9 +35,8 @@ class HeldClaim:
 class HeldClaims:
     """Claims by task id, and how long this process may live under them."""
 
-    def __init__(self, process_deadline_ns: int, journal: ClaimJournal | None = None) -> None:
+    def __init__(self, journal: ClaimJournal | None = None) -> None:
         """Args: `journal` is where held claims are noted for others; None: nowhere."""
-        self._process_deadline = process_deadline_ns
         self._deadlines: dict[TaskId, int] = {}
         self.came = asyncio.Event()
         """Set when claims come in while none are held."""
@@ -77,9 +76,8 @@ class HeldClaims:
         held = self._held.get(claim.task_id)
         return held is not None and held.token == claim.token
 
-    def add(self, tasks: Sequence[hsc_pb2.ClaimedTask], sent_boot_ns: int) -> int:
-        """Take in claims that were asked for then; return their common deadline."""
-        deadline = sent_boot_ns + self._process_deadline
+    def add(self, tasks: Sequence[hsc_pb2.ClaimedTask], deadline: int) -> None:
+        """Take in claims with their common deadline."""
         if not self._held:
             self.came.set()
         for task in tasks:
@@ -94,11 +92,9 @@ class HeldClaims:
             if self._journal is not None:
                 held.journaled_at = self._journal.add(task_id, held.token)
             self._deadlines[task_id] = deadline
-        return deadline
 
-    def renew(self, task_ids: Iterable[TaskId], sent_boot_ns: int) -> None:
-        """Note that a heartbeat which was *sent* then kept these. Counting from its answer would be too late."""
-        deadline = sent_boot_ns + self._process_deadline
+    def renew(self, task_ids: Iterable[TaskId], deadline: int) -> None:
+        """Note that a heartbeat kept these: counted from when it was *sent*. To count from its answer would be too late."""
         for task_id in task_ids:
             if task_id in self._deadlines:
                 self._deadlines[task_id] = max(deadline, self._deadlines[task_id])

@@ -12,16 +12,16 @@ from duly.v1 import controller_pb2, hsc_pb2
 from duly_core.claim_journal import ClaimJournal
 from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.errors import ApplicationError, SettingsError
+from duly_core.heartbeat_schedule import HeartbeatSchedule
 from duly_core.loop import backoff, wait_for
-from duly_core.rpc.convert import from_duration
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.retry import describe_status
-from duly_core.timing import Timing
 from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
 from duly_executor.events import log
 from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.held_claims import HeldClaims
+from duly_executor.lease_schedule import LeaseSchedule
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
 from duly_executor.work_shares import Source, WorkShare, make_shares
@@ -48,7 +48,7 @@ class WorkPoller:
         heartbeat_loop: HeartbeatLoop,
         reporter: ResultReporter,
         journal: ClaimJournal,
-        timing: Timing,
+        leases: LeaseSchedule,
         settings: ExecutorSettings,
     ) -> None:
         self._controller = controller
@@ -60,13 +60,9 @@ class WorkPoller:
         self._heartbeat_loop = heartbeat_loop
         self._reporter = reporter
         self._journal = journal
-        self._timing = timing
+        self._leases = leases
         self._settings = settings
-        self._claims_live = settings.poll_timeout + ANSWER_MARGIN + timing.claim_timeout
-        self._needed_ns = nanoseconds(
-            timing.heartbeat_period + timing.heartbeat_deadline + timing.scheduling_lateness
-        )
-        """A claim that lives shorter than this may end before its first heartbeat is acknowledged."""
+        self._claims_live = settings.poll_timeout + ANSWER_MARGIN + leases.timing.claim_timeout
         self._shares: list[WorkShare] = []
         """Empty: the Controller has not said yet whom to ask."""
         self._asks_hsc: bool | None = None
@@ -152,9 +148,9 @@ class WorkPoller:
             finally:
                 share.asked -= most
             self._failures = 0
-            self._check(work)
+            schedule = self._schedule(work)
             if work.tasks:
-                self._take(work)
+                self._take(work, schedule)
             self._journal.forget_prefix(work.token_prefix)  # its claims are journaled one by one now
 
     async def _wait_for_room(self, share: WorkShare) -> tuple[int, frozenset[str]]:
@@ -168,26 +164,24 @@ class WorkPoller:
                 return min(room, _MOST_A_CALL), full
             await self._pool.freed.wait()
 
-    def _check(self, work: Work) -> None:
+    def _schedule(self, work: Work) -> HeartbeatSchedule:
         """Refuse to work where a task could run twice at a time; an answer without tasks says so already."""
-        terms = work.terms
-        if not terms.HasField("claim_timeout"):
-            return  # a Controller that had nothing to claim
         try:
-            self._timing.check_against(
-                from_duration(terms.claim_timeout), from_duration(terms.heartbeat_timeout)
-            )
+            return self._leases.under(work.terms)
         except SettingsError:
             self._reporter.release([task.claim for task in work.tasks])
             raise
 
-    def _take(self, work: Work) -> None:
-        deadline = self._held_claims.add(work.tasks, work.claims_sent_boot_ns)
-        if since_boot_ns() + self._needed_ns >= deadline:
+    def _take(self, work: Work, schedule: HeartbeatSchedule) -> None:
+        deadline = work.claims_sent_boot_ns + nanoseconds(schedule.process_deadline)
+        self._held_claims.add(work.tasks, deadline)
+        needed = schedule.period + schedule.call_deadline + self._leases.timing.scheduling_lateness
+        if since_boot_ns() + nanoseconds(needed) >= deadline:
             # too late to start anything under these claims: without a heartbeat in time the kernel's
             # timer would end this process with all that it runs, or others have them already
             self._give_up(work.tasks)
             return
+        self._heartbeat_loop.note(schedule)
         self._heartbeat_loop.rearm()
         self._pool.give(work.tasks)
 

@@ -64,7 +64,7 @@ def build(
         async with open_stores(store_settings, settings) as stores:
             store = stores.writes
             config = LiveConfig(
-                stores.reads, settings, trigger, LogLevelFollower("frontend", settings, telemetry)
+                stores.reads, settings, trigger, LogLevelFollower("frontend", settings, telemetry), timing
             )
             known = LambdaCache(store)
             notifier = Notifier(store, notifications)
@@ -77,8 +77,8 @@ def build(
             sessions = SessionServicer(stores, notifier)
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings, config.now)
             registry = RegistryServicer(store, known)
-            live = SettingsServicer(store, live_settings.own(settings, telemetry))
-            explain = ExplainServicer(stores, timing)
+            live = SettingsServicer(store, live_settings.own(settings, telemetry, timing), timing)
+            explain = ExplainServicer(stores, config.heartbeat_timeout)
             fleet = FleetServicer(stores, config.of_hosts)
             time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
             inspection = InspectionServicer(stores, rpc_settings)

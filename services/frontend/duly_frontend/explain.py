@@ -1,5 +1,7 @@
 """ExplainService: says why a task does not run, and what happened to it."""
 
+from collections.abc import Callable
+from datetime import timedelta
 from uuid import UUID
 
 from duly.v1 import explain_pb2, explain_pb2_grpc
@@ -15,7 +17,6 @@ from duly_core.store.explain_reads import read_explained, read_related
 from duly_core.store.pool import Store
 from duly_core.store.task_history import read_runs
 from duly_core.store.tasks import TaskRow
-from duly_core.timing import Timing
 from duly_frontend.breaker_history import with_breaker
 from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE
 from duly_frontend.explain_held import ended_reasons, held_reasons
@@ -30,10 +31,10 @@ from duly_frontend.task_history import history_of, named_tasks
 class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
     """Changes nothing. What it reads in several statements may change between them."""
 
-    def __init__(self, stores: FrontendStores, timing: Timing) -> None:
-        """Make one; `timing` is that of all processes: the age of a heartbeat is told by it."""
+    def __init__(self, stores: FrontendStores, heartbeat_timeout: Callable[[], timedelta]) -> None:
+        """Make one; `heartbeat_timeout` tells how long leases are: the age of a heartbeat is told by it."""
         self._stores = stores
-        self._timing = timing
+        self._heartbeat_timeout = heartbeat_timeout
 
     async def ExplainTask(  # noqa: N802 (the wire's name)
         self, request: explain_pb2.ExplainTaskRequest, _context: Context
@@ -80,7 +81,7 @@ class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
         if status in FINAL:
             return ended_reasons(row, withheld=withheld)
         if status in HELD:
-            return held_reasons(row, self._timing.heartbeat_timeout, withheld=withheld)
+            return held_reasons(row, self._heartbeat_timeout(), withheld=withheld)
         scope = restriction(Action.READ)
         expiry = expiry_reasons(row)
         if status is Status.WAITING:

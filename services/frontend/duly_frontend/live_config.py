@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from duly_core.effective_settings import EffectiveSettings
-from duly_core.live_sections import OF_HOSTS, LiveStoreConsumerSettings
+from duly_core.live_sections import OF_HOSTS, LiveStoreConsumerSettings, LiveTimingSettings
 from duly_core.log_levels import LogLevelFollower
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.pool import Store
@@ -22,17 +22,23 @@ class LiveConfig:
         own: FrontendSettings,
         trigger: LiveStoreConsumerSettings,
         log_level: LogLevelFollower,
+        timing: LiveTimingSettings | None = None,
     ) -> None:
         """Make one; `trigger` tells the poll interval that holds without operators."""
         self._store = store
         self._settings = EffectiveSettings(own)
         self._trigger = EffectiveSettings(trigger)
+        self._timing = EffectiveSettings(timing or LiveTimingSettings())
         self._log_level = log_level
         self._of_hosts: dict[str, str] | None = None
 
     def now(self) -> FrontendSettings:
         """Return the settings that hold now."""
         return self._settings.now
+
+    def heartbeat_timeout(self) -> timedelta:
+        """Return how long leases are now."""
+        return self._timing.now.heartbeat_timeout
 
     def of_hosts(self) -> Mapping[str, str] | None:
         """Return what operators have set of what hosts follow; None: it was not read yet."""
@@ -47,6 +53,7 @@ class LiveConfig:
         values = await store_live_settings.values(self._store)
         self._log_level.take(values)
         self._settings.take(values)
+        self._timing.take(values)
         self._of_hosts = {name: values[name] for name in OF_HOSTS if name in values}
         self._trigger.take(values)
         return max(_SOONEST, self._trigger.now.poll_interval)

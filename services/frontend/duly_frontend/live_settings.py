@@ -6,13 +6,16 @@ from duly.time_conversion import to_timestamp
 from duly.v1 import settings_pb2, settings_pb2_grpc, task_pb2
 from duly_core import live_settings
 from duly_core.errors import SettingsError
+from duly_core.heartbeat_schedule import shortest_lease
 from duly_core.live_settings import UnknownSettingError
 from duly_core.rpc.checks import check_count
 from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
+from duly_core.settings import format_duration
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.live_settings import StoredSetting
 from duly_core.store.pool import Store
+from duly_core.timing import Timing
 from duly_frontend.events import log
 
 _MOST = 100
@@ -21,9 +24,18 @@ _MOST = 100
 class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
     """Answers each setting for itself; one with an error has changed nothing."""
 
-    def __init__(self, store: Store, own: Mapping[str, str] | None = None) -> None:
-        """Make one; `own` has what this process's configuration says, by name, where that is not the default."""
+    def __init__(
+        self, store: Store, own: Mapping[str, str] | None = None, timing: Timing | None = None
+    ) -> None:
+        """Make one.
+
+        Args:
+            store: where settings are kept.
+            own: what this process's configuration says, by name, where that is not the default.
+            timing: that of hosts, as far as this process knows; None: as configured.
+        """
         self._store = store
+        self._timing = timing or Timing.load()
         self._own = own or {}
 
     async def ListSettings(  # noqa: N802 (the wire's name)
@@ -67,11 +79,24 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
             default = live_settings.default_of(name)
             values[name] = live_settings.value_of(name, set_before, values.get(name, default))
         values |= dict(each for each in checked if not isinstance(each, Problem))
-        wrong = live_settings.contradictions(values)
+        wrong = live_settings.contradictions(values) | self._too_short(values)
         return [
             Problem("value", wrong[each[0]]) if not isinstance(each, Problem) and each[0] in wrong else each
             for each in checked
         ]
+
+    def _too_short(self, values: Mapping[str, str]) -> dict[str, str]:
+        """Return the timeouts of leases under which hosts would take no work, with the reason."""
+        least = shortest_lease(self._timing)
+        found = {}
+        for name in live_settings.names_of("timing"):
+            text = values.get(name, live_settings.default_of(name))
+            if live_settings.read(name, text) < least:
+                found[name] = (
+                    f"{name} ({text}) must be at least {format_duration(least)}: a host's last heartbeat, kill_latency, clock_step "
+                    f"and scheduling_lateness must fit into a lease, or a task could run twice at a time"
+                )
+        return found
 
     async def _results(self, names: Sequence[str | Problem]) -> list[settings_pb2.SettingResult]:
         shown = iter(await self._shown([name for name in names if isinstance(name, str)]))

@@ -50,13 +50,13 @@ def build(
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings, timing) as stores:
             log_level = LogLevelFollower("hsc", settings, telemetry)
-            config = LiveConfig(stores.results, live_settings, log_level)
+            config = LiveConfig(stores.results, live_settings, log_level, timing)
             gates = GateCache(stores.results)
             counts = RunCounts(stores.results, lambda: gates.breaker_lambdas)
             servicer = HscServicer(
                 stores,
                 settings,
-                timing,
+                config.lease_timeouts,
                 Notifier(stores.results, notifications),
                 config.now,
                 rpc_settings,

@@ -12,6 +12,7 @@ from duly_core.store.rate_detector import STREAM, STREAM_GAP
 from duly_core.task import ClaimedTask
 from duly_hsc.due_times import DueTimes
 from duly_hsc.fair_order import FairOrder
+from duly_hsc.lease_timeouts import LeaseTimeouts
 
 _SMOOTHING = 0.2
 _FAR_LESS = 4
@@ -30,6 +31,8 @@ class Claimed:
     tasks: list[ClaimedTask]
     waited: timedelta
     """From the request's arrival to the statement that made the claims."""
+    timeouts: LeaseTimeouts | None = None
+    """Under which the claims were made; None: there are none."""
 
 
 @dataclass(slots=True, eq=False)

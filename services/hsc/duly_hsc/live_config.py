@@ -1,23 +1,36 @@
-"""Follows the live settings by which hosts are given work: those of the Store Consumer's triggering."""
+"""Follows the live settings by which hosts are given work: those of the Store Consumer's triggering, and of leases."""
 
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
+from duly_core.clock import seconds_since_boot
 from duly_core.effective_settings import EffectiveSettings
-from duly_core.live_sections import LiveStoreConsumerSettings
+from duly_core.live_sections import LiveStoreConsumerSettings, LiveTimingSettings
 from duly_core.log_levels import LogLevelFollower
 from duly_core.store import live_settings as store_live_settings
+from duly_core.store.live_settings import SETTINGS_KNOWN_FOR
 from duly_core.store.pool import Store
+from duly_hsc.lease_timeouts import LeaseTimeouts
 
 
 class LiveConfig:
     """`run_once` reads them, once a poll interval or when `wake` is set."""
 
     def __init__(
-        self, store: Store, own: LiveStoreConsumerSettings, log_level: LogLevelFollower | None = None
+        self,
+        store: Store,
+        own: LiveStoreConsumerSettings,
+        log_level: LogLevelFollower | None = None,
+        timing: LiveTimingSettings | None = None,
+        now: Callable[[], float] = seconds_since_boot,
     ) -> None:
+        """Make one; `own` and `timing` are of this process's configuration, `now` tells seconds that no clock setting moves."""
         self._log_level = log_level
+        self._now = now
+        self._own_timing = timing or LiveTimingSettings()
+        self._timing = EffectiveSettings(self._own_timing)
+        self._read_at = now()
         self.wake = asyncio.Event()
         self._store = store
         self._live_settings = EffectiveSettings(own)
@@ -31,6 +44,18 @@ class LiveConfig:
         """Return the settings that hold now."""
         return self._live_settings.now
 
+    def lease_timeouts(self) -> LeaseTimeouts:
+        """Return the timeouts that hold now.
+
+        What was not read for long may have been reset since. Store Consumers then expect no longer lease than that of the
+        configuration, so none is given.
+        """
+        live = LeaseTimeouts.of(self._timing.now)
+        if self._now() - self._read_at < SETTINGS_KNOWN_FOR.total_seconds():
+            return live
+        own = LeaseTimeouts.of(self._own_timing)
+        return LeaseTimeouts(min(live.claim, own.claim), min(live.heartbeat, own.heartbeat))
+
     def may_have_changed(self) -> None:
         """Read them anew."""
         self.wake.set()
@@ -41,7 +66,10 @@ class LiveConfig:
         Raises:
             StoreUnavailableError: they cannot be read; what held before holds on.
         """
+        asked_at = self._now()
         values = await store_live_settings.values(self._store)
+        self._read_at = asked_at
+        self._timing.take(values)
         if self._log_level is not None:
             self._log_level.take(values)
         if self._live_settings.take(values):

@@ -8,7 +8,6 @@ from collections import Counter as Count
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core import failpoints
 from duly_core.clock import seconds_since_boot
@@ -36,11 +35,11 @@ from duly_core.task import (
     TaskId,
 )
 from duly_core.telemetry import observe_call
-from duly_core.timing import Timing
 from duly_hsc import convert, convert_ends, events
 from duly_hsc.access import require_run
 from duly_hsc.caller_groups import Claimed
 from duly_hsc.children import Children
+from duly_hsc.lease_timeouts import LeaseTimeoutsNow
 from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.run_counts import RunCounts
 from duly_hsc.settings import HscSettings
@@ -65,7 +64,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self,
         stores: HscStores,
         settings: HscSettings,
-        timing: Timing,
+        lease_timeouts: LeaseTimeoutsNow,
         notifier: Notifier,
         live_settings: Callable[[], LiveStoreConsumerSettings] = LiveStoreConsumerSettings,
         rpc: RpcSettings | None = None,
@@ -78,7 +77,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         Args:
             stores: pools of connections.
             settings: of this service.
-            timing: how long claims live.
+            lease_timeouts: tells how long claims live.
             notifier: reports tasks that are due.
             live_settings: those of triggering.
             rpc: the limits of calls; None: the defaults.
@@ -91,13 +90,9 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._gates = gates or FixedGates()
         self._stores = stores
         self._settings = settings
-        self._timing = timing
+        self._lease_timeouts = lease_timeouts
         self._notifier = notifier
         self._budget = RetryBudget(settings.retry_share, settings.retry_floor, settings.max_hold_back, now)
-        self._terms = hsc_pb2.LeaseTerms(
-            claim_timeout=to_duration(timing.claim_timeout),
-            heartbeat_timeout=to_duration(timing.heartbeat_timeout),
-        )
         group = settings.max_group
         self._claim = GroupCommit(
             self._claim_group,
@@ -133,7 +128,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         )
         self.work = WorkMatcher(
             stores.claims,
-            timing.claim_timeout,
+            self._lease_timeouts,
             live_settings,
             concurrency=settings.claim_concurrency,
             low_priority_share=settings.low_priority_share,
@@ -149,13 +144,17 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     ) -> hsc_pb2.ClaimTaskResponse:
         check_count("proposals", len(request.proposals), self._settings.max_items_per_call)
         check_holder("holder", request.holder)
-        asked = [(proposal, request.holder) for proposal in convert.proposals(request.proposals)]
-        require_run(proposal.lambda_name for proposal, _ in asked)
+        timeouts = self._lease_timeouts()
+        proposals = convert.proposals(request.proposals)
+        require_run(proposal.lambda_name for proposal in proposals)
+        asked = [(proposal, request.holder, timeouts.claim) for proposal in proposals]
         tasks = await self._claim(asked, context.time_remaining())
         claimed = [task for task in tasks if task is not None]
         number = fitting(claimed, self._most_bytes)
         # if this fails, nothing is handed back: its caller asks again with the same tokens, which still hold the claims
-        return convert.claimed_to_wire(tasks, self._terms, number, await self._places(claimed[:number]))
+        return convert.claimed_to_wire(
+            tasks, timeouts.to_wire(), number, await self._places(claimed[:number])
+        )
 
     async def _places(self, tasks: Sequence[ClaimedTask]) -> dict[TaskId, GraphPlace]:
         """Read what the nodes of graphs among these know of their graphs, as far as the answer has room for it."""
@@ -165,13 +164,13 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         room = 2 * self._most_bytes - sum(map(size_of, tasks)) if self._most_bytes > 0 else None
         return await store_graph_places.graph_places(self._stores.claims, nodes, room)
 
-    async def _claim_group(self, asked: list[tuple[Proposal, str]]) -> list[ClaimedTask | None]:
+    async def _claim_group(self, asked: list[tuple[Proposal, str, timedelta]]) -> list[ClaimedTask | None]:
         async with failpoints.around("hsc.claim"):
             gates = await self._gates.known()
             tasks = await store_claims.claim(
                 self._stores.claims,
-                asked,
-                self._timing.claim_timeout,
+                [(proposal, holder) for proposal, holder, _ in asked],
+                max(lease for _, _, lease in asked),  # no call is told of a longer one
                 gates,
                 lambda lambdas: self._notifier.due_in(timedelta(), lambdas, len(lambdas)),
             )
@@ -188,13 +187,14 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         asked = convert.work_request(request)
         require_run(asked.lambdas)
         if asked.lost_prefixes:
+            timeouts = self._lease_timeouts()
             found = await store_claims.claim_again(
-                self._stores.claims, asked.caller, asked.lost_prefixes, self._timing.claim_timeout
+                self._stores.claims, asked.caller, asked.lost_prefixes, timeouts.claim
             )
             if found:
                 number = min(asked.most, fitting(found, self._most_bytes))
                 await self._hand_back(found[number:])
-                return await self._answer(Claimed(found[:number], timedelta()))
+                return await self._answer(Claimed(found[:number], timedelta(), timeouts))
         return await self._answer(
             await self.work.claim(asked.caller, asked.lambdas, asked.most, asked.timeout, asked.priorities)
         )
@@ -206,7 +206,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             # safe beside a repeat of the call: that changes the tokens, which these are handed back by
             self.work.give_up(claimed.tasks)
             raise
-        return convert.work_to_wire(claimed, self._terms, places)
+        timeouts = claimed.timeouts or self._lease_timeouts()
+        return convert.work_to_wire(claimed, timeouts.to_wire(), places)
 
     async def Work(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded
         self, _requests: object, context: Context
@@ -221,14 +222,19 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self, request: hsc_pb2.HeartbeatRequest, context: Context
     ) -> hsc_pb2.HeartbeatResponse:
         check_count("items", len(request.items), self._settings.max_items_per_call)
-        kept = await self._beat(convert.beats(request.items), context.time_remaining())
+        timeouts = self._lease_timeouts()
+        asked = [(beat, timeouts.heartbeat) for beat in convert.beats(request.items)]
+        kept = await self._beat(asked, context.time_remaining())
         verdicts = [convert.KEPT_TO_WIRE[each] for each in kept]
-        return hsc_pb2.HeartbeatResponse(verdicts=verdicts, terms=self._terms)
+        return hsc_pb2.HeartbeatResponse(verdicts=verdicts, terms=timeouts.to_wire())
 
-    async def _beat_group(self, beats: list[TaskHeartbeat]) -> list[HeartbeatAnswer]:
+    async def _beat_group(self, asked: list[tuple[TaskHeartbeat, timedelta]]) -> list[HeartbeatAnswer]:
         async with failpoints.around("hsc.heartbeat"):
             verdicts = await store_claims.heartbeat(
-                self._stores.beats, beats, self._timing.heartbeat_timeout, self._gates.now
+                self._stores.beats,
+                [beat for beat, _ in asked],
+                max(lease for _, lease in asked),  # no call is told of a longer one
+                self._gates.now,
             )
         events.answered(events.heartbeats, verdicts)
         return verdicts

@@ -8,6 +8,7 @@ from duly_core.errors import DulyError
 from duly_core.task import TOKEN_PREFIX_BYTES, ClaimedTask
 from duly_hsc.caller_groups import Claimed, WaitingCall
 from duly_hsc.events import log
+from duly_hsc.lease_timeouts import LeaseTimeouts
 
 _FRAMING_BYTES = 256
 """What a task costs in an answer beyond its payload."""
@@ -28,7 +29,11 @@ class WorkAnswers:
         self._running: set[asyncio.Task[None]] = set()
 
     def answer(
-        self, waiters: Sequence[WaitingCall], tasks: Sequence[ClaimedTask], began_at: float
+        self,
+        waiters: Sequence[WaitingCall],
+        tasks: Sequence[ClaimedTask],
+        began_at: float,
+        timeouts: LeaseTimeouts | None = None,
     ) -> list[WaitingCall]:
         """Give each caller the tasks with its token prefix, as far as they fit; return who was answered.
 
@@ -36,6 +41,7 @@ class WorkAnswers:
             waiters: for whom the tasks were claimed.
             tasks: what was claimed.
             began_at: when the claiming statement began, on the loop's clock.
+            timeouts: of the claims.
         """
         by_prefix: dict[bytes, list[ClaimedTask]] = {}
         for task in tasks:
@@ -51,7 +57,7 @@ class WorkAnswers:
             number = fitting(claimed, self._most_bytes)
             self.give_up(claimed[number:])
             waited = timedelta(seconds=began_at - waiter.arrived_at)
-            waiter.answer.set_result(Claimed(claimed[:number], waited))
+            waiter.answer.set_result(Claimed(claimed[:number], waited, timeouts))
             answered.append(waiter)
         return answered
 

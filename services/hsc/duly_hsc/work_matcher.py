@@ -22,6 +22,7 @@ from duly_core.store.pool import Store
 from duly_core.task import ClaimedTask
 from duly_hsc import events
 from duly_hsc.caller_groups import CallerGroup, CallerGroups, Claimed, WaitingCall
+from duly_hsc.lease_timeouts import LeaseTimeoutsNow
 from duly_hsc.work_answers import HandBack, WorkAnswers
 
 _MOST_WAITERS = 20_000
@@ -34,7 +35,7 @@ class WorkMatcher:
     def __init__(
         self,
         store: Store,
-        claim_timeout: timedelta,
+        lease_timeouts: LeaseTimeoutsNow,
         live_settings: Callable[[], LiveStoreConsumerSettings],
         *,
         concurrency: int,
@@ -49,7 +50,7 @@ class WorkMatcher:
 
         Args:
             store: where tasks are claimed.
-            claim_timeout: how long a claim lives without a heartbeat.
+            lease_timeouts: tells how long a claim lives without a heartbeat.
             live_settings: tells the poll interval, the batching gap, and whether triggering is exact.
             concurrency: how many looks are made at a time.
             low_priority_share: the part of starts that lower priorities get while better ones wait.
@@ -60,7 +61,7 @@ class WorkMatcher:
             gates: knows what may not be claimed; None: there are none.
         """
         self._store = store
-        self._claim_timeout = claim_timeout
+        self._lease_timeouts = lease_timeouts
         self._live_settings = live_settings
         self._free = concurrency
         self._most_bytes = most_bytes
@@ -243,6 +244,7 @@ class WorkMatcher:
             waiter.in_look = True
         polled = sorted({pick.queue.lambda_name for pick in picks})
         group.due_times.polling(polled, now)
+        timeouts = self._lease_timeouts()
         try:
             if gates := await self._gates.known():
                 picks = [pick for pick in picks if not gates.is_closed(pick.queue)]
@@ -253,7 +255,7 @@ class WorkMatcher:
                         picks,
                         [waiter.caller for waiter in waiters],
                         most,
-                        self._claim_timeout,
+                        timeouts.claim,
                         gates,
                         self._gate_scans,
                     )
@@ -268,7 +270,7 @@ class WorkMatcher:
         events.claimed(work.tasks)
         events.group_size.labels("ClaimWork").observe(len(work.tasks))
         self._claimed(work.tasks)
-        for waiter in self._answers.answer(waiters, work.tasks, now):
+        for waiter in self._answers.answer(waiters, work.tasks, now, timeouts):
             group.waiters.remove(waiter)
         self._note(group, work, picks)
 

@@ -116,8 +116,9 @@ def build(
             )
 
             kept_for = EffectiveSettings(store_settings)
-            consumer.live_config.follow(kept_for.take)
-            consumer.live_config.follow(LogLevelFollower("store-consumer", settings, telemetry).take)
+            log_level = LogLevelFollower("store-consumer", settings, telemetry)
+            consumer.live_config.follow(lambda found: kept_for.take(found.settings))
+            consumer.live_config.follow(lambda found: log_level.take(found.settings))
             dead_letters = DeadLetterWatch(store)
 
             async def retain() -> timedelta:

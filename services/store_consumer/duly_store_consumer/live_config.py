@@ -1,6 +1,6 @@
 """Caches the registered lambdas and live settings that a round uses."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
@@ -12,6 +12,7 @@ from duly_core.gates import GateSet
 from duly_core.routing import QueueKey
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.gate_cache import FixedGates, Gates
+from duly_core.store.live_settings import ConfigSnapshot
 from duly_core.store.pool import Store
 from duly_store_consumer.events import log
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -37,7 +38,7 @@ class LiveConfig:
         self._known = False
         self._write_at = float("-inf")
         """When to write this process's own settings to the store: once, but for failures."""
-        self._followers: list[Callable[[Mapping[str, str]], object]] = []
+        self._followers: list[Callable[[ConfigSnapshot], object]] = []
 
     @property
     def settings(self) -> StoreConsumerSettings:
@@ -55,8 +56,8 @@ class LiveConfig:
         gates = self._gates.now
         return [queue for queue in self.queues if not gates.is_closed(queue)] if gates else self.queues
 
-    def follow(self, take: Callable[[Mapping[str, str]], object]) -> None:
-        """Call `take` with what operators have set, each time it is read."""
+    def follow(self, take: Callable[[ConfigSnapshot], object]) -> None:
+        """Call `take` with what was found, each time it is read."""
         self._followers.append(take)
 
     def changed(self) -> None:
@@ -102,4 +103,4 @@ class LiveConfig:
             self.queues = [QueueKey(name, priority) for name in found.lambdas for priority in Priority]
         self._effective.take(found.settings)
         for take in self._followers:
-            take(found.settings)
+            take(found)

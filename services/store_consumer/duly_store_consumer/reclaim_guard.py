@@ -1,7 +1,7 @@
 """Keeps the failover grace period: no claim is voided for a while after Postgres changed or its clock stepped.
 
 A failover may have lost the commits that renewed leases, and a forward step makes leases look expired: their
-holders may still run. One heartbeat_timeout later each of them has renewed its claim, or is dead.
+holders may still run. After the longest lease that may be in force each of them has renewed its claim, or is dead.
 """
 
 from collections.abc import Callable
@@ -9,9 +9,11 @@ from datetime import datetime, timedelta
 
 from duly_core.clock import since_boot_ns
 from duly_core.store import server_identity
+from duly_core.store.live_settings import ConfigSnapshot
 from duly_core.store.pool import Connection
 from duly_core.timing import Timing
 from duly_store_consumer import events
+from duly_store_consumer.longest_lease import LongestLease
 
 _ZERO = timedelta()
 
@@ -21,7 +23,7 @@ class ReclaimGuard:
 
     def __init__(self, timing: Timing, since_boot: Callable[[], int] = since_boot_ns) -> None:
         """Make one; `since_boot` returns nanoseconds on a clock of this host that nobody sets."""
-        self._timeout = timing.heartbeat_timeout
+        self._leases = LongestLease(timing.heartbeat_timeout, since_boot)
         self._step = timing.clock_step
         self._since_boot = since_boot
         self._last: tuple[datetime, int] | None = None
@@ -29,6 +31,10 @@ class ReclaimGuard:
         self._is_paused = False
         self.looked_at: datetime | None = None
         """The store's time at the latest check; None: there was none."""
+
+    def take(self, found: ConfigSnapshot) -> None:
+        """Expect the leases that operators have set, now or lately."""
+        self._leases.take(found)
 
     async def left(self, connection: Connection) -> timedelta:
         """Return how long no claim in this store may be voided; zero: they may be voided now.
@@ -58,7 +64,7 @@ class ReclaimGuard:
                 events.clock_steps.inc()
                 events.log.warning("Postgres clock stepped ahead", seconds=round(ahead.total_seconds(), 3))
                 await server_identity.note_change(connection)
-                left = self._timeout
+                left = self._leases.now()
         if bool(left) is not self._is_paused:
             self._is_paused = bool(left)
             events.failover_grace(left, expected=expected)
@@ -66,10 +72,10 @@ class ReclaimGuard:
 
     def _left_of(self, seen: server_identity.ServerCheck) -> timedelta:
         if seen.changed:
-            return self._timeout
+            return self._leases.now()
         if seen.since_change is None:
             return _ZERO
-        return max(_ZERO, self._timeout - max(_ZERO, seen.since_change))
+        return max(_ZERO, self._leases.now() - max(_ZERO, seen.since_change))
 
     def _ahead(self, at: datetime, asked: int) -> timedelta:
         """Return the most by which the store's clock may have stepped ahead since the last check."""

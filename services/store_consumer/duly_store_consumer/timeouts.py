@@ -35,6 +35,7 @@ class Timeouts:
         self._breaker_lambdas = breaker_lambdas
         self._reclaim_guard = reclaim_guard
         self._live_config = live_config
+        live_config.follow(reclaim_guard.take)
         self._limiter = ReclaimLimiter(live_config.settings.reclaim_rate)
         self._handled_at = float("-inf")
 
