@@ -3,6 +3,8 @@
 Starts `duly up` with an application, fills it, and opens each page in a headless Chromium (/usr/bin/chromium).
 """
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import io
 import re
 import shutil
