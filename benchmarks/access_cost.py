@@ -1,5 +1,7 @@
 """`python -m benchmarks.access_cost`: what roles and TLS cost, in CPU a task, beside Duly without them, in turns."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import os

@@ -5,11 +5,12 @@ turns. Each measurement has a stack of its own: all tasks are submitted while wo
 end is stored.
 """
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import enum
 import json
-import os
 import statistics
 import tempfile
 import time
@@ -175,7 +176,6 @@ def show(found: dict[str, list[dict[str, Any]]]) -> str:
 
 def main() -> None:
     """Measure, print, and keep every round with `--json FILE`."""
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # programs are started while calls are under way
     parser = argparse.ArgumentParser(prog="python -m benchmarks.capabilities", description=__doc__)
     parser.add_argument("--sessions", type=in_range(1, _MOST), default=10_000)
     parser.add_argument("--tasks", type=in_range(1, 1_000), default=10, help="in each session (default: 10)")

@@ -3,6 +3,8 @@
 python -m benchmarks.console [LAMBDAS] [TASKS]
 """
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import re
 import signal
 import statistics

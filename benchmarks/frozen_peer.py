@@ -1,5 +1,7 @@
 """`python -m benchmarks.frozen_peer`: freezes or kills one of two Frontends or HSCs under load, and prints how late tasks start."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import itertools
@@ -215,7 +217,6 @@ def _figures(calls: Calls, starts: dict[str, float], stopped_at: float) -> dict[
 
 def main() -> None:
     """Measure, print, and keep the figures with `--json FILE`."""
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # programs are started while calls are under way
     parser = argparse.ArgumentParser(prog="python -m benchmarks.frozen_peer", description=__doc__)
     parser.add_argument("--parts", type=several(one_of(tuple(PARTS))), default=list(PARTS))
     parser.add_argument("--ways", type=several(one_of(tuple(SIGNALS))), default=list(SIGNALS))

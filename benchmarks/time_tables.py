@@ -4,6 +4,8 @@ Both write as many tasks by the store's own functions, in turns, with no service
 its time table on.
 """
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import statistics

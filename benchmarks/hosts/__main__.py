@@ -3,10 +3,11 @@
 Backends take turns within each round. With SQS the server sends to moto, whose own CPU is left out.
 """
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import json
-import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -87,7 +88,6 @@ def parse() -> argparse.Namespace:
 
 def main() -> None:
     """Measure and print."""
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # programs are started while channels are there
     options = parse()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         print(report(runner.run(rounds(options))))

@@ -1,9 +1,10 @@
 """`python -m benchmarks.neighbours`: the rate of good tasks beside 1 % of bad ones, against the rate without them."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import time
 from datetime import timedelta
@@ -74,7 +75,6 @@ async def _run(
 
 def main() -> None:
     """Measure and print; `--json FILE` keeps the figures."""
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # programs are started while calls are under way
     parser = argparse.ArgumentParser(prog="python -m benchmarks.neighbours", description=__doc__)
     parser.add_argument("--tasks", type=in_range(1, 1_000_000), default=5_000, help="good tasks in each run")
     parser.add_argument("--bad", type=share, default=0.01, help="bad tasks, as a part of the good ones")

@@ -1,9 +1,10 @@
 """`python -m benchmarks.recovery`: kills parts of a local stack, measures how long until work goes on, and prints it."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import json
-import os
 import statistics
 from typing import Any
 
@@ -50,7 +51,6 @@ def show(measured: dict[str, Any]) -> None:
 
 def main() -> None:
     """Measure, print, and keep every round with `--json FILE`."""
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # programs are started while calls are under way
     parser = argparse.ArgumentParser(prog="python -m benchmarks.recovery", description=__doc__)
     count = in_range(1, 1_000)
     parser.add_argument("--only", type=several(one_of(INSTRUMENTS)), default=list(INSTRUMENTS))

@@ -1,9 +1,10 @@
 """`python -m benchmarks.soak`: steady work for hours; exit code 1 if a series grew or a task did not end."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,6 @@ def _write(file: Path, found: dict[str, Any]) -> None:
 
 def main() -> int:
     """Return the exit code: 1 if a series grew, or there was a problem."""
-    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"  # programs are started while channels are there
     options = parse()
     found = asyncio.run(run(options))
     print()

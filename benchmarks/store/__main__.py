@@ -4,6 +4,8 @@ Pages that are touched, which do not depend on how busy the machine is, and CPU 
 in rounds over stores of all sizes (A B C, A B C, ...), so that a machine that drifts hits all alike.
 """
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import json
 import os

@@ -8,7 +8,7 @@ import typer
 
 import duly
 from duly_cli.json_text import as_object, show_all
-from duly_cli.option_values import invalid, parse_duration
+from duly_cli.option_values import invalid, parse_duration, parse_moment
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import one_line, say
@@ -65,12 +65,22 @@ def set_resource(
         bool, typer.Option("--per-key", help="Each key has as many units of its own.")
     ] = False,
     note: Annotated[str, typer.Option(help="For people: why.")] = "",
+    expected_changed_at: Annotated[
+        str | None,
+        typer.Option(
+            help="Only if it was changed last at this time: `changed_at` of `duly resources list --json`.",
+            show_default=False,
+        ),
+    ] = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Declare a resource, or replace it: what you leave out ends. More capacity releases tasks, less lets those that run end."""
+    expected = parse_moment(expected_changed_at, "--expected-changed-at", needs_zone=True)
     with connected(address) as client:
         parsed = parse_rate(rate, burst)
-        client.put_resource(name, capacity, rate=parsed, per_key=per_key, note=note)
+        client.put_resource(
+            name, capacity, rate=parsed, per_key=per_key, note=note, expected_changed_at=expected
+        )
     limits = [
         *([] if capacity is None else [f"{capacity} units"]),
         *([] if parsed is None else [str(parsed)]),
@@ -112,7 +122,10 @@ def parse_need(text: str) -> duly.ResourceNeed:
 
 
 def _as_json(resource: duly.Resource) -> dict[str, Any]:
-    return as_object(resource, rate=resource.rate and str(resource.rate))
+    # to the microsecond, for --expected-changed-at
+    return as_object(
+        resource, rate=resource.rate and str(resource.rate), changed_at=resource.changed_at.isoformat()
+    )
 
 
 def _table(resources: Iterable[duly.Resource]) -> Iterator[str]:

@@ -22,7 +22,7 @@ def columns(
     """Yield lines with aligned columns, within `width`; None: that of the terminal, and any for a pipe or a file.
 
     Columns are left out in the order of `left_out_first` until the others fit. Otherwise nothing is cut: what does not
-    fit is wrapped in the last column, or else between the cells.
+    fit is wrapped in the last column, or below the other columns, or else between the cells.
     """
     table = [[*heads], *([one_line(cell) for cell in row] for row in rows)]
     if width is None:
@@ -41,6 +41,10 @@ def columns(
             first, *others = _wrapped(row[-1], width - before_last)
             yield _aligned([*row[:-1], first], widths)
             yield from (" " * before_last + line for line in others)
+    elif len(widths) > 1 and before_last - len(_GAP) <= width:
+        for row in table:
+            yield _aligned(row[:-1], widths[:-1])
+            yield from _below(row[-1], width)
     else:
         for row in table:
             yield from _filled(row, width)
@@ -66,6 +70,12 @@ def terminal_width() -> int | None:
 
 def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
     return _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _below(cell: str, width: int) -> Iterator[str]:
+    """Yield a cell on lines of its own, indented; none if it is empty."""
+    if cell.strip():
+        yield from (_INDENT + line for line in _wrapped(cell, width - len(_INDENT)))
 
 
 def _filled(row: Sequence[str], width: int) -> Iterator[str]:

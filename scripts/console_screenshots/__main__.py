@@ -3,6 +3,8 @@
 Starts `duly up` with an application, fills it, and opens each page in a headless Chromium (/usr/bin/chromium).
 """
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import io
 import re
 import shutil
@@ -17,7 +19,8 @@ from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
 
 import duly
-from scripts.console_screenshots.fill import Filled, fill, traffic
+from scripts.console_screenshots.fill import Filled, fill, plotted_tasks
+from scripts.traffic import traffic
 
 _ROOT = Path(__file__).parents[2]
 _WIDTHS = {375: 812, 768: 1024, 1280: 900}
@@ -26,6 +29,8 @@ _READY = re.compile(r"clients connect to (\S+)")
 _CONSOLE = re.compile(r"console at (\S+)")
 _PATIENCE = 120.0
 _DARK = ("overview", "task-failed", "graph")
+_TRAFFIC_GAP = 0.4
+"""Seconds between two calls that schedule, while pictures are taken."""
 _PLOTTED_MS = 25_000
 """How long the plots of the overview run before their picture is taken."""
 
@@ -112,7 +117,7 @@ def main() -> None:
         try:
             with duly.Client(frontend) as client:
                 filled = fill(client)
-            with traffic(frontend), sync_playwright() as playwright:
+            with traffic(frontend, _TRAFFIC_GAP, plotted_tasks), sync_playwright() as playwright:
                 browser = playwright.chromium.launch(
                     executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
                 )

@@ -1,11 +1,9 @@
 """Schedules what the pictures show, and waits until it stands as it should."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from threading import Event, Thread
 
 import duly
 
@@ -72,26 +70,9 @@ def fill(client: duly.Client) -> Filled:
     return Filled(running, dead[0].task_id, ended[0].task_id, graph, large, session)
 
 
-@contextmanager
-def traffic(address: str) -> Iterator[None]:
-    """Schedule a few tasks all the time, for the plots."""
-    ends = Event()
-
-    def schedule() -> None:
-        with duly.Client(address) as client:
-            number = 0
-            while not ends.wait(0.4):
-                number += 1
-                some = 3 + number % 7
-                client.schedule_many([duly.NewTask("billing/invoice.create", n) for n in range(some)])
-
-    thread = Thread(target=schedule)
-    thread.start()
-    try:
-        yield
-    finally:
-        ends.set()
-        thread.join()
+def plotted_tasks(number: int) -> list[duly.NewTask]:
+    """Return tasks to schedule beside the others, for the plots: now more, now fewer."""
+    return [duly.NewTask("billing/invoice.create", each) for each in range(3 + (number + 1) % 7)]
 
 
 def _graph(client: duly.Client) -> str:

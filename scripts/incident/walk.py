@@ -1,22 +1,23 @@
 """The incident, step by step: what operators type, and what they see."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import count, islice
-from threading import Event, Thread
+from itertools import islice
 
 import duly
 from scripts.incident.installation import Installation
 from scripts.incident.terminal import Terminal
 from scripts.incident.waiting import wait_until
+from scripts.traffic import traffic
 
 LAMBDA = "mail.send"
 _WARM_UP = 60
 """Mails that are sent before anything breaks."""
 _DEAD = 10
 """Dead letters that somebody wants to see."""
+_GAP = 0.25
+"""Seconds between two mails: a shop sends a few a second."""
 
 
 @dataclass
@@ -42,7 +43,7 @@ def walk(installation: Installation, pause: str, photograph: Photograph) -> Stor
     with duly.Client(installation.address) as client:
         step = _Steps(installation, client, Terminal(installation.address, "anna"), photograph, story)
         step.begin(pause)
-        with _traffic(installation.address):
+        with traffic(installation.address, _GAP, lambda number: [_mail(_WARM_UP + number)]):
             step.break_it()
             step.look()
             step.wait_for_probes()
@@ -152,24 +153,3 @@ class _Steps:
 
 def _mail(number: int) -> duly.NewTask:
     return duly.NewTask(LAMBDA, {"to": f"customer{number}@example.org", "subject": "Your order"})
-
-
-@contextmanager
-def _traffic(address: str) -> Iterator[None]:
-    """Schedule mails as a shop does, a few a second."""
-    ends = Event()
-
-    def schedule() -> None:
-        with duly.Client(address) as client:
-            for number in count(_WARM_UP):
-                if ends.wait(0.25):
-                    return
-                client.schedule_many([_mail(number)])
-
-    thread = Thread(target=schedule)
-    thread.start()
-    try:
-        yield
-    finally:
-        ends.set()
-        thread.join()

@@ -1,5 +1,7 @@
 """`python -m scripts.reference`: writes every page of docs/reference."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 from pathlib import Path
 
 from scripts.reference import cli, errors, metrics, rpcs, settings

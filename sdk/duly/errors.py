@@ -36,6 +36,7 @@ __all__ = [
     "QuotaExceededError",
     "RegistrationError",
     "RequestError",
+    "ResourceConflictError",
     "ResourceInUseError",
     "ResultOmittedError",
     "ScheduleManyError",
@@ -178,6 +179,10 @@ class QuotaExceededError(DulyError):
 
 class UnknownGateError(DulyError):
     """No gate of this name is in force, or the lambda has no breaker: `duly gates list` lists them."""
+
+
+class ResourceConflictError(DulyError):
+    """Somebody changed the resource since it was read: look at it, and decide again."""
 
 
 class ResourceInUseError(DulyError):

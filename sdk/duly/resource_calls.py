@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from duly import error_mapping
 from duly.client_part import ClientPart
+from duly.new_task import aware
 from duly.resource import Backlog, Rate, Resource
+from duly.time_conversion import to_timestamp
 from duly.v1 import limits_pb2
 
 
@@ -35,6 +38,7 @@ class ResourceCalls(ClientPart):
         rate: Rate | None = None,
         per_key: bool = False,
         note: str = "",
+        expected_changed_at: datetime | None = None,
     ) -> None:
         """Declare a resource of which tasks take units while they run, or change it.
 
@@ -46,14 +50,18 @@ class ResourceCalls(ClientPart):
           run end; 0 holds back every task that names it. None: only the rate limits them.
         - `rate`: how many units tasks may start to use over time. What is too early is put off to its start time.
         - `per_key`: each key has as many units of its own. It cannot change while tasks hold units.
+        - `expected_changed_at`: only if this is still its `changed_at`, so that nobody changed it since you read it.
 
-        Raises ResourceInUseError, InvalidTaskError.
+        Raises ResourceInUseError, InvalidTaskError; with `expected_changed_at` also ResourceConflictError, UnknownResourceError.
         """
         caller = self._caller
         limit = limits_pb2.ResourceLimit(name=name, capacity=capacity, per_key=per_key, note=note)
         if rate is not None:
             limit.rate.CopyFrom(limits_pb2.ResourceRate(**rate.to_fields()))
         request = limits_pb2.PutResourceRequest(resources=[limit])
+        if expected_changed_at is not None:
+            expected = aware("expected_changed_at", expected_changed_at)
+            request.expected_changed_at[name].CopyFrom(to_timestamp(expected))
         (result,) = (await caller.call(caller.limits.PutResource, request)).results
         error_mapping.check(result)
 

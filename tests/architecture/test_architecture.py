@@ -26,6 +26,16 @@ MAX_LINES = 300
 MAX_MEDIAN_LINES = 150
 
 
+PROGRAMS_WITHOUT_GRPC = {
+    "benchmarks/driver.py",  # whoever starts it says what gRPC reads; rivals have none of Duly
+    "benchmarks/plot.py",
+    "benchmarks/report.py",
+    "benchmarks/soak/plot.py",
+    "benchmarks/soak/report.py",
+    "tests/chaos/checker/__main__.py",
+}
+
+
 @functools.cache
 def product() -> tuple[Path, ...]:
     """Every hand-written module of the product."""
@@ -264,7 +274,16 @@ def test_every_program_sets_what_grpc_reads_before_it_imports_grpc():
         for module in package.glob("__main__.py")
         if package.name not in ("duly_cli", "duly")  # the first one's __init__ does
     ]
+    tools = [
+        module
+        for folder in ("benchmarks", "scripts", "tests/chaos", "tests/fuzz")
+        for module in (ROOT / folder).rglob("*.py")
+        if 'if __name__ == "__main__":' in module.read_text(encoding="utf-8")
+        and module.relative_to(ROOT).as_posix() not in PROGRAMS_WITHOUT_GRPC
+        and module.parent != ROOT / "benchmarks" / "rivals"  # they run without Duly
+    ]
     assert {module.parent.name for module in programs} >= {"duly_controller", "duly_executor", "duly_server"}
-    for module in (*programs, ROOT / "tests" / "chaos" / "__main__.py"):
+    assert {module.parent.name for module in tools} >= {"benchmarks", "recovery", "incident", "chaos", "fuzz"}
+    for module in (*programs, *tools):
         first = next(node for node in parsed(module).body if isinstance(node, (ast.Import, ast.ImportFrom)))
         assert ast.unparse(first) == "import duly_core.grpc_environment", module

@@ -1,6 +1,8 @@
 # ruff: noqa: T201 (a report goes to the terminal)
 """`python -m tests.fuzz --seconds N --seed S`: fuzz for a while, print what each target was given and answered."""
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import os

@@ -107,6 +107,48 @@ async def test_a_resource_in_use_is_not_removed(client, declared, store):
     assert [each.name for each in await client.resources()] == [DATABASE]
 
 
+async def test_a_resource_that_was_changed_since_it_was_read_is_not_changed(client, declared):
+    seen = (await client.resources())[0]
+    await client.put_resource(DATABASE, 5, note="40 connections", expected_changed_at=seen.changed_at)
+    await client.put_resource(DATABASE, 5, note="40 connections", expected_changed_at=seen.changed_at)
+
+    with pytest.raises(duly.ResourceConflictError, match="changed database since it was read"):
+        await client.put_resource(DATABASE, 2, expected_changed_at=seen.changed_at)
+
+    now = (await client.resources())[0]
+    assert (now.capacity, now.note) == (5, "40 connections")
+    await client.put_resource(DATABASE, 2, expected_changed_at=now.changed_at)
+    await client.delete_resource(DATABASE)
+    with pytest.raises(duly.UnknownResourceError, match="any more"):
+        await client.put_resource(DATABASE, 3, expected_changed_at=now.changed_at)
+    assert [each.name for each in await client.resources()] == ["tenant"]
+
+
+async def test_the_shell_changes_a_resource_only_as_it_was_read(client, declared, run_duly):
+    listed = (await run_duly("resources", "list", "--json")).stdout.splitlines()
+    read = ["--expected-changed-at", json.loads(listed[0])["changed_at"]]
+
+    done = await run_duly("resources", "set", DATABASE, "5", *read)
+    refused = await run_duly("resources", "set", DATABASE, "6", *read)
+
+    assert (done.exit_code, refused.exit_code) == (0, 1)
+    assert "read it again" in refused.stderr
+    assert (await client.resources())[0].capacity == 5
+
+
+async def test_a_condition_for_a_resource_that_is_not_in_the_request_is_refused(frontend, declared):
+    limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+    request = limits_pb2.PutResourceRequest(resources=[{"name": DATABASE, "capacity": 5}])
+    request.expected_changed_at["databse"].GetCurrentTime()
+
+    refused = await refusal(limits.PutResource(request))
+
+    assert refused.field == "expected_changed_at"
+    assert "'databse'" in refused.message
+    (kept, _) = (await limits.ListResources(limits_pb2.ListResourcesRequest())).resources
+    assert kept.limit.capacity == 1
+
+
 async def test_a_resource_that_is_declared_later_is_known_at_once(client, declared):
     with pytest.raises(duly.UnknownResourceError, match="'printer' is declared"):
         await client.schedule(LAMBDA, resources=["printer"])

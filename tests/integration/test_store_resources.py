@@ -16,7 +16,7 @@ from duly_core.store.backlog import read_backlog
 from duly_core.store.changes import ChangeVerdict
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.notifications import DUE_CHANNEL
-from duly_core.store.resources import Deletion, ResourceLimit
+from duly_core.store.resources import Deletion, NotPut, ResourceLimit
 from duly_core.store.results import set_results
 from duly_core.store.statements import fragment
 from duly_core.task import (
@@ -421,7 +421,7 @@ async def test_a_resource_in_use_is_not_removed_and_keeps_its_kind(declared):
     (running,) = await claim_all(declared)
 
     assert await resources.delete_resource(declared, DATABASE) is Deletion.IN_USE
-    assert await resources.put_resource(declared, ResourceLimit(DATABASE, 3, per_key=True)) is None
+    assert await resources.put_resource(declared, ResourceLimit(DATABASE, 3, per_key=True)) is NotPut.IN_USE
     await end(declared, [running])
     assert await resources.put_resource(declared, ResourceLimit(DATABASE, 3, per_key=True)) == set()
     assert await resources.delete_resource(declared, DATABASE) is Deletion.DONE

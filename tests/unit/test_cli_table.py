@@ -39,6 +39,24 @@ def test_the_last_column_is_wrapped_below_itself():
     assert not lines[2][column].isspace()
 
 
+def test_a_last_column_without_room_stands_below_the_other_columns():
+    heads = ("AT", "CALL", "OUTCOME", "WHAT IT NAMED")
+    rows = [
+        ("2026-11-23 03:00:37Z", "CancelTask", "OK", TASK_ID),
+        ("2026-11-23 03:00:43Z", "PutBreaker", "OK", ""),
+    ]
+
+    lines = list(columns(heads, rows, 60))
+
+    assert lines == [
+        "AT                    CALL        OUTCOME",
+        "    WHAT IT NAMED",
+        "2026-11-23 03:00:37Z  CancelTask  OK",
+        f"    {TASK_ID}",
+        "2026-11-23 03:00:43Z  PutBreaker  OK",
+    ]
+
+
 def test_a_word_that_is_longer_than_a_line_stands_alone():
     lines = list(columns(("ID", "WHY"), [("1", "x" * 50)], 30))
 

@@ -54,9 +54,16 @@ def test_a_hint_is_of_the_lambdas_that_it_names(board: DueTimes) -> None:
 
 
 def test_a_hint_that_names_no_lambda_is_of_all(board: DueTimes) -> None:
-    board.note_due([], 103)
+    board.note_any_due(103)
 
     assert (due_at(board), due_at(board, REPORT)) == (103, 103)
+
+
+def test_no_lambdas_are_not_all_lambdas(board: DueTimes) -> None:
+    board.note_due([], 103)
+    board.unsure([], 103)
+
+    assert (due_at(board), due_at(board, REPORT)) == (160, 160)
 
 
 def test_a_later_hint_does_not_put_off_an_earlier_one(board: DueTimes) -> None:
@@ -70,6 +77,7 @@ def test_hints_of_lambdas_that_nobody_asks_for_are_not_kept() -> None:
     board = DueTimes()
 
     board.note_due(["made.up"], 103)
+    board.note_any_due(103)
 
     assert board._due_at == {}
 

@@ -97,6 +97,23 @@ exists (
 gate.gate_id, gate.name, gate.kind, gate.lambda, gate.collection, gate.priority::int4, gate.session, gate.delay, gate.owner,
     gate.reason, gate.created_at, gate.expires_at, gate.probes_until
 
+-- fragment: breaker_of_asked
+-- Joins the breaker of the lambda of each task that is `asked`. Runs of all versions of a lambda count for its breaker.
+cross join lateral (
+    select task.lambda
+    from task
+    where task.task_id = any (array[asked.task_id]) and task.task_id {{within_asked}}
+    limit 1
+) as entity
+join breaker on breaker.lambda = any (array[entity.lambda, split_part(entity.lambda, '@', 1)])
+
+-- fragment: add_to_counts
+-- Adds what `ended` (lambda, ended, failed) has to the counts of this second. Ordered by lambda: no two statements deadlock.
+insert into breaker_count as known (lambda, second, ended, failed)
+select lambda, date_trunc('second', (select duly_now())), ended, failed from ended order by lambda
+on conflict (lambda, second) do update set ended = known.ended + excluded.ended, failed = known.failed + excluded.failed
+returning lambda
+
 -- fragment: gate_in_force
 -- The gate of a sweep, locked so that it is not removed meanwhile: whoever removes it then sees what it parked.
 gate as materialized (

@@ -82,34 +82,20 @@ with asked as (
 ), ended as (
     select breaker.lambda, count(*)::int4 as ended, sum(asked.failed)::int4 as failed
     from asked
-    cross join lateral (
-        select task.lambda
-        from task
-        where task.task_id = any (array[asked.task_id]) and task.task_id {{within_asked}}
-        limit 1
-    ) as entity
-    join breaker on breaker.lambda = any (array[entity.lambda, split_part(entity.lambda, '@', 1)])
+    {{breaker_of_asked}}
     group by breaker.lambda
 )
-insert into breaker_count as known (lambda, second, ended, failed)
-select lambda, date_trunc('second', (select duly_now())), ended, failed from ended order by lambda
-on conflict (lambda, second) do update set ended = known.ended + excluded.ended, failed = known.failed + excluded.failed
-returning lambda
+{{add_to_counts}}
 
 -- name: count_silent
 -- As count_ends, for the runs of these tasks whose holders fell silent: each is the last attempt of its task that is kept. One
 -- that was claimed before the breaker opened or closed does not count: it tells nothing of probes, nor of what was repaired.
 with asked as (
     select * from unnest(%(task_ids)b::uuid[]) as asked (task_id)
-), failed as (
-    select breaker.lambda, count(*)::int4 as failed
+), ended as (
+    select breaker.lambda, count(*)::int4 as ended, count(*)::int4 as failed
     from asked
-    cross join lateral (
-        select task.lambda
-        from task
-        where task.task_id = any (array[asked.task_id]) and task.task_id {{within_asked}}
-        limit 1
-    ) as entity
+    {{breaker_of_asked}}
     cross join lateral (
         select attempt.claimed_at
         from attempt
@@ -117,15 +103,11 @@ with asked as (
         order by attempt.fence desc
         limit 1
     ) as run
-    join breaker on breaker.lambda = any (array[entity.lambda, split_part(entity.lambda, '@', 1)])
     left join gate on gate.name = 'breaker:' || breaker.lambda
     where run.claimed_at >= coalesce(gate.created_at, breaker.state_since)
     group by breaker.lambda
 )
-insert into breaker_count as known (lambda, second, ended, failed)
-select lambda, date_trunc('second', (select duly_now())), failed, failed from failed order by lambda
-on conflict (lambda, second) do update set ended = known.ended + excluded.ended, failed = known.failed + excluded.failed
-returning lambda
+{{add_to_counts}}
 
 -- name: list_breakers
 -- Each with the runs that ended within its window.

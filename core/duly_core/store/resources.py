@@ -76,6 +76,17 @@ class KeyState:
     parked: int
 
 
+class NotPut(enum.Enum):
+    """Why a resource was not changed."""
+
+    IN_USE = "in use"
+    """Tasks hold units of it, and per_key would be another."""
+    CHANGED = "changed"
+    """Somebody changed it since the caller read it."""
+    UNKNOWN = "unknown"
+    """It is not declared any more."""
+
+
 class Deletion(enum.Enum):
     """What became of a resource that was to be removed."""
 
@@ -87,8 +98,9 @@ class Deletion(enum.Enum):
 _PUT = Statement(
     "put_resource",
     """
-select is_done, put_at, rate_is_new from duly_put_resource(
-    %(name)b::text, %(capacity)b::int4, %(per_key)b, %(note)b::text, %(rate)b::int4, %(period)b::interval, %(burst)b::int4
+select is_done, is_expected, put_at, rate_is_new from duly_put_resource(
+    %(name)b::text, %(capacity)b::int4, %(per_key)b, %(note)b::text, %(rate)b::int4, %(period)b::interval, %(burst)b::int4,
+    %(expected_at)b::timestamptz
 )
 """,
 )
@@ -110,10 +122,16 @@ _STEP = 1000
 """How many tasks of a lambda and priority one statement releases."""
 
 
-async def put_resource(store: Store, limit: ResourceLimit) -> frozenset[str] | None:
+async def put_resource(
+    store: Store, limit: ResourceLimit, expected_changed_at: datetime | None = None
+) -> frozenset[str] | NotPut:
     """Declare a resource, or change it; return the lambdas of tasks that are due since.
 
-    None: nothing was changed, for it is in use, and per_key would be another.
+    Args:
+        store: to change.
+        limit: what is declared.
+        expected_changed_at: of the resource, which is changed only if this is so, or if it is as `limit` says already. None:
+            whatever it is.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
@@ -126,10 +144,11 @@ async def put_resource(store: Store, limit: ResourceLimit) -> frozenset[str] | N
         "rate": limit.rate and limit.rate.units,
         "period": limit.rate and limit.rate.period,
         "burst": limit.rate and limit.rate.burst,
+        "expected_at": expected_changed_at,
     }
-    ((is_done, put_at, rate_is_new),) = await store.run(_PUT, parameters)
+    ((is_done, is_expected, put_at, rate_is_new),) = await store.run(_PUT, parameters)
     if not is_done:
-        return None
+        return NotPut.IN_USE if is_expected else NotPut.CHANGED if put_at else NotPut.UNKNOWN
     # in statements of their own: there may be more than fits into one, and nobody takes units while one changes it
     released = await _release_parked(store, limit)
     if rate_is_new:

@@ -40,7 +40,8 @@ returning use.key
 
 -- name: expired_graphs
 -- Some graphs that ended before their limit, with their nodes and edges; the tasks leave with their partitions. A graph
--- may have a hundred thousand edges: the first one, and more while they are small.
+-- may have a hundred thousand edges: the first one, and more while they are small. The later limit bounds how far the index
+-- is read: the other condition alone would read all graphs that ended.
 with old as (
     select graph_id
     from (
@@ -49,6 +50,7 @@ with old as (
             select graph_id, finished_at, total
             from graph
             where finished_at <= case when failed > 0 then %(dead_before)b else %(ended_before)b end
+                and finished_at <= greatest(%(dead_before)b, %(ended_before)b)
             order by finished_at
             limit %(limit)b
         ) as candidate
@@ -97,7 +99,8 @@ where service_instance.instance_id = old.instance_id
 returning service_instance.instance_id
 
 -- name: expired_keys
--- The keys of a page of ids whose tasks ended before their limit, or are not there. Answers with the page's ids.
+-- The keys of a page of ids whose tasks ended before their limit, or are not there. Answers with the page's ids. Each task is
+-- looked up by itself: without statistics Postgres would join the page with the whole partition.
 with page as (
     select key.task_id
     from idempotency_key as key
@@ -106,7 +109,12 @@ with page as (
     limit %(limit)b
 ), gone as (
     delete from idempotency_key as key
-    using page left join task on task.task_id = page.task_id and task.task_id > %(after)b and task.task_id < %(end)b
+    using page left join lateral (
+        select task.task_id, task.status, task.finished_at
+        from task
+        where task.task_id = any (array[page.task_id]) and task.task_id > %(after)b and task.task_id < %(end)b
+        limit 1
+    ) as task on true
     where key.task_id = page.task_id and (
         task.task_id is null
         or task.finished_at <= case when task.status = 'fatal_failure' then %(dead_before)b else %(ended_before)b end

@@ -174,19 +174,48 @@ Global___ResourceKey: _TypeAlias = ResourceKey  # noqa: Y015
 class PutResourceRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class ExpectedChangedAtEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _timestamp_pb2.Timestamp: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _timestamp_pb2.Timestamp | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     RESOURCES_FIELD_NUMBER: _builtins.int
+    EXPECTED_CHANGED_AT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResourceLimit]:
         """At most 100."""
+
+    @_builtins.property
+    def expected_changed_at(self) -> _containers.MessageMap[_builtins.str, _timestamp_pb2.Timestamp]:
+        """Resources of the request, by name, that must not have been changed since they were read: Resource.changed_at, as it was read.
+        A repeat of a change that was made is done, too. What has no entry is declared or changed, whatever it is.
+        """
 
     def __init__(
         self,
         *,
         resources: _abc.Iterable[Global___ResourceLimit] | None = ...,
+        expected_changed_at: _abc.Mapping[_builtins.str, _timestamp_pb2.Timestamp] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_changed_at", b"expected_changed_at", "resources", b"resources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -221,7 +250,9 @@ class PutResourceResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """RESOURCE_IN_USE: per_key would change. Absent: done."""
+        """RESOURCE_IN_USE: per_key would change. RESOURCE_CONFLICT, UNKNOWN_RESOURCE: it is not what expected_changed_at says.
+        Absent: done.
+        """
 
     def __init__(
         self,

@@ -354,6 +354,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """Tasks hold units of the resource, or wait for some."""
     ERROR_CODE_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 42
     """More tasks of the lambda are scheduled than its quota of scheduling allows. The message says when to try again."""
+    ERROR_CODE_RESOURCE_CONFLICT: _ErrorCode.ValueType  # 43
+    """The resource was changed since it was read."""
     ERROR_CODE_NOT_PENDING: _ErrorCode.ValueType  # 30
     """Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run."""
     ERROR_CODE_PERMISSION_DENIED: _ErrorCode.ValueType  # 50
@@ -400,6 +402,8 @@ ERROR_CODE_RESOURCE_IN_USE: ErrorCode.ValueType  # 41
 """Tasks hold units of the resource, or wait for some."""
 ERROR_CODE_QUOTA_EXCEEDED: ErrorCode.ValueType  # 42
 """More tasks of the lambda are scheduled than its quota of scheduling allows. The message says when to try again."""
+ERROR_CODE_RESOURCE_CONFLICT: ErrorCode.ValueType  # 43
+"""The resource was changed since it was read."""
 ERROR_CODE_NOT_PENDING: ErrorCode.ValueType  # 30
 """Only a task that nobody runs yet can be changed: it runs, has ended, is parked, or is about to end without a run."""
 ERROR_CODE_PERMISSION_DENIED: ErrorCode.ValueType  # 50

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from duly.v1 import limits_pb2, limits_pb2_grpc, task_pb2
 from duly_core.access.current import require, restriction
@@ -10,7 +10,7 @@ from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
 from duly_core.routing import base_name
-from duly_core.rpc.checks import check_count, check_text, page_size, read_duration
+from duly_core.rpc.checks import check_count, check_text, page_size, read_duration, read_instant
 from duly_core.rpc.names import check_lambda_name, check_name
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
@@ -28,6 +28,7 @@ from duly_core.store.resources import (
     UNLIMITED,
     Deletion,
     KeyState,
+    NotPut,
     Rate,
     ResourceLimit,
     ResourceState,
@@ -65,24 +66,21 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         self, request: limits_pb2.PutResourceRequest, _context: Context
     ) -> limits_pb2.PutResourceResponse:
         check_count("resources", len(request.resources), _MOST)
+        expected = _expected(request)
         results = []
         for asked in request.resources:
             try:
-                await self._put(_limit(asked))
+                await self._put(_limit(asked), expected.get(asked.name))
                 results.append(limits_pb2.PutResourceResult())
             except Problem as problem:
                 results.append(limits_pb2.PutResourceResult(error=problem.to_wire()))
         return limits_pb2.PutResourceResponse(results=results)
 
-    async def _put(self, limit: ResourceLimit) -> None:
-        released = await store_resources.put_resource(self._stores.writes, limit)
+    async def _put(self, limit: ResourceLimit, expected_changed_at: datetime | None) -> None:
+        released = await store_resources.put_resource(self._stores.writes, limit, expected_changed_at)
         self._forget()
-        if released is None:
-            raise Problem(
-                "per_key",
-                f"{limit.name} is in use: wait until no task holds it or waits for it, or declare another resource",
-                task_pb2.ERROR_CODE_RESOURCE_IN_USE,
-            )
+        if isinstance(released, NotPut):
+            raise _not_put(limit.name, released)
         events.resources_changed.inc()
         events.log.info("resource declared", resource=limit.name, capacity=limit.capacity)
         self._tell(released)
@@ -206,6 +204,39 @@ def _check_resource_name(name: str) -> None:
             )
     else:
         check_name("name", bare)
+
+
+def _expected(request: limits_pb2.PutResourceRequest) -> dict[str, datetime]:
+    """Return when resources must have been changed last, by name."""
+    names = {each.name for each in request.resources}
+    expected = {}
+    for name, at in request.expected_changed_at.items():
+        if name not in names:
+            raise InvalidRequestError("expected_changed_at", f"{name[:200]!r} is not one of `resources`")
+        expected[name] = read_instant("expected_changed_at", at)
+    return expected
+
+
+def _not_put(name: str, why: NotPut) -> Problem:
+    match why:
+        case NotPut.IN_USE:
+            return Problem(
+                "per_key",
+                f"{name} is in use: wait until no task holds it or waits for it, or declare another resource",
+                task_pb2.ERROR_CODE_RESOURCE_IN_USE,
+            )
+        case NotPut.CHANGED:
+            return Problem(
+                "expected_changed_at",
+                f"somebody changed {name} since it was read: read it again",
+                task_pb2.ERROR_CODE_RESOURCE_CONFLICT,
+            )
+        case NotPut.UNKNOWN:
+            return Problem(
+                "expected_changed_at",
+                f"no resource {name!r} is declared any more",
+                task_pb2.ERROR_CODE_UNKNOWN_RESOURCE,
+            )
 
 
 def _limit(asked: limits_pb2.ResourceLimit) -> ResourceLimit:

@@ -17,11 +17,15 @@ class DueTimes:
         self._looked_at: dict[str, float] = {}
 
     def note_due(self, lambdas: Collection[str], due_at: float) -> None:
-        """Note that something of these lambdas (empty: of any) is due then."""
-        for name in lambdas or list(self._due_at):
+        """Note that something of these lambdas is due then; of no lambda: nothing is noted."""
+        for name in lambdas:
             known = self._due_at.get(name)
             if known is not None and due_at < known:
                 self._due_at[name] = due_at
+
+    def note_any_due(self, due_at: float) -> None:
+        """Note that something is due then, and that nobody said of which lambda."""
+        self.note_due(self._due_at, due_at)
 
     def polling(self, lambdas: Collection[str], now: float) -> None:
         """A look begins that sees whatever is due now; notifications that come from here on count for the next."""

@@ -125,7 +125,10 @@ class WorkMatcher:
         """Note that something of these lambdas (empty: of any) is due so far ahead."""
         due_at = asyncio.get_running_loop().time() + ahead.total_seconds()
         for due_times in self._groups.due_times.values():
-            due_times.note_due(lambdas, due_at)
+            if lambdas:
+                due_times.note_due(lambdas, due_at)
+            else:
+                due_times.note_any_due(due_at)
         for group in self._groups:
             if group.serves(lambdas):
                 self._plan(group)
@@ -281,5 +284,4 @@ class WorkMatcher:
             group.due_times.unsure({pick.queue.lambda_name for pick in picks}, now)
             return
         group.due_times.polled(work.ahead, now)
-        if work.unread:  # none would mean all
-            group.due_times.unsure(work.unread, now)
+        group.due_times.unsure(work.unread, now)

@@ -55,7 +55,8 @@ async def set_capacity(page: Page) -> Response:
         )
     limit.capacity = int(asked)
     answer: limits_pb2.PutResourceResponse = await page.call(
-        page.stubs.limits.PutResource, limits_pb2.PutResourceRequest(resources=[limit])
+        page.stubs.limits.PutResource,
+        limits_pb2.PutResourceRequest(resources=[limit], expected_changed_at={name: resource.changed_at}),
     )
     check(answer.results[0].error)
     return page.redirect("/resources", f"The capacity of {name} is {int(asked):,} now.")

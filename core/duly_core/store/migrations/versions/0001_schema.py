@@ -1132,15 +1132,25 @@ end $$;
 
 -- Declares a resource, or changes it. Nobody takes or frees meanwhile: whoever parks by what it was has done so before, and
 -- the caller releases that afterwards, in statements of their own (duly_release_parked). `rate_is_new`: what was put off is
--- to be due, too (duly_forget_starts, duly_end_delays). is_done is false if it is in use, and cannot be given another per_key.
+-- to be due, too (duly_forget_starts, duly_end_delays). is_done is false if it is in use, and cannot be given another per_key,
+-- or if it is not as the caller read it (is_expected): it was not changed last at `expected_at`, nor is it what is asked already.
+-- put_at is then when it was changed last.
 create function duly_put_resource(
     asked text, asked_capacity int4, asked_per_key boolean, asked_note text, asked_rate int4, asked_period interval,
-    asked_burst int4, out is_done boolean, out put_at timestamptz, out rate_is_new boolean
+    asked_burst int4, expected_at timestamptz, out is_done boolean, out is_expected boolean, out put_at timestamptz,
+    out rate_is_new boolean
 ) language plpgsql as $$
 #variable_conflict use_column
 begin
     lock table resource_use in exclusive mode;
-    is_done := not exists (
+    select declared.changed_at, declared.changed_at = expected_at
+        or (declared.capacity, declared.per_key, declared.note, declared.rate, declared.period, declared.burst)
+            is not distinct from (asked_capacity, asked_per_key, asked_note, asked_rate, asked_period, asked_burst)
+    into put_at, is_expected
+    from resource as declared
+    where name = asked;
+    is_expected := expected_at is null or coalesce(is_expected, false);
+    is_done := is_expected and not exists (
         select from resource
         where name = asked and per_key <> asked_per_key and (
             exists (select from resource_use as use where use.resource = asked and use.used > 0)
