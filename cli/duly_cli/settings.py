@@ -48,6 +48,8 @@ def list_settings(
     if as_json:
         return
     for setting in found:
+        if setting.users > setting.users_with_it:
+            say(_missing(setting), err=True)
         if setting.ignored_value:
             say(
                 f"{setting.name}: {setting.ignored_value!r}, set by an operator, is not accepted by this release "
@@ -100,13 +102,23 @@ def _say(setting: "Setting", *, as_json: bool) -> None:
     say(json.dumps(_as_json(setting)) if as_json else f"{setting.name} = {setting.value}")
 
 
+def _missing(setting: "Setting") -> str:
+    """Say who has not read a change yet."""
+    named = ", ".join(setting.users_without_it)
+    more = setting.users - setting.users_with_it - len(setting.users_without_it)
+    return (
+        f"{setting.name}: {setting.users_with_it} of {setting.users} processes and hosts have it; not yet (or not reported yet): {named}"
+        + (f" and {more} more" if more else "")
+    )
+
+
 def _table(settings: "Sequence[Setting]") -> Iterator[str]:
     rows = [
         (
             each.name,
             each.value,
             each.default_value,
-            _SOURCES[each.source],
+            _SOURCES[each.source] + (f", {each.users_with_it} of {each.users} have it" if each.users else ""),
             moment_text(each.changed_at),
             each.used_by,
             each.effect,

@@ -147,12 +147,24 @@ USED_BY = {
     "hsc": "HSC",
     "store": "Store Consumer",
     "store_consumer": "Store Consumer, HSC",
-    "timing": "HSC, Store Consumer; Executors by the HSC's answers",
+    "timing": "HSC, Store Consumer, Frontend; Executors by the HSC's answers",
     "controller": "Controller",
     "executor": "Executor",
     "telemetry": "Frontend, HSC, Store Consumer, Controller, Executor",
 }
 """The processes that take a change, by section."""
+
+SERVICES = {
+    "frontend": {"frontend"},
+    "hsc": {"hsc"},
+    "store": {"store-consumer"},
+    "store_consumer": {"store-consumer", "hsc"},
+    "timing": {"hsc", "store-consumer", "frontend"},
+    "controller": {"host"},
+    "executor": {"host"},
+    "telemetry": {"frontend", "hsc", "store-consumer", "host"},
+}
+"""The same, as processes and hosts report themselves."""
 
 OF_HOSTS = ("controller.log_level", "executor.log_level", "telemetry.log_level")
 """What hosts follow. They have no database: the Frontend's answer to a host's report has these."""

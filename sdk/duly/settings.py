@@ -34,6 +34,11 @@ class Setting:
     ignored_value: str
     # The processes that take a change: "Store Consumer, HSC".
     used_by: str
+    # Of an operator's value: how many processes and hosts that report themselves use the setting, and how many have read it since.
+    users: int = 0
+    users_with_it: int = 0
+    # Those that have not, 20 at most: "hsc HOST:PID:ID", "host ID".
+    users_without_it: tuple[str, ...] = ()
 
     @classmethod
     def from_proto(cls, setting: settings_pb2.Setting) -> Setting:

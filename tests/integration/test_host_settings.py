@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from duly.v1 import fleet_pb2
 from duly_controller.__main__ import build
 from duly_core.log_levels import log_levels
 from tests.fixtures.host import APP, JOURNALS
@@ -34,7 +35,7 @@ async def test_an_executor_that_runs_takes_the_level_that_operators_set_and_rese
         monkeypatch.setenv(name, value)
     address = f"unix:{tmp_path}/host/controller.sock"
     stop = asyncio.Event()
-    async with serve_frontend(store, host_settings=lambda: values) as frontend:
+    async with serve_frontend(store, host_settings=lambda: fleet_pb2.HostSettings(values=values)) as frontend:
         serve = build(
             [],
             listen=address,

@@ -185,10 +185,10 @@ async def test_a_frontend_answers_hosts_with_what_they_follow_and_no_more(store,
     await config.run_once()
 
     assert before is None
-    assert config.of_hosts() == values
+    assert dict(config.of_hosts().values) == values
     await client.reset_settings([*values])
     await config.run_once()
-    assert config.of_hosts() == {}
+    assert dict(config.of_hosts().values) == {}
 
 
 async def test_a_store_consumer_keeps_tasks_as_long_as_the_live_setting_says(store, client):

@@ -7,11 +7,13 @@ import grpc
 import pytest
 import structlog
 
+from duly.time_conversion import to_duration
 from duly.v1 import controller_pb2, fleet_pb2
 from duly_controller.executor_registry import ExecutorRegistry
 from duly_controller.host_reporter import HostReporter
 from duly_controller.host_settings import HostSettings
 from duly_controller.settings import ControllerSettings
+from duly_core.clock import seconds_since_boot
 from duly_core.log_levels import LogLevelFollower, log_levels
 from duly_core.telemetry import TelemetrySettings
 from duly_executor.settings import ExecutorSettings
@@ -72,8 +74,8 @@ async def test_a_controller_takes_the_settings_of_each_answer_that_has_them():
     taken = []
     came = asyncio.Event()
 
-    def take(values):
-        taken.append(dict(values))
+    def take(settings, _asked_at):
+        taken.append(dict(settings.values))
         came.set()
 
     fleet = Fleet(None)
@@ -95,7 +97,7 @@ def test_what_no_frontend_has_answered_is_unknown_and_not_empty():
     settings = of_the_controller()
 
     assert settings.to_wire() is None
-    settings.take({})
+    settings.take(fleet_pb2.HostSettings(), 0.0)
     assert settings.to_wire() == fleet_pb2.HostSettings()
 
 
@@ -103,12 +105,21 @@ def test_a_controller_changes_its_log_level_and_takes_its_own_again_after_a_rese
     settings = of_the_controller(log_level="warning")
     assert not logs("worker", "info")
 
-    settings.take({"controller.log_level": "debug"})
+    settings.take(fleet_pb2.HostSettings(values={"controller.log_level": "debug"}), 0.0)
     assert logs("worker", "debug")
 
-    settings.take({})
+    settings.take(fleet_pb2.HostSettings(), 0.0)
     assert not logs("worker", "info")
     assert logs("worker", "warning")
+
+
+def test_a_controller_knows_how_old_its_copy_is_and_counts_from_when_it_asked():
+    settings = of_the_controller()
+    assert settings.age.now() is None
+
+    settings.take(fleet_pb2.HostSettings(age=to_duration(timedelta(seconds=3))), seconds_since_boot() - 5)
+
+    assert timedelta(seconds=8) <= settings.age.now() < timedelta(seconds=30)
 
 
 async def test_an_executor_follows_the_level_of_all_and_its_own_takes_precedence():

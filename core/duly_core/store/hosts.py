@@ -68,6 +68,8 @@ class HostReport:
     stopped: bool
     executors: Sequence[ExecutorReport]
     lambdas_digest: bytes
+    settings_age: timedelta | None = None
+    """How long ago the live settings that it has were read from the store; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +100,17 @@ _REPORT = Statement(
     """
 insert into host as known (
     host_id, name, version, queue_backend, started_at, first_reported_at, reported_at, report_interval, draining, stopped,
-    reported_by, executors
+    reported_by, executors, settings_read_at
 )
 select %(host_id)b::text, %(name)b::text, %(version)b::text, %(queue_backend)b::text, %(started_at)b::timestamptz, now, now,
-    %(interval)b::interval, %(draining)b::boolean, %(stopped)b::boolean, %(reported_by)b::text, %(executors)b::jsonb
+    %(interval)b::interval, %(draining)b::boolean, %(stopped)b::boolean, %(reported_by)b::text, %(executors)b::jsonb,
+    now - %(settings_age)b::interval
 from (select duly_now() as now) as clock
 on conflict (host_id) do update
 set name = excluded.name, version = excluded.version, queue_backend = excluded.queue_backend,
     started_at = excluded.started_at, reported_at = excluded.reported_at, report_interval = excluded.report_interval,
-    draining = excluded.draining, stopped = excluded.stopped, executors = excluded.executors
+    draining = excluded.draining, stopped = excluded.stopped, executors = excluded.executors,
+    settings_read_at = excluded.settings_read_at
 where known.reported_by = excluded.reported_by
 returning known.lambdas_digest = %(digest)b::bytea
 """,
@@ -154,6 +158,7 @@ async def report_host(
         "reported_by": reported_by,
         "executors": Jsonb([asdict(each) for each in report.executors]),
         "digest": report.lambdas_digest,
+        "settings_age": report.settings_age,
     }
     if lambdas is None:
         rows = await store.run(_REPORT, parameters)

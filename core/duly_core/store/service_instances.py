@@ -3,7 +3,7 @@
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -42,14 +42,16 @@ _REPORT = Statement(
     "report_service",
     """
 insert into service_instance (
-    instance_id, service, host_name, version, address, started_at, reported_at, report_interval, stopped
+    instance_id, service, host_name, version, address, started_at, reported_at, report_interval, stopped,
+    settings_read_at
 )
 values (
     %(instance_id)b::text, %(service)b::text, %(host_name)b::text, %(version)b::text, %(address)b::text,
-    %(started_at)b::timestamptz, duly_now(), %(interval)b::interval, %(stopped)b::boolean
+    %(started_at)b::timestamptz, duly_now(), %(interval)b::interval, %(stopped)b::boolean,
+    duly_now() - %(settings_age)b::interval
 )
 on conflict (instance_id) do update
-set reported_at = excluded.reported_at, stopped = excluded.stopped
+set reported_at = excluded.reported_at, stopped = excluded.stopped, settings_read_at = excluded.settings_read_at
 returning instance_id
 """,
 )
@@ -68,8 +70,13 @@ limit {_MOST}
 
 
 @asynccontextmanager
-async def reporting(store: Store, service: str, address: str) -> AsyncIterator[None]:
-    """Report this process while the block lasts, and at its end that it has stopped. A store that is away is no error."""
+async def reporting(
+    store: Store, service: str, address: str, settings_age: Callable[[], timedelta | None] = lambda: None
+) -> AsyncIterator[None]:
+    """Report this process while the block lasts, and at its end that it has stopped. A store that is away is no error.
+
+    `settings_age` tells how long ago it read the live settings; None: it has not.
+    """
     report = {
         "instance_id": f"{host_name()}:{os.getpid()}:{uuid4().hex[:8]}",
         "service": service,
@@ -84,7 +91,7 @@ async def reporting(store: Store, service: str, address: str) -> AsyncIterator[N
     async def report_again_and_again() -> None:
         while True:
             with suppress(StoreUnavailableError):  # its own loops report that
-                await store.run(_REPORT, report)
+                await store.run(_REPORT, report | {"settings_age": settings_age()})
             await asyncio.sleep(
                 _INTERVAL.total_seconds() * random.uniform(_EARLIEST, 1)  # noqa: S311 (spreads load)
             )
@@ -97,7 +104,7 @@ async def reporting(store: Store, service: str, address: str) -> AsyncIterator[N
         await asyncio.wait({running}, timeout=_LAST_WORD)
         with suppress(StoreUnavailableError, TimeoutError):
             async with asyncio.timeout(_LAST_WORD):
-                await store.run(_REPORT, report | {"stopped": True})
+                await store.run(_REPORT, report | {"stopped": True, "settings_age": settings_age()})
 
 
 async def list_services(store: Store, *, alive: bool = False) -> list[ServiceInstance]:

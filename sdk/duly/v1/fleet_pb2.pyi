@@ -89,6 +89,7 @@ class ReportHostRequest(_message.Message):
     EXECUTORS_FIELD_NUMBER: _builtins.int
     LAMBDAS_DIGEST_FIELD_NUMBER: _builtins.int
     LAMBDA_SETS_FIELD_NUMBER: _builtins.int
+    SETTINGS_AGE_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """New for each start of a Controller. Only the principal that reported it first may report it again."""
     name: _builtins.str
@@ -117,6 +118,10 @@ class ReportHostRequest(_message.Message):
     def lambda_sets(self) -> _containers.RepeatedCompositeFieldContainer[Global___LambdaSet]:
         """What `executors.lambda_set` counts, from 0; at most 256 with 10,000 lambdas together. Empty: as reported before."""
 
+    @_builtins.property
+    def settings_age(self) -> _duration_pb2.Duration:
+        """How long ago the live settings of the host were read from the store, at least. Absent: it has none yet."""
+
     def __init__(
         self,
         *,
@@ -131,10 +136,11 @@ class ReportHostRequest(_message.Message):
         executors: _abc.Iterable[Global___Executor] | None = ...,
         lambdas_digest: _builtins.bytes = ...,
         lambda_sets: _abc.Iterable[Global___LambdaSet] | None = ...,
+        settings_age: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "settings_age", b"settings_age", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "executors", b"executors", "host_id", b"host_id", "interval", b"interval", "lambda_sets", b"lambda_sets", "lambdas_digest", b"lambdas_digest", "name", b"name", "queue_backend", b"queue_backend", "started_at", b"started_at", "stopped", b"stopped", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "executors", b"executors", "host_id", b"host_id", "interval", b"interval", "lambda_sets", b"lambda_sets", "lambdas_digest", b"lambdas_digest", "name", b"name", "queue_backend", b"queue_backend", "settings_age", b"settings_age", "started_at", b"started_at", "stopped", b"stopped", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -193,18 +199,24 @@ class HostSettings(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     VALUES_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def values(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """By name, such as `executor.log_level`. A name that is missing: the host's own value holds."""
+
+    @_builtins.property
+    def age(self) -> _duration_pb2.Duration:
+        """How long ago the Frontend read them from the store."""
 
     def __init__(
         self,
         *,
         values: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        age: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

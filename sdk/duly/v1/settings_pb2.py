@@ -26,33 +26,33 @@ from duly.v1 import task_pb2 as duly_dot_v1_dot_task__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/settings.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe0\x01\n\x07Setting\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12&\n\x06source\x18\x03 \x01(\x0e\x32\x16.duly.v1.SettingSource\x12.\n\nchanged_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rdefault_value\x18\x05 \x01(\t\x12\x11\n\town_value\x18\x06 \x01(\t\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x07 \x01(\t\x12\x15\n\rignored_value\x18\x08 \x01(\t\x12\x0f\n\x07used_by\x18\t \x01(\t\"\x15\n\x13ListSettingsRequest\":\n\x14ListSettingsResponse\x12\"\n\x08settings\x18\x01 \x03(\x0b\x32\x10.duly.v1.Setting\")\n\nNewSetting\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\";\n\x12SetSettingsRequest\x12%\n\x08settings\x18\x01 \x03(\x0b\x32\x13.duly.v1.NewSetting\">\n\x13SetSettingsResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.duly.v1.SettingResult\"%\n\x14ResetSettingsRequest\x12\r\n\x05names\x18\x01 \x03(\t\"@\n\x15ResetSettingsResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.duly.v1.SettingResult\"U\n\rSettingResult\x12!\n\x07setting\x18\x01 \x01(\x0b\x32\x10.duly.v1.Setting\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError*\x8a\x01\n\rSettingSource\x12\x1e\n\x1aSETTING_SOURCE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SETTING_SOURCE_DEFAULT\x10\x01\x12 \n\x1cSETTING_SOURCE_CONFIGURATION\x10\x02\x12\x1b\n\x17SETTING_SOURCE_OPERATOR\x10\x03\x32\xf8\x01\n\x0fSettingsService\x12K\n\x0cListSettings\x12\x1c.duly.v1.ListSettingsRequest\x1a\x1d.duly.v1.ListSettingsResponse\x12H\n\x0bSetSettings\x12\x1b.duly.v1.SetSettingsRequest\x1a\x1c.duly.v1.SetSettingsResponse\x12N\n\rResetSettings\x12\x1d.duly.v1.ResetSettingsRequest\x1a\x1e.duly.v1.ResetSettingsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/settings.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa0\x02\n\x07Setting\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12&\n\x06source\x18\x03 \x01(\x0e\x32\x16.duly.v1.SettingSource\x12.\n\nchanged_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x15\n\rdefault_value\x18\x05 \x01(\t\x12\x11\n\town_value\x18\x06 \x01(\t\x12\x0e\n\x06\x65\x66\x66\x65\x63t\x18\x07 \x01(\t\x12\x15\n\rignored_value\x18\x08 \x01(\t\x12\x0f\n\x07used_by\x18\t \x01(\t\x12\r\n\x05users\x18\n \x01(\x05\x12\x15\n\rusers_with_it\x18\x0b \x01(\x05\x12\x18\n\x10users_without_it\x18\x0c \x03(\t\"\x15\n\x13ListSettingsRequest\":\n\x14ListSettingsResponse\x12\"\n\x08settings\x18\x01 \x03(\x0b\x32\x10.duly.v1.Setting\")\n\nNewSetting\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\";\n\x12SetSettingsRequest\x12%\n\x08settings\x18\x01 \x03(\x0b\x32\x13.duly.v1.NewSetting\">\n\x13SetSettingsResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.duly.v1.SettingResult\"%\n\x14ResetSettingsRequest\x12\r\n\x05names\x18\x01 \x03(\t\"@\n\x15ResetSettingsResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.duly.v1.SettingResult\"U\n\rSettingResult\x12!\n\x07setting\x18\x01 \x01(\x0b\x32\x10.duly.v1.Setting\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError*\x8a\x01\n\rSettingSource\x12\x1e\n\x1aSETTING_SOURCE_UNSPECIFIED\x10\x00\x12\x1a\n\x16SETTING_SOURCE_DEFAULT\x10\x01\x12 \n\x1cSETTING_SOURCE_CONFIGURATION\x10\x02\x12\x1b\n\x17SETTING_SOURCE_OPERATOR\x10\x03\x32\xf8\x01\n\x0fSettingsService\x12K\n\x0cListSettings\x12\x1c.duly.v1.ListSettingsRequest\x1a\x1d.duly.v1.ListSettingsResponse\x12H\n\x0bSetSettings\x12\x1b.duly.v1.SetSettingsRequest\x1a\x1c.duly.v1.SetSettingsResponse\x12N\n\rResetSettings\x12\x1d.duly.v1.ResetSettingsRequest\x1a\x1e.duly.v1.ResetSettingsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly.v1.settings_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SETTINGSOURCE']._serialized_start=759
-  _globals['_SETTINGSOURCE']._serialized_end=897
+  _globals['_SETTINGSOURCE']._serialized_start=823
+  _globals['_SETTINGSOURCE']._serialized_end=961
   _globals['_SETTING']._serialized_start=89
-  _globals['_SETTING']._serialized_end=313
-  _globals['_LISTSETTINGSREQUEST']._serialized_start=315
-  _globals['_LISTSETTINGSREQUEST']._serialized_end=336
-  _globals['_LISTSETTINGSRESPONSE']._serialized_start=338
-  _globals['_LISTSETTINGSRESPONSE']._serialized_end=396
-  _globals['_NEWSETTING']._serialized_start=398
-  _globals['_NEWSETTING']._serialized_end=439
-  _globals['_SETSETTINGSREQUEST']._serialized_start=441
-  _globals['_SETSETTINGSREQUEST']._serialized_end=500
-  _globals['_SETSETTINGSRESPONSE']._serialized_start=502
-  _globals['_SETSETTINGSRESPONSE']._serialized_end=564
-  _globals['_RESETSETTINGSREQUEST']._serialized_start=566
-  _globals['_RESETSETTINGSREQUEST']._serialized_end=603
-  _globals['_RESETSETTINGSRESPONSE']._serialized_start=605
-  _globals['_RESETSETTINGSRESPONSE']._serialized_end=669
-  _globals['_SETTINGRESULT']._serialized_start=671
-  _globals['_SETTINGRESULT']._serialized_end=756
-  _globals['_SETTINGSSERVICE']._serialized_start=900
-  _globals['_SETTINGSSERVICE']._serialized_end=1148
+  _globals['_SETTING']._serialized_end=377
+  _globals['_LISTSETTINGSREQUEST']._serialized_start=379
+  _globals['_LISTSETTINGSREQUEST']._serialized_end=400
+  _globals['_LISTSETTINGSRESPONSE']._serialized_start=402
+  _globals['_LISTSETTINGSRESPONSE']._serialized_end=460
+  _globals['_NEWSETTING']._serialized_start=462
+  _globals['_NEWSETTING']._serialized_end=503
+  _globals['_SETSETTINGSREQUEST']._serialized_start=505
+  _globals['_SETSETTINGSREQUEST']._serialized_end=564
+  _globals['_SETSETTINGSRESPONSE']._serialized_start=566
+  _globals['_SETSETTINGSRESPONSE']._serialized_end=628
+  _globals['_RESETSETTINGSREQUEST']._serialized_start=630
+  _globals['_RESETSETTINGSREQUEST']._serialized_end=667
+  _globals['_RESETSETTINGSRESPONSE']._serialized_start=669
+  _globals['_RESETSETTINGSRESPONSE']._serialized_end=733
+  _globals['_SETTINGRESULT']._serialized_start=735
+  _globals['_SETTINGRESULT']._serialized_end=820
+  _globals['_SETTINGSSERVICE']._serialized_start=964
+  _globals['_SETTINGSSERVICE']._serialized_end=1212
 # @@protoc_insertion_point(module_scope)

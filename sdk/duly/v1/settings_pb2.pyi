@@ -62,6 +62,9 @@ class Setting(_message.Message):
     EFFECT_FIELD_NUMBER: _builtins.int
     IGNORED_VALUE_FIELD_NUMBER: _builtins.int
     USED_BY_FIELD_NUMBER: _builtins.int
+    USERS_FIELD_NUMBER: _builtins.int
+    USERS_WITH_IT_FIELD_NUMBER: _builtins.int
+    USERS_WITHOUT_IT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """With its section: store_consumer.poll_interval"""
     value: _builtins.str
@@ -76,9 +79,18 @@ class Setting(_message.Message):
     """An operator's value that this release does not accept and ignores; empty: none is ignored."""
     used_by: _builtins.str
     """The processes that take a change: "Store Consumer, HSC"."""
+    users: _builtins.int
+    """Set for an operator's value: how many processes and hosts that report themselves use the setting, and how many of them
+    have read the settings since it was set. A report is up to 10 s old.
+    """
+    users_with_it: _builtins.int
     @_builtins.property
     def changed_at(self) -> _timestamp_pb2.Timestamp:
         """When it was set; absent for a default."""
+
+    @_builtins.property
+    def users_without_it(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those that have not, 20 at most: "hsc HOST:PID:ID", "host ID"."""
 
     def __init__(
         self,
@@ -92,10 +104,13 @@ class Setting(_message.Message):
         effect: _builtins.str = ...,
         ignored_value: _builtins.str = ...,
         used_by: _builtins.str = ...,
+        users: _builtins.int = ...,
+        users_with_it: _builtins.int = ...,
+        users_without_it: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "default_value", b"default_value", "effect", b"effect", "ignored_value", b"ignored_value", "name", b"name", "own_value", b"own_value", "source", b"source", "used_by", b"used_by", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "default_value", b"default_value", "effect", b"effect", "ignored_value", b"ignored_value", "name", b"name", "own_value", b"own_value", "source", b"source", "used_by", b"used_by", "users", b"users", "users_with_it", b"users_with_it", "users_without_it", b"users_without_it", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -123,6 +123,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 settings.report_interval,
                 rpc.call_timeout,
                 host_settings.take,
+                host_settings.age.now,
             )
             at_the_end.push_async_callback(host_reporter.begin(stop))
             servicer = ControllerServicer(

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import fleet_pb2
 from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
+from duly_core.clock import seconds_since_boot
 from duly_core.loop import wait_for, worth_logging
 from duly_core.process_identity import host_name
 from duly_core.rpc.retry import describe_status
@@ -41,10 +42,23 @@ class HostReporter:
         queue_backend: str,
         interval: timedelta,
         call_timeout: timedelta,
-        take_settings: Callable[[Mapping[str, str]], object] = lambda _: None,
+        take_settings: Callable[[fleet_pb2.HostSettings, float], object] = lambda *_: None,
+        settings_age: Callable[[], timedelta | None] = lambda: None,
     ) -> None:
-        """Args: `take_settings` is given the live settings of hosts with each answer that has them."""
+        """Make one.
+
+        Args:
+            host_id: of this host.
+            fleet: the Frontend.
+            executors: what is reported.
+            queue_backend: of this host.
+            interval: between two reports.
+            call_timeout: of a report.
+            take_settings: given the live settings of hosts with each answer that has them, and when they were asked for.
+            settings_age: tells how old the host's copy of them is; None: there is none.
+        """
         self._take_settings = take_settings
+        self._settings_age = settings_age
         self._host_id = host_id
         self._fleet = fleet
         self._executors = executors
@@ -108,9 +122,10 @@ class HostReporter:
             with_lambdas = request.lambdas_digest != self._known_digest
             if with_lambdas:
                 request.lambda_sets.extend(_to_wire(sets))
+            asked_at = seconds_since_boot()
             response = await self._fleet.ReportHost(request, timeout=self._call_timeout)
             if response.HasField("settings"):
-                self._take_settings(response.settings.values)
+                self._take_settings(response.settings, asked_at)
             if response.lambdas_wanted and not with_lambdas:
                 request.lambda_sets.extend(_to_wire(sets))
                 await self._fleet.ReportHost(request, timeout=self._call_timeout)
@@ -152,6 +167,8 @@ class HostReporter:
             executors=() if stopped else reported,
             lambdas_digest=_digest(bounded),
         )
+        if (age := self._settings_age()) is not None:
+            request.settings_age.CopyFrom(to_duration(age))
         return request, bounded
 
 

@@ -1,9 +1,9 @@
 """Keeps the live settings of this host, which the Frontend answers to its reports, and gives them to Executors."""
 
-from collections.abc import Mapping
-
 from duly.v1 import fleet_pb2
 from duly_core.log_levels import LogLevelFollower
+from duly_core.rpc.convert import from_duration
+from duly_core.settings_age import SettingsAge
 
 
 class HostSettings:
@@ -13,10 +13,13 @@ class HostSettings:
         """Make one; `log_level` is the Controller's own."""
         self._log_level = log_level
         self._values: dict[str, str] | None = None
+        self.age = SettingsAge()
 
-    def take(self, values: Mapping[str, str]) -> None:
-        """Go by these from now on."""
-        self._values = dict(values)
+    def take(self, settings: fleet_pb2.HostSettings, asked_at: float) -> None:
+        """Go by these from now on; they were asked for at `asked_at`, in seconds since boot."""
+        self._values = dict(settings.values)
+        if settings.HasField("age"):
+            self.age.read(asked_at, from_duration(settings.age))
         self._log_level.take(self._values)
 
     def to_wire(self) -> fleet_pb2.HostSettings | None:

@@ -108,7 +108,10 @@ def build(
             if await migration.done(store_settings, stop, FRONTEND):
                 log.info("frontend serves", address=address)
                 health = HealthFollower(server, stores.all, store_settings.unhealthy_after)
-                async with reporting(stores.lists, "frontend", address), asyncio.TaskGroup() as group:
+                async with (
+                    reporting(stores.lists, "frontend", address, config.age.now),
+                    asyncio.TaskGroup() as group,
+                ):
                     group.create_task(health.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, asyncio.Event()))
             frontend.close()

@@ -1,6 +1,6 @@
 """FleetService: takes what Controllers report, and shows hosts, services and queues."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from duly.v1 import fleet_pb2, fleet_pb2_grpc
 from duly_core.access.current import current_access, denied, require, restriction
@@ -26,7 +26,9 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
     """Nothing is decided by what it keeps and counts: people look at it."""
 
     def __init__(
-        self, stores: FrontendStores, host_settings: Callable[[], Mapping[str, str] | None] = lambda: None
+        self,
+        stores: FrontendStores,
+        host_settings: Callable[[], fleet_pb2.HostSettings | None] = lambda: None,
     ) -> None:
         """Args: `host_settings` returns what operators have set of what hosts follow; None: it is unknown yet."""
         self._stores = stores
@@ -43,10 +45,9 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
         verdict = await report_host(self._stores.writes, report, lambdas, access.principal)
         if verdict is Verdict.NOT_YOURS:
             raise denied(access, Action.RUN, report.host_id)
-        settings = self._host_settings()
         return fleet_pb2.ReportHostResponse(
             lambdas_wanted=verdict is Verdict.LAMBDAS_WANTED,
-            settings=None if settings is None else fleet_pb2.HostSettings(values=settings),
+            settings=self._host_settings(),
         )
 
     async def ListHosts(  # noqa: N802

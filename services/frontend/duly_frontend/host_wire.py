@@ -17,6 +17,7 @@ _LONGEST_NAME = 255
 _LARGEST_NUMBER = 1_000_000
 _DIGEST_BYTES = 16
 _INTERVALS = timedelta(seconds=1), timedelta(minutes=10)
+_LONGEST_AGE = timedelta(days=3650)
 _BACKENDS = ("store", "sqs")
 
 _STATES = {
@@ -67,7 +68,14 @@ def read_report(request: fleet_pb2.ReportHostRequest) -> HostReport:
         stopped=request.stopped,
         executors=[_executor(place, each) for place, each in enumerate(request.executors)],
         lambdas_digest=request.lambdas_digest,
+        settings_age=_settings_age(request),
     )
+
+
+def _settings_age(request: fleet_pb2.ReportHostRequest) -> timedelta | None:
+    if not request.HasField("settings_age"):
+        return None
+    return read_duration("settings_age", request.settings_age, _LONGEST_AGE, least=timedelta())
 
 
 def _executor(place: int, each: fleet_pb2.Executor) -> ExecutorReport:

@@ -1,11 +1,14 @@
 """Follows the live settings of the Frontend: its limits and its log level; keeps those of hosts for their reports."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 
+from duly.time_conversion import to_duration
+from duly.v1 import fleet_pb2
+from duly_core.clock import seconds_since_boot
 from duly_core.effective_settings import EffectiveSettings
 from duly_core.live_sections import OF_HOSTS, LiveStoreConsumerSettings, LiveTimingSettings
 from duly_core.log_levels import LogLevelFollower
+from duly_core.settings_age import SettingsAge
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.pool import Store
 from duly_frontend.settings import FrontendSettings
@@ -30,6 +33,7 @@ class LiveConfig:
         self._trigger = EffectiveSettings(trigger)
         self._timing = EffectiveSettings(timing or LiveTimingSettings())
         self._log_level = log_level
+        self.age = SettingsAge()
         self._of_hosts: dict[str, str] | None = None
 
     def now(self) -> FrontendSettings:
@@ -40,9 +44,12 @@ class LiveConfig:
         """Return how long leases are now."""
         return self._timing.now.heartbeat_timeout
 
-    def of_hosts(self) -> Mapping[str, str] | None:
+    def of_hosts(self) -> fleet_pb2.HostSettings | None:
         """Return what operators have set of what hosts follow; None: it was not read yet."""
-        return self._of_hosts
+        age = self.age.now()
+        if self._of_hosts is None or age is None:
+            return None
+        return fleet_pb2.HostSettings(values=self._of_hosts, age=to_duration(age))
 
     async def run_once(self) -> timedelta:
         """Read them; return when to come back.
@@ -50,7 +57,9 @@ class LiveConfig:
         Raises:
             StoreUnavailableError: they cannot be read; what held before holds on.
         """
+        asked_at = seconds_since_boot()
         values = await store_live_settings.values(self._store)
+        self.age.read(asked_at)
         self._log_level.take(values)
         self._settings.take(values)
         self._timing.take(values)

@@ -1,6 +1,7 @@
 """SettingsService: what operators change while Duly runs, held against the rules of the file."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from duly.time_conversion import to_timestamp
 from duly.v1 import settings_pb2, settings_pb2_grpc, task_pb2
@@ -15,10 +16,12 @@ from duly_core.settings import format_duration
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.live_settings import StoredSetting
 from duly_core.store.pool import Store
+from duly_core.store.setting_users import SettingUser, setting_users
 from duly_core.timing import Timing
 from duly_frontend.events import log
 
 _MOST = 100
+_MOST_NAMED = 20
 
 
 class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
@@ -111,7 +114,12 @@ class SettingsServicer(settings_pb2_grpc.SettingsServiceServicer):
         if not names:
             return []
         kept, own = await store_live_settings.kept(self._store)
-        return [_to_wire(name, kept.get(name), own.get(name), self._own.get(name)) for name in names]
+        users = await setting_users(self._store) if not kept.keys().isdisjoint(names) else []
+        shown = [_to_wire(name, kept.get(name), own.get(name), self._own.get(name)) for name in names]
+        for setting in shown:
+            if setting.source == settings_pb2.SETTING_SOURCE_OPERATOR:
+                _count_users(setting, kept[setting.name].changed_at, users)
+        return shown
 
 
 def _checked(asked: settings_pb2.NewSetting) -> tuple[str, str]:
@@ -158,6 +166,16 @@ def _to_wire(
     )
     setting.changed_at.CopyFrom(to_timestamp(holds.changed_at))
     return setting
+
+
+def _count_users(setting: settings_pb2.Setting, changed_at: datetime, users: Sequence[SettingUser]) -> None:
+    """Write who has read the settings since this one was set."""
+    services = live_settings.services_of(setting.name)
+    concerned = [each for each in users if each.service in services]
+    without = [each for each in concerned if each.read_at is None or each.read_at < changed_at]
+    setting.users = len(concerned)
+    setting.users_with_it = len(concerned) - len(without)
+    setting.users_without_it.extend(f"{each.service} {each.name}" for each in without[:_MOST_NAMED])
 
 
 def _is_accepted(name: str, value: str) -> bool:

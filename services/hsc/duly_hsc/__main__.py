@@ -90,7 +90,10 @@ def build(
                     config.may_have_changed,
                     on_gate=gates.may_have_changed,
                 )
-                async with reporting(stores.results, "hsc", address), asyncio.TaskGroup() as group:
+                async with (
+                    reporting(stores.results, "hsc", address, config.age.now),
+                    asyncio.TaskGroup() as group,
+                ):
                     group.create_task(health.run(stop))
                     group.create_task(listener.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))

@@ -8,6 +8,7 @@ from duly_core.clock import seconds_since_boot
 from duly_core.effective_settings import EffectiveSettings
 from duly_core.live_sections import LiveStoreConsumerSettings, LiveTimingSettings
 from duly_core.log_levels import LogLevelFollower
+from duly_core.settings_age import SettingsAge
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.live_settings import SETTINGS_KNOWN_FOR
 from duly_core.store.pool import Store
@@ -30,7 +31,7 @@ class LiveConfig:
         self._now = now
         self._own_timing = timing or LiveTimingSettings()
         self._timing = EffectiveSettings(self._own_timing)
-        self._read_at = now()
+        self.age = SettingsAge(now)
         self.wake = asyncio.Event()
         self._store = store
         self._live_settings = EffectiveSettings(own)
@@ -51,7 +52,8 @@ class LiveConfig:
         configuration, so none is given.
         """
         live = LeaseTimeouts.of(self._timing.now)
-        if self._now() - self._read_at < SETTINGS_KNOWN_FOR.total_seconds():
+        age = self.age.now()
+        if age is None or age < SETTINGS_KNOWN_FOR:
             return live
         own = LeaseTimeouts.of(self._own_timing)
         return LeaseTimeouts(min(live.claim, own.claim), min(live.heartbeat, own.heartbeat))
@@ -68,7 +70,7 @@ class LiveConfig:
         """
         asked_at = self._now()
         values = await store_live_settings.values(self._store)
-        self._read_at = asked_at
+        self.age.read(asked_at)
         self._timing.take(values)
         if self._log_level is not None:
             self._log_level.take(values)

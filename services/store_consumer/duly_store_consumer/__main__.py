@@ -132,7 +132,10 @@ def build(
             health = HealthFollower(
                 server, [store], store_settings.unhealthy_after, consumer.unhealthy_reason
             )
-            async with reporting(store, "store-consumer", address), asyncio.TaskGroup() as group:
+            async with (
+                reporting(store, "store-consumer", address, consumer.live_config.age.now),
+                asyncio.TaskGroup() as group,
+            ):
                 group.create_task(health.run(stop))
                 group.create_task(listener.run(stop))
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))

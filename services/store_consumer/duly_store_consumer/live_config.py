@@ -6,10 +6,12 @@ from datetime import timedelta
 
 from duly.enums import Priority
 from duly_core import live_settings
+from duly_core.clock import seconds_since_boot
 from duly_core.effective_settings import EffectiveSettings
 from duly_core.errors import StoreUnavailableError
 from duly_core.gates import GateSet
 from duly_core.routing import QueueKey
+from duly_core.settings_age import SettingsAge
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.gate_cache import FixedGates, Gates
 from duly_core.store.live_settings import ConfigSnapshot
@@ -36,6 +38,7 @@ class LiveConfig:
         self._effective = EffectiveSettings(own)
         self._read_at = float("-inf")
         self._known = False
+        self.age = SettingsAge()
         self._write_at = float("-inf")
         """When to write this process's own settings to the store: once, but for failures."""
         self._followers: list[Callable[[ConfigSnapshot], object]] = []
@@ -80,7 +83,9 @@ class LiveConfig:
         self._read_at = now  # before the statement: what changes meanwhile is read again
         try:
             await self._gates.known()
+            asked_at = seconds_since_boot()
             found = await store_live_settings.config_snapshot(self._store)
+            self.age.read(asked_at)
         except StoreUnavailableError as error:
             if self._known:
                 log.warning("lambdas and settings not read; previous ones in use", reason=str(error))

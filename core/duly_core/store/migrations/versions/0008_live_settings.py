@@ -1,4 +1,4 @@
-"""Timeouts of leases that operators changed lately."""
+"""Timeouts of leases that operators changed lately, and who has read the live settings."""
 
 from alembic import op
 
@@ -16,6 +16,10 @@ create table former_setting (
     until_at timestamptz not null check (isfinite(until_at)),
     primary key (name, value)
 );
+
+-- When what it has of the live settings was read from this store, at the earliest; null: unknown.
+alter table host add column settings_read_at timestamptz;
+alter table service_instance add column settings_read_at timestamptz;
 """
 
 
@@ -24,4 +28,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.execute("drop table former_setting;")
+    op.execute(
+        "drop table former_setting; alter table host drop column settings_read_at;"
+        " alter table service_instance drop column settings_read_at;"
+    )
