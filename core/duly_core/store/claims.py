@@ -68,10 +68,7 @@ async def claim(
         },
     )
     claimed = {task.token: task for task in rows if not task.is_stale}
-    if len(claimed) < len(batch):
-        refused = [
-            (proposal.task_id, proposal.token) for proposal, _ in batch if proposal.token not in claimed
-        ]
+    if refused := [(each.task_id, each.token) for each, _ in batch if each.token not in claimed]:
         terms = {"claim_timeout": claim_timeout, "longest_lease": LONGEST_LEASE}
         for task in await store.run_as(_CLAIMED, TRANSITIONS["claim_repeated"], _pairs(refused) | terms):
             claimed[task.token] = task
@@ -279,8 +276,7 @@ async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list
                 "reasons": texts([release.reason for release in batch]),
             },
         )
-        rows = [row for row in found if row[0]]
-        if rows:
+        if rows := [row for row in found if row[0]]:
             # a cancel that was asked for while it ran need not wait for another run
             released = uuids(sorted(row[0] for row in rows))
             again = {"task_ids": released, "only_if_requested": True, "by": None}
@@ -295,9 +291,8 @@ async def answer(store: Store, claims: Sequence[tuple[TaskId, Token]], applied: 
     Told apart by token, not by task: one group may carry the current claim of a task and a stale one.
     """
     others = [claim for claim in claims if claim[1] not in applied]
-    before: set[Token] = set()
-    if others:
-        before = {row[0] for row in await store.run(READS["applied_before"], _pairs(others))}
+    rows = await store.run(READS["applied_before"], _pairs(others)) if others else []
+    before = {row[0] for row in rows}
     return [
         Applied.APPLIED if token in applied else Applied.ALREADY_APPLIED if token in before else Applied.LOST
         for _, token in claims
