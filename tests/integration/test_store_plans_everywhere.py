@@ -80,6 +80,7 @@ PAGES = {
     "claim": (600, 760),
     "claim_work": (687, 850),
     "claimed_before": (320, 400),
+    "claim_repeated": (600, 760),
     "heartbeat": (400, 520),
     "finish": (480, 560),
     "fail": (1183, 1520),

@@ -29,7 +29,7 @@ async def test_a_column_that_is_missing_is_an_error(store):
         await store.run_as(named(Pair), Statement("pair", "select 1 as first"), {})
 
 
-@pytest.mark.parametrize("name", ["claim", "claim_work", "claim_again", "claimed_before"])
+@pytest.mark.parametrize("name", ["claim", "claim_work", "claim_again", "claim_repeated", "claimed_before"])
 def test_every_claim_is_answered_with_the_fields_of_a_claimed_task(name):
     sql = (TRANSITIONS | READS)[name].sql
 

@@ -25,7 +25,14 @@ BUDGET = settings(
     suppress_health_check=list(HealthCheck),
 )
 
-NOT_SEEN_AS_A_CHANGE = {"schedule", "tick", "enqueue_again", "claim_again", "request_cancel"}
+NOT_SEEN_AS_A_CHANGE = {
+    "schedule",
+    "tick",
+    "enqueue_again",
+    "claim_again",
+    "claim_repeated",
+    "request_cancel",
+}
 """Their status is the same before and after, or there was none."""
 
 OF_SESSIONS = {"schedule_in_sessions", "end_waiting", "cancel_waiting", "unblock_sessions"}
