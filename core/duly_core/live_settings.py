@@ -183,6 +183,9 @@ def _why_not(name: str) -> str:
 def _meant(name: str) -> str:
     """Return the closest name, whether it was said with its section or without; empty: none is close."""
     by_part = {_FIELDS[full][0]: full for full in NAMES} | {full: full for full in NAMES}
+    section = name.partition(".")[0]
+    if "." in name and section in SECTIONS:  # what resembles it elsewhere is another setting
+        by_part = {full: full for full in names_of(section)}
     close = difflib.get_close_matches(name, by_part, n=1, cutoff=_ALIKE)
     return by_part[close[0]] if close else ""
 

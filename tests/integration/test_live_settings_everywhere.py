@@ -73,6 +73,7 @@ async def test_a_value_is_checked_against_what_others_set_before(client):
         ("timing.heartbeat_period", "restart workers"),
         ("store.dsn", "restart the processes that read it"),
         ("executor.slots", "restart workers"),
+        ("hsc.max_items_per_call", "restart HSCs"),
         ("rpc.cert_file", "duly.toml or the environment"),
     ],
 )

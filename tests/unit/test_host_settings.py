@@ -6,6 +6,7 @@ from datetime import timedelta
 import grpc
 import pytest
 import structlog
+from google.protobuf.duration_pb2 import Duration
 
 from duly.time_conversion import to_duration
 from duly.v1 import controller_pb2, fleet_pb2
@@ -20,6 +21,7 @@ from duly_executor.settings import ExecutorSettings
 from duly_executor.settings_follower import SettingsFollower
 
 SHORT = timedelta(milliseconds=10)
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture(autouse=True)
@@ -65,8 +67,13 @@ class Fleet:
 
     def __init__(self, settings):
         self.settings = settings
+        self.reports = []
+        self.reported_twice = asyncio.Event()
 
-    async def ReportHost(self, _request, timeout):  # noqa: N802 (the wire's name)
+    async def ReportHost(self, request, timeout):  # noqa: N802 (the wire's name)
+        self.reports.append(request)
+        if len(self.reports) == 2:
+            self.reported_twice.set()
         return fleet_pb2.ReportHostResponse(settings=self.settings)
 
 
@@ -77,6 +84,7 @@ async def test_a_controller_takes_the_settings_of_each_answer_that_has_them():
     def take(settings, _asked_at):
         taken.append(dict(settings.values))
         came.set()
+        return False
 
     fleet = Fleet(None)
     reporter = HostReporter(
@@ -111,6 +119,24 @@ def test_a_controller_changes_its_log_level_and_takes_its_own_again_after_a_rese
     settings.take(fleet_pb2.HostSettings(), 0.0)
     assert not logs("worker", "info")
     assert logs("worker", "warning")
+
+
+async def test_a_host_reports_at_once_that_it_has_a_change():
+    settings, fleet = (
+        of_the_controller(),
+        Fleet(fleet_pb2.HostSettings(values={"executor.log_level": "debug"}, age=Duration())),
+    )
+    reporter = HostReporter(
+        "host", fleet, ExecutorRegistry(lambda _: None), "store", HOUR, HOUR, settings.take, settings.age.now
+    )
+
+    finish = reporter.begin(asyncio.Event())
+    async with asyncio.timeout(30):
+        await fleet.reported_twice.wait()
+    await finish()
+
+    assert not fleet.reports[0].HasField("settings_age")
+    assert fleet.reports[1].HasField("settings_age")
 
 
 def test_a_controller_knows_how_old_its_copy_is_and_counts_from_when_it_asked():

@@ -42,7 +42,7 @@ class HostReporter:
         queue_backend: str,
         interval: timedelta,
         call_timeout: timedelta,
-        take_settings: Callable[[fleet_pb2.HostSettings, float], object] = lambda *_: None,
+        take_settings: Callable[[fleet_pb2.HostSettings, float], bool] = lambda *_: False,
         settings_age: Callable[[], timedelta | None] = lambda: None,
     ) -> None:
         """Make one.
@@ -54,7 +54,8 @@ class HostReporter:
             queue_backend: of this host.
             interval: between two reports.
             call_timeout: of a report.
-            take_settings: given the live settings of hosts with each answer that has them, and when they were asked for.
+            take_settings: given the live settings of hosts with each answer that has them, and when they were asked for; returns
+                whether they changed.
             settings_age: tells how old the host's copy of them is; None: there is none.
         """
         self._take_settings = take_settings
@@ -124,8 +125,8 @@ class HostReporter:
                 request.lambda_sets.extend(_to_wire(sets))
             asked_at = seconds_since_boot()
             response = await self._fleet.ReportHost(request, timeout=self._call_timeout)
-            if response.HasField("settings"):
-                self._take_settings(response.settings, asked_at)
+            if response.HasField("settings") and self._take_settings(response.settings, asked_at):
+                self._changed.set()  # operators wait to see that this host has them
             if response.lambdas_wanted and not with_lambdas:
                 request.lambda_sets.extend(_to_wire(sets))
                 await self._fleet.ReportHost(request, timeout=self._call_timeout)

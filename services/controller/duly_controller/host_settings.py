@@ -15,12 +15,13 @@ class HostSettings:
         self._values: dict[str, str] | None = None
         self.age = SettingsAge()
 
-    def take(self, settings: fleet_pb2.HostSettings, asked_at: float) -> None:
-        """Go by these from now on; they were asked for at `asked_at`, in seconds since boot."""
-        self._values = dict(settings.values)
+    def take(self, settings: fleet_pb2.HostSettings, asked_at: float) -> bool:
+        """Go by these from now on; whether they differ from those before. They were asked for at `asked_at` (since boot)."""
+        before, self._values = self._values, dict(settings.values)
         if settings.HasField("age"):
             self.age.read(asked_at, from_duration(settings.age))
         self._log_level.take(self._values)
+        return self._values != before
 
     def to_wire(self) -> fleet_pb2.HostSettings | None:
         """Return them; None: the Frontend has not answered yet."""
