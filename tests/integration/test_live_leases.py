@@ -1,5 +1,6 @@
 """The timeouts of leases change while Duly runs: by what HSCs write and answer, and how long Store Consumers wait."""
 
+import asyncio
 import os
 from datetime import timedelta
 from uuid import UUID
@@ -229,7 +230,7 @@ async def test_a_timeout_that_was_reset_lately_counts_for_a_store_consumer_that_
 async def test_what_was_set_is_forgotten_once_no_lease_of_it_can_be_in_force(store, client, clock):
     await client.set_setting(LEASE, "5m")
     await client.set_setting(LEASE, "20s")
-    assert (await config_snapshot(store)).former == [(LEASE, "5m")]
+    assert set((await config_snapshot(store)).former) == {(LEASE, "5m"), (LEASE, "20s")}
 
     await clock.tick(LONGEST_LEASE + SETTINGS_KNOWN_FOR)
 
@@ -263,3 +264,32 @@ async def test_a_frontend_tells_the_age_of_heartbeats_by_the_timeout_in_force(st
     await config.run_once()
 
     assert config.heartbeat_timeout() == 5 * MINUTE
+
+
+async def test_a_quiet_does_not_end_before_the_settings_were_read_since_the_change(
+    store, client, make_guard, fail_over, clock, time
+):
+    """Leases of another timeout may have been given, and this process has not heard of it yet."""
+    guard, live_config = make_guard()
+    await live_config.read(0.0)
+    assert await quiet(store, guard) == timedelta()
+    await client.set_setting(LEASE, "5m")
+    fail_over()
+    await quiet(store, guard)
+
+    time.now += (TIMING.heartbeat_timeout + SECOND).total_seconds()
+    await clock.tick(TIMING.heartbeat_timeout + SECOND)
+    assert await quiet(store, guard) == TIMING.clock_step  # ask again
+    live_config.changed()
+    await live_config.read(0.0)
+
+    assert (await quiet(store, guard)).total_seconds() == about(5 * MINUTE - TIMING.heartbeat_timeout)
+
+
+async def test_of_two_timeouts_that_are_set_at_once_both_are_remembered(store, client):
+    await asyncio.gather(
+        *(client.set_setting(LEASE, value) for value in ("5m", "6m", "7m")),
+    )
+    await client.reset_settings([LEASE])
+
+    assert {value for _, value in (await config_snapshot(store)).former} == {"5m", "6m", "7m"}

@@ -200,6 +200,9 @@ class NoGuard:
     def take(self, _found):
         """Whatever the leases are."""
 
+    def on_change(self, changed):
+        """Never."""
+
     async def left(self, _connection):
         return timedelta()
 

@@ -34,7 +34,7 @@ class ConfigSnapshot:
     settings: dict[str, str]
     """By name, what operators have set."""
     former: list[tuple[str, str]] = field(default_factory=list)
-    """Name and value of what they had set lately of `[timing]`: leases of it may be in force."""
+    """Name and value of what they set lately of `[timing]`, or had set until lately: leases of it may be in force."""
 
 
 _SURROUNDINGS = Statement(
@@ -64,16 +64,22 @@ _SET = Statement(
 with asked as (
     select * from unnest(%(names)b::text[], %(texts)b::text[]) as asked (name, value)
 ), former as (
+    -- what is set now, too: whoever replaces it at this moment does not see it
     insert into former_setting (name, value, until_at)
-    select setting.name, setting.value, duly_now() + %(kept_for)b
-    from setting join asked on asked.name = setting.name
-    where setting.name like 'timing.%%' and setting.value <> asked.value
+    select distinct name, value, duly_now() + %(kept_for)b
+    from (
+        select setting.name, setting.value from setting join asked on asked.name = setting.name
+        union all
+        select name, value from asked
+    ) as known
+    where name like 'timing.%%'
     on conflict (name, value) do update set until_at = excluded.until_at
 ), forgotten as (
-    -- what is set now may be written above
+    -- but what is written above
     delete from former_setting as former
     where until_at < duly_now()
         and not exists (select from setting where setting.name = former.name and setting.value = former.value)
+        and not exists (select from asked where asked.name = former.name and asked.value = former.value)
 ), written as (
     insert into setting (name, value, changed_at)
     select name, value, duly_now() from asked

@@ -85,6 +85,7 @@ class HeartbeatLoop:
         self._hand_back_gated = hand_back_gated
         self._strikes = 0
         """Heartbeat calls in a row that failed."""
+        self._busy_until = 0
 
     def rearm(self) -> None:
         """Set the kernel's timer to the earliest deadline of all; to be called when a claim comes in."""
@@ -93,7 +94,12 @@ class HeartbeatLoop:
     def note(self, schedule: HeartbeatSchedule) -> None:
         """Let the next heartbeat be in time for claims under this schedule."""
         if self._leases.note(schedule):
+            self._strikes = 0  # they were counted while more were allowed; the deadlines hold in any case
             self._shortened.set()
+
+    def busy_for(self) -> int:
+        """Return how long, at most, until a heartbeat can go out that the one under way does not hold up; nanoseconds."""
+        return max(0, self._busy_until - since_boot_ns())
 
     async def run(self, executor_id: str, stop: asyncio.Event) -> None:
         """Beat at the rate of the schedule until `stop`."""
@@ -125,8 +131,10 @@ class HeartbeatLoop:
         """One heartbeat for everything that is held; it fails if the HSC could not be told of all."""
         events.held(len(self._held_claims))
         self._leases.begin_round()
+        self._busy_until = since_boot_ns() + nanoseconds(self._leases.now.call_deadline)
         requests = self._held_claims.heartbeat_requests(executor_id)
         failures = [reason for reason in await asyncio.gather(*map(self._call, requests)) if reason]
+        self._busy_until = 0
         if failures:
             self._strike(failures[0])
         else:

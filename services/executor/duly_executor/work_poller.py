@@ -176,7 +176,7 @@ class WorkPoller:
         deadline = work.claims_sent_boot_ns + nanoseconds(schedule.process_deadline)
         self._held_claims.add(work.tasks, deadline)
         needed = schedule.period + schedule.call_deadline + self._leases.timing.scheduling_lateness
-        if since_boot_ns() + nanoseconds(needed) >= deadline:
+        if since_boot_ns() + self._heartbeat_loop.busy_for() + nanoseconds(needed) >= deadline:
             # too late to start anything under these claims: without a heartbeat in time the kernel's
             # timer would end this process with all that it runs, or others have them already
             self._give_up(work.tasks)

@@ -29,12 +29,22 @@ class ReclaimGuard:
         self._last: tuple[datetime, int] | None = None
         """The store's time at the last check, and this host's after it."""
         self._is_paused = False
+        self._change: datetime | None = None
+        """When the store was found on another server last, or its clock stepped."""
+        self._are_leases_known = True
+        """Whether the settings were read since the last change: leases that were given before it may be longer than known."""
+        self._changed: Callable[[], object] = lambda: None
         self.looked_at: datetime | None = None
         """The store's time at the latest check; None: there was none."""
 
     def take(self, found: ConfigSnapshot) -> None:
         """Expect the leases that operators have set, now or lately."""
         self._leases.take(found)
+        self._are_leases_known = True
+
+    def on_change(self, changed: Callable[[], object]) -> None:
+        """Call `changed` when the settings should be read anew."""
+        self._changed = changed
 
     async def left(self, connection: Connection) -> timedelta:
         """Return how long no claim in this store may be voided; zero: they may be voided now.
@@ -47,6 +57,13 @@ class ReclaimGuard:
         answered = self._since_boot()
         expected = self.looked_at is None  # this process has just begun, perhaps with the server
         self.looked_at = seen.at
+        change = None if seen.since_change is None else seen.at - seen.since_change
+        if seen.written:
+            change = seen.at
+        if change != self._change and not expected:
+            self._are_leases_known = False
+            self._changed()
+        self._change = change
         if seen.written:
             events.server_changes.inc()
             report = events.log.info if expected else events.log.warning
@@ -75,7 +92,10 @@ class ReclaimGuard:
             return self._leases.now()
         if seen.since_change is None:
             return _ZERO
-        return max(_ZERO, self._leases.now() - max(_ZERO, seen.since_change))
+        since_change = max(_ZERO, seen.since_change)
+        if left := max(_ZERO, self._leases.now() - since_change):
+            return left
+        return _ZERO if self._are_leases_known else self._step
 
     def _ahead(self, at: datetime, asked: int) -> timedelta:
         """Return the most by which the store's clock may have stepped ahead since the last check."""

@@ -36,6 +36,7 @@ class Timeouts:
         self._reclaim_guard = reclaim_guard
         self._live_config = live_config
         live_config.follow(reclaim_guard.take)
+        reclaim_guard.on_change(live_config.changed)
         self._limiter = ReclaimLimiter(live_config.settings.reclaim_rate)
         self._handled_at = float("-inf")
 
