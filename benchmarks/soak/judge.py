@@ -1,10 +1,12 @@
 """Decides whether a series of a soak is flat: a robust trend over all samples but those of the warm-up.
 
 The trend is the median of the slopes between all pairs of samples (Theil and Sen), so single peaks do not count. A series
-grows if all three hold:
+grows if all four hold:
 
 - from the first to the last judged sample, the trend rises by 5 % of the series' median or more;
 - it rises by more than the floor of its kind, below which nobody would look;
+- it rises by more than the series usually rises between two samples: rows that come steadily and leave together make a saw, and
+  what a sample sees of it depends on when in its period it is taken;
 - the rise is no accident of noise: the rank correlation with time (Mann and Kendall) is beyond three standard deviations.
 """
 
@@ -12,7 +14,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 
 WARM_UP = 0.2
 """Part of a soak that is not judged."""
@@ -78,8 +80,11 @@ def judge(
         (late - early) / (end - start) for (start, early), (end, late) in combinations(points, 2)
     )
     rise = slope * (points[-1][0] - points[0][0])
+    numbers = [value for _, value in points]
     grows = (
-        rise >= PART * abs(median) and rise > floor and _kendall([value for _, value in points]) > SIGNIFICANT
+        rise >= PART * abs(median)
+        and rise > max(floor, _usual_step(numbers))
+        and _kendall(numbers) > SIGNIFICANT
     )
     return Verdict(name, len(points), median, rise, grows)
 
@@ -90,6 +95,12 @@ def judge_all(
     """Judge all series, those that grow first."""
     verdicts = [judge(name, times, values, warm_up) for name, values in series.items()]
     return sorted(verdicts, key=lambda verdict: (not verdict.grows, verdict.name))
+
+
+def _usual_step(values: Sequence[float]) -> float:
+    """Return the median of the rises between neighbours; 0: there is none."""
+    steps = [late - early for early, late in pairwise(values) if late > early]
+    return statistics.median(steps) if steps else 0.0
 
 
 def _kendall(values: Sequence[float]) -> float:

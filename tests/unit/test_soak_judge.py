@@ -27,6 +27,7 @@ def noisy(value: Callable[[int], float], spread: float) -> list[float | None]:
         ("memory: hsc 1", noisy(lambda minute: 40 + 0.1 * minute, 0.5)),
         ("files: frontend 1", [30.0 + minute // 10 for minute in range(120)]),
         ("size: indexes of task_assoc", noisy(lambda minute: 8 + 0.05 * minute, 2)),
+        ("live rows: session", [6_200 + 1_200.0 * (minute % 5) + 30 * minute for minute in range(120)]),
         ("dead rows: task_assoc", noisy(lambda minute: 2_000 + 100 * minute, 3_000)),
         ("lateness p99", noisy(lambda minute: 50 + 2 * minute, 60)),
     ],
@@ -46,6 +47,11 @@ def test_a_series_that_grows_steadily_is_found_in_the_noise(name: str, values: l
         pytest.param("files: hsc 1", [0.0] * 120, id="always none"),
         pytest.param("wal", [float(16 * (2 + minute % 7)) for minute in range(120)], id="a saw"),
         pytest.param("dead rows: task", [500.0 * (minute % 13) for minute in range(120)], id="a coarse saw"),
+        pytest.param(
+            "live rows: idempotency_key",
+            [6_200 + 1_200.0 * (minute % 5) + 7 * minute for minute in range(120)],
+            id="a saw whose samples are taken later and later in its period",
+        ),
         pytest.param(
             "memory: hsc 1",
             noisy(lambda minute: 40 + 20 * min(minute / 20, 1), 0.5),
