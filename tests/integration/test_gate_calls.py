@@ -231,3 +231,19 @@ async def test_the_shell_sets_lists_and_removes_breakers(run_duly, client):
     assert (await run_duly("gates", "breaker", LAMBDA)).exit_code == 2
     assert (await run_duly("gates", "breaker", LAMBDA, "--remove")).exit_code == 0
     assert await client.breakers() == []
+
+
+async def test_to_remove_gates_that_are_not_there_tells_nobody_of_a_change(store, client):
+    before = (await store_gates.read_gates(store, -1)).version
+
+    with pytest.raises(duly.DulyError):
+        await client.delete_gate("no-such-gate")
+
+    assert (await store_gates.read_gates(store, -1)).version == before
+
+
+async def test_a_name_with_a_nul_is_refused(client):
+    with pytest.raises(duly.DulyError, match="without NUL"):
+        await client.delete_gate("a\x00b")
+    with pytest.raises(duly.DulyError, match="without NUL"):
+        await client.delete_breaker("a\x00b")

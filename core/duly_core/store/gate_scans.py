@@ -34,6 +34,8 @@ _OVERLAP = timedelta(seconds=1)
 """A read that goes on at the end of a queue begins so much earlier: transactions commit later than they read the clock."""
 _SHORT_REST = 1.0
 """Seconds in which a queue is not read that a pick reads as a whole."""
+_MOST_PASSED_OVER = 5
+"""Picks in a row that took nothing of what was found in a queue; then it is read anew."""
 _NEXT_INSTANT = timedelta(microseconds=1)
 _REMEMBERED = 20_000
 """Queues: names come from callers."""
@@ -46,6 +48,8 @@ class _Scan:
     since: datetime | None = None
     """The next read begins here; None: with the first row."""
     size: int = WINDOW
+    rows: int = 0
+    """That the last read saw."""
     found: dict[TaskId, None] = field(default_factory=dict)
     """In the order in which they are due."""
     is_at_end: bool = False
@@ -55,6 +59,17 @@ class _Scan:
     """When the last read began (the loop's time, as those below)."""
     rests_until: float = float("-inf")
     again_at: float = float("inf")
+    passed_over: int = 0
+    """Picks in a row that took none of `found`."""
+
+    def begin_again(self) -> None:
+        """Read on from the first row."""
+        self.since, self.size, self.again_at = None, WINDOW, float("inf")
+
+    @property
+    def cost(self) -> int:
+        """Rows that the next read is expected to see: few, where the last one reached the end."""
+        return self.rows + 1 if self.is_at_end else self.size
 
 
 class _Seen(NamedTuple):
@@ -118,6 +133,12 @@ class GateScans:
                 for task_id in told:
                     if is_all or task_id in taken:
                         scan.found.pop(task_id, None)
+                scan.passed_over = 0 if any(task_id in taken for task_id in told) else scan.passed_over + 1
+                if scan.found and scan.passed_over >= _MOST_PASSED_OVER:
+                    # others have them, perhaps, or they were cancelled
+                    scan.found.clear()
+                    scan.passed_over = 0
+                    scan.begin_again()
         return frozenset(queue.lambda_name for queue in pick.told if self.has_more(queue))
 
     def has_more(self, queue: QueueKey) -> bool:
@@ -133,18 +154,18 @@ class GateScans:
             if scan.found or scan.is_read or now < scan.rests_until:
                 continue
             if now >= scan.again_at:
-                scan.since, scan.size, scan.again_at = None, WINDOW, float("inf")
-            if left > 0:
-                chosen[queue] = scan
-                scan.read_at = now
-                left -= scan.size
-            else:
-                scan.is_at_end = False  # its turn is next
+                scan.begin_again()
+            if left <= 0:
+                break  # they are the first of the next look, and those that were not read to their end make it soon
+            chosen[queue] = scan
+            scan.read_at = now
+            left -= scan.cost
         return chosen
 
 
 def _note(scan: _Scan, seen: _Seen, now: float) -> None:
     """Note what a read found."""
+    scan.rows = seen.rows
     scan.is_at_end = seen.rows < scan.size
     if scan.since is None:  # what is first in its queue a pick reads itself
         scan.since = seen.last_at

@@ -109,7 +109,7 @@ async def put_gate(
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     async with store.connection() as connection, connection.transaction():
-        await fetch(connection, GATES["raise_gate_version"], {})  # one change at a time
+        await fetch(connection, GATES["lock_gates"], {})  # one change at a time
         others_like = {"name": asked.name, "owner": asked.owner}
         ((others, of_owner),) = await fetch(connection, GATES["count_gates"], others_like)
         if others >= MOST_GATES or of_owner >= most_of_owner:
@@ -121,7 +121,7 @@ async def put_gate(
         if not rows:
             await fetch(connection, GATES["delete_gates"], {"names": texts([asked.name])})
             rows = await fetch(connection, GATES["insert_gate"], columns)
-        await fetch(connection, GATES["notify_gates_changed"], {})
+        await change_gates(connection)
     return gate_of(rows[0])
 
 
@@ -134,11 +134,12 @@ async def delete_gates(
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     async with store.connection() as connection, connection.transaction():
-        await fetch(connection, GATES["raise_gate_version"], {})
+        await fetch(connection, GATES["lock_gates"], {})
         refused = [gate for gate in await _named(connection, names) if not may_change(gate)]
         allowed = texts(sorted({*names} - {gate.name for gate in refused}))
         rows = await fetch(connection, GATES["delete_gates"], {"names": allowed})
-        await fetch(connection, GATES["notify_gates_changed"], {})
+        if rows:
+            await change_gates(connection)
     return {row[0] for row in rows}, refused
 
 
@@ -156,8 +157,7 @@ async def expire_gates(store: Store) -> list[str]:
         await fetch(connection, GATES["lock_gates"], {})
         rows = await fetch(connection, GATES["expire_gates"], {})
         if rows:
-            await fetch(connection, GATES["raise_gate_version"], {})
-            await fetch(connection, GATES["notify_gates_changed"], {})
+            await change_gates(connection)
     return [row[0] for row in rows]
 
 

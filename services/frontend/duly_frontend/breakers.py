@@ -16,7 +16,7 @@ from duly_core.rpc.stubs import Context
 from duly_core.store import breakers as store_breakers
 from duly_core.store.breakers import NewBreaker
 from duly_frontend import events
-from duly_frontend.gate_checks import LONGEST_REASON, MOST, owner_of
+from duly_frontend.gate_checks import LONGEST_NAME, LONGEST_REASON, MOST, owner_of
 from duly_frontend.stores import FrontendStores
 
 _SECOND = timedelta(seconds=1)
@@ -53,6 +53,8 @@ class BreakerCalls(gates_pb2_grpc.GateServiceServicer):
         self, request: gates_pb2.DeleteBreakersRequest, _context: Context
     ) -> gates_pb2.DeleteBreakersResponse:
         check_count("lambdas", len(request.lambdas), MOST)
+        for name in request.lambdas:
+            check_text("lambdas", name, LONGEST_NAME)
         gone = await store_breakers.delete_breakers(self._stores.writes, [*request.lambdas])
         events.gates_changed.inc(len(gone))
         for name in sorted(gone):

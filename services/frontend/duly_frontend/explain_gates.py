@@ -29,7 +29,7 @@ async def gate_reasons(store: Store, row: TaskRow) -> list[explain_pb2.Reason]:
         row["lambda"], row["priority"], row["collection"], row["session"], row["passed_gates"]
     )
     # what holds it now comes first
-    found.sort(key=lambda gate: gate.kind is not Kind.PAUSE)
+    found.sort(key=lambda gate: gate.kind in (Kind.DROP, Kind.DELAY))
     reasons = [_reason(row, gate) for gate in found]
     parked_on = (row["parked_on"] or "").removeprefix(GATE)
     is_parked = (row["parked_on"] or "").startswith(GATE)
@@ -51,7 +51,7 @@ def _reason(row: TaskRow, gate: Gate) -> explain_pb2.Reason:
         Kind.PAUSE: "holds it back",
         Kind.DROP: "drops it once it is due",
         Kind.DELAY: f"delays it by {span(gate.delay)} once it is due" if gate.delay else "delays it",
-    }[gate.kind]
+    }.get(gate.kind, "holds it back")  # of a newer release
     until = "" if gate.expires_at is None else f", for another {span(gate.expires_at - row['now'])}"
     probes = "; some tasks are let through as probes" if gate.probes_until is not None else ""
     why = f": {gate.reason}" if gate.reason else ""

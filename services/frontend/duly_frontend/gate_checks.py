@@ -15,6 +15,8 @@ from duly_core.store.gates import NewGate
 
 MOST = 100
 LONGEST_REASON = 1024
+LONGEST_NAME = 1_000
+"""Of a gate or a lambda in a request that removes; nothing has a longer one."""
 _LONGEST_OWNER = 255
 _LONGEST_SESSION = 255
 _LONGEST = timedelta(days=365)

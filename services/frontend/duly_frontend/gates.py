@@ -13,7 +13,7 @@ from duly_core.errors import PermissionDeniedError
 from duly_core.gates import EVERYTHING, Gate
 from duly_core.lifecycle import Status
 from duly_core.routing import base_name
-from duly_core.rpc.checks import check_count
+from duly_core.rpc.checks import check_count, check_text
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import gates as store_gates
@@ -22,7 +22,7 @@ from duly_core.store.lambdas import list_names
 from duly_frontend import events
 from duly_frontend.breakers import BreakerCalls
 from duly_frontend.convert import STATUS_TO_WIRE
-from duly_frontend.gate_checks import KINDS, MOST, read_gate
+from duly_frontend.gate_checks import KINDS, LONGEST_NAME, MOST, read_gate
 from duly_frontend.gate_rights import MOST_OF_OWNER, check_may_set, may_change
 from duly_frontend.stores import FrontendStores
 
@@ -68,6 +68,8 @@ class GateServicer(BreakerCalls):
         self, request: gates_pb2.DeleteGatesRequest, _context: Context
     ) -> gates_pb2.DeleteGatesResponse:
         check_count("names", len(request.names), MOST)
+        for name in request.names:
+            check_text("names", name, LONGEST_NAME)
         gone, refused = await store_gates.delete_gates(self._stores.writes, [*request.names], may_change)
         seen = restriction(Action.READ)
         denied = {
