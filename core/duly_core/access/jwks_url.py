@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from http.client import HTTPException
 
 import jwt
 
@@ -19,7 +20,8 @@ _ASKED_EVERY_S = 10
 class FetchedKeys:
     """The keys of an issuer. They are fetched again when they are old, and when a token names one that is unknown.
 
-    One fetch runs at a time, in a thread. Whoever can be answered with the keys that are there does not wait for it.
+    One fetch runs at a time, in a thread. Whoever can be answered with the keys that are there does not wait for it, but for the
+    caller that begins it: each 10 s, one call may take 5 s while the issuer does not answer.
     """
 
     def __init__(self, fetch: Callable[..., list[jwt.PyJWK]]) -> None:
@@ -79,7 +81,8 @@ class FetchedKeys:
             self._keys = {key.key_id: key for key in await asyncio.to_thread(self._fetch, refresh=True)}
             self._read_at = began_at
             self._problem = None
-        except (jwt.PyJWTError, OSError, ValueError) as error:  # ValueError: the answer is not JSON
+        except (jwt.PyJWTError, OSError, HTTPException, ValueError, TypeError, AttributeError) as error:
+            # the last three: the answer is not JSON, or not of the shape of a key set
             self._problem = error
         finally:
             self._fetching = None
