@@ -49,6 +49,9 @@ async def test_what_is_set_is_told_and_kept_until_it_is_reset(run_duly):
         "changed_at": "",
         "effect": "",
         "used_by": "Store Consumer, HSC",
+        "users": 0,
+        "users_with_it": 0,
+        "users_without_it": [],
         "ignored": None,
     }
     was_reset = await run_duly("settings", "reset", POLL)
