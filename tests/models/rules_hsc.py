@@ -72,7 +72,8 @@ class HscRules(MachineBase):
                 expected.append(HeartbeatAnswer.LOST)
                 continue
             row = task.row
-            row.status, row.next_trigger_at = Status.PROCESSING, self.model.now + HEARTBEAT_TIMEOUT
+            row.status = Status.PROCESSING
+            row.next_trigger_at = max(row.next_trigger_at, self.model.now + HEARTBEAT_TIMEOUT)
             row.progress = row.progress if beat.progress is None else beat.progress
             row.note = row.note if beat.note is None else beat.note
             expected.append(

@@ -93,6 +93,8 @@ def claimed(
         else:
             held = [proposal.token for proposal, _ in rivals if proposal.token == before[task_id]]
             assert granted == held, "granted what is not free"
+            if held:  # its lease begins anew
+                task.row.next_trigger_at = max(task.row.next_trigger_at, model.now + lease)
         for _, answer in rivals:
             if answer is not None:
                 _describes(answer, task, model)
