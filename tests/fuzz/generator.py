@@ -117,7 +117,10 @@ class Generator:
     def _fill(self, values: Any, descriptor: FieldDescriptor, depth: int) -> None:
         count = self.random.choice([0, 1, 1, 1, 2, 3, 3, 5, 40] if depth == 0 else [0, 1, 1, 2])
         for _ in range(count):
-            if descriptor.type == _F.TYPE_MESSAGE:
+            if descriptor.type == _F.TYPE_MESSAGE and descriptor.message_type.GetOptions().map_entry:
+                entry: Any = self._inner(descriptor, depth)
+                values.get_or_create(entry.key).CopyFrom(entry.value)  # no map in a request has other values
+            elif descriptor.type == _F.TYPE_MESSAGE:
                 values.add().CopyFrom(self._inner(descriptor, depth))
             else:
                 values.append(self._value(descriptor))
