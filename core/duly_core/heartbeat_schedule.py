@@ -13,7 +13,7 @@ from duly_core.timing import RATE_ERROR, Timing
 
 SHORTEST_PERIOD = timedelta(milliseconds=250)
 SHORTEST_CALL = timedelta(milliseconds=100)
-"""An Executor whose lease needs more frequent heartbeats, or faster answers, takes no work."""
+"""An Executor whose lease needs more frequent heartbeats, or faster answers, ends itself."""
 _MOST_STRIKES = 3
 """So many failed calls in a row end an Executor under the terms of its own configuration: ATF's visible rule."""
 

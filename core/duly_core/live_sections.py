@@ -11,7 +11,7 @@ from duly_core.settings import Duration, Section
 MOST_ITEMS = 20_000
 """Of one call: MOST_FIELDS of duly_core.rpc.field_count, which this may not import."""
 LONGEST_LEASE = timedelta(hours=1)
-"""After a step of Postgres's clock backwards, a silent task may come back by up to this much later than its timeout."""
+"""No timeout of a lease is longer: a lease that was written before Postgres's clock was set back ends within this time."""
 INHERIT = "inherit"
 LogLevel = Literal["debug", "info", "warning", "error"]
 ServiceLogLevel = Literal["inherit", "debug", "info", "warning", "error"]
@@ -143,28 +143,25 @@ LIVE: tuple[type[Section], ...] = (
 )
 
 USED_BY = {
-    "frontend": "Frontend",
-    "hsc": "HSC",
-    "store": "Store Consumer",
-    "store_consumer": "Store Consumer, HSC",
-    "timing": "HSC, Store Consumer, Frontend; Executors by the HSC's answers",
-    "controller": "Controller",
-    "executor": "Executor",
-    "telemetry": "Frontend, HSC, Store Consumer, Controller, Executor",
+    "frontend": ("Frontend",),
+    "hsc": ("HSC",),
+    "store": ("Store Consumer",),
+    "store_consumer": ("Store Consumer", "HSC"),
+    "timing": ("HSC", "Store Consumer", "Frontend"),  # Executors go by the HSC's answers
+    "controller": ("Controller",),
+    "executor": ("Executor",),
+    "telemetry": ("Frontend", "HSC", "Store Consumer", "Controller", "Executor"),
 }
 """The processes that take a change, by section."""
 
-SERVICES = {
-    "frontend": {"frontend"},
-    "hsc": {"hsc"},
-    "store": {"store-consumer"},
-    "store_consumer": {"store-consumer", "hsc"},
-    "timing": {"hsc", "store-consumer", "frontend"},
-    "controller": {"host"},
-    "executor": {"host"},
-    "telemetry": {"frontend", "hsc", "store-consumer", "host"},
+REPORTED_AS = {
+    "Frontend": "frontend",
+    "HSC": "hsc",
+    "Store Consumer": "store-consumer",
+    "Controller": "host",
+    "Executor": "host",
 }
-"""The same, as processes and hosts report themselves."""
+"""What such a process reports itself as; Controllers and Executors together as their host."""
 
 OF_HOSTS = ("controller.log_level", "executor.log_level", "telemetry.log_level")
 """What hosts follow. They have no database: the Frontend's answer to a host's report has these."""

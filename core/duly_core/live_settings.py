@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from duly_core.errors import SettingsError
-from duly_core.live_sections import LIVE, SERVICES, USED_BY
+from duly_core.live_sections import LIVE, REPORTED_AS, USED_BY
 from duly_core.settings import Section, format_duration
 from duly_core.settings_errors import in_plain_words
 from duly_core.settings_sections import SECTIONS
@@ -97,12 +97,12 @@ def effect_of(name: str) -> str:
 
 def used_by(name: str) -> str:
     """Return which processes take a change."""
-    return USED_BY[name.partition(".")[0]]
+    return ", ".join(USED_BY[name.partition(".")[0]])
 
 
 def services_of(name: str) -> AbstractSet[str]:
     """Return the services that take a change, as their processes report themselves; `host` for workers."""
-    return SERVICES[name.partition(".")[0]]
+    return {REPORTED_AS[process] for process in USED_BY[name.partition(".")[0]]}
 
 
 def own(*sections: Section) -> dict[str, str]:

@@ -25,7 +25,7 @@ class SettingUser:
 _USERS = Statement(
     "setting_users",
     f"""
-select service, instance_id, settings_read_at from service_instance as each
+select service, instance_id, settings_read_at from service_instance
 where not stopped and reported_at > duly_now() - {MISSED_REPORTS} * report_interval
 union all
 select '{HOST}', host_id, settings_read_at from host
