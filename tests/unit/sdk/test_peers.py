@@ -137,10 +137,9 @@ async def test_a_read_that_takes_long_is_answered_by_another_server(
 ) -> None:
     servers[0].open.clear()
 
-    answers = {await read(channel) for _ in range(3)}
-
-    assert answers == {b"second"}
-    assert servers[0].calls > 0
+    async with asyncio.timeout(30):
+        while not servers[0].calls:  # it may be connected later than the other
+            assert await read(channel) == b"second"
 
 
 @pytest.mark.parametrize("place", [0, 1])
