@@ -293,3 +293,10 @@ async def test_of_two_timeouts_that_are_set_at_once_both_are_remembered(store, c
     await client.reset_settings([LEASE])
 
     assert {value for _, value in (await config_snapshot(store)).former} == {"5m", "6m", "7m"}
+
+
+async def test_a_timeout_may_be_set_to_what_it_is_already(store, client):
+    await client.set_setting(LEASE, "5m")
+    await client.set_setting(LEASE, "5m")
+
+    assert (await config_snapshot(store)).former == [(LEASE, "5m")]

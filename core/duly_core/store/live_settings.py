@@ -66,10 +66,10 @@ with asked as (
 ), former as (
     -- what is set now, too: whoever replaces it at this moment does not see it
     insert into former_setting (name, value, until_at)
-    select distinct name, value, duly_now() + %(kept_for)b
+    select name, value, duly_now() + %(kept_for)b
     from (
         select setting.name, setting.value from setting join asked on asked.name = setting.name
-        union all
+        union
         select name, value from asked
     ) as known
     where name like 'timing.%%'
