@@ -32,7 +32,9 @@ _PAGES = (
 )  # fmt: skip
 
 
-class _Stack:
+class Stack:
+    """`duly up` as a process of its own, with its output in a file."""
+
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._log = folder / "up.log"
         command = [
@@ -47,7 +49,16 @@ class _Stack:
         ]
         self._process = subprocess.Popen(command, stdout=self._log.open("wb"), stderr=subprocess.STDOUT)
 
+    def address(self) -> str:
+        """Return where clients connect to, once it runs."""
+        return self.said(_READY)
+
+    def console(self) -> str:
+        """Return the address of the console, once it runs."""
+        return self.said(_CONSOLE)
+
     def said(self, pattern: re.Pattern[str]) -> str:
+        """Return the first group of what it printed, once it did."""
         ends_at = time.monotonic() + _PATIENCE
         while time.monotonic() < ends_at:
             if found := pattern.search(self._log.read_text(errors="replace")):
@@ -68,6 +79,7 @@ class _Stack:
         raise SystemExit("no server runs")
 
     def stop(self) -> None:
+        """End it."""
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(60)
 
@@ -85,11 +97,11 @@ def _resident(pid: int) -> float:
 def idle(*arguments: str, opened: bool = False) -> tuple[float, float]:
     """Return MiB and percent of a core of an idle server."""
     with tempfile.TemporaryDirectory() as folder:
-        stack = _Stack(Path(folder), *arguments)
+        stack = Stack(Path(folder), *arguments)
         try:
-            stack.said(_READY)
+            stack.address()
             if opened:
-                with httpx.Client(base_url=stack.said(_CONSOLE), timeout=60) as client:
+                with httpx.Client(base_url=stack.console(), timeout=60) as client:
                     for path in ("/", "/tasks", "/live"):
                         client.get(path).raise_for_status()
             time.sleep(10)
@@ -104,9 +116,9 @@ def idle(*arguments: str, opened: bool = False) -> tuple[float, float]:
 def pages(lambdas: int, tasks: int) -> None:
     """Print how long each page takes."""
     with tempfile.TemporaryDirectory() as folder:
-        stack = _Stack(Path(folder))
+        stack = Stack(Path(folder))
         try:
-            address, url = stack.said(_READY), stack.said(_CONSOLE)
+            address, url = stack.address(), stack.console()
             names = [f"team-{number % 50}/job.{number:05}" for number in range(lambdas)]
             import grpc
 

@@ -152,13 +152,13 @@ class GateSet:
         """Whether any task of these lambdas may be held."""
         return bool(self.gates) and any(self.of(name).every for name in lambdas)
 
-    def of_rows(self, lambdas: Iterable[str]) -> Iterator[tuple[str, Gate]]:
-        """Yield each lambda with the gates that hold some of its tasks."""
-        return ((name, gate) for name in lambdas for gate in self.of(name).of_rows)
+    def of_rows(self, lambdas: Iterable[str]) -> Iterator[tuple[str, tuple[Gate, ...]]]:
+        """Yield each lambda that has gates which hold some of its tasks, with these."""
+        return ((name, gates) for name in lambdas if (gates := self.of(name).of_rows))
 
-    def all_of(self, lambdas: Iterable[str]) -> Iterator[tuple[str, Gate]]:
-        """Yield each lambda with its gates."""
-        return ((name, gate) for name in lambdas for gate in self.of(name).every)
+    def all_of(self, lambdas: Iterable[str]) -> Iterator[tuple[str, tuple[Gate, ...]]]:
+        """Yield each lambda that has gates, with these."""
+        return ((name, gates) for name in lambdas if (gates := self.of(name).every))
 
     def holding(
         self,

@@ -48,6 +48,14 @@ class LiveHscSettings(Section):
 
     SECTION: ClassVar[str] = "hsc"
 
+    low_priority_share: float = Field(default=0.1, ge=0, le=0.5)
+    """Without SQS: the share of starts that lower priorities get while higher ones wait."""
+    retry_share: float = Field(default=0.2, ge=0, le=1_000)
+    """Retries allowed for each first attempt of a lambda. Retries above it are delayed, never refused."""
+    retry_floor: float = Field(default=10, gt=0, le=1_000_000)
+    """Retries a second that each lambda may have in any case, at each HSC."""
+    max_hold_back: Duration = Field(default=timedelta(hours=1), le=timedelta(days=7))
+    """The longest delay of a retry above its share."""
     log_level: ServiceLogLevel = "inherit"
     """The lowest level that the HSC logs. `inherit`: that of `telemetry.log_level`."""
 

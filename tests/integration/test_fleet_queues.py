@@ -197,6 +197,25 @@ async def test_a_page_of_queues_is_counted_further_than_all_of_them(store, fill)
     assert counted[key].cut == frozenset()
 
 
+async def test_a_page_that_was_counted_further_is_not_counted_again_while_its_snapshot_is_kept(store, fill):
+    names = [f"lambda.{number:02}" for number in range(30)]
+    for name in names:
+        fill(name, 40)
+    limits = CountLimits(pending=300, queue=1_000, pages=1)
+    snapshot = await count_queues(store, limits)
+    keys = [QueueKey(name, Priority.NORMAL) for name in names]
+    for_fifteen = await recount(store, snapshot, keys[:15], limits)
+
+    fill(names[0], 5)
+
+    assert await recount(store, snapshot, keys[:15], limits) == for_fifteen
+    assert for_fifteen[keys[0]].cut
+    # of fewer queues more can be counted, and is
+    further = await recount(store, snapshot, keys[:1], limits)
+    assert further[keys[0]].count("ready") == Count(45)
+    assert (await recount(store, snapshot, keys[:15], limits))[keys[0]].count("ready") == Count(45)
+
+
 async def test_who_watches_together_shares_one_count(frontend, client, fill, monkeypatch):
     fill("a", 1)
     counted = []

@@ -177,6 +177,29 @@ async def test_the_log_level_of_all_services_changes_and_one_may_have_its_own(st
     assert not logged("hsc", "debug")
 
 
+async def test_an_hsc_takes_its_shares_of_retries_and_of_low_priorities_within_a_poll_interval(store, client):
+    own = HscSettings(retry_floor=7)
+    hsc = HscLiveConfig(store, TriggerSettings(), follower("hsc", own), hsc=own)
+    await client.set_settings({"hsc.retry_share": "0.05", "hsc.low_priority_share": "0.4"})
+
+    await hsc.run_once()
+
+    now = hsc.hsc()
+    assert (now.retry_share, now.low_priority_share, now.retry_floor) == (0.05, 0.4, 7)
+    await client.reset_settings(["hsc.retry_share", "hsc.low_priority_share"])
+    await hsc.run_once()
+    assert hsc.hsc() == own
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("hsc.low_priority_share", "0.6"), ("hsc.retry_floor", "0"), ("hsc.retry_share", "nan")],
+)
+async def test_a_share_that_cannot_be_is_refused(client, name, value):
+    with pytest.raises(duly.InvalidSettingError, match=name):
+        await client.set_setting(name, value)
+
+
 async def test_a_frontend_answers_hosts_with_what_they_follow_and_no_more(store, client):
     config = LiveConfig(store, FrontendSettings(), TriggerSettings(), follower())
     before = config.of_hosts()

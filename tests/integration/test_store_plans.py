@@ -64,15 +64,17 @@ TOKENS = [new_task_id() for _ in range(3)]
 ROOM = {"lambdas": [LAMBDA] * 2, "priorities": [1, 3], "room": [10, 10]}
 HELD = {"task_ids": IDS, "tokens": TOKENS}
 GATED_ROWS = {
+    "gated_lambdas": [LAMBDA],
+    "gate_sets": ["1"],
+    "set_firsts": [1],
+    "set_lasts": [1],
+    "set_probes_until": [datetime.now(UTC)],
     "gate_ids": [1],
-    "gate_lambdas": [LAMBDA],
     "gate_priorities": [3],
     "gate_collections": ["a"],
     "gate_sessions": ["s"],
 }
 PICK_BEHIND = GATED_ROWS | {
-    "probe_lambdas": [LAMBDA],
-    "probe_until": [datetime.now(UTC)],
     "window": 100,
     "behind": [],
     "behind_lambdas": [],

@@ -45,13 +45,13 @@ def of(priority: Priority, name: str = MAIL) -> QueueKey:
 
 
 def test_queues_are_taken_from_by_priority_and_each_may_fill_the_look() -> None:
-    planned = FairOrder(0.1).plan([MAIL], 10)
+    planned = FairOrder(lambda: 0.1).plan([MAIL], 10)
 
     assert planned == [Pick(of(priority), 10, 0) for priority in Priority]
 
 
 def test_lambdas_share_a_look_and_take_turns_in_being_first() -> None:
-    fair_order = FairOrder(0.1)
+    fair_order = FairOrder(lambda: 0.1)
 
     plans = [fair_order.plan([MAIL, REPORT], 5) for _ in range(2)]
 
@@ -66,7 +66,7 @@ def test_lambdas_share_a_look_and_take_turns_in_being_first() -> None:
 
 
 def test_of_more_lambdas_than_fit_into_a_look_each_has_its_turn() -> None:
-    fair_order = FairOrder(0.1)
+    fair_order = FairOrder(lambda: 0.1)
     names = [f"many.n{number}" for number in range(600)]
 
     looked_at = {pick.queue.lambda_name for _ in range(101) for pick in fair_order.plan(names, 10)}
@@ -76,7 +76,10 @@ def test_of_more_lambdas_than_fit_into_a_look_each_has_its_turn() -> None:
 
 @pytest.mark.parametrize("most", [1, 7, 100])
 def test_lower_priorities_get_their_share_while_better_ones_wait(most: int) -> None:
-    fair_order, backlog = FairOrder(0.1), Counter({of(Priority.HIGH): 100_000, of(Priority.LOW): 100_000})
+    fair_order, backlog = (
+        FairOrder(lambda: 0.1),
+        Counter({of(Priority.HIGH): 100_000, of(Priority.LOW): 100_000}),
+    )
 
     found = Counter(queue for _ in range(2_000 // most + 50) for queue in look(fair_order, backlog, most))
 
@@ -85,7 +88,7 @@ def test_lower_priorities_get_their_share_while_better_ones_wait(most: int) -> N
 
 @pytest.mark.parametrize("most", [8, 100])
 def test_a_better_priority_of_one_lambda_goes_before_worse_ones_of_others(most: int) -> None:
-    fair_order, names = FairOrder(0.1), [f"many.n{number}" for number in range(10)]
+    fair_order, names = FairOrder(lambda: 0.1), [f"many.n{number}" for number in range(10)]
     backlog = Counter({of(Priority.LOW, name): 100_000 for name in names[1:]})
     backlog[of(Priority.HIGH, names[0])] = 100_000
 
@@ -98,7 +101,7 @@ def test_a_better_priority_of_one_lambda_goes_before_worse_ones_of_others(most: 
 
 @pytest.mark.parametrize("lambdas", [2, 20, 100])
 def test_of_many_lambdas_lower_priorities_get_no_more_than_their_share(lambdas: int) -> None:
-    fair_order, names = FairOrder(0.1), [f"many.n{number}" for number in range(lambdas)]
+    fair_order, names = FairOrder(lambda: 0.1), [f"many.n{number}" for number in range(lambdas)]
     backlog = Counter({of(each, name): 10_000 for name in names for each in (Priority.HIGH, Priority.LOW)})
 
     found = Counter(queue for _ in range(500) for queue in look(fair_order, backlog, 8, names))
@@ -108,7 +111,7 @@ def test_of_many_lambdas_lower_priorities_get_no_more_than_their_share(lambdas: 
 
 
 def test_all_lower_priorities_have_their_turn() -> None:
-    fair_order, backlog = FairOrder(0.2), Counter({of(priority): 100_000 for priority in Priority})
+    fair_order, backlog = FairOrder(lambda: 0.2), Counter({of(priority): 100_000 for priority in Priority})
 
     found = Counter(queue.priority for _ in range(200) for queue in look(fair_order, backlog, 10))
 
@@ -117,7 +120,7 @@ def test_all_lower_priorities_have_their_turn() -> None:
 
 
 def test_without_a_share_lower_priorities_wait() -> None:
-    fair_order, backlog = FairOrder(0), Counter({of(Priority.HIGH): 1_000, of(Priority.LOW): 1_000})
+    fair_order, backlog = FairOrder(lambda: 0), Counter({of(Priority.HIGH): 1_000, of(Priority.LOW): 1_000})
 
     found = [queue for _ in range(50) for queue in look(fair_order, backlog, 10)]
 
@@ -126,7 +129,7 @@ def test_without_a_share_lower_priorities_wait() -> None:
 
 def test_what_lower_priorities_got_without_their_share_is_not_given_twice() -> None:
     """While not enough of the best is due, lower priorities fill the looks anyway, and earn nothing."""
-    fair_order = FairOrder(0.5)
+    fair_order = FairOrder(lambda: 0.5)
     for _ in range(20):
         look(fair_order, Counter({of(Priority.HIGH): 2, of(Priority.LOW): 100}), 10)
 
@@ -136,7 +139,7 @@ def test_what_lower_priorities_got_without_their_share_is_not_given_twice() -> N
 
 
 def test_a_group_that_nobody_waits_in_for_a_moment_keeps_whose_turn_it_is() -> None:
-    groups = CallerGroups(0.1)
+    groups = CallerGroups(lambda: 0.1)
     group = groups.join(frozenset({MAIL}))
     groups.set_aside(group)
     assert list(groups) == []
@@ -146,7 +149,7 @@ def test_a_group_that_nobody_waits_in_for_a_moment_keeps_whose_turn_it_is() -> N
 
 
 def test_of_many_groups_that_nobody_waits_in_the_oldest_are_forgotten() -> None:
-    groups = CallerGroups(0.1)
+    groups = CallerGroups(lambda: 0.1)
     made = [groups.join(frozenset({f"many.n{number}"})) for number in range(201)]
     for group in made:
         groups.set_aside(group)
@@ -156,7 +159,7 @@ def test_of_many_groups_that_nobody_waits_in_the_oldest_are_forgotten() -> None:
 
 
 def test_of_some_priorities_only_their_queues_are_taken() -> None:
-    fair_order = FairOrder(0.1, {Priority.LOW, Priority.HIGH})
+    fair_order = FairOrder(lambda: 0.1, {Priority.LOW, Priority.HIGH})
 
     planned = fair_order.plan([MAIL], 10)
 

@@ -4,9 +4,15 @@ from datetime import timedelta
 
 import pytest
 
+from duly_core.live_sections import LiveHscSettings
 from duly_hsc.retry_budget import RetryBudget
 
 LONGEST = timedelta(hours=1)
+
+
+def budget_of(now, share=0.2, floor=10):
+    settings = LiveHscSettings(retry_share=share, retry_floor=floor, max_hold_back=LONGEST)
+    return RetryBudget(lambda: settings, now)
 
 
 class Seconds:
@@ -25,7 +31,7 @@ def now():
 @pytest.fixture
 def budget(now):
     """A fifth of first attempts, and ten a second in any case."""
-    return RetryBudget(0.2, 10, LONGEST, now)
+    return budget_of(now)
 
 
 def test_a_lambda_that_fails_now_and_then_is_never_held_back(budget, now):
@@ -97,7 +103,7 @@ def test_a_quiet_night_saves_no_more_than_a_few_seconds_of_income(budget, now):
 
 
 def test_without_a_floor_and_first_attempts_a_retry_waits_the_longest_and_no_longer(now):
-    budget = RetryBudget(0.2, 0.001, LONGEST, now)
+    budget = budget_of(now, floor=0.001)
     budget.retried({"mail": 5})
 
     assert budget.hold_back() == {"mail": LONGEST / 1.5}
@@ -106,7 +112,7 @@ def test_without_a_floor_and_first_attempts_a_retry_waits_the_longest_and_no_lon
 @pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
 def test_a_lambda_that_always_fails_gets_its_share_of_starts_and_no_more(now, share):
     """Turned by the tenth of a second: every start fails, every retry starts when it may."""
-    budget = RetryBudget(share, 10, LONGEST, now)
+    budget = budget_of(now, share=share)
     due = []
     retries = 0
     for _ in range(1_200):
@@ -123,3 +129,16 @@ def test_a_lambda_that_always_fails_gets_its_share_of_starts_and_no_more(now, sh
     first = 1_200 * 20
     assert retries <= first * share + 10 * 120 + 10 * (10 + share * 200)
     assert retries >= 0.8 * (first * share + 10 * 120)
+
+
+def test_a_share_that_an_operator_sets_holds_for_debts_that_are_there(now):
+    settings = LiveHscSettings(max_hold_back=LONGEST)
+    budget = RetryBudget(lambda: settings, now)
+    budget.retried({"mail": 400})
+    assert budget.hold_back() == {"mail": timedelta(seconds=30)}
+
+    settings = LiveHscSettings(max_hold_back=LONGEST, retry_floor=100)
+    assert budget.hold_back() == {"mail": timedelta(seconds=3)}
+
+    settings = LiveHscSettings(max_hold_back=timedelta(seconds=1.5), retry_floor=10)
+    assert budget.hold_back() == {"mail": timedelta(seconds=1)}

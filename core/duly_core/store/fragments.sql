@@ -24,7 +24,7 @@ for update skip locked
 -- As `eligible`, of a queue some of whose tasks gates hold. Reads the first `window` rows of the queue, and `behind`: tasks that
 -- an earlier read (behind_gated) found behind those that gates hold. So what is held in front costs no more than `window` rows.
 select assoc.task_id, assoc.resources
-from ({{gates_of_queue}}) as gates
+from ({{gates_of: queue}}) as gates
 cross join lateral (
     select coalesce(array_agg(first.task_id order by first.next_trigger_at) filter (where not {{held: first}}), '{}') as ids
     from (
@@ -52,45 +52,38 @@ order by found.place
 limit queue.size offset queue.skip
 for update of assoc skip locked
 
--- fragment: gates_of_queue
--- The gates that hold some tasks of a `queue` (lambda, priority), of those in the parameters: one row for each lambda. Of a
--- lambda whose breaker lets probes through, none is due after `probes_until`: so no read goes through what waits behind them.
-select array_agg(gate.gate_id) as ids, array_agg(gate.collection) as collections, array_agg(gate.session) as sessions,
-    coalesce((
-        select min(probed.until)
-        from unnest(%(probe_lambdas)b::text[], %(probe_until)b::timestamptz[]) as probed (lambda, until)
-        where probed.lambda = queue.lambda
-    ), 'infinity') as probes_until
-from unnest(
-    %(gate_ids)b::int8[], %(gate_lambdas)b::text[], %(gate_priorities)b::int2[], %(gate_collections)b::text[],
-    %(gate_sessions)b::text[]
-) as gate (gate_id, lambda, priority, collection, session)
-where gate.lambda = queue.lambda and (gate.priority is null or gate.priority = queue.priority)
+-- fragment: gates_of
+-- The gates that hold some tasks of the lambda of the row that TEXT names (lambda, priority), of those in the parameters: one
+-- row; all is null if it has none. Each lambda has a set of gates by number, each set a part of the arrays of gates. Of a lambda
+-- whose breaker lets probes through, none is due after `probes_until`: so no read goes through what waits behind them.
+select (%(gate_ids)b::int8[])[part.first:part.last] as ids,
+    (%(gate_priorities)b::int2[])[part.first:part.last] as priorities,
+    (%(gate_collections)b::text[])[part.first:part.last] as collections,
+    (%(gate_sessions)b::text[])[part.first:part.last] as sessions, coalesce(part.probes_until, 'infinity') as probes_until,
+    {{}}.priority
+from (
+    select (%(set_firsts)b::int4[])[number] as first, (%(set_lasts)b::int4[])[number] as last,
+        (%(set_probes_until)b::timestamptz[])[number] as probes_until
+    from (
+        select ((select jsonb_object(%(gated_lambdas)b::text[], %(gate_sets)b::text[])) ->> {{}}.lambda)::int4 as number
+    ) as gate_set
+) as part
 
 -- fragment: held
--- Whether one of `gates` (gates_of_queue) holds the row of their queue that TEXT names. What is null holds any.
+-- Whether one of `gates` (gates_of) holds the row that TEXT names. What is null holds any.
 exists (
     select
-    from unnest(gates.ids, gates.collections, gates.sessions) as gate (gate_id, collection, session)
-    where (gate.collection is null or gate.collection = {{}}.collection)
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = {{}}.collection)
         and (gate.session is null or gate.session = {{}}.session)
         and gate.gate_id <> all (coalesce({{}}.passed_gates, array[]::int8[]))
 )
 
 -- fragment: gated
--- Whether a gate holds `assoc`, of gates whose patterns are resolved: one row for each lambda. What is null holds any.
-exists (
-    select
-    from unnest(
-        %(gate_ids)b::int8[], %(gate_lambdas)b::text[], %(gate_priorities)b::int2[], %(gate_collections)b::text[],
-        %(gate_sessions)b::text[]
-    ) as gate (gate_id, lambda, priority, collection, session)
-    where gate.lambda = assoc.lambda
-        and (gate.priority is null or gate.priority = assoc.priority)
-        and (gate.collection is null or gate.collection = assoc.collection)
-        and (gate.session is null or gate.session = assoc.session)
-        and gate.gate_id <> all (coalesce(assoc.passed_gates, array[]::int8[]))
-)
+-- Whether a gate holds `assoc`.
+exists (select from ({{gates_of: assoc}}) as gates where {{held: assoc}})
 
 -- fragment: gate_columns
 -- What a Gate is made of.

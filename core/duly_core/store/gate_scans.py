@@ -99,6 +99,8 @@ class GateScans:
     def __init__(self) -> None:
         self._gates: GateSet | None = None
         self._scans: dict[QueueKey, _Scan] = {}
+        self._columns: tuple[frozenset[str], dict[str, Any]] = frozenset(), {}
+        """The parameters of the gates of some lambdas: callers ask for the same ones again and again."""
 
     async def look(self, store: Store, gates: GateSet, queues: Collection[QueueKey], most: int) -> GatedPick:
         """Read on in queues some of whose tasks gates hold, before a pick of at most so many tasks.
@@ -108,20 +110,27 @@ class GateScans:
         """
         if gates is not self._gates or len(self._scans) > _REMEMBERED:
             self._gates, self._scans = gates, {}
+            self._columns = frozenset(), {}
         now = asyncio.get_running_loop().time()
         every, scans = self._scans, self._to_read(queues, now)
+        columns = self._gate_columns(gates, frozenset(queue.lambda_name for queue in queues))
         if scans:
             for scan in scans.values():
                 scan.is_read = True
             try:
-                rows = await store.run(READS["behind_gated"], _parameters(gates, scans))
+                rows = await store.run(READS["behind_gated"], columns | _parameters(scans))
             finally:
                 for scan in scans.values():
                     scan.is_read = False
             for lambda_name, priority, *seen in rows:
                 _note(scans[QueueKey(lambda_name, Priority(priority))], _Seen(*seen), now)
         told = {queue: [*islice(every[queue].found, _TOLD)] for queue in queues}
-        return GatedPick(told, _pick_parameters(gates, told, most))
+        return GatedPick(told, columns | _pick_parameters(told, most))
+
+    def _gate_columns(self, gates: GateSet, lambdas: frozenset[str]) -> dict[str, Any]:
+        if lambdas != self._columns[0]:
+            self._columns = lambdas, gate_columns(gates.of_rows(lambdas))
+        return self._columns[1]
 
     def picked(self, pick: GatedPick, taken: Collection[TaskId], *, is_all: bool) -> frozenset[str]:
         """Note what a pick took; return the lambdas of which the next pick may take more.
@@ -189,8 +198,8 @@ def _note(scan: _Scan, seen: _Seen, now: float) -> None:
         scan.since, scan.size = scan.since + _NEXT_INSTANT, WINDOW
 
 
-def _parameters(gates: GateSet, scans: dict[QueueKey, _Scan]) -> dict[str, Any]:
-    return gate_columns(gates.of_rows({queue.lambda_name for queue in scans})) | {
+def _parameters(scans: dict[QueueKey, _Scan]) -> dict[str, Any]:
+    return {
         "lambdas": texts([queue.lambda_name for queue in scans]),
         "priorities": int2s([queue.priority for queue in scans]),
         "since": timestamps([scan.since for scan in scans.values()]),
@@ -198,9 +207,9 @@ def _parameters(gates: GateSet, scans: dict[QueueKey, _Scan]) -> dict[str, Any]:
     }
 
 
-def _pick_parameters(gates: GateSet, told: Mapping[QueueKey, Sequence[TaskId]], most: int) -> dict[str, Any]:
+def _pick_parameters(told: Mapping[QueueKey, Sequence[TaskId]], most: int) -> dict[str, Any]:
     found = [(task_id, queue) for queue, task_ids in told.items() for task_id in task_ids]
-    return gate_columns(gates.of_rows({queue.lambda_name for queue in told})) | {
+    return {
         "window": max(WINDOW, 2 * most),
         "behind": uuids(task_id for task_id, _ in found),
         "behind_lambdas": texts([queue.lambda_name for _, queue in found]),

@@ -93,7 +93,9 @@ async def take_from_queues(store: Store, gates: GateSet, lambdas: Collection[str
     return len(rows), freed
 
 
-async def dequeue(store: Store, held: Iterable[tuple[str, Gate]], task_ids: Collection[TaskId]) -> set[str]:
+async def dequeue(
+    store: Store, held: Iterable[tuple[str, Sequence[Gate]]], task_ids: Collection[TaskId]
+) -> set[str]:
     """Take those of these tasks that gates hold from the queues beside the store.
 
     Returns the lambdas of tasks that were parked on their units, and are due.

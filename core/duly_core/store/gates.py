@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from psycopg.rows import TupleRow
@@ -172,20 +173,37 @@ async def count_hits(store: Store, scope: GateScope) -> tuple[dict[str, int], bo
     return found.by_status, not found.is_complete
 
 
-def gate_columns(gates: Iterable[tuple[str, Gate]]) -> dict[str, Any]:
-    """Return the parameters by which statements judge rows: one row for each lambda and gate."""
-    rows = list(gates)
-    scopes = [gate.scope for _, gate in rows]
-    probed = [(name, gate.probes_until) for name, gate in rows if gate.probes_until is not None]
+def gate_columns(gates_by_lambda: Iterable[tuple[str, Sequence[Gate]]]) -> dict[str, Any]:
+    """Return the parameters by which statements judge rows.
+
+    Many lambdas share their gates, such as those on `*`. So each set of gates is told once, and of each lambda the number of
+    its set: what a statement reads grows with lambdas plus gates, not with their product.
+    """
+    numbers: dict[tuple[int, ...], int] = {}
+    sets: list[Sequence[Gate]] = []
+    set_of: dict[str, str] = {}
+    for name, gates in gates_by_lambda:
+        number = numbers.setdefault(tuple(gate.gate_id for gate in gates), len(numbers) + 1)
+        if number > len(sets):
+            sets.append(gates)
+        set_of[name] = str(number)
+    ends = [*accumulate(len(gates) for gates in sets)]
+    told = [gate for gates in sets for gate in gates]
     return {
-        "gate_ids": [gate.gate_id for _, gate in rows],
-        "gate_lambdas": texts([name for name, _ in rows]),
-        "gate_priorities": int2s([scope.priority for scope in scopes]),
-        "gate_collections": texts([scope.collection for scope in scopes]),
-        "gate_sessions": texts([scope.session for scope in scopes]),
-        "probe_lambdas": texts([name for name, _ in probed]),
-        "probe_until": timestamps([until for _, until in probed]),
+        "gated_lambdas": texts([*set_of]),
+        "gate_sets": texts([*set_of.values()]),
+        "set_firsts": [end - len(gates) + 1 for end, gates in zip(ends, sets, strict=True)],
+        "set_lasts": ends,
+        "set_probes_until": timestamps([_probes_until(gates) for gates in sets]),
+        "gate_ids": [gate.gate_id for gate in told],
+        "gate_priorities": int2s([gate.scope.priority for gate in told]),
+        "gate_collections": texts([gate.scope.collection for gate in told]),
+        "gate_sessions": texts([gate.scope.session for gate in told]),
     }
+
+
+def _probes_until(gates: Iterable[Gate]) -> datetime | None:
+    return min((gate.probes_until for gate in gates if gate.probes_until is not None), default=None)
 
 
 async def change_gates(connection: Connection) -> None:

@@ -8,7 +8,7 @@ as an estimate. A table that is no larger than a sample is read whole.
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
@@ -99,6 +99,8 @@ class Snapshot:
     counted_at: datetime
     queues: Mapping[QueueKey, QueueCounts]
     sample: Sample | None
+    recounted: dict[QueueKey, tuple[int, QueueCounts]] = field(default_factory=dict, compare=False)
+    """What `recount` found, and how far it counted: many ask for the same queues while a snapshot is kept."""
 
 
 class _Pending(NamedTuple):
@@ -135,7 +137,7 @@ async def count_queues(store: Store, limits: CountLimits = LIMITS) -> Snapshot:
         present = await fetch(connection, PRESENT, {})
         (counted_at,) = (now for now, *_ in present if now is not None)
         keys = [_key(name, priority) for now, name, priority in present if now is None]
-        pending = await _count_pending(connection, keys, counted_at, limits)
+        pending = await _count_pending(connection, keys, counted_at, _most_of_a_queue(len(keys), limits))
         taken = await fetch(connection, TAKEN, others)
         waiting = await fetch(connection, WAITING, others)
         cut = frozenset(_TAKEN if _is_cut(taken, limits) else ()) | frozenset(
@@ -158,20 +160,29 @@ async def recount(
         StoreUnavailableError: the store does not answer.
     """
     found = {key: snapshot.queues.get(key, EMPTY) for key in keys}
-    if cut := [key for key, each in found.items() if each.cut]:
+    cut = [key for key, each in found.items() if each.cut]
+    most = _most_of_a_queue(len(cut), limits)
+    known = snapshot.recounted
+    found |= {key: known[key][1] for key in cut if key in known}
+    unknown = [key for key in cut if key not in known or (known[key][0] < most and known[key][1].cut)]
+    if unknown:
         async with store.connection() as connection:
-            counted = await _count_pending(connection, cut, snapshot.counted_at, limits)
+            counted = await _count_pending(connection, unknown, snapshot.counted_at, most)
         for key, pending in counted.items():
-            before = found[key]
+            before = snapshot.queues[key]
             others = {kind: count for kind, count in before.counts.items() if kind not in _ALL_PENDING}
             found[key] = _queue(key, pending, others, snapshot.sample, before.oldest_claim_at)
+            known[key] = most, found[key]
     return found
 
 
+def _most_of_a_queue(queues: int, limits: CountLimits) -> int:
+    return max(_LEAST, min(limits.queue, limits.pending // max(1, queues)))
+
+
 async def _count_pending(
-    connection: Connection, keys: Sequence[QueueKey], counted_at: datetime, limits: CountLimits
+    connection: Connection, keys: Sequence[QueueKey], counted_at: datetime, most: int
 ) -> dict[QueueKey, _Pending]:
-    most = max(_LEAST, min(limits.queue, limits.pending // max(1, len(keys))))
     found: dict[QueueKey, _Pending] = {}
     for start in range(0, len(keys), _QUEUES_AT_A_TIME):
         some = keys[start : start + _QUEUES_AT_A_TIME]

@@ -90,7 +90,7 @@ select queue.lambda, queue.priority, seen.rows, seen.last_at,
     coalesce(seen.last_at < (select duly_now()) - interval '1 second', false) as is_settled, seen.task_ids
 from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(since)b::timestamptz[], %(most)b::int4[])
     as queue (lambda, priority, since, most)
-cross join lateral ({{gates_of_queue}}) as gates
+cross join lateral ({{gates_of: queue}}) as gates
 cross join lateral (
     select count(*)::int4 as rows, max(due.next_trigger_at) as last_at,
         coalesce(array_agg(due.task_id order by due.next_trigger_at) filter (where not {{held: due}}), '{}') as task_ids

@@ -50,7 +50,7 @@ def build(
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings, timing) as stores:
             log_level = LogLevelFollower("hsc", settings, telemetry)
-            config = LiveConfig(stores.results, live_settings, log_level, timing)
+            config = LiveConfig(stores.results, live_settings, log_level, timing, hsc=settings)
             gates = GateCache(stores.results)
             counts = RunCounts(stores.results, lambda: gates.breaker_lambdas)
             servicer = HscServicer(
@@ -62,6 +62,7 @@ def build(
                 rpc_settings,
                 gates=gates,
                 counts=counts,
+                live_hsc=config.hsc,
             )
             config.on_change(servicer.work.settings_changed)
             gates.on_change(servicer.work.gates_changed)

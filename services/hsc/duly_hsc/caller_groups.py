@@ -1,7 +1,7 @@
 """The callers of ClaimWork that wait for the same lambdas, and when to look for work for them next. No I/O."""
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -128,8 +128,8 @@ class CallerGroups:
     A host that is busy asks now and then only: with a new group each time it would get one priority only.
     """
 
-    def __init__(self, low_priority_share: float) -> None:
-        """Make one; `low_priority_share` is the part of starts that lower priorities get."""
+    def __init__(self, low_priority_share: Callable[[], float]) -> None:
+        """Make one; `low_priority_share` tells the part of starts that lower priorities get."""
         self._low_priority_share = low_priority_share
         self._groups: dict[_Key, CallerGroup] = {}
         self._idle: dict[_Key, CallerGroup] = {}

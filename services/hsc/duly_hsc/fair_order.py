@@ -1,6 +1,6 @@
 """Decides in which order a look takes from queues: best priority first, and a share for the lower ones. No I/O."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from duly.enums import Priority
 from duly_core.routing import ALL_PRIORITIES, QueueKey
@@ -14,11 +14,13 @@ _MOST_LAMBDAS = 500
 class FairOrder:
     """Lambdas of one priority take turns; lower priorities get a share while better ones wait, so they never starve."""
 
-    def __init__(self, low_priority_share: float, priorities: Collection[Priority] = ALL_PRIORITIES) -> None:
+    def __init__(
+        self, low_priority_share: Callable[[], float], priorities: Collection[Priority] = ALL_PRIORITIES
+    ) -> None:
         """Make one.
 
         Args:
-            low_priority_share: the part of the picks that lower priorities get.
+            low_priority_share: tells the part of the picks that lower priorities get.
             priorities: those from which it takes.
         """
         self._priorities = sorted(priorities)
@@ -72,7 +74,8 @@ class FairOrder:
         else:
             lower = len(tasks) - priorities.count(best)
             self._best_found = best
-        earned = len(tasks) * self._share if len(tasks) >= most else 0.0
+        share = self._share()
+        earned = len(tasks) * share if len(tasks) >= most else 0.0
         # what lower priorities get because nothing better is due makes no debt
         least = -float(3 * most) if self._grants else min(self._credit, 0.0)
-        self._credit = max(least, min(self._credit + earned - lower, most * self._share + 1))
+        self._credit = max(least, min(self._credit + earned - lower, most * share + 1))

@@ -1,4 +1,4 @@
-"""Follows the live settings by which hosts are given work: those of the Store Consumer's triggering, and of leases."""
+"""Follows the live settings by which hosts are given work: the HSC's own, those of triggering, and those of leases."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from duly_core.clock import seconds_since_boot
 from duly_core.effective_settings import EffectiveSettings
-from duly_core.live_sections import LiveStoreConsumerSettings, LiveTimingSettings
+from duly_core.live_sections import LiveHscSettings, LiveStoreConsumerSettings, LiveTimingSettings
 from duly_core.log_levels import LogLevelFollower
 from duly_core.settings_age import SettingsAge
 from duly_core.store import live_settings as store_live_settings
@@ -25,12 +25,14 @@ class LiveConfig:
         log_level: LogLevelFollower | None = None,
         timing: LiveTimingSettings | None = None,
         now: Callable[[], float] = seconds_since_boot,
+        hsc: LiveHscSettings | None = None,
     ) -> None:
-        """Make one; `own` and `timing` are of this process's configuration, `now` tells seconds that no clock setting moves."""
+        """Make one; `own`, `timing` and `hsc` are of this process's configuration, `now` tells seconds that no clock setting moves."""
         self._log_level = log_level
         self._now = now
         self._own_timing = timing or LiveTimingSettings()
         self._timing = EffectiveSettings(self._own_timing)
+        self._hsc = EffectiveSettings(hsc or LiveHscSettings())
         self.age = SettingsAge(now)
         self.wake = asyncio.Event()
         self._store = store
@@ -44,6 +46,10 @@ class LiveConfig:
     def now(self) -> LiveStoreConsumerSettings:
         """Return the settings that hold now."""
         return self._live_settings.now
+
+    def hsc(self) -> LiveHscSettings:
+        """Return the settings of `[hsc]` that hold now."""
+        return self._hsc.now
 
     def lease_timeouts(self) -> LeaseTimeouts:
         """Return the timeouts that hold now.
@@ -72,6 +78,7 @@ class LiveConfig:
         values = await store_live_settings.values(self._store)
         self.age.read(asked_at)
         self._timing.take(values)
+        self._hsc.take(values)
         if self._log_level is not None:
             self._log_level.take(values)
         if self._live_settings.take(values):

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
+from duly_core.live_sections import LiveHscSettings
+
 _WINDOW = 10.0
 """Seconds over which first attempts are averaged, and for which an account may save."""
 
@@ -27,58 +29,60 @@ class _Account:
 class RetryBudget:
     """One account a lambda: first attempts and time pay in, retries draw."""
 
-    def __init__(self, share: float, floor: float, longest: timedelta, now: Callable[[], float]) -> None:
+    def __init__(self, settings: Callable[[], LiveHscSettings], now: Callable[[], float]) -> None:
         """Make one.
 
         Args:
-            share: retries that one first attempt pays for.
-            floor: retries a second that every lambda has in any case.
-            longest: no retry is put off for longer, and no debt takes longer to pay.
+            settings: tells what holds now: `retry_share` is how many retries a first attempt pays for, `retry_floor` how many a
+                second every lambda has in any case. No retry is put off for longer than `max_hold_back`, and no debt takes
+                longer to pay.
             now: seconds on a clock that never goes back.
         """
-        self._share = share
-        self._floor = floor
-        self._longest = longest / _JITTER
+        self._settings = settings
         self._now = now
         self._accounts: dict[str, _Account] = {}
 
     def started(self, first_attempts: Mapping[str, int]) -> None:
         """So many first attempts of each lambda were claimed."""
+        share = self._settings().retry_share
         for name, count in first_attempts.items():
             account = self._settled(name)
             account.first_attempts += count / _WINDOW
-            account.balance += count * self._share
+            account.balance += count * share
 
     def retried(self, retries: Mapping[str, int]) -> None:
         """So many retries of each lambda were granted, now or for later."""
+        longest = self._longest().total_seconds()
         for name, count in retries.items():
             account = self._settled(name)
-            account.balance = max(
-                account.balance - count, -self._income(account) * self._longest.total_seconds()
-            )
+            account.balance = max(account.balance - count, -self._income(account) * longest)
 
     def hold_back(self) -> dict[str, timedelta]:
         """For each lambda whose account is overdrawn, how far ahead its next retry may be at the earliest."""
-        held = {}
+        held, longest = {}, self._longest()
         for name in list(self._accounts):
             account = self._settled(name)
             if account.balance < 0:
                 seconds = -account.balance / self._income(account)
-                held[name] = min(self._longest, timedelta(seconds=min(seconds, 1e9)))
+                held[name] = min(longest, timedelta(seconds=min(seconds, 1e9)))
         return held
 
     def _settled(self, name: str) -> _Account:
         """The account as it is now."""
-        now = self._now()
+        now, floor = self._now(), self._settings().retry_floor
         account = self._accounts.get(name)
         if account is None:
-            account = self._accounts[name] = _Account(balance=self._floor * _WINDOW, at=now)
+            account = self._accounts[name] = _Account(balance=floor * _WINDOW, at=now)
         elapsed = now - account.at
         account.at = now
-        account.balance = min(account.balance + self._floor * elapsed, self._income(account) * _WINDOW)
+        account.balance = min(account.balance + floor * elapsed, self._income(account) * _WINDOW)
         account.first_attempts *= math.exp(-elapsed / _WINDOW)
         return account
 
     def _income(self, account: _Account) -> float:
         """Retries a second that this lambda earns."""
-        return self._floor + self._share * account.first_attempts
+        settings = self._settings()
+        return settings.retry_floor + settings.retry_share * account.first_attempts
+
+    def _longest(self) -> timedelta:
+        return self._settings().max_hold_back / _JITTER

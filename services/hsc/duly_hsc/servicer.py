@@ -12,7 +12,7 @@ from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core import failpoints
 from duly_core.clock import seconds_since_boot
 from duly_core.group_commit import GroupCommit
-from duly_core.live_sections import LiveStoreConsumerSettings
+from duly_core.live_sections import LiveHscSettings, LiveStoreConsumerSettings
 from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.checks import check_count, check_holder, check_prefixes
 from duly_core.rpc.settings import RpcSettings
@@ -71,6 +71,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         now: Callable[[], float] = seconds_since_boot,
         gates: Gates | None = None,
         counts: RunCounts | None = None,
+        live_hsc: Callable[[], LiveHscSettings] | None = None,
     ) -> None:
         """Make one.
 
@@ -84,7 +85,9 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             now: tells seconds that no clock setting moves.
             gates: knows what may not be claimed; None: there are none.
             counts: counts for breakers; None: there are none.
+            live_hsc: tells the settings of `[hsc]` that hold now; None: those of `settings`.
         """
+        live_hsc = live_hsc or (lambda: settings)
         self._counts = counts
         rpc = rpc or RpcSettings()
         self._gates = gates or FixedGates()
@@ -92,7 +95,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._settings = settings
         self._lease_timeouts = lease_timeouts
         self._notifier = notifier
-        self._budget = RetryBudget(settings.retry_share, settings.retry_floor, settings.max_hold_back, now)
+        self._budget = RetryBudget(live_hsc, now)
         group = settings.max_group
         self._claim = GroupCommit(
             self._claim_group,
@@ -131,7 +134,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             self._lease_timeouts,
             live_settings,
             concurrency=settings.claim_concurrency,
-            low_priority_share=settings.low_priority_share,
+            low_priority_share=lambda: live_hsc().low_priority_share,
             most_bytes=self._most_bytes,
             claimed=self._count_first_attempts,
             hand_back=self._hand_back,

@@ -39,7 +39,7 @@ class WorkMatcher:
         live_settings: Callable[[], LiveStoreConsumerSettings],
         *,
         concurrency: int,
-        low_priority_share: float,
+        low_priority_share: Callable[[], float],
         most_bytes: int,
         claimed: Told,
         hand_back: HandBack,
@@ -53,7 +53,7 @@ class WorkMatcher:
             lease_timeouts: tells how long a claim lives without a heartbeat.
             live_settings: tells the poll interval, the batching gap, and whether triggering is exact.
             concurrency: how many looks are made at a time.
-            low_priority_share: the part of starts that lower priorities get while better ones wait.
+            low_priority_share: tells the part of starts that lower priorities get while better ones wait.
             most_bytes: how large an answer may be.
             claimed: told of all tasks that were claimed.
             hand_back: releases what was claimed for callers that are gone.
