@@ -5,6 +5,7 @@ Starts `duly up` with an application, fills it, and opens each page in a headles
 
 import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
+import argparse
 import io
 import re
 import shutil
@@ -110,7 +111,9 @@ def _save(picture: bytes, path: Path) -> None:
 
 def main() -> None:
     """Make all pictures."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else _ROOT / "docs" / "images" / "console"
+    parser = argparse.ArgumentParser(prog="python -m scripts.console_screenshots", description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", default=_ROOT / "docs" / "images" / "console")
+    folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as data:
         process, frontend, url = _start(Path(data))
