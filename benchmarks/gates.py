@@ -5,6 +5,8 @@ python -m benchmarks.gates [--lambdas 500] [--rounds 5] [--parked 200000]
 CPU of Postgres and of this process in ms a pick, each with nothing due, and with a task due in each queue.
 """
 
+import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import os

@@ -34,7 +34,7 @@ def text_id(task_id: bytes) -> str:
     return str(UUID(bytes=task_id))
 
 
-async def dead_letter(task_states, message: str = "refused", **fields: object) -> str:
+async def dead_letter(task_states, message: str = "the mail server refused", **fields: object) -> str:
     claimed = await task_states.claimed(**fields)
     failed = Result(
         claimed.task_id, claimed.token, Outcome.FATAL_FAILURE, failure_kind=1, failure_message=message

@@ -40,6 +40,7 @@ from duly_hsc.access import require_run
 from duly_hsc.caller_groups import Claimed
 from duly_hsc.children import Children
 from duly_hsc.lease_timeouts import LeaseTimeoutsNow
+from duly_hsc.result_weight import weight_of
 from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.run_counts import RunCounts
 from duly_hsc.settings import HscSettings
@@ -47,8 +48,6 @@ from duly_hsc.stores import BEATING, HscStores
 from duly_hsc.work_answers import fitting, size_of
 from duly_hsc.work_matcher import WorkMatcher
 
-_WEIGHTY = 16 * 1024
-"""Bytes of result that count for another one in a group."""
 _OVERFLOW_GAP = timedelta(milliseconds=100)
 """Other HSCs hear no more often than this that more is due than the hosts waiting here can take."""
 _CLAIM_GROUPS_WAITING = 5
@@ -114,7 +113,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._set = GroupCommit(
             self._set_group,
             max_items=group,
-            weigh=_weight,
+            weigh=weight_of,
             concurrency=settings.result_concurrency,
             observe=events.group_size.labels("SetResults").observe,
         )
@@ -285,18 +284,3 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             self._notifier.due_in(due_in)
         events.answered(events.releases, verdicts)
         return verdicts
-
-
-def _weight(results: Sequence[Result]) -> int:
-    return (
-        len(results)
-        + sum(len(result.result) for result in results if result.result) // _WEIGHTY
-        + sum(map(_weight_of_children, results))
-    )
-
-
-def _weight_of_children(result: Result) -> int:
-    if not result.writes_tasks:
-        return 0
-    tasks = [*result.children, *(each.task for each in result.nodes)]
-    return len(tasks) + sum(len(task.payload) for task in tasks) // _WEIGHTY
