@@ -72,7 +72,7 @@ with ids as materialized (
     select n, {_ID.format(ago="n / 10")} as task_id, 1 + (n::int8 * 7919) % %(lambdas)s as lambda_of
     from generate_series(%(first)s, %(last)s) as n cross join lateral md5(n || 'w') as h
 ), named as materialized (
-    select n, task_id, {_OF_LAMBDA} as lambda, 1 + n % 4 as priority from ids
+    select n, task_id, {_OF_LAMBDA} as lambda, 1 + (n / %(lambdas)s) % 4 as priority from ids
 ), entity as (
     insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at)
     select task_id, lambda, '', priority, 1, repeat('x', 100)::bytea, now(), now() from named
@@ -86,7 +86,7 @@ from named cross join lateral (
 _ENDED = f"""
 insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, status,
     finished_at, started_at, fence, failures, crashes, last_token)
-select {_ID.format(ago="(%(last)s - n) / 10")}, {_OF_LAMBDA}, '', 1 + n % 4, 1, repeat('x', 100)::bytea, now(), now(),
+select {_ID.format(ago="(%(last)s - n) / 10")}, {_OF_LAMBDA}, '', 1 + (n / %(lambdas)s) % 4, 1, repeat('x', 100)::bytea, now(), now(),
     case when n % 21 = 0 then 'fatal_failure' else 'success' end::task_status, now(), now(), 1, 0, 0, {_ID.format(ago="0")}
 from generate_series(%(first)s, %(last)s) as n cross join lateral md5(n || 'f') as h
 cross join lateral (select 1 + (n::int8 * 7919) % %(lambdas)s as lambda_of) as of_lambda
@@ -103,6 +103,12 @@ def fill_lambdas(dsn: str, lambdas: int, live: int, ended: int) -> None:
                 last = min(count, first + _A_STATEMENT - 1)
                 connection.execute(statement.encode(), {"lambdas": lambdas, "first": first, "last": last})
         connection.execute("vacuum (analyze) task, task_assoc, lambda")
+        ((queues,),) = connection.execute(
+            "select count(*) from (select distinct lambda, priority from task_assoc) as queue"
+        )
+        if queues != min(4 * lambdas, live):
+            message = f"the store has {queues:,} queues, not {4 * lambdas:,}"
+            raise RuntimeError(message)
 
 
 def _ids(connection: psycopg.Connection[Any], status: str) -> list[UUID]:

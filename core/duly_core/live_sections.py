@@ -54,7 +54,7 @@ class LiveHscSettings(Section):
     """Retries allowed for each first attempt of a lambda. Retries above it are delayed, never refused."""
     retry_floor: float = Field(default=10, gt=0, le=1_000_000)
     """Retries a second that each lambda may have in any case, at each HSC."""
-    max_hold_back: Duration = Field(default=timedelta(hours=1), le=timedelta(days=7))
+    max_hold_back: Duration = Field(default=timedelta(hours=1), ge=timedelta(), le=timedelta(days=7))
     """The longest delay of a retry above its share."""
     log_level: ServiceLogLevel = "inherit"
     """The lowest level that the HSC logs. `inherit`: that of `telemetry.log_level`."""

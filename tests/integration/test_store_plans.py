@@ -349,7 +349,6 @@ CASES = {
     "parked_on_gates": ({}, PARKED | GATE),
     "behind_gated": (
         GATED_ROWS
-        | {"probe_lambdas": [LAMBDA], "probe_until": [datetime.now(UTC)]}
         | {
             "lambdas": [LAMBDA] * 2,
             "priorities": [1, 3],

@@ -54,8 +54,9 @@ for update of assoc skip locked
 
 -- fragment: gates_of
 -- The gates that hold some tasks of the lambda of the row that TEXT names (lambda, priority), of those in the parameters: one
--- row; all is null if it has none. Each lambda has a set of gates by number, each set a part of the arrays of gates. Of a lambda
+-- row; without ids if it has none. Each lambda has a set of gates by number, each set a part of the arrays of gates. Of a lambda
 -- whose breaker lets probes through, none is due after `probes_until`: so no read goes through what waits behind them.
+-- Without `offset 0` Postgres would look the set up and cut its part out again for each row that is judged.
 select (%(gate_ids)b::int8[])[part.first:part.last] as ids,
     (%(gate_priorities)b::int2[])[part.first:part.last] as priorities,
     (%(gate_collections)b::text[])[part.first:part.last] as collections,
@@ -67,7 +68,9 @@ from (
     from (
         select ((select jsonb_object(%(gated_lambdas)b::text[], %(gate_sets)b::text[])) ->> {{}}.lambda)::int4 as number
     ) as gate_set
+    offset 0
 ) as part
+offset 0
 
 -- fragment: held
 -- Whether one of `gates` (gates_of) holds the row that TEXT names. What is null holds any.

@@ -171,8 +171,11 @@ async def recount(
         for key, pending in counted.items():
             before = snapshot.queues[key]
             others = {kind: count for kind, count in before.counts.items() if kind not in _ALL_PENDING}
-            found[key] = _queue(key, pending, others, snapshot.sample, before.oldest_claim_at)
-            known[key] = most, found[key]
+            counts = _queue(key, pending, others, snapshot.sample, before.oldest_claim_at)
+            # another call may have counted further meanwhile
+            if key not in known or known[key][0] < most:
+                known[key] = most, counts
+            found[key] = known[key][1]
     return found
 
 
