@@ -10,9 +10,13 @@ import pytest
 import duly
 from duly.enums import Priority
 from duly.v1 import fleet_pb2, fleet_pb2_grpc
+from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
 from duly_core.store import queue_counts
+from duly_core.store.pool import Store
 from duly_core.store.queue_counts import Count, CountLimits, count_queues, recount
+from duly_core.store.settings import StoreSettings
+from duly_frontend.queue_snapshots import QueueSnapshots
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 from tests.integration.test_fleet_hosts import a_report
@@ -214,6 +218,89 @@ async def test_a_page_that_was_counted_further_is_not_counted_again_while_its_sn
     further = await recount(store, snapshot, keys[:1], limits)
     assert further[keys[0]].count("ready") == Count(45)
     assert (await recount(store, snapshot, keys[:15], limits))[keys[0]].count("ready") == Count(45)
+
+
+async def test_two_who_count_a_page_further_at_once_keep_the_deeper_count(store, fill):
+    names = [f"lambda.{number:02}" for number in range(30)]
+    for name in names:
+        fill(name, 40)
+    limits = CountLimits(pending=300, queue=1_000, pages=1)
+    snapshot = await count_queues(store, limits)
+    keys = [QueueKey(name, Priority.NORMAL) for name in names]
+
+    both = await asyncio.gather(
+        recount(store, snapshot, keys[:1], limits), recount(store, snapshot, keys, limits)
+    )
+
+    assert snapshot.recounted[keys[0]][1].count("ready") == Count(40)
+    assert both[0][keys[0]].count("ready") == Count(40)
+    assert all(both[1][key].cut for key in keys[1:])
+
+
+class OneConnection(Store):
+    """Has one connection, which must be free before each statement."""
+
+    async def run(self, statement, parameters):
+        async with self.connection():
+            pass
+        return await super().run(statement, parameters)
+
+
+async def test_a_count_holds_no_connection_from_one_statement_to_the_next(dsn, task_states, fill):
+    for number in range(30):
+        fill(f"lambda.{number}", 40)
+    limits = CountLimits(pending=300, queue=1_000, pages=1)
+    settings = StoreSettings(dsn=dsn, connections=1, acquire_timeout=timedelta(seconds=1))
+    async with OneConnection(settings) as store:
+        snapshot = await count_queues(store, limits)
+        counted = await recount(store, snapshot, list(snapshot.queues), limits)
+
+    assert len(counted) == 30
+
+
+async def test_a_count_goes_on_when_who_asked_first_no_longer_waits(store, fill, monkeypatch):
+    fill("a", 1)
+    began, may_end, counts = asyncio.Event(), asyncio.Event(), []
+
+    async def count(store):
+        counts.append(store)
+        began.set()
+        await may_end.wait()
+        return await queue_counts.count_queues(store)
+
+    monkeypatch.setattr("duly_frontend.queue_snapshots.count_queues", count)
+    snapshots = QueueSnapshots()
+    first = asyncio.ensure_future(snapshots.get(store))
+    await asyncio.wait_for(began.wait(), 10)
+    first.cancel()
+    second = asyncio.ensure_future(snapshots.get(store))
+    may_end.set()
+
+    found = await asyncio.wait_for(second, 10)
+
+    assert first.cancelled()
+    assert [str(key) for key in found.queues] == ["a/normal"]
+    assert len(counts) == 1
+    snapshots.close()
+
+
+async def test_a_count_that_failed_is_not_kept(store, fill, monkeypatch):
+    fill("a", 1)
+    outcomes = iter([StoreUnavailableError("away"), None])
+
+    async def count(store):
+        if error := next(outcomes):
+            raise error
+        return await queue_counts.count_queues(store)
+
+    monkeypatch.setattr("duly_frontend.queue_snapshots.count_queues", count)
+    snapshots = QueueSnapshots()
+
+    with pytest.raises(StoreUnavailableError):
+        await snapshots.get(store)
+
+    assert len((await snapshots.get(store)).queues) == 1
+    snapshots.close()
 
 
 async def test_who_watches_together_shares_one_count(frontend, client, fill, monkeypatch):

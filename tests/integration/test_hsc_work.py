@@ -13,7 +13,7 @@ from duly.enums import EdgeCondition, Priority
 from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2
 from duly_core.errors import StoreUnavailableError
-from duly_core.live_sections import LiveStoreConsumerSettings
+from duly_core.live_sections import LiveHscSettings, LiveStoreConsumerSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
@@ -262,6 +262,20 @@ async def test_lower_priorities_get_their_share_while_better_ones_wait(store, ta
     assert len(priorities) == 32
     assert priorities[:4] == [Priority.HIGH] * 4
     assert priorities.count(Priority.LOW) >= 4
+
+
+async def test_a_changed_share_of_lower_priorities_holds_from_the_next_looks_on(store, task_states):
+    for priority, count in ((Priority.HIGH, 80), (Priority.LOW, 40)):
+        for _ in range(count):
+            await task_states.new(priority=priority)
+    now = LiveHscSettings(low_priority_share=0)
+    async with serve_hsc(store, live_hsc=lambda: now) as hsc:
+        before = [task.priority for _ in range(8) for task in await ask(hsc, most=4)]
+        now = LiveHscSettings(low_priority_share=0.5)
+        after = [task.priority for _ in range(8) for task in await ask(hsc, most=4)]
+
+    assert before == [Priority.HIGH] * 32
+    assert 12 <= after.count(Priority.LOW) <= 20
 
 
 async def test_when_more_is_due_than_those_who_wait_here_take_other_hscs_are_told(hsc, task_states, dsn):

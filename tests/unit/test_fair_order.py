@@ -86,6 +86,22 @@ def test_lower_priorities_get_their_share_while_better_ones_wait(most: int) -> N
     assert 0.08 <= found[of(Priority.LOW)] / found.total() <= 0.11
 
 
+def test_a_changed_share_holds_from_then_on() -> None:
+    share = 0.5
+    fair_order = FairOrder(lambda: share)
+    backlog = Counter({of(Priority.HIGH): 100_000, of(Priority.LOW): 100_000})
+
+    def part_of_low() -> float:
+        found = Counter(queue for _ in range(300) for queue in look(fair_order, backlog, 10))
+        return found[of(Priority.LOW)] / found.total()
+
+    assert 0.45 <= part_of_low() <= 0.55
+    share = 0.1
+    assert 0.08 <= part_of_low() <= 0.12
+    share = 0.0
+    assert part_of_low() < 0.01
+
+
 @pytest.mark.parametrize("most", [8, 100])
 def test_a_better_priority_of_one_lambda_goes_before_worse_ones_of_others(most: int) -> None:
     fair_order, names = FairOrder(lambda: 0.1), [f"many.n{number}" for number in range(10)]

@@ -142,3 +142,14 @@ def test_a_share_that_an_operator_sets_holds_for_debts_that_are_there(now):
 
     settings = LiveHscSettings(max_hold_back=timedelta(seconds=1.5), retry_floor=10)
     assert budget.hold_back() == {"mail": timedelta(seconds=1)}
+
+
+def test_changed_settings_hold_for_debts_that_were_made_before(now):
+    settings = LiveHscSettings(retry_share=0.2, retry_floor=10, max_hold_back=LONGEST)
+    budget = RetryBudget(lambda: settings, now)
+    budget.retried({"mail": 400})  # 100 were saved
+
+    settings = LiveHscSettings(retry_share=0.2, retry_floor=100, max_hold_back=LONGEST)
+    assert budget.hold_back() == {"mail": timedelta(seconds=3)}
+    settings = LiveHscSettings(retry_share=0.2, retry_floor=10, max_hold_back=timedelta(seconds=6))
+    assert budget.hold_back() == {"mail": timedelta(seconds=4)}  # the store makes it up to half as long again

@@ -39,6 +39,8 @@ _MOST_PASSED_OVER = 5
 _NEXT_INSTANT = timedelta(microseconds=1)
 _REMEMBERED = 20_000
 """Queues: names come from callers."""
+_SETS_OF_LAMBDAS = 8
+"""Whose parameters are kept: those of many lambdas are long, and an HSC has few kinds of callers."""
 
 
 @dataclass(slots=True)
@@ -99,7 +101,7 @@ class GateScans:
     def __init__(self) -> None:
         self._gates: GateSet | None = None
         self._scans: dict[QueueKey, _Scan] = {}
-        self._columns: tuple[frozenset[str], dict[str, Any]] = frozenset(), {}
+        self._columns: dict[frozenset[str], dict[str, Any]] = {}
         """The parameters of the gates of some lambdas: callers ask for the same ones again and again."""
 
     async def look(self, store: Store, gates: GateSet, queues: Collection[QueueKey], most: int) -> GatedPick:
@@ -109,8 +111,7 @@ class GateScans:
             StoreUnavailableError: nothing was read.
         """
         if gates is not self._gates or len(self._scans) > _REMEMBERED:
-            self._gates, self._scans = gates, {}
-            self._columns = frozenset(), {}
+            self._gates, self._scans, self._columns = gates, {}, {}
         now = asyncio.get_running_loop().time()
         every, scans = self._scans, self._to_read(queues, now)
         columns = self._gate_columns(gates, frozenset(queue.lambda_name for queue in queues))
@@ -128,9 +129,11 @@ class GateScans:
         return GatedPick(told, columns | _pick_parameters(told, most))
 
     def _gate_columns(self, gates: GateSet, lambdas: frozenset[str]) -> dict[str, Any]:
-        if lambdas != self._columns[0]:
-            self._columns = lambdas, gate_columns(gates.of_rows(lambdas))
-        return self._columns[1]
+        if lambdas not in self._columns:
+            if len(self._columns) >= _SETS_OF_LAMBDAS:
+                self._columns.clear()
+            self._columns[lambdas] = gate_columns(gates.of_rows(lambdas))
+        return self._columns[lambdas]
 
     def picked(self, pick: GatedPick, taken: Collection[TaskId], *, is_all: bool) -> frozenset[str]:
         """Note what a pick took; return the lambdas of which the next pick may take more.

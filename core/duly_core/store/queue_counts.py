@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 from duly.enums import Priority
 from duly_core.routing import QueueKey
 from duly_core.store.arrays import int2s, texts
-from duly_core.store.pool import Connection, Store, fetch
+from duly_core.store.pool import Store
 from duly_core.store.queue_statements import PENDING, PRESENT, SAMPLE, TAKEN, WAITING
 
 READY, SCHEDULED, BACKING_OFF, PARKED = "ready", "scheduled", "backing_off", "waiting"
@@ -133,19 +133,19 @@ async def count_queues(store: Store, limits: CountLimits = LIMITS) -> Snapshot:
         StoreUnavailableError: the store does not answer.
     """
     others = {"most": limits.others + 1}
-    async with store.connection() as connection:
-        present = await fetch(connection, PRESENT, {})
-        (counted_at,) = (now for now, *_ in present if now is not None)
-        keys = [_key(name, priority) for now, name, priority in present if now is None]
-        pending = await _count_pending(connection, keys, counted_at, _most_of_a_queue(len(keys), limits))
-        taken = await fetch(connection, TAKEN, others)
-        waiting = await fetch(connection, WAITING, others)
-        cut = frozenset(_TAKEN if _is_cut(taken, limits) else ()) | frozenset(
-            (PARKED,) if _is_cut(waiting, limits) else ()
-        )
-        sample = None
-        if cut or any(each.is_cut for each in pending.values()):
-            sample = await _sample(connection, counted_at, limits)
+    # a connection for each statement: all of them together may take longer than one may be held
+    present = await store.run(PRESENT, {})
+    (counted_at,) = (now for now, *_ in present if now is not None)
+    keys = [_key(name, priority) for now, name, priority in present if now is None]
+    pending = await _count_pending(store, keys, counted_at, _most_of_a_queue(len(keys), limits))
+    taken = await store.run(TAKEN, others)
+    waiting = await store.run(WAITING, others)
+    cut = frozenset(_TAKEN if _is_cut(taken, limits) else ()) | frozenset(
+        (PARKED,) if _is_cut(waiting, limits) else ()
+    )
+    sample = None
+    if cut or any(each.is_cut for each in pending.values()):
+        sample = await _sample(store, counted_at, limits)
     # there may be tens of thousands of queues: other calls have their turn meanwhile
     queues = await asyncio.to_thread(_put_together, pending, [*taken, *waiting], cut, sample)
     return Snapshot(counted_at, queues, sample)
@@ -166,8 +166,7 @@ async def recount(
     found |= {key: known[key][1] for key in cut if key in known}
     unknown = [key for key in cut if key not in known or (known[key][0] < most and known[key][1].cut)]
     if unknown:
-        async with store.connection() as connection:
-            counted = await _count_pending(connection, unknown, snapshot.counted_at, most)
+        counted = await _count_pending(store, unknown, snapshot.counted_at, most)
         for key, pending in counted.items():
             before = snapshot.queues[key]
             others = {kind: count for kind, count in before.counts.items() if kind not in _ALL_PENDING}
@@ -184,7 +183,7 @@ def _most_of_a_queue(queues: int, limits: CountLimits) -> int:
 
 
 async def _count_pending(
-    connection: Connection, keys: Sequence[QueueKey], counted_at: datetime, most: int
+    store: Store, keys: Sequence[QueueKey], counted_at: datetime, most: int
 ) -> dict[QueueKey, _Pending]:
     found: dict[QueueKey, _Pending] = {}
     for start in range(0, len(keys), _QUEUES_AT_A_TIME):
@@ -195,16 +194,14 @@ async def _count_pending(
             "now": counted_at,
             "most": most,
         }
-        for name, priority, ready, scheduled, backing_off, oldest in await fetch(
-            connection, PENDING, parameters
-        ):
+        for name, priority, ready, scheduled, backing_off, oldest in await store.run(PENDING, parameters):
             is_cut = ready + scheduled + backing_off >= most
             found[_key(name, priority)] = _Pending(ready, scheduled, backing_off, oldest, is_cut)
     return found
 
 
-async def _sample(connection: Connection, counted_at: datetime, limits: CountLimits) -> Sample:
-    rows = await fetch(connection, SAMPLE, {"now": counted_at, "pages": limits.pages})
+async def _sample(store: Store, counted_at: datetime, limits: CountLimits) -> Sample:
+    rows = await store.run(SAMPLE, {"now": counted_at, "pages": limits.pages})
     return Sample(
         {
             (_key(name, priority), kind): round(number * factor)

@@ -16,7 +16,7 @@ class QueueSnapshots:
     """One count is under way at a time; whoever asks meanwhile gets its result."""
 
     def __init__(self) -> None:
-        self._counting = asyncio.Lock()
+        self._counting: asyncio.Task[Snapshot] | None = None
         self._last: Snapshot | None = None
         self._expiry: asyncio.TimerHandle | None = None
 
@@ -26,22 +26,35 @@ class QueueSnapshots:
         Raises:
             StoreUnavailableError: the store does not answer.
         """
-        async with self._counting:
-            if self._last is not None:
-                return self._last
-            loop = asyncio.get_running_loop()
-            began = loop.time()
-            self._last = found = await count_queues(store)
-            took = loop.time() - began
-            fresh = min(max(_FRESH.total_seconds(), took * _SHARE), _LONGEST_FRESH.total_seconds())
-            self._expiry = loop.call_later(fresh, self._forget)
-            return found
+        if self._last is not None:
+            return self._last
+        if self._counting is None:
+            self._counting = asyncio.create_task(self._count(store))
+            self._counting.add_done_callback(self._counted)
+        # a count that takes longer than a caller's deadline must not begin anew with the next caller
+        return await asyncio.shield(self._counting)
+
+    async def _count(self, store: Store) -> Snapshot:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self._last = found = await count_queues(store)
+        took = loop.time() - began
+        fresh = min(max(_FRESH.total_seconds(), took * _SHARE), _LONGEST_FRESH.total_seconds())
+        self._expiry = loop.call_later(fresh, self._forget)
+        return found
+
+    def _counted(self, counting: asyncio.Task[Snapshot]) -> None:
+        self._counting = None
+        if not counting.cancelled():
+            counting.exception()  # all who wanted to know may have left
 
     def _forget(self) -> None:
         self._last = None
 
     def close(self) -> None:
-        """Forget the last count."""
+        """Forget the last count, and stop the one that is under way."""
+        if self._counting is not None:
+            self._counting.cancel()
         if self._expiry is not None:
             self._expiry.cancel()
         self._forget()
