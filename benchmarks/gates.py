@@ -2,7 +2,7 @@
 
 python -m benchmarks.gates [--lambdas 500] [--rounds 5] [--parked 200000]
 
-CPU of Postgres and of this process in ms a pick, each with nothing due, and with a task due in each queue.
+CPU of Postgres and of this process in ms a pick: with nothing due, with tasks due in each queue, and with all of these held and not parked.
 """
 
 import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
@@ -46,22 +46,24 @@ _UNCLAIM = """
 update task_assoc set status = 'new', next_trigger_at = due_at, token = null, holder = null, claimed_at = null
 where status = 'claimed'
 """
+_ALL_HELD = "tasks due, all held"
 _GATES = (0, 1, 5, 20)
 _PICKS = 20
 
 
-def _gates(count: int) -> GateSet:
-    """Return gates on a collection of each lambda, which no task has."""
+def _gates(count: int, *, hold: bool) -> GateSet:
+    """Return gates on a collection of each lambda: the last holds all tasks, or none as the others do."""
+    now = datetime.now(UTC)
     return GateSet(
         Gate(
             number,
             f"gate-{number}",
             Kind.PAUSE,
-            GateScope("*", f"none-{number}"),
+            GateScope("*", "" if hold and number == count else f"none-{number}"),
             None,
             "",
             "",
-            datetime.now(UTC),
+            now,
             None,
         )
         for number in range(1, count + 1)
@@ -97,17 +99,22 @@ async def _measure(dsn: str, rounds: int) -> list[list[str]]:
         connection.execute(_NOTHING_DUE)
         connection.execute("vacuum (analyze) task_assoc")
         names = [row[0] for row in connection.execute("select name from lambda order by name")]
+    due = [Pick(QueueKey(name, Priority.HIGH), 100, 0) for name in names]
     cases = {
         "nothing due": [Pick(QueueKey(name, Priority.LOW), 100, 0) for name in names],
-        "tasks due": [Pick(QueueKey(name, Priority.HIGH), 100, 0) for name in names],
+        "tasks due": due,
+        _ALL_HELD: due,
     }
     found: dict[tuple[str, int], list[tuple[float, float, float, int]]] = {}
     async with Store(StoreSettings(dsn=dsn)) as store:
         for number in range(rounds):
             for case, picks in cases.items():
                 for count in (*_GATES[number % len(_GATES) :], *_GATES[: number % len(_GATES)]):
+                    if case == _ALL_HELD and not count:
+                        continue
                     _make_due_again(dsn)
-                    found.setdefault((case, count), []).append(await _picks(store, picks, _gates(count)))
+                    gates = _gates(count, hold=case == _ALL_HELD)
+                    found.setdefault((case, count), []).append(await _picks(store, picks, gates))
     return [
         [
             case,

@@ -46,7 +46,23 @@ async def test_a_refused_call_is_kept(guarded, store):
     await refusal(guarded.stub.ListTasks(frontend_pb2.ListTasksRequest()))
     anonymous, mallory = await events(guarded, refused=True)
     assert (mallory.actor, mallory.outcome) == ("mallory", "PERMISSION_DENIED")
+    assert json.loads(mallory.request) == {"task_ids": ["x"]}
     assert (anonymous.actor, anonymous.outcome) == ("", "UNAUTHENTICATED")
+    assert anonymous.request == ""
+
+
+async def test_what_a_caller_without_a_role_sent_that_cannot_be_read_is_refused_and_kept_without_it(
+    guarded, store
+):
+    await operator(store)
+    await give_token(store, "duly_b_x", "mallory")
+    cancel = guarded.channel.unary_unary("/duly.v1.FrontendService/CancelTask")
+
+    refused = await refusal(cancel(b"\xff\xff\xff", metadata=headers("duly_b_x")))
+
+    assert refused.code is grpc.StatusCode.PERMISSION_DENIED
+    (event,) = await events(guarded, refused=True)
+    assert (event.actor, event.request) == ("mallory", "")
 
 
 async def test_a_refused_stream_and_a_refused_call_on_a_stream_are_kept(

@@ -101,7 +101,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         )
 
     def _reader(self, read: Callable[[bytes], Message]) -> Callable[[bytes], Message]:
-        """Return what reads a request: raises InvalidRequestError for one that is refused."""
+        """Return what reads a request: it raises InvalidRequestError for one that is refused."""
         message = _message_of(read) if self._counts_fields else None
 
         def checked(data: bytes) -> Message:
@@ -128,7 +128,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     if asks is not None:
                         await asks.admit(path, context)
                     request = read(data)
-                    del data
+                    data = b""
                     refusals = None if asks is None else collect_item_refusals()
                     response = await behavior(request, context)
                     if refusals and audit is not None:
@@ -160,6 +160,9 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     return response
                 code = grpc.StatusCode[code_pb2.Code.Name(refusal.code)].name
                 if audit is not None and audit.keeps(code):
+                    if request is None and code == "PERMISSION_DENIED":
+                        # refused by its method alone; the log is to say what a known caller was after
+                        request = _read_if_valid(data, read)
                     await audit.record_refusal(context, request, code)
                 request = None
                 await context.abort_with_status(rpc_status.to_status(refusal))
@@ -175,6 +178,13 @@ def _read(data: bytes, read: Callable[[bytes], Message]) -> Message:
         return read(data)
     except DecodeError as error:
         raise InvalidRequestError(*explain(data, _message_of(read))) from error
+
+
+def _read_if_valid(data: bytes, read: Callable[[bytes], Message]) -> Message | None:
+    try:
+        return _read(data, read)
+    except InvalidRequestError:
+        return None
 
 
 def _message_of(read: Callable[[bytes], Message]) -> Any:
