@@ -201,6 +201,42 @@ async def test_a_page_of_queues_is_counted_further_than_all_of_them(store, fill)
     assert counted[key].cut == frozenset()
 
 
+async def test_retries_and_what_is_scheduled_for_later_are_told_apart_on_a_page_of_long_queues(store, fill):
+    for name, first, second in (("long", 300, 200), ("short", 3, 2)):
+        fill(name, first, status="retriable_failure", due="now() + interval '1 hour'")
+        fill(name, second, due="now() + interval '2 hours'")
+    limits = CountLimits(pending=1_000, queue=50, pages=1)
+    snapshot = await count_queues(store, limits)
+    long, short = (QueueKey(name, Priority.NORMAL) for name in ("long", "short"))
+
+    counted = await recount(store, snapshot, [long, short])
+
+    assert snapshot.queues[long].cut >= {"scheduled", "backing_off"}
+    assert dict(snapshot.queues[short].counts) == {"scheduled": Count(2), "backing_off": Count(3)}
+    assert dict(counted[long].counts) == {"scheduled": Count(200), "backing_off": Count(300)}
+    assert counted[short] == snapshot.queues[short]
+
+
+async def test_pages_of_one_list_and_of_others_have_each_queue_once(client, fill, task_states):
+    names = [f"lambda.{number:02}" for number in range(12)]
+    for place, name in enumerate(names):
+        fill(name, 1 + place % 5)
+    await task_states.register("idle")
+
+    by_backlog = await listed(client, order=duly.QueueOrder.BACKLOG, page_size=5)
+    in_one_page = await listed(client, order=duly.QueueOrder.BACKLOG)
+    some = await listed(client, [names[3], names[3], "idle", "lambda.1*"], page_size=2)
+    named = await listed(client, [names[3], names[5], "idle"], page_size=1)
+    with_empty = await listed(client, ["idle", names[3]], include_empty=True, page_size=3)
+
+    assert [each.lambda_name for each in by_backlog] == [each.lambda_name for each in in_one_page]
+    assert sorted(each.lambda_name for each in by_backlog) == names
+    assert [each.ready.count for each in by_backlog] == sorted((1 + n % 5 for n in range(12)), reverse=True)
+    assert [each.lambda_name for each in some] == [names[3], names[10], names[11]]
+    assert [each.lambda_name for each in named] == [names[3], names[5]]
+    assert [each.lambda_name for each in with_empty] == ["idle"] * 4 + [names[3]]
+
+
 async def test_a_page_that_was_counted_further_is_not_counted_again_while_its_snapshot_is_kept(store, fill):
     names = [f"lambda.{number:02}" for number in range(30)]
     for name in names:

@@ -24,6 +24,7 @@ CASES = {
             "priorities": [3, 1],
             "now": "2026-11-22 12:00:00+00",
             "most": 100,
+            "tells_apart": True,
         },
         {"task_assoc_ready"},
     ),

@@ -7,10 +7,10 @@ as an estimate. A table that is no larger than a sample is read whole.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from psycopg.rows import TupleRow
 
@@ -101,6 +101,8 @@ class Snapshot:
     sample: Sample | None
     recounted: dict[QueueKey, tuple[int, QueueCounts]] = field(default_factory=dict, compare=False)
     """What `recount` found, and how far it counted: many ask for the same queues while a snapshot is kept."""
+    lists: dict[Hashable, Any] = field(default_factory=dict, compare=False)
+    """Lists of its queues in some order, by what was asked for; its keeper fills it."""
 
 
 class _Pending(NamedTuple):
@@ -137,7 +139,8 @@ async def count_queues(store: Store, limits: CountLimits = LIMITS) -> Snapshot:
     present = await store.run(PRESENT, {})
     (counted_at,) = (now for now, *_ in present if now is not None)
     keys = [_key(name, priority) for now, name, priority in present if now is None]
-    pending = await _count_pending(store, keys, counted_at, _most_of_a_queue(len(keys), limits))
+    most = _most_of_a_queue(len(keys), limits)
+    pending = await _count_pending(store, keys, counted_at, most, tells_apart=False)
     taken = await store.run(TAKEN, others)
     waiting = await store.run(WAITING, others)
     cut = frozenset(_TAKEN if _is_cut(taken, limits) else ()) | frozenset(
@@ -166,7 +169,7 @@ async def recount(
     found |= {key: known[key][1] for key in cut if key in known}
     unknown = [key for key in cut if key not in known or (known[key][0] < most and known[key][1].cut)]
     if unknown:
-        counted = await _count_pending(store, unknown, snapshot.counted_at, most)
+        counted = await _count_pending(store, unknown, snapshot.counted_at, most, tells_apart=True)
         for key, pending in counted.items():
             before = snapshot.queues[key]
             others = {kind: count for kind, count in before.counts.items() if kind not in _ALL_PENDING}
@@ -183,7 +186,7 @@ def _most_of_a_queue(queues: int, limits: CountLimits) -> int:
 
 
 async def _count_pending(
-    store: Store, keys: Sequence[QueueKey], counted_at: datetime, most: int
+    store: Store, keys: Sequence[QueueKey], counted_at: datetime, most: int, *, tells_apart: bool
 ) -> dict[QueueKey, _Pending]:
     found: dict[QueueKey, _Pending] = {}
     for start in range(0, len(keys), _QUEUES_AT_A_TIME):
@@ -193,6 +196,7 @@ async def _count_pending(
             "priorities": int2s([key.priority for key in some]),
             "now": counted_at,
             "most": most,
+            "tells_apart": tells_apart,
         }
         for name, priority, ready, scheduled, backing_off, oldest in await store.run(PENDING, parameters):
             is_cut = ready + scheduled + backing_off >= most

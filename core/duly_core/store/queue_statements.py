@@ -35,15 +35,16 @@ select null, lambda, priority from present
 PENDING = Statement(
     "pending_by_queue",
     """
-select asked.lambda, asked.priority, pending.ready, pending.scheduled, pending.backing_off, pending.oldest
+-- Counting needs the index only. Telling retries from what is scheduled for later needs the rows: it is done for queues that
+-- are shorter than the limit, and for all if asked for; otherwise all of it counts as scheduled.
+select asked.lambda, asked.priority, pending.ready, pending.later - retries.number, retries.number, pending.oldest
 from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as asked (lambda, priority)
 cross join lateral (
     select count(*) filter (where first.next_trigger_at <= %(now)b::timestamptz) as ready,
-        count(*) filter (where first.next_trigger_at > %(now)b::timestamptz and first.status = 'new') as scheduled,
-        count(*) filter (where first.next_trigger_at > %(now)b::timestamptz and first.status <> 'new') as backing_off,
+        count(*) filter (where first.next_trigger_at > %(now)b::timestamptz) as later,
         min(first.next_trigger_at) filter (where first.next_trigger_at <= %(now)b::timestamptz) as oldest
     from (
-        select assoc.next_trigger_at, assoc.status
+        select assoc.next_trigger_at
         from task_assoc as assoc
         where assoc.lambda = asked.lambda and assoc.priority = asked.priority
             and assoc.status in ('new', 'retriable_failure')
@@ -51,6 +52,18 @@ cross join lateral (
         limit %(most)b::int8
     ) as first
 ) as pending
+cross join lateral (
+    select count(*) filter (where following.status <> 'new') as number
+    from (
+        select assoc.status
+        from task_assoc as assoc
+        where assoc.lambda = asked.lambda and assoc.priority = asked.priority
+            and assoc.status in ('new', 'retriable_failure') and assoc.next_trigger_at > %(now)b::timestamptz
+            and pending.later > 0 and (%(tells_apart)b::bool or pending.ready + pending.later < %(most)b::int8)
+        order by assoc.next_trigger_at
+        limit pending.later
+    ) as following
+) as retries
 """,
 )
 

@@ -14,7 +14,8 @@ from duly_core.store.hosts import Verdict, report_host
 from duly_core.store.service_instances import list_services
 from duly_frontend import page_token
 from duly_frontend.host_wire import host_to_wire, read_lambdas, read_report, read_states, service_to_wire
-from duly_frontend.queue_lists import list_queues, read_query
+from duly_frontend.queue_lists import list_queues
+from duly_frontend.queue_query import read_query
 from duly_frontend.queue_snapshots import QueueSnapshots
 from duly_frontend.stores import FrontendStores
 

@@ -1,133 +1,22 @@
-"""Lists queues: which of them a caller asks for and may see, in which order, and a page of them."""
+"""Lists queues: a page of those that a caller asks for and may see."""
 
 import asyncio
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from duly.enums import Priority
-from duly.time_conversion import EPOCH, to_timestamp
+from duly.time_conversion import to_timestamp
 from duly.v1 import fleet_pb2
-from duly_core.access.current import require, restriction
-from duly_core.access.grants import Scope
-from duly_core.access.roles import Action
-from duly_core.errors import InvalidRequestError
-from duly_core.routing import QUEUE_NAME, QueueKey
-from duly_core.rpc.checks import page_size, read_priorities
-from duly_core.rpc.names import check_lambda_name
-from duly_core.rpc.problem import Problem
+from duly_core.routing import QueueKey
 from duly_core.store import queue_reads
 from duly_core.store.pool import Store
 from duly_core.store.queue_counts import EMPTY, Count, QueueCounts, Snapshot, recount
-from duly_frontend import page_token
+from duly_frontend.queue_query import Place, QueueQuery, write_token
 
-_MOST_PATTERNS = 100
-_LONGEST_PATTERN = 256
-_FOR_EVER = timedelta.max // timedelta(microseconds=1)
-_PATTERN = re.compile(r"[A-Za-z0-9_./@+*-]+")
 _CLASSES = ("ready", "scheduled", "backing_off", "waiting", "enqueued", "claimed", "processing")
-
-_Place = tuple[int, str, int]
-"""Where a queue stands in the order; the lambda and priority are in each."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueQuery:
-    """What a request asks for, checked."""
-
-    patterns: tuple[re.Pattern[str], ...]
-    """None: all lambdas."""
-    exact: tuple[str, ...]
-    priorities: frozenset[Priority]
-    order: "fleet_pb2.QueueOrder.ValueType"
-    include_empty: bool
-    include_rates: bool
-    size: int
-    after: _Place | None
-    scope: Scope | None
-
-    def has(self, key: QueueKey) -> bool:
-        """Return whether a queue is asked for, and may be seen."""
-        if key.priority not in self.priorities:
-            return False
-        if self.scope is not None and not self.scope.covers(key.lambda_name):
-            return False
-        if not self.patterns and not self.exact:
-            return True
-        return key.lambda_name in self.exact or any(each.fullmatch(key.lambda_name) for each in self.patterns)
-
-    def place(self, key: QueueKey, counts: QueueCounts) -> _Place:
-        """Return where a queue stands."""
-        first = 0
-        if self.order == fleet_pb2.QUEUE_ORDER_BACKLOG:
-            first = -counts.backlog
-        elif self.order == fleet_pb2.QUEUE_ORDER_AGE:
-            oldest = counts.oldest_ready_at
-            first = _FOR_EVER if oldest is None else (oldest - EPOCH) // timedelta(microseconds=1)
-        return first, key.lambda_name, int(key.priority)
-
-
-def read_query(request: fleet_pb2.ListQueuesRequest) -> QueueQuery:
-    """Return what a request asks for.
-
-    Raises:
-        Problem: something in it is out of bounds.
-        PermissionDeniedError: it names a lambda that the caller may not see.
-    """
-    if len(request.lambdas) > _MOST_PATTERNS:
-        raise InvalidRequestError(
-            "lambdas", f"there may be at most {_MOST_PATTERNS}, not {len(request.lambdas):,}"
-        )
-    exact, patterns = [], []
-    for place, text in enumerate(request.lambdas):
-        if "*" in text:
-            patterns.append(_pattern(f"lambdas[{place}]", text))
-            continue
-        if not QUEUE_NAME.fullmatch(text):
-            check_lambda_name(f"lambdas[{place}]", text)
-        require(Action.READ, text)
-        exact.append(text)
-    if request.order not in fleet_pb2.QueueOrder.values():
-        raise Problem("order", "must be BACKLOG or AGE, or be left out")
-    return QueueQuery(
-        tuple(patterns),
-        tuple(exact),
-        read_priorities("priorities", request.priorities),
-        request.order,
-        request.include_empty,
-        request.include_rates,
-        page_size(request.page_size),
-        _read_token(request.page_token),
-        restriction(Action.READ),
-    )
-
-
-def _pattern(field: str, text: str) -> re.Pattern[str]:
-    if len(text) > _LONGEST_PATTERN or not _PATTERN.fullmatch(text):
-        raise Problem(field, "must be a lambda's name, in which * stands for any characters")
-    # one after the other, and never back: a pattern of many asterisks must not take long
-    parts = re.sub(r"\*+", "*", text).split("*")
-    first, *between, last = map(re.escape, parts)
-    return re.compile(first + "".join(f"(?>.*?{part})" for part in between) + ".*" + last)
-
-
-def _read_token(token: str) -> _Place | None:
-    name = page_token.read_name(token)
-    if not name:
-        return None
-    first, _, rest = name.partition(" ")
-    priority, _, lambda_name = rest.partition(" ")
-    try:
-        place = int(first), lambda_name, int(Priority(int(priority)))
-    except ValueError:
-        raise Problem("page_token", "not a page token: use the next_page_token of the page before") from None
-    return place
-
-
-def _write_token(place: _Place) -> str:
-    first, lambda_name, priority = place
-    return page_token.write_name(f"{first} {priority} {lambda_name}")
+_LISTS_KEPT = 4
+"""With a snapshot: watchers ask for the same ones, and to sort tens of thousands of queues takes a tenth of a second."""
 
 
 async def list_queues(store: Store, snapshot: Snapshot, query: QueueQuery) -> fleet_pb2.ListQueuesResponse:
@@ -137,8 +26,8 @@ async def list_queues(store: Store, snapshot: Snapshot, query: QueueQuery) -> fl
         StoreUnavailableError: the store does not answer.
     """
     places = await _places(store, snapshot, query)
-    left = [each for each in places if query.after is None or each > query.after]
-    page = left[: query.size]
+    start = 0 if query.after is None else bisect_right(places, query.after)
+    page = places[start : start + query.size]
     keys = [QueueKey(name, Priority(priority)) for _, name, priority in page]
     counted = await recount(store, snapshot, keys)
     names = sorted({key.lambda_name for key in keys})
@@ -153,28 +42,40 @@ async def list_queues(store: Store, snapshot: Snapshot, query: QueueQuery) -> fl
             queue.recently_scheduled.CopyFrom(_count(rates.get(key, Count())))
     return fleet_pb2.ListQueuesResponse(
         queues=queues,
-        next_page_token=_write_token(page[-1]) if len(left) > len(page) else "",
+        next_page_token=write_token(page[-1]) if start + len(page) < len(places) else "",
         counted_at=to_timestamp(snapshot.counted_at),
         total_queues=len(places),
     )
 
 
-async def _places(store: Store, snapshot: Snapshot, query: QueueQuery) -> Sequence[_Place]:
-    found = await asyncio.to_thread(_chosen, snapshot, query)
+async def _places(store: Store, snapshot: Snapshot, query: QueueQuery) -> Sequence[Place]:
+    """Return the places of all queues that a query asks for, in order."""
     if query.include_empty:
-        for name in await queue_reads.lambda_names(store):
-            for priority in Priority:
-                key = QueueKey(name, priority)
-                if key not in found and query.has(key):
-                    found[key] = EMPTY
-    return await asyncio.to_thread(_in_order, found, query)
+        names = await queue_reads.lambda_names(store)
+        return await asyncio.to_thread(_in_order, snapshot, query, names)
+    list_of = query.of_all_pages
+    kept: Sequence[Place] | None = snapshot.lists.get(list_of)
+    if kept is None:
+        kept = await asyncio.to_thread(_in_order, snapshot, query, ())
+        if len(snapshot.lists) >= _LISTS_KEPT:
+            snapshot.lists.clear()
+        snapshot.lists[list_of] = kept
+    return kept
 
 
-def _chosen(snapshot: Snapshot, query: QueueQuery) -> dict[QueueKey, QueueCounts]:
-    return {key: counts for key, counts in snapshot.queues.items() if query.has(key)}
-
-
-def _in_order(found: Mapping[QueueKey, QueueCounts], query: QueueQuery) -> list[_Place]:
+def _in_order(snapshot: Snapshot, query: QueueQuery, empty: Sequence[str]) -> Sequence[Place]:
+    """Sort; the queues of the lambdas in `empty` too, which may have no tasks."""
+    counted = snapshot.queues
+    asked: Iterable[QueueKey] = counted
+    if query.exact and not query.patterns:
+        named = (QueueKey(name, priority) for name in query.exact for priority in Priority)
+        asked = (key for key in named if key in counted)
+    found = {key: counted[key] for key in asked if query.has(key)}
+    for name in empty:
+        for priority in Priority:
+            key = QueueKey(name, priority)
+            if key not in found and query.has(key):
+                found[key] = EMPTY
     return sorted(query.place(key, counts) for key, counts in found.items())
 
 
