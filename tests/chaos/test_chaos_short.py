@@ -17,16 +17,18 @@ ROOT = Path(__file__).parents[2]
 _SECONDS = 12
 _RATE = 12
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
-
-long = pytest.mark.long  # one short run is enough for `make test`
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long,  # each breaks a whole stack for twelve seconds; `make test` has single faults
+    pytest.mark.timeout(240),
+]
 
 
 @pytest.mark.parametrize(
     ("seed", "options"),
     [
         pytest.param(2, ("--queue=store",), id="store"),
-        pytest.param(5, ("--queue=sqs",), id="sqs", marks=long),
+        pytest.param(5, ("--queue=sqs",), id="sqs"),
     ],
 )
 def test_nothing_is_lost_and_nothing_runs_twice_at_once_whatever_breaks(
@@ -37,7 +39,6 @@ def test_nothing_is_lost_and_nothing_runs_twice_at_once_whatever_breaks(
     assert sum(figures["faults"].values()) >= 3
 
 
-@long
 def test_tasks_start_when_they_are_due_though_hints_are_lost_and_the_store_consumer_is_away(
     tmp_path: Path,
 ) -> None:
@@ -48,7 +49,6 @@ def test_tasks_start_when_they_are_due_though_hints_are_lost_and_the_store_consu
     assert {"notification_lose", "away_store_consumer"} <= set(figures["faults"])
 
 
-@long
 def test_without_faults_every_task_runs_once(tmp_path: Path) -> None:
     figures = _run(["--seed=1", "--no-faults", "--queue=store"], tmp_path)
 
@@ -59,7 +59,6 @@ def test_without_faults_every_task_runs_once(tmp_path: Path) -> None:
     assert figures["figures"]["again"] <= said_so
 
 
-@long
 @pytest.mark.timeout(720)
 def test_a_lease_that_is_renewed_with_an_old_token_is_found(tmp_path: Path) -> None:
     """No timer of Duly lets such a heartbeat through by itself: the replayer sends it."""
@@ -74,7 +73,6 @@ def test_a_lease_that_is_renewed_with_an_old_token_is_found(tmp_path: Path) -> N
     assert any(line.startswith("C3.replayed") for line in figures["violations"])
 
 
-@long
 def test_nobody_is_let_in_who_may_not(tmp_path: Path) -> None:
     figures = _run(["--seed=4", "--queue=store", "--auth"], tmp_path)
 

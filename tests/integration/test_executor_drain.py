@@ -75,6 +75,7 @@ async def test_an_executor_without_controller_stops_at_once(host: Host) -> None:
     assert await executor.exit_code(8 * SECOND) == 0
 
 
+@pytest.mark.long  # waits for the whole grace
 async def test_an_executor_stops_within_seconds_even_if_the_hsc_is_away(host: Host) -> None:
     host.hsc.away |= {"SetResults", "Release", "Heartbeat"}
     task = claimed()

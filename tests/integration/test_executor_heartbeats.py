@@ -29,6 +29,7 @@ TRY = 0.5
 # ---- the rate --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long  # counts heartbeats for seconds
 async def test_heartbeats_keep_their_rate_however_long_each_takes(host: Host) -> None:
     task = host.waiting()
     # a period of 500 ms, answers after 400: counted from the answers, ten would take nine seconds
@@ -81,6 +82,7 @@ async def test_a_cancel_reaches_a_running_callback_with_the_next_heartbeat(host:
 # ---- the way there ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long  # waits for three missed heartbeats
 async def test_an_executor_survives_a_connection_that_died_without_a_sign(
     host: Host, peers: AsyncExitStack
 ) -> None:
@@ -190,6 +192,7 @@ async def test_a_process_that_is_stopped_for_a_moment_goes_on(host: Host) -> Non
 # ---- its Controller --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long  # seconds for each way to go
 @pytest.mark.sqs
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
 async def test_an_executor_whose_controller_is_gone_goes_on_beating_and_reporting(

@@ -148,6 +148,7 @@ async def test_a_lost_claim_in_a_process_that_lingers_ends_it_at_once(host: Host
     assert host.hsc.result_of(blocked) is None
 
 
+@pytest.mark.long  # callbacks block for seconds
 async def test_async_neighbours_of_a_callback_that_blocks_their_loop_are_handed_back_uncharged(
     host: Host,
 ) -> None:
@@ -207,6 +208,7 @@ async def test_what_a_drain_stops_says_so(host: Host) -> None:
 # ---- lambdas that are kept apart -------------------------------------------------------------------------
 
 
+@pytest.mark.long  # callbacks overrun for seconds
 async def test_a_lambda_that_overran_shares_no_process_with_others_until_its_time_is_over(host: Host) -> None:
     others = [host.waiting() for _ in range(2)]
     executor = await host.ready("--slots", 8, DULY_EXECUTOR_ISOLATE_FOR="4s")

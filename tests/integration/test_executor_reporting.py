@@ -127,6 +127,7 @@ async def test_a_doubtful_answer_that_passes_leaves_the_result_as_it_is(reportin
     assert reporting.taken_of_bad() == reporting.bad
 
 
+@pytest.mark.long  # an HSC is overloaded for seconds
 async def test_an_overloaded_hsc_costs_no_result(reporting: Fixture) -> None:
     # the last of these would be raised for ever
     reporting.poison(*[overload(timedelta(milliseconds=1)) for _ in range(12)])

@@ -5,6 +5,7 @@ from datetime import timedelta
 from time import monotonic
 
 import grpc
+import pytest
 
 from duly.v1 import hsc_pb2
 from tests.fixtures.host import SECOND, Command, Host, claimed, until, value_of
@@ -81,6 +82,7 @@ async def test_at_its_end_an_executor_releases_what_its_open_calls_may_have_clai
     assert set(host.hsc.prefixes) == {request.token_prefix for request in host.hsc.asked[1:]}
 
 
+@pytest.mark.long  # waits for the end of a lease
 async def test_a_claim_lives_from_when_the_hsc_made_it_however_long_the_call_had_been_open(
     host: Host,
 ) -> None:
@@ -95,6 +97,7 @@ async def test_a_claim_lives_from_when_the_hsc_made_it_however_long_the_call_had
     assert (await host.hsc.end_of(task)).outcome == hsc_pb2.OUTCOME_SUCCESS
 
 
+@pytest.mark.long  # waits for the end of a lease
 async def test_a_claim_of_which_the_hsc_does_not_say_that_the_call_waited_may_be_as_old_as_the_call(
     host: Host,
 ) -> None:
@@ -109,6 +112,7 @@ async def test_a_claim_of_which_the_hsc_does_not_say_that_the_call_waited_may_be
     assert host.hsc.results == []
 
 
+@pytest.mark.long  # ten seconds of callbacks that overrun
 async def test_a_lambda_that_is_kept_apart_and_has_no_process_left_keeps_no_other_from_being_asked_for(
     host: Host,
 ) -> None:

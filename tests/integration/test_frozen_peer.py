@@ -15,7 +15,10 @@ from duly_local.ports import free_ports
 from tests.fixtures.host import APP, Command, Commands
 from tests.fixtures.service_processes import until_health_is, until_registered
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [
+    pytest.mark.long,  # four processes for each test; tests/unit/sdk/test_peers.py has the rules
+    pytest.mark.timeout(180),
+]
 
 MOMENT = timedelta(seconds=6)
 """A silent server is given up after 1.1 s; the rest is for a machine that is busy with other tests."""

@@ -29,7 +29,6 @@ LATE = EARLY + timedelta(hours=1)
 OF_THE_BREAKER = 100
 FRONT = GateScope("*", collection="front")
 LONGER_THAN_A_PICK_READS = WINDOW + 50
-ROUNDS = 25
 FILL_THE_FRONT = """
 with made as (
     insert into task (task_id, lambda, collection, priority, payload, created_at, scheduled_at)
@@ -149,9 +148,14 @@ async def enqueue(store, gates, scans, most):
 
 @pytest.mark.parametrize("take", [claim, enqueue])
 @pytest.mark.parametrize(
-    ("most", "front"), [(1_000, 0), (3, LONGER_THAN_A_PICK_READS)], ids=["at once", "behind many"]
+    ("most", "front", "rounds"),
+    [
+        pytest.param(1_000, 0, 25, id="at once"),
+        pytest.param(3, LONGER_THAN_A_PICK_READS, 6, id="behind many"),
+        pytest.param(3, LONGER_THAN_A_PICK_READS, 40, id="behind many, more gates", marks=pytest.mark.long),
+    ],
 )
-async def test_what_no_gate_holds_is_taken_and_nothing_else(store, due_tasks, take, most, front):
+async def test_what_no_gate_holds_is_taken_and_nothing_else(store, due_tasks, take, most, front, rounds):
     async with store.connection() as connection:
         asked = {
             "lambdas": [queue.lambda_name for queue in QUEUES],
@@ -161,7 +165,7 @@ async def test_what_no_gate_holds_is_taken_and_nothing_else(store, due_tasks, ta
         await connection.execute(FILL_THE_FRONT, asked)
     chance, scans = random.Random(7), GateScans()  # noqa: S311 (no secret)
     numbers_held = set()
-    for number in range(ROUNDS):
+    for number in range(rounds):
         gates = GateSet([*any_gates(chance), *([a_gate(50, FRONT)] if front else [])])
         taken, found, more, looks = set(), {None}, True, 0
         while (found or more) and looks < 200:
@@ -175,5 +179,5 @@ async def test_what_no_gate_holds_is_taken_and_nothing_else(store, due_tasks, ta
         numbers_held.add(len(due_tasks) - len(free))
         async with store.connection() as connection:
             await connection.execute(TAKE_BACK)
-    assert len(numbers_held) > ROUNDS / 4
+    assert len(numbers_held) > rounds / 4
     assert max(numbers_held) > len(due_tasks) / 4

@@ -77,6 +77,7 @@ async def test_health_follows_an_outage_down_and_up_without_flapping(line, far_s
     await until(lambda: told.history == [True, False, True], 15 * SECOND)
 
 
+@pytest.mark.long  # asks nothing for seconds
 async def test_an_answer_to_any_of_its_pools_is_an_answer_and_makes_asking_needless(
     line, far_store, store, followed
 ):
@@ -164,6 +165,7 @@ def test_a_peer_that_is_gone_is_noticed_within_fifteen_seconds_on_every_connecti
     assert arguments["tcp_user_timeout"] <= 15_000
 
 
+@pytest.mark.long  # waits until a dead connection is noticed
 async def test_a_black_hole_is_noticed_within_fifteen_seconds_though_its_connection_stays_open(
     line, far_store
 ):

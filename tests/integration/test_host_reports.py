@@ -60,6 +60,7 @@ async def hosts(client, **options):
     return [each async for each in client.hosts(include_lambdas=True, **options)]
 
 
+@pytest.mark.long  # several rounds of reports of a host
 async def test_a_host_reports_its_executors_its_busy_slots_and_its_end(controller, client, journal):
     start_executor, end = controller
 

@@ -20,6 +20,7 @@ def levels():
     log_levels._default, log_levels._levels = before
 
 
+@pytest.mark.long  # two rounds of reports of a host
 async def test_an_executor_that_runs_takes_the_level_that_operators_set_and_reset(
     store, hsc, tmp_path, monkeypatch, commands
 ):

@@ -128,6 +128,7 @@ async def test_a_send_that_nobody_answers_is_told_as_unsent(sqs: FaultySqs, send
         await sender.send([message()])
 
 
+@pytest.mark.long  # waits for hidden messages
 async def test_a_repeated_delivery_is_two_messages_that_are_deleted_one_by_one(
     sqs: FaultySqs, patient: Installation
 ) -> None:
@@ -143,6 +144,7 @@ async def test_a_repeated_delivery_is_two_messages_that_are_deleted_one_by_one(
     assert await receiver.receive(QUEUE, 10, 2 * SECOND) == []
 
 
+@pytest.mark.long  # waits for hidden messages
 async def test_a_deleted_message_that_comes_back_can_be_deleted_again(
     sqs: FaultySqs, sender: QueueSender, receiver: QueueReceiver
 ) -> None:
@@ -269,6 +271,7 @@ async def test_the_store_consumer_puts_back_exactly_what_sqs_refused(
     assert dict(rows)["new"] == 40 - sent[QUEUE]
 
 
+@pytest.mark.long  # waits for hidden messages
 async def test_a_resurrected_message_is_refused_at_the_claim_and_deleted(
     sqs: FaultySqs,
     installation: Installation,

@@ -86,8 +86,18 @@ async def test_a_socket_that_a_killed_controller_left_is_taken_over(
         (["store-consumer", "--poll-interval", "often"], {}, "'often' is not a duration"),
         (["controller"], {"DULY_CONTROLLER_LOW_PRIORITY_SHARE": "2"}, "DULY_CONTROLLER_LOW_PRIORITY_SHARE"),
         (["executor", APP], {"DULY_EXECUTOR_SLOTS": "0"}, "DULY_EXECUTOR_SLOTS"),
-        (["worker", APP, "--slots", "0"], {}, "an Executor cannot run; its own message above says why"),
-        (["worker", "tests.fixtures.host:app"], {}, "an Executor cannot run; its own message above says why"),
+        pytest.param(
+            ["worker", APP, "--slots", "0"],
+            {},
+            "an Executor cannot run; its own message above says why",
+            marks=pytest.mark.long,  # a worker gives up after some seconds
+        ),
+        pytest.param(
+            ["worker", "tests.fixtures.host:app"],
+            {},
+            "an Executor cannot run; its own message above says why",
+            marks=pytest.mark.long,  # a worker gives up after some seconds
+        ),
         (["frontend"], {"DULY_STORE_DSN": "nonsense://"}, "store.dsn"),
         (
             ["frontend", "--listen", "7401"],

@@ -94,6 +94,7 @@ async def test_what_was_asked_for_while_it_hung_does_not_stand_in_the_way_afterw
     assert monotonic() - begun < BOUND
 
 
+@pytest.mark.long  # an outage of some seconds
 async def test_it_works_again_soon_after_an_outage_of_some_seconds(line, far_store):
     await line.cut()
     begun = monotonic()

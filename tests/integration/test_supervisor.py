@@ -189,6 +189,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace(programs: Programs) -> None
     wait_until(lambda: group_is_empty(child))
 
 
+@pytest.mark.long  # waits for the grace of a group
 def test_what_a_crashed_child_leaves_in_its_group_is_gone_before_the_next_starts(programs: Programs) -> None:
     supervisor = supervise(programs, {"name": "worker", "source": STUBBORN})
     helper = supervisor.number_in("helper")

@@ -304,6 +304,7 @@ async def test_a_worker_that_is_stopped_leaves_no_journal(workers: Workers, jour
     assert workers.folder.names() == []
 
 
+@pytest.mark.long  # waits until a Controller gives up
 async def test_what_a_controller_cannot_report_before_it_ends_is_left_to_the_next(
     workers: Workers, journal: Journal, abandoned: AbandonedHost
 ) -> None:

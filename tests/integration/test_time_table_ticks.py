@@ -275,6 +275,7 @@ async def test_a_round_that_has_computed_enough_moves_on_what_it_planned(tables,
     assert [fired.tasks for fired in rounds] == [1, 1, 1, 0]
 
 
+@pytest.mark.long  # waits for a lock until it is given up
 async def test_a_tick_whose_key_another_transaction_holds_stops_no_other_time_table(tables, dsn):
     for number in range(3):
         await tables.make(f"table-{number}")

@@ -21,7 +21,11 @@ SLACK = 2.0
 """Seconds: calls, and callbacks that are about to start, on a machine that does other things."""
 FORMS = {"store": (), "sqs": ("--separate",)}
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long,  # a stack of its own; test_hsc_gates.py and test_executor_gates.py have its parts
+    pytest.mark.timeout(300),
+]
 
 
 class GatedStack(WholeStack):

@@ -13,7 +13,11 @@ from tests.fixtures.whole_stack import WholeStack
 LONG = timedelta(seconds=60)
 FORMS = {"store": (), "sqs": ("--separate",)}
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long,  # a stack of its own; test_graph_calls.py and test_graph_rules_in_store.py have its parts
+    pytest.mark.timeout(240),
+]
 
 
 class DiscoveryStack(WholeStack):

@@ -12,7 +12,11 @@ from tests.fixtures.whole_stack import WholeStack
 
 SECOND = timedelta(seconds=1)
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long,  # a stack of its own; test_time_table_ticks.py has its parts
+    pytest.mark.timeout(240),
+]
 
 
 class Periodic(WholeStack):

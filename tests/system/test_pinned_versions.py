@@ -16,7 +16,11 @@ NAME = "test.version"
 APPS = ("tests.fixtures.versioned_callbacks:first", "tests.fixtures.versioned_callbacks:third")
 FORMS = {"store": (), "sqs": ("--separate",)}
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long,  # a stack of its own; test_registry.py and test_executor_work.py have its parts
+    pytest.mark.timeout(240),
+]
 
 
 class TwoVersions(WholeStack):

@@ -17,7 +17,11 @@ SHARED = 2
 RESERVED = "test.progress=1, test.context:high=1"
 FORMS = {"store": (), "sqs": ("--separate",)}
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.long,  # a stack of its own; test_executor_reserved_slots.py has its parts
+    pytest.mark.timeout(240),
+]
 
 
 @pytest.fixture(

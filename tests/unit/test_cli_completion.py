@@ -46,6 +46,7 @@ def test_an_unknown_shell_is_refused_by_name():
     assert "tcsh" in done.stderr
 
 
+@pytest.mark.long  # starts the program six times; below, bash completes once
 @pytest.mark.parametrize("shell", ["bash", "fish"])
 def test_commands_verbs_and_options_are_completed(shell):
     assert "queues" in completed("duly qu", shell)

@@ -89,6 +89,7 @@ def counted(cron, zone, start, end):
     return sorted(found)
 
 
+@pytest.mark.long  # thousands of tables
 @settings(deadline=None, max_examples=60)
 @given(st.sampled_from(CHANGES), crons, st.integers(-2_000, 1_000))
 def test_a_cron_table_ticks_at_every_minute_that_it_names_and_at_no_other(change, cron, minutes):
