@@ -96,7 +96,8 @@ class AuditEvent:
     peer: str
     # Such as FrontendService/CancelTask.
     method: str
-    # OK, PERMISSION_DENIED, ... An item of the answer may have an error though the call is OK.
+    # OK, or the call's status, such as PERMISSION_DENIED. NOTHING_DONE: each item of the answer has an error. PARTLY_DONE: some
+    # have. DRY_RUN: it only counted.
     outcome: str
     # What the request named, without payloads; None: it was not read.
     request: Any

@@ -8,7 +8,15 @@ import grpc
 import pytest
 
 from duly.ids import new_task_id_text
-from duly.v1 import access_pb2, frontend_pb2, hsc_pb2, hsc_pb2_grpc, settings_pb2
+from duly.v1 import (
+    access_pb2,
+    frontend_pb2,
+    gates_pb2,
+    gates_pb2_grpc,
+    hsc_pb2,
+    hsc_pb2_grpc,
+    settings_pb2,
+)
 from duly_core.access.audit import describe
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
@@ -35,6 +43,39 @@ async def test_a_change_is_kept_with_who_made_it_what_it_named_and_what_came_of_
     assert json.loads(event.request) == {"settings": [{"name": new.name, "value": "700ms"}]}
     assert event.peer.startswith("ipv")
     assert '"700ms"' in event.answer
+
+
+async def test_a_change_that_was_not_made_or_in_part_only_or_only_counted_does_not_look_like_one_that_was(
+    guarded, store
+):
+    await operator(store)
+
+    async def set_settings(**values):
+        asked = [
+            settings_pb2.NewSetting(name=f"store_consumer.{name}", value=value)
+            for name, value in values.items()
+        ]
+        request = settings_pb2.SetSettingsRequest(settings=asked)
+        await guarded.settings.SetSettings(request, metadata=headers())
+
+    gates = gates_pb2_grpc.GateServiceStub(guarded.channel)
+    scope = gates_pb2.GateScope(**{"lambda": LAMBDA})
+    pause = gates_pb2.Gate(name="g", kind=gates_pb2.GATE_KIND_PAUSE, scope=scope)
+    await set_settings(poll_interval="fast")
+    await set_settings(poll_interval="700ms", batching_gap="often")
+    await set_settings(poll_interval="800ms")
+    await gates.PutGate(gates_pb2.PutGateRequest(gate=pause, dry_run=True), metadata=headers())
+    await gates.DeleteGates(gates_pb2.DeleteGatesRequest(names=["none"]), metadata=headers())
+
+    found = [(each.method.partition("/")[2], each.outcome) for each in await events(guarded)]
+
+    assert found[::-1] == [
+        ("SetSettings", "NOTHING_DONE"),
+        ("SetSettings", "PARTLY_DONE"),
+        ("SetSettings", "OK"),
+        ("PutGate", "DRY_RUN"),
+        ("DeleteGates", "NOTHING_DONE"),
+    ]
 
 
 async def test_a_refused_call_is_kept(guarded, store):

@@ -14,6 +14,8 @@ _MOST_BYTES = 8_192
 """Of what is kept of a request."""
 _DEEPEST = 4
 
+DONE, DRY_RUN, NOTHING_DONE, PARTLY_DONE = "OK", "DRY_RUN", "NOTHING_DONE", "PARTLY_DONE"
+
 LEFT_OUT = frozenset({"payload", "result", "definition", "traceback", "token", "revealed_task"})
 """Fields that are secret or large."""
 
@@ -29,7 +31,7 @@ class AuditEntry:
     method: str
     """Such as FrontendService/CancelTask."""
     outcome: str
-    """The name of the call's status: OK, PERMISSION_DENIED."""
+    """The name of the call's status, such as PERMISSION_DENIED; of a call that was served, see `outcome_of`."""
     request: str
     """JSON: what the request named."""
     answer: str = ""
@@ -55,6 +57,30 @@ class AuditLog(Protocol):
             StoreUnavailableError: it could not be stored; the caller has to repeat the call.
         """
         ...
+
+
+def outcome_of(request: Message, response: Message) -> str:
+    """Return what came of a call that was served: its items may have errors, and it may have been to count only."""
+    if getattr(request, "dry_run", False):
+        return DRY_RUN
+    if _has_error(response.DESCRIPTOR) and response.HasField("error"):
+        return NOTHING_DONE
+    items = [
+        item
+        for field, value in response.ListFields()
+        if field.is_repeated and not _is_map(field) and _has_error(field.message_type)
+        for item in value
+    ]
+    failed = sum(item.HasField("error") for item in items)
+    if not failed:
+        return DONE
+    return NOTHING_DONE if failed == len(items) else PARTLY_DONE
+
+
+def _has_error(kind: Any) -> bool:
+    """Return whether messages of a kind may have an error; None: what is no message has none."""
+    field = kind.fields_by_name.get("error") if kind is not None else None
+    return field is not None and field.message_type is not None
 
 
 def describe(message: Message | None) -> str:

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2
 from grpc_status import rpc_status
 
-from duly_core.access.audit import AuditLog
+from duly_core.access.audit import AuditLog, outcome_of
 from duly_core.access.item_refusals import collect_item_refusals
 from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.rpc.admission import Admitter
@@ -134,7 +134,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     if refusals and audit is not None:
                         await audit.record_items(context, refusals)
                     if audit is not None and audit.keeps_all:
-                        await audit.record(context, request, response, "OK")
+                        await audit.record(context, request, response, outcome_of(request, response))
                 except DulyError as error:
                     refusal = status_of(error)
                     # its frames and it hold each other, and the request: an outage would pile up thousands of them

@@ -548,7 +548,9 @@ class AuditEvent(_message.Message):
     method: _builtins.str
     """Such as FrontendService/CancelTask."""
     outcome: _builtins.str
-    """The call's status: OK, PERMISSION_DENIED. An item of the answer may have an error though the call is OK."""
+    """OK, or the call's status, such as PERMISSION_DENIED. NOTHING_DONE: each item of the answer has an error. PARTLY_DONE: some
+    have. DRY_RUN: it only counted.
+    """
     request: _builtins.str
     """JSON: what the request named, without payloads, and shortened if it is long."""
     answer: _builtins.str
