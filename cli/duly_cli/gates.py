@@ -82,6 +82,7 @@ def set_gate(
     wanted_priority = None if priority is None else parse_priority(priority)
     with connected(address) as client:
         if dry_run:
+            _warn_of_unknown(client, pattern)
             hits = client.gate_hits(pattern, collection=collection, priority=wanted_priority, session=session)
             show_all([hits], _hits, _hits_as_json, as_json=as_json)
             return
@@ -106,6 +107,7 @@ def set_gate(
             owner=user_name(),
         )
         show_all([gate], _table, as_object, as_json=as_json)
+        _warn_of_unknown(client, pattern)
 
 
 @_gates.command("remove")
@@ -114,6 +116,20 @@ def remove_gate(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     with connected(address) as client:
         client.delete_gate(name)
     say(f"{name}: removed")
+
+
+def _warn_of_unknown(client: duly.Client, pattern: str) -> None:
+    """Say so if a gate holds nothing because no lambda has this name: in an incident a misspelt pause helps nobody."""
+    if pattern.endswith("*"):
+        return
+    try:
+        client.get_lambda(pattern.partition("@")[0])
+    except duly.UnknownLambdaError:
+        say(
+            f"no lambda is called {pattern!r}, so the gate holds nothing: `duly lambdas` lists them", err=True
+        )
+    except duly.PermissionDeniedError:
+        return
 
 
 def _pattern(lambda_name: str, namespace: str) -> str:

@@ -67,7 +67,10 @@ def hosts(
             )
             listed = list(islice(found, limit))
             if host_ids and not as_json:
-                say("\n\n".join("\n".join(host_lines(each)) for each in listed) or "no such hosts")
+                say(
+                    "\n\n".join("\n".join(host_lines(each)) for each in listed)
+                    or f"no host has the id {' or '.join(host_ids)}: `duly hosts` lists them"
+                )
             else:
                 show_all(listed, host_table, host_as_json, as_json=as_json)
 
@@ -96,7 +99,7 @@ def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
         for each in found
     ]
     if not rows:
-        return iter(["no hosts: `duly worker MODULE:APP` starts one"])
+        return iter(["no hosts match; `duly worker MODULE:APP` starts one"])
     heads = ("STATE", "VERSION", "EXECUTORS", "BUSY", "LAMBDAS", "UP", "REPORTED", "HOST")
     return columns(heads, rows, left_out_first=("UP",))
 

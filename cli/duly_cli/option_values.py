@@ -54,14 +54,21 @@ def parse_priority(name: str) -> duly.Priority:
     return parse_member("--priority", name, duly.Priority, "a priority")
 
 
-def parse_moment(text: str | None, option: str, *, needs_zone: bool = False) -> datetime | None:
-    """Return an instant of the command line: 2026-12-24T18:00:00+01:00. Without an offset it is local time, or refused."""
+def parse_moment(
+    text: str | None, option: str, *, needs_zone: bool = False, otherwise: str = ""
+) -> datetime | None:
+    """Return an instant of the command line: 2026-12-24T18:00:00+01:00. Without an offset it is local time, or refused.
+
+    `otherwise` says what else may be written.
+    """
     if text is None:
         return None
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise invalid(option, f"{text!r} is not an instant: write 2026-12-24T18:00:00+01:00") from error
+        raise invalid(
+            option, f"{text!r} is not an instant: write 2026-12-24T18:00:00+01:00{otherwise}"
+        ) from error
     if needs_zone and moment.utcoffset() is None:
         here = moment.astimezone().isoformat()
         message = (
@@ -78,7 +85,7 @@ def parse_moment_or_distance(
     try:
         distance = parse_duration(text, option)
     except typer.BadParameter:
-        return parse_moment(text, option, needs_zone=needs_zone)
+        return parse_moment(text, option, needs_zone=needs_zone, otherwise=", or a duration such as 2h")
     return datetime.now().astimezone() + sign * distance if distance is not None else None
 
 

@@ -42,6 +42,16 @@ def list_settings(
     if context.invoked_subcommand is not None:
         refuse_misplaced(context)
         return
+    _list(address, as_json=as_json)
+
+
+@_settings.command("list", hidden=True)
+def list_by_verb(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """The same, as gates and resources are listed."""
+    _list(address, as_json=as_json)
+
+
+def _list(address: str, *, as_json: bool) -> None:
     with connected(address) as client:
         found = client.settings()
     show_all(found, _table, _as_json, as_json=as_json)

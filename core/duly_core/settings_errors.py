@@ -1,6 +1,11 @@
 """What an operator is told of a value that a setting cannot have: pydantic's words are for programmers."""
 
+import re
+from datetime import timedelta
+
 from pydantic_core import ErrorDetails
+
+from duly_core.durations import format_duration
 
 _KINDS = {
     "string": "text in quotes",
@@ -16,6 +21,8 @@ _WORDS = (
     ("greater than", "more than"),
 )
 _SHORT = 40
+_MICROSECONDS = re.compile(r"\b(\d+) microseconds\b")
+"""As pydantic writes 10 ms."""
 
 
 def in_plain_words(problem: ErrorDetails) -> str:
@@ -28,6 +35,7 @@ def in_plain_words(problem: ErrorDetails) -> str:
         return text.removeprefix("Value error, ")
     for theirs, ours in _WORDS:
         text = text.replace(theirs, ours)
+    text = _MICROSECONDS.sub(lambda found: format_duration(timedelta(microseconds=int(found[1]))), text)
     return f"{text}{_shown(problem['input'])}"
 
 

@@ -178,6 +178,22 @@ async def test_the_shell_sets_gates_on_namespaces_and_parts_of_lambdas(run_duly,
     )
 
 
+async def test_the_shell_says_so_if_no_lambda_has_the_name_of_a_gate(run_duly, client, task_states):
+    await task_states.register()
+
+    misspelt = await run_duly("gates", "set", "--lambda", "mail.sent", "--pause")
+    counted = await run_duly("gates", "set", "--lambda", "mail.sent", "--dry-run")
+    known = [
+        await run_duly("gates", "set", "--lambda", name, "--pause")
+        for name in (LAMBDA, f"{LAMBDA}@2", "mail.*", "*")
+    ]
+
+    for each in (misspelt, counted):
+        assert each.exit_code == 0
+        assert "no lambda is called 'mail.sent', so the gate holds nothing" in each.stderr
+    assert all(each.exit_code == 0 and not each.stderr for each in known)
+
+
 async def test_the_shell_counts_what_a_gate_would_hit(run_duly, client, task_states):
     await task_states.register()
     await client.schedule(LAMBDA)

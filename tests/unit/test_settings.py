@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from duly_core import settings_sections
+from duly_core import live_settings, settings_sections
 from duly_core.errors import SettingsError
 from duly_core.settings import Duration, Section, format_duration, parse_duration
 from duly_core.settings_sections import misspelt_variables
@@ -246,3 +246,11 @@ def test_a_folder_in_the_place_of_the_file_is_told_in_one_line(folder, monkeypat
     monkeypatch.setenv("DULY_CONFIG", str(folder))
 
     assert problem_of() == f"{folder} cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize(("text", "reason"), [("5ms", "must be at least 10ms"), ("9d", "must be at most")])
+def test_a_duration_that_is_out_of_bounds_is_refused_in_words_that_durations_have(text, reason):
+    with pytest.raises(SettingsError, match=reason) as refused:
+        live_settings.read("store_consumer.poll_interval", text)
+
+    assert "microseconds" not in str(refused.value)

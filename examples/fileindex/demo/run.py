@@ -71,7 +71,7 @@ class Run:
         p50, p99 = (percentile(lateness, percent) * 1000 for percent in (50, 99))
         failed = sum(run.ended_ns is not None and not run.succeeded for run in executions)
         figures = {
-            "files scheduled for now + for later": f"{self.at_once:,} + {len(self.endings) - self.at_once:,}",
+            "files for now + for later": f"{self.at_once:,} + {len(self.endings) - self.at_once:,}",
             "time of those for now": f"{seconds:.1f} s",
             "tasks a second": f"{self.at_once / seconds:,.0f}",
             "lateness p50 / p99": f"{p50:,.0f} / {p99:,.0f} ms",

@@ -10,7 +10,11 @@ from duly_core.rpc.problem import Problem
 from duly_core.store.tasks import TaskRow
 from duly_core.task import Attempt, AttemptOutcome
 
-NO_SUCH_TASK = Problem("task_id", "there is no such task", task_pb2.ERROR_CODE_NOT_FOUND)
+NO_SUCH_TASK = Problem(
+    "task_id",
+    "there is no such task: it was never scheduled, or was removed after its retention",
+    task_pb2.ERROR_CODE_NOT_FOUND,
+)
 
 STATUS_TO_WIRE = {status: task_pb2.TaskStatus.Value(f"TASK_STATUS_{status.name}") for status in Status}
 ATTEMPT_OUTCOME_TO_WIRE = {

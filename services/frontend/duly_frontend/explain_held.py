@@ -9,7 +9,7 @@ from duly_core.store.tasks import TaskRow
 from duly_frontend.explain_text import ago, reason, span
 
 _SUCCEEDED = "it succeeded {ago}{where}"
-_LOOK = "read the log of its worker there (journalctl -u 'duly-worker@*' | grep {task_id})"
+_LOOK = "look for {task_id} in the log of its worker there (with systemd: journalctl -u 'duly-worker@*')"
 
 
 def ended_reasons(row: TaskRow, *, withheld: bool) -> list[explain_pb2.Reason]:

@@ -33,8 +33,12 @@ async def pending_reasons(
     found += await lacking_units(store, row, scope)
     if is_due and not of_lambda and not gates:
         load = await read_load(store, row)
-        found += await host_reasons(store, row, load)
-        found.append(_backlog(row, load) if load.ahead or load.higher else _ready(row, load))
+        hosts = await host_reasons(store, row, load)
+        found += hosts
+        if load.ahead or load.higher:
+            found.append(_backlog(row, load))
+        elif not hosts:
+            found.append(_ready(row, load))
     return found
 
 

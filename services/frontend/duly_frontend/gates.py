@@ -120,7 +120,11 @@ def _deleted(name: str, gone: set[str], denied: set[str]) -> gates_pb2.DeleteGat
             task_pb2.ERROR_CODE_PERMISSION_DENIED,
         )
         return gates_pb2.DeleteGateResult(error=problem.to_wire())
-    problem = Problem("name", f"there is no gate {name!r}", task_pb2.ERROR_CODE_UNKNOWN_GATE)
+    problem = Problem(
+        "name",
+        f"there is no gate {name!r}: `duly gates list` has their names",
+        task_pb2.ERROR_CODE_UNKNOWN_GATE,
+    )
     return gates_pb2.DeleteGateResult(error=problem.to_wire())
 
 
