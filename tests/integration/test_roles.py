@@ -209,6 +209,7 @@ async def test_each_role_gets_what_the_table_says(path, call, make_thing):
         assert answer.outcome == EXPECTED[path].get(role, DENIED), (role, answer)
 
 
+@pytest.mark.long  # each RPC once more; the table above has who may call it
 @pytest.mark.parametrize("path", sorted(EXPECTED))
 async def test_what_is_not_the_callers_is_answered_as_what_does_not_exist_and_stays_as_it_is(
     path, call, make_thing, store

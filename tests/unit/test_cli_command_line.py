@@ -114,6 +114,7 @@ def test_a_client_command_refuses_an_environment_that_would_lead_it_astray(
     assert complaint in refused.stderr
 
 
+@pytest.mark.long  # starts the program nine times
 @pytest.mark.parametrize("command", ["config", "migrate", "list", "settings", "server", "hsc", "up"])
 def test_each_command_ends_with_the_same_code_for_a_misspelt_setting(command: str, tmp_path: Path) -> None:
     (tmp_path / "duly.toml").write_text("[store]\ndns = 'x'\n[hcs]\n", encoding="utf-8")
