@@ -34,7 +34,7 @@ demo: $(STAMP) ## Index real files on whole stacks here, kill an Executor, check
 setup: $(STAMP) ## Make .venv and install Duly and its tools into it (the others do so when needed)
 	@echo "duly: ready; activate it with: source $(BIN)/activate"
 
-test: $(STAMP) ## Run the tests that fit into five minutes (TESTS=path narrows, ARGS="-k name" is passed on)
+test: $(STAMP) ## Run all but the long tests (TESTS=path narrows, ARGS="-k name" is passed on)
 	@$(PYTEST) -n $(or $(WORKERS),3) -m "not long" $(TESTS) $(ARGS)
 
 test-all: $(STAMP) ## Run all tests, as CI does: with failpoints, chaos, models, fuzzing, the demo, every installed Postgres
