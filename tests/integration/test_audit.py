@@ -106,6 +106,37 @@ async def test_what_a_caller_without_a_role_sent_that_cannot_be_read_is_refused_
     assert (event.actor, event.request) == ("mallory", "")
 
 
+async def test_what_callbacks_wrote_is_not_in_the_log_of_a_refused_call(guarded, guarded_hsc, store):
+    await operator(store)
+    await give_token(store, "duly_b_x", "mallory")
+    stub = hsc_pb2_grpc.HscServiceStub(guarded_hsc.channel)
+    secret = "card 4111"
+    heartbeat = hsc_pb2.HeartbeatRequest(holder="h", items=[hsc_pb2.HeartbeatItem(progress_note=secret)])
+    result = hsc_pb2.TaskResult(failure_message=secret, traceback=secret)
+
+    for call, request in (
+        (stub.Heartbeat, heartbeat),
+        (stub.SetResults, hsc_pb2.SetResultsRequest(results=[result])),
+    ):
+        refused = await refusal(call(request, metadata=headers("duly_b_x")))
+        assert refused.code is grpc.StatusCode.PERMISSION_DENIED
+
+    found = await events(guarded, refused=True)
+    assert {each.method for each in found} == {"HscService/Heartbeat", "HscService/SetResults"}
+    assert all("left out" in each.request and secret not in each.request for each in found)
+
+
+async def test_a_large_request_that_is_refused_is_not_read(guarded, store):
+    await operator(store)
+    await give_token(store, "duly_b_x", "mallory")
+    asked = frontend_pb2.CancelTaskRequest(task_ids=[new_task_id_text()] * 2_000)
+
+    await refusal(guarded.stub.CancelTask(asked, metadata=headers("duly_b_x")))
+
+    (event,) = await events(guarded, refused=True)
+    assert (event.actor, event.request) == ("mallory", "")
+
+
 async def test_a_refused_stream_and_a_refused_call_on_a_stream_are_kept(
     guarded, guarded_hsc, store, monkeypatch
 ):

@@ -10,15 +10,23 @@ import pytest
 import duly
 from duly.enums import Priority
 from duly.v1 import fleet_pb2, fleet_pb2_grpc
+from duly_core.access.authorizer import Authorizer
+from duly_core.access.grants import Grant
+from duly_core.access.roles import Role
 from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
-from duly_core.store import queue_counts
+from duly_core.store import access, queue_counts
+from duly_core.store.access_cache import AccessCache
 from duly_core.store.pool import Store
 from duly_core.store.queue_counts import Count, CountLimits, count_queues, recount
 from duly_core.store.settings import StoreSettings
+from duly_frontend import queue_lists
+from duly_frontend.queue_lists import list_queues
+from duly_frontend.queue_query import read_query
 from duly_frontend.queue_snapshots import QueueSnapshots
-from tests.fixtures.services import refusal
+from tests.fixtures.services import refusal, serve_frontend
 from tests.fixtures.task_states import LAMBDA
+from tests.integration.test_access import give_token, headers, operator
 from tests.integration.test_fleet_hosts import a_report
 
 HOUR = timedelta(hours=1)
@@ -273,25 +281,28 @@ async def test_two_who_count_a_page_further_at_once_keep_the_deeper_count(store,
     assert all(both[1][key].cut for key in keys[1:])
 
 
-class OneConnection(Store):
-    """Has one connection, which must be free before each statement."""
+class CountingLoans(Store):
+    """Counts how often a connection is lent."""
 
-    async def run(self, statement, parameters):
-        async with self.connection():
-            pass
-        return await super().run(statement, parameters)
+    loans = 0
+
+    def connection(self):
+        self.loans += 1
+        return super().connection()
 
 
 async def test_a_count_holds_no_connection_from_one_statement_to_the_next(dsn, task_states, fill):
     for number in range(30):
         fill(f"lambda.{number}", 40)
     limits = CountLimits(pending=300, queue=1_000, pages=1)
-    settings = StoreSettings(dsn=dsn, connections=1, acquire_timeout=timedelta(seconds=1))
-    async with OneConnection(settings) as store:
+    async with CountingLoans(StoreSettings(dsn=dsn)) as store:
         snapshot = await count_queues(store, limits)
+        for_all = store.loans
         counted = await recount(store, snapshot, list(snapshot.queues), limits)
 
     assert len(counted) == 30
+    # which queues there are, what is pending, what is taken, what waits, and a sample
+    assert (for_all, store.loans) == (5, 6)
 
 
 async def test_a_count_goes_on_when_who_asked_first_no_longer_waits(store, fill, monkeypatch):
@@ -318,6 +329,70 @@ async def test_a_count_goes_on_when_who_asked_first_no_longer_waits(store, fill,
     assert [str(key) for key in found.queues] == ["a/normal"]
     assert len(counts) == 1
     snapshots.close()
+
+
+async def test_who_waits_for_a_count_when_the_frontend_stops_is_told_so(store, monkeypatch):
+    began = asyncio.Event()
+
+    async def count(_store):
+        began.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("duly_frontend.queue_snapshots.count_queues", count)
+    snapshots = QueueSnapshots()
+    waiting = [asyncio.ensure_future(snapshots.get(store)) for _ in range(2)]
+    await asyncio.wait_for(began.wait(), 10)
+
+    snapshots.close()
+    told = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+
+    assert [str(each) for each in told] == ["this server stops"] * 2
+    with pytest.raises(StoreUnavailableError, match="this server stops"):
+        await snapshots.get(store)
+
+
+async def test_a_list_that_is_kept_for_one_caller_is_not_shown_to_another_who_may_see_less(store, fill):
+    fill("bill.pay", 2)
+    fill("mail.send", 1)
+    await operator(store)
+    await give_token(store, "duly_b_x", "bob")
+    await access.add_grants(store, [Grant("bob", Role.OWNER, "mail.*")])
+    async with serve_frontend(store, authorizer=Authorizer(AccessCache(store))) as served:
+        stub = fleet_pb2_grpc.FleetServiceStub(served.channel)
+
+        async def names(*token):
+            answer = await stub.ListQueues(fleet_pb2.ListQueuesRequest(), metadata=headers(*token))
+            return [getattr(each, "lambda") for each in answer.queues], answer.total_queues
+
+        seen = [await names(), await names("duly_b_x"), await names()]
+
+    everything = (["bill.pay", "mail.send"], 2)
+    assert seen == [everything, (["mail.send"], 1), everything]
+
+
+async def test_a_list_is_sorted_once_for_all_who_waited_for_a_count(store, fill, monkeypatch):
+    fill("a", 1)
+    fill("b", 2)
+    sorted_lists = []
+
+    def in_order(*arguments):
+        sorted_lists.append(arguments)
+        return original(*arguments)
+
+    original = queue_lists._in_order
+    monkeypatch.setattr(queue_lists, "_in_order", in_order)
+    snapshot = await count_queues(store)
+    query = read_query(fleet_pb2.ListQueuesRequest())
+
+    answers = await asyncio.gather(*(list_queues(store, snapshot, query) for _ in range(10)))
+    for order in fleet_pb2.QueueOrder.values():
+        for name in ("a", "b"):
+            request = fleet_pb2.ListQueuesRequest(lambdas=[name], order=order)
+            await list_queues(store, snapshot, read_query(request))
+
+    assert {len(each.queues) for each in answers} == {2}
+    assert len(sorted_lists) == 1 + 2 * len(fleet_pb2.QueueOrder.values())
+    assert len(snapshot.lists) == 4
 
 
 async def test_a_count_that_failed_is_not_kept(store, fill, monkeypatch):

@@ -146,6 +146,26 @@ async def enqueue(store, gates, scans, most):
     return {task.task_id for task in due}, any(scans.has_more(queue) for queue in QUEUES)
 
 
+async def test_looks_at_other_lambdas_under_the_same_gates_go_by_the_gates_of_these(store, due_tasks):
+    """A worker's set of lambdas is not another's; what is kept of gates is kept for each set."""
+    red, blue = (
+        a_gate(number, GateScope(pattern, collection=collection))
+        for number, (pattern, collection) in enumerate([("shop.*", "red"), ("report.*", "blue")], 1)
+    )
+    gates, scans, taken = GateSet([red, blue]), GateScans(), set()
+    sets = [LAMBDAS[:2], LAMBDAS[2:], LAMBDAS[:2], *([name] for name in LAMBDAS), LAMBDAS[1:3], LAMBDAS[1:]]
+    sets += [LAMBDAS[:3], LAMBDAS[::2], LAMBDAS]
+
+    for lambdas in sets:
+        picks = [Pick(QueueKey(name, priority), 5, 0) for name in lambdas for priority in PRIORITIES]
+        caller = Caller("host", os.urandom(14))
+        work = await claims.claim_work(store, picks, [caller], 1_000, CLAIM_TIMEOUT, gates, scans)
+        taken |= {task.task_id for task in work.tasks}
+
+    assert taken
+    assert not [each for each in taken if due_tasks[each].is_held(gates)]
+
+
 @pytest.mark.parametrize("take", [claim, enqueue])
 @pytest.mark.parametrize(
     ("most", "front", "rounds"),

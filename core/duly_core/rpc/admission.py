@@ -1,4 +1,7 @@
-"""Asks who makes a call, and whether it is theirs to make, before anything of the request is read."""
+"""Asks who makes a call, and whether it is theirs to make, before anything of the request is read.
+
+What is refused is read afterwards for the audit log, if it is small (interceptors.py).
+"""
 
 import inspect
 from collections.abc import Callable

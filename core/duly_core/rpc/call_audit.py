@@ -92,6 +92,12 @@ class CallAudit:
         if refusals:
             await self.record_refusal(context, refusals, "PERMISSION_DENIED")
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a refusal would be kept now."""
+        full = len(self._refused_at) == _MOST_REFUSALS
+        return not full or time.monotonic() - self._refused_at[0] >= _PER_SECONDS
+
     async def record_refusal(
         self,
         context: grpc.aio.ServicerContext[Any, Any],
@@ -100,10 +106,9 @@ class CallAudit:
     ) -> None:
         """Store that a call was refused, if there is room and the store answers: it is refused anyway."""
         if code in _REFUSALS:
-            now = time.monotonic()
-            if len(self._refused_at) == _MOST_REFUSALS and now - self._refused_at[0] < _PER_SECONDS:
+            if not self.has_room:
                 return
-            self._refused_at.append(now)
+            self._refused_at.append(time.monotonic())
         try:
             await self.record(context, request, None, code)
         except DulyError as error:

@@ -26,6 +26,10 @@ log = structlog.get_logger()
 Handler = Callable[[Any, grpc.aio.ServicerContext[Any, Any]], Awaitable[Any]]
 
 
+_SMALL = 64 * 1024
+"""Bytes of a refused request that is read: it must cost those that are served nothing."""
+
+
 class CallObserver(Protocol):
     """Told of every call that ended: method, status code's name, seconds."""
 
@@ -160,9 +164,9 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     return response
                 code = grpc.StatusCode[code_pb2.Code.Name(refusal.code)].name
                 if audit is not None and audit.keeps(code):
-                    if request is None and code == "PERMISSION_DENIED":
+                    if request is None and code == "PERMISSION_DENIED" and audit.has_room:
                         # refused by its method alone; the log is to say what a known caller was after
-                        request = _read_if_valid(data, read)
+                        request = _read_if_small(data, read)
                     await audit.record_refusal(context, request, code)
                 request = None
                 await context.abort_with_status(rpc_status.to_status(refusal))
@@ -180,9 +184,10 @@ def _read(data: bytes, read: Callable[[bytes], Message]) -> Message:
         raise InvalidRequestError(*explain(data, _message_of(read))) from error
 
 
-def _read_if_valid(data: bytes, read: Callable[[bytes], Message]) -> Message | None:
+def _read_if_small(data: bytes, read: Callable[[bytes], Message]) -> Message | None:
+    """Read a request for the log; None: it is large or invalid."""
     try:
-        return _read(data, read)
+        return read(data) if len(data) <= _SMALL else None
     except InvalidRequestError:
         return None
 

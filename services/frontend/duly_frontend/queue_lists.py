@@ -54,13 +54,14 @@ async def _places(store: Store, snapshot: Snapshot, query: QueueQuery) -> Sequen
         names = await queue_reads.lambda_names(store)
         return await asyncio.to_thread(_in_order, snapshot, query, names)
     list_of = query.of_all_pages
-    kept: Sequence[Place] | None = snapshot.lists.get(list_of)
-    if kept is None:
-        kept = await asyncio.to_thread(_in_order, snapshot, query, ())
+    sorting: asyncio.Task[Sequence[Place]] | None = snapshot.lists.get(list_of)
+    if sorting is None:
         if len(snapshot.lists) >= _LISTS_KEPT:
-            snapshot.lists.clear()
-        snapshot.lists[list_of] = kept
-    return kept
+            del snapshot.lists[next(iter(snapshot.lists))]
+        # kept before it is done: all who waited for one count ask at the same instant
+        sorting = asyncio.create_task(asyncio.to_thread(_in_order, snapshot, query, ()))
+        snapshot.lists[list_of] = sorting
+    return await asyncio.shield(sorting)
 
 
 def _in_order(snapshot: Snapshot, query: QueueQuery, empty: Sequence[str]) -> Sequence[Place]:
