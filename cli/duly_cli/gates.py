@@ -128,8 +128,8 @@ def _warn_of_unknown(client: duly.Client, pattern: str) -> None:
         say(
             f"no lambda is called {pattern!r}, so the gate holds nothing: `duly lambdas` lists them", err=True
         )
-    except duly.PermissionDeniedError:
-        return
+    except duly.DulyError:
+        return  # the gate is set, and whether the lambda is known is not known
 
 
 def _pattern(lambda_name: str, namespace: str) -> str:

@@ -245,16 +245,20 @@ async def test_pages_of_one_list_and_of_others_have_each_queue_once(client, fill
     assert [each.lambda_name for each in with_empty] == ["idle"] * 4 + [names[3]]
 
 
-async def test_a_page_that_was_counted_further_is_not_counted_again_while_its_snapshot_is_kept(store, fill):
-    names = [f"lambda.{number:02}" for number in range(30)]
-    for name in names:
-        fill(name, 40)
+async def count_thirty_long_queues(store, fill):
+    """Count queues of forty due tasks up to ten of each; the limits, the count and the queues."""
+    keys = [QueueKey(f"lambda.{number:02}", Priority.NORMAL) for number in range(30)]
+    for key in keys:
+        fill(key.lambda_name, 40)
     limits = CountLimits(pending=300, queue=1_000, pages=1)
-    snapshot = await count_queues(store, limits)
-    keys = [QueueKey(name, Priority.NORMAL) for name in names]
+    return limits, await count_queues(store, limits), keys
+
+
+async def test_a_page_that_was_counted_further_is_not_counted_again_while_its_snapshot_is_kept(store, fill):
+    limits, snapshot, keys = await count_thirty_long_queues(store, fill)
     for_fifteen = await recount(store, snapshot, keys[:15], limits)
 
-    fill(names[0], 5)
+    fill(keys[0].lambda_name, 5)
 
     assert await recount(store, snapshot, keys[:15], limits) == for_fifteen
     assert for_fifteen[keys[0]].cut
@@ -265,12 +269,7 @@ async def test_a_page_that_was_counted_further_is_not_counted_again_while_its_sn
 
 
 async def test_two_who_count_a_page_further_at_once_keep_the_deeper_count(store, fill):
-    names = [f"lambda.{number:02}" for number in range(30)]
-    for name in names:
-        fill(name, 40)
-    limits = CountLimits(pending=300, queue=1_000, pages=1)
-    snapshot = await count_queues(store, limits)
-    keys = [QueueKey(name, Priority.NORMAL) for name in names]
+    limits, snapshot, keys = await count_thirty_long_queues(store, fill)
 
     both = await asyncio.gather(
         recount(store, snapshot, keys[:1], limits), recount(store, snapshot, keys, limits)
