@@ -16,6 +16,7 @@ from duly_cli.option_values import parse_duration
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import say
+from duly_cli.wait_reasons import wait_graph_told
 
 _Graph = Annotated[str, typer.Argument(metavar="GRAPH_ID", help="The graph's id.")]
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The definition's name.")]
@@ -88,9 +89,10 @@ def wait_graph(
     ] = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Wait until all nodes of a graph have ended, and draw it; exit 1 if it did not succeed."""
+    """Wait until all nodes of a graph have ended, and draw it; exit 1 if it did not succeed. After 3 s, say what it waits for."""
     with connected(address) as client:
-        _show_ended(client.wait_graph(graph_id, parse_duration(timeout, "--timeout")))
+        ended = wait_graph_told(client, graph_id, parse_duration(timeout, "--timeout"))
+    _show_ended(ended)
 
 
 @_graph.command()
@@ -125,7 +127,11 @@ def run(
     ] = "{}",
     version: Annotated[int, typer.Option(min=0, help="0: the newest.")] = 0,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for its end and draw it; exit 1 if it did not succeed.")
+        bool,
+        typer.Option(
+            "--wait",
+            help="Wait for its end and draw it; exit 1 if it did not succeed. After 3 s, say what it waits for.",
+        ),
     ] = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
@@ -141,7 +147,7 @@ def run(
     with connected(address) as client:
         scheduled = client.run_graph(name, values, version=version)
         say(scheduled.graph_id)
-        ended = client.wait_graph(scheduled) if wait else None
+        ended = wait_graph_told(client, scheduled.graph_id) if wait else None
     if ended is not None:
         _show_ended(ended)
 

@@ -18,6 +18,7 @@ from duly_cli.payloads import Payload, Raw, read_lines, read_payload
 from duly_cli.resources import parse_need
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, connected, show
 from duly_cli.text import say
+from duly_cli.wait_reasons import wait_told
 
 
 def add_command(app: typer.Typer) -> None:
@@ -90,7 +91,11 @@ def schedule(
         ),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for its end and show it; exit 1 if it did not succeed.")
+        bool,
+        typer.Option(
+            "--wait",
+            help="Wait for its end and show it; exit 1 if it did not succeed. After 3 s, say what it waits for.",
+        ),
     ] = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
@@ -125,7 +130,7 @@ def schedule(
         scheduled = _schedule(client, new, patience)
         for each in scheduled:
             say(each.task_id)
-        ended = client.wait_many(scheduled) if wait else []
+        ended = wait_told(client, scheduled) if wait else []
     show(ended, as_json=False)
     if any(task.status is not duly.TaskStatus.SUCCESS for task in ended):
         raise typer.Exit(1)

@@ -18,6 +18,7 @@ from duly_cli.formatting import listed_as_json, task_as_json, task_lines, task_t
 from duly_cli.json_text import show_all
 from duly_cli.option_values import parse_duration
 from duly_cli.text import say
+from duly_cli.wait_reasons import wait_told
 
 _PANEL = "Tasks"
 
@@ -117,9 +118,9 @@ def wait(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Wait until tasks have ended, and show them; exit 1 if one did not succeed."""
+    """Wait until tasks have ended, and show them; exit 1 if one did not succeed. After 3 s, say what they wait for."""
     with connected(address, is_patient=timeout is not None) as client:
-        ended = client.wait_many(task_ids, parse_duration(timeout, "--timeout"))
+        ended = wait_told(client, task_ids, parse_duration(timeout, "--timeout"))
         show(ended, as_json=as_json)
     if any(task.status is not duly.TaskStatus.SUCCESS for task in ended):
         raise typer.Exit(1)

@@ -7,7 +7,11 @@ from uuid import UUID
 
 import pytest
 
+import duly
+from duly_cli import wait_reasons
+from duly_cli.text import say
 from tests.fixtures.task_states import LAMBDA
+from tests.fixtures.waiting import until
 
 UNKNOWN = "0190a8a0-0000-7000-8000-000000000000"
 
@@ -111,3 +115,88 @@ async def test_a_list_is_of_the_priorities_that_are_asked_for(run_duly, task_sta
 
     assert [json.loads(line)["task_id"] for line in listed.stdout.splitlines()] == [urgent]
     assert low not in listed.stdout
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What a command that waits has said on stderr so far; it asks for a reason 20 times a second."""
+    lines = []
+
+    def note(text, *, err=False):
+        lines.append(text)
+        say(text, err=err)
+
+    monkeypatch.setattr(wait_reasons, "say", note)
+    monkeypatch.setattr(wait_reasons, "ASK_EVERY", timedelta(milliseconds=50))
+    return lines
+
+
+async def test_a_wait_says_what_the_task_waits_for_and_says_it_again_when_that_changes(
+    run_duly, client, task_states, said
+):
+    await client.put_gate("stop", duly.GateKind.PAUSE, LAMBDA, owner="ann", reason="a bad deploy")
+
+    waiting = asyncio.create_task(run_duly("schedule", LAMBDA, "1", "--wait"))
+    await until(lambda: len(said) == 1)
+    (task,) = [each async for each in client.list()]
+    await client.put_gate("sale", duly.GateKind.PAUSE, LAMBDA, owner="bob", reason="too much mail")
+    await client.delete_gate("stop")
+    await until(lambda: len(said) == 2)
+    await client.cancel(task)
+    ended = await asyncio.wait_for(waiting, 15)
+
+    stopped, still_stopped = said
+    assert stopped.startswith(f"duly: {task.task_id}: the gate 'stop' holds it back")
+    assert stopped.endswith("-> duly gates remove stop")
+    assert still_stopped.startswith(f"duly: {task.task_id}: the gate 'sale' holds it back")
+    assert ended.exit_code == 1
+    assert ended.stderr.splitlines() == "\n".join(said).splitlines()
+    assert ended.stdout.startswith(task.task_id)
+
+
+async def test_of_several_tasks_the_wait_explains_the_first_that_has_not_ended(
+    run_duly, client, task_ids, said
+):
+    first, second = task_ids
+
+    waiting = asyncio.create_task(run_duly("wait", first, second))
+    await until(lambda: said)
+    await client.cancel(first)
+    await until(lambda: len(said) == 2)
+    await client.cancel(second)
+    await asyncio.wait_for(waiting, 15)
+
+    assert [each.split(": ")[1] for each in said] == task_ids
+
+
+async def test_a_task_that_cannot_be_explained_is_waited_for_all_the_same(
+    run_duly, client, task_ids, said, monkeypatch
+):
+    def refuse(*_, **__):
+        raise duly.PermissionDeniedError("you may not read it")
+
+    monkeypatch.setattr(duly.Client, "explain", refuse)
+
+    waiting = asyncio.create_task(run_duly("wait", task_ids[0]))
+    await until(lambda: said)
+    await client.cancel(task_ids[0])
+    ended = await asyncio.wait_for(waiting, 15)
+
+    assert said == ["duly: no reason known: you may not read it"]
+    assert task_ids[0] in ended.stdout
+
+
+async def test_a_wait_for_a_graph_explains_a_node_that_waits_for_no_other(
+    run_duly, client, task_states, said
+):
+    graph = duly.NewGraph("order")
+    ship = graph.task(LAMBDA, label="ship")
+    graph.task(LAMBDA, label="thank", after=ship)
+    scheduled = await client.schedule_graph(graph)
+
+    waiting = asyncio.create_task(run_duly("graph", "wait", scheduled.graph_id))
+    await until(lambda: said)
+    await client.cancel_graph(scheduled)
+    await asyncio.wait_for(waiting, 15)
+
+    assert said[0].startswith(f"duly: {scheduled.task_ids['ship']}: ")
