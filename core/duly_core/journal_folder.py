@@ -1,12 +1,14 @@
 """The folder of a host's claim journals: whose writer lives is told by a lock that dies with it.
 
-The lock (flock) is on a descriptor that no other process inherits. Who holds it may read the journal and remove it.
+The lock (flock) is on the journal's descriptor, which no other process inherits. Who holds it may read the journal and
+remove it. Beside each journal lies the slot board of its Executor, made after it and removed before it.
 """
 
 import fcntl
 import hashlib
 import os
 import re
+import stat
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,34 +21,40 @@ log = structlog.get_logger()
 
 _MEND = "name another one (executor.journal_folder, DULY_EXECUTOR_JOURNAL_FOLDER)"
 _SUFFIX = ".claims"
+_BOARD_SUFFIX = ".board"
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+"""A pipe of that name would have to wait for its writer."""
 _UNUSABLE = re.compile(r"[^A-Za-z0-9.-]")
 
 
 class TakenJournal:
     """A journal whose writer is dead, and whose lock we hold."""
 
-    def __init__(self, path: Path | None, descriptor: int, left: JournalContents | None) -> None:
+    def __init__(
+        self, path: Path | None, descriptor: int, board_descriptor: int, left: JournalContents | None
+    ) -> None:
         """Args: `path` is None for one in memory; `left` is None when the journal cannot be read."""
         self.left = left
         self._path = path
-        self._descriptor = descriptor
+        self._descriptors = [descriptor, board_descriptor]
 
     def remove(self) -> None:
         """All it says is dealt with."""
         if self._path is not None:
-            self._path.unlink(missing_ok=True)
+            _remove(self._path)
         self.leave()
 
     @classmethod
-    def in_memory(cls, descriptor: int) -> "TakenJournal":
-        """The journal of a dead Executor that could make no file, by a descriptor that was opened while it lived."""
-        return cls(None, descriptor, _read(descriptor))
+    def in_memory(cls, descriptor: int, board_descriptor: int) -> "TakenJournal":
+        """The journal of a dead Executor that could make no file, by descriptors that were opened while it lived."""
+        return cls(None, descriptor, board_descriptor, _read(descriptor, board_descriptor))
 
     def leave(self) -> None:
         """Let others have it."""
-        if self.left is not None:
-            self.left.board.close()
-        os.close(self._descriptor)  # and with it goes the lock
+        for descriptor in self._descriptors:
+            if descriptor >= 0:
+                os.close(descriptor)  # and with it goes the lock
+        self._descriptors = []
 
 
 class JournalFolder:
@@ -79,13 +87,15 @@ class JournalFolder:
         Executor is attached can read it, but when both die, what was held waits for the end of its leases.
         """
         path = self.path / self.name_of(owner.executor_id)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         try:
-            # A lock belongs to an opened file: callback processes inherit the one that is opened second.
-            fcntl.flock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), fcntl.LOCK_EX)
-            return ClaimJournal(os.open(path, os.O_RDWR), owner, processes, slots, claims)
+            journal = os.open(path, flags, 0o600)
+            fcntl.flock(journal, fcntl.LOCK_EX)
+            board = os.open(_board_of(path), flags, 0o600)
+            return ClaimJournal(journal, board, owner, processes, slots, claims)
         except (OSError, ValueError) as error:
             with suppress(OSError):
-                path.unlink(missing_ok=True)
+                _remove(path)
             log.warning(
                 "claim journal kept in memory only",
                 path=str(path),
@@ -104,21 +114,46 @@ class JournalFolder:
         """A journal whose writer is dead; None: it lives, or another has taken the journal."""
         path = self.path / name
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+            descriptor = os.open(path, _READ)
         except OSError:
             return None
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_nlink:
-                return TakenJournal(path, descriptor, _read(descriptor))
+            found = os.fstat(descriptor)
+            if stat.S_ISREG(found.st_mode):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_nlink:
+                    board = _open_board(path)
+                    return TakenJournal(path, descriptor, board, _read(descriptor, board))
         except OSError:
             pass
         os.close(descriptor)  # another had it, and has removed it by now, or has it still
         return None
 
 
-def _read(descriptor: int) -> JournalContents | None:
+def _board_of(journal: Path) -> Path:
+    return journal.with_name(journal.name.removesuffix(_SUFFIX) + _BOARD_SUFFIX)
+
+
+def _open_board(journal: Path) -> int:
+    """The board's descriptor; -1: there is none."""
     try:
-        return read(descriptor)
+        descriptor = os.open(_board_of(journal), _READ)
+    except OSError:
+        return -1
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    return -1
+
+
+def _remove(journal: Path) -> None:
+    """Remove a journal and its board: the board first, so that none lies there without a journal."""
+    _board_of(journal).unlink(missing_ok=True)
+    journal.unlink(missing_ok=True)
+
+
+def _read(descriptor: int, board_descriptor: int) -> JournalContents | None:
+    try:
+        return read(descriptor, board_descriptor) if board_descriptor >= 0 else None
     except ValueError:
         return None

@@ -8,6 +8,10 @@ STARTED = 19
 """The place of the start time among the fields of /proc/PID/stat that follow the name."""
 
 
+MOST_PID = 2**31 - 1
+"""What a pid_t holds."""
+
+
 @cache
 def boot_id() -> str:
     """Unlike that of any other boot of any machine; containers have their host's."""
@@ -60,3 +64,13 @@ def is_stopped(pid: int) -> bool:
     """Whether a process stands still: stopped by a signal or a debugger."""
     fields = status(pid)
     return fields is not None and fields[0] in "Tt"
+
+
+def user_ids(pid: int) -> frozenset[int] | None:
+    """Return the real, effective, saved and file system user of a process; None: there is no process of this pid."""
+    try:
+        said = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    users = next((line for line in said.splitlines() if line.startswith("Uid:")), "")
+    return frozenset(map(int, users.split()[1:]))

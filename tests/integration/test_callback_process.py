@@ -321,11 +321,13 @@ async def test_of_a_start_that_fails_half_way_nothing_is_left(
         raise OSError(errno.EMFILE, "too many open files")
 
     monkeypatch.setattr(step, fail)
-    tree, board = RecordingCage(), SlotBoard.create(1, 1)
+    tree, board, pids = RecordingCage(), SlotBoard.create(1, 1), [0]
 
     with pytest.raises(OSError, match="too many open files"):
-        await CallbackProcess.start(0, "executor-id", APP, board, tree)
+        await CallbackProcess.start(
+            0, "executor-id", APP, board, tree, note_process=lambda _, pid: pids.append(pid)
+        )
 
     assert tree.proven == 1
     assert (tree.pid is not None) == (step == "asyncio.open_connection")
-    assert board.pids() == []
+    assert pids[-1] == 0

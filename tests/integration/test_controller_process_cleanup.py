@@ -13,6 +13,7 @@ import pytest
 
 from duly_controller.process_cleanup import kill_leftover_processes
 from duly_core.claim_journal import JournalContents, Owner
+from duly_core.process_identity import started
 from duly_core.slot_board import SlotBoard
 from tests.fixtures.programs import is_alive
 
@@ -29,8 +30,8 @@ def executor() -> Iterator[JournalContents]:
     """What a dead Executor left: it was the parent of one callback process."""
     board = SlotBoard.create(1, 1)
     owner = replace(Owner.this_process(uuid4().hex), pid=2**22 + 1)
-    yield JournalContents(owner, {}, [], 0, board)
-    board.close()
+    yield JournalContents(owner, {}, [], 0, {}, board)
+    os.close(board.descriptor)
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def orphan_of(executor: JournalContents, *, escapes: bool, environment: str) -> 
         stdout=subprocess.PIPE,
         text=True,
     ) as leader:
-        executor.board.set_pid(0, leader.pid)
+        executor.leaders[leader.pid] = started(leader.pid) or 0
         assert leader.stdout is not None
         return int(leader.stdout.readline())
 
@@ -89,7 +90,7 @@ async def test_of_an_executor_that_died_long_ago_the_numbers_of_its_processes_sa
 async def test_a_stranger_that_got_the_number_of_a_callback_process_lives_on(
     executor: JournalContents, stranger: "subprocess.Popen[bytes]"
 ) -> None:
-    executor.board.set_pid(0, stranger.pid)
+    executor.leaders[stranger.pid] = (started(stranger.pid) or 0) - 1
 
     async with asyncio.timeout(10):
         await kill_leftover_processes(executor, end_was_seen=True)

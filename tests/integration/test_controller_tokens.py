@@ -71,13 +71,15 @@ async def test_an_executor_journals_the_claims_of_an_answer_instead_of_its_prefi
     host: Host, tmp_path: Path
 ) -> None:
     executor = await host.ready()
-    (file,) = (tmp_path / JOURNALS).iterdir()
+    (file,) = (tmp_path / JOURNALS).glob("*.claims")
     running, ended = host.stubborn(), claimed()
     host.hand_out(ended, running)
     await host.journal.started(running)
     await host.hsc.end_of(ended)
-    with file.open("rb+") as alive:
-        await until(lambda: len(read(alive.fileno()).claims) == 1)  # when the answer to its result has come
+    with file.open("rb") as alive, file.with_suffix(".board").open("rb") as board:
+        await until(  # when the answer to its result has come
+            lambda: len(read(alive.fileno(), board.fileno()).claims) == 1
+        )
 
     executor.kill()
     await executor.exit_code()

@@ -207,7 +207,7 @@ def test_without_cgroup_kill_what_forks_on_and_on_is_killed_one_by_one() -> None
         process.stdout.readline()
 
         while not group.is_empty():
-            group._kill_one_by_one()
+            group.kill_one_by_one()
 
     group.remove()
     assert not group.folder.exists()

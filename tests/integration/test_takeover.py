@@ -26,6 +26,7 @@ from duly_core.process_identity import started
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
+from duly_core.slot_board import SlotWriter
 from tests.fixtures.host import APP, LIVELY, SECOND, Command, Commands, Journal, claimed
 from tests.fixtures.programs import is_alive
 from tests.fixtures.scripted_hsc import ScriptedHsc
@@ -58,16 +59,17 @@ class AbandonedHost:
         """The journal of an Executor that held two tasks, of which one ran, and that had asked for more."""
         path = self.folder.path / self.folder.name_of(owner.executor_id)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        journal = ClaimJournal(descriptor, owner, 1, 2, 8)
+        board = os.open(path.with_suffix(".board"), os.O_RDWR | os.O_CREAT, 0o600)
+        self.fill(ClaimJournal(descriptor, board, owner, 1, 2, 8))
         os.close(descriptor)
-        self.fill(journal)
+        os.close(board)
         return path
 
     def fill(self, journal: ClaimJournal) -> None:
         journal.add(self.task, b"t" * 16)
         journal.add(self.unstarted, b"u" * 16)
         journal.note_prefix(self.prefix)
-        journal.board.started(0, 0, self.task, since_boot_ns())
+        SlotWriter(journal.board.descriptor, 0, 2).started(0, self.task, since_boot_ns())
 
     async def is_reported(self, *, started_now: bool = True) -> None:
         await self.hsc.until(lambda: self.prefix in self.hsc.prefixes)
@@ -79,7 +81,7 @@ class AbandonedHost:
 
     async def is_over(self) -> None:
         await self.crash_reporter.finish(SOON)
-        assert self.folder.names() == []
+        assert list(self.folder.path.iterdir()) == []
 
 
 @pytest.fixture
@@ -256,10 +258,14 @@ async def test_what_an_executor_without_a_journal_file_held_is_read_from_its_mem
     abandoned.fill(journal)
     attached = ExecutorRegistry(lambda _: None)
     request = controller_pb2.AttachExecutorRequest(
-        executor_id=abandoned.owner.executor_id, pid=os.getpid(), board_fd=journal.board.descriptor
+        executor_id=abandoned.owner.executor_id,
+        pid=os.getpid(),
+        board_fd=journal.board.descriptor,
+        journal_fd=journal.descriptor,
     )
     executor = attached.attach(request, frozenset())
     os.close(journal.board.descriptor)
+    os.close(journal.descriptor)
 
     abandoned.crash_reporter.report_crash(executor, 0)
     attached.close()

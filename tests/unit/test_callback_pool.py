@@ -8,7 +8,7 @@ import pytest
 
 from duly.v1 import hsc_pb2
 from duly_core.clock import since_boot_ns
-from duly_core.slot_board import SlotBoard
+from duly_core.slot_board import SlotBoard, SlotWriter
 from duly_core.task import TaskId
 from duly_executor.callback_process import Overdue
 from duly_executor.exit_handler import ExitHandler
@@ -63,7 +63,7 @@ class Burial:
             assert held is not None
             held.process = 0
             if slot < 2:
-                self.board.started(0, slot, task_id, since_boot_ns())
+                SlotWriter(self.board.descriptor, 0, 4).started(slot, task_id, since_boot_ns())
         self.process: Any = Dead(*self.tasks)
 
     def take_place(self, *, died: bool) -> Any:
@@ -89,8 +89,9 @@ def test_all_that_ran_in_a_process_that_died_crashed_and_the_rest_may_run_here(b
 def test_what_may_have_ended_untold_is_handed_back_and_not_run_here_under_the_same_claim(
     burial: Burial,
 ) -> None:
-    burial.board.started(0, 2, burial.ids[2], since_boot_ns())
-    burial.board.ended(0, 2)
+    slots = SlotWriter(burial.board.descriptor, 0, 4)
+    slots.started(2, burial.ids[2], since_boot_ns())
+    slots.ended(2)
 
     outcome = burial.take_place(died=True)
 
@@ -99,8 +100,9 @@ def test_what_may_have_ended_untold_is_handed_back_and_not_run_here_under_the_sa
 
 
 def test_what_was_told_before_casts_no_doubt_on_what_waits(burial: Burial) -> None:
-    burial.board.started(0, 2, b"o" * 16, since_boot_ns())
-    burial.board.ended(0, 2)
+    slots = SlotWriter(burial.board.descriptor, 0, 4)
+    slots.started(2, b"o" * 16, since_boot_ns())
+    slots.ended(2)
     burial.process.told = 1
 
     assert burial.take_place(died=True).unstarted == burial.ids[2:]

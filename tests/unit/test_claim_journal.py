@@ -4,9 +4,10 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from duly_core.clock import since_boot_ns
 from duly_core.errors import SettingsError
 from duly_core.journal_folder import JournalFolder, TakenJournal
 from duly_core.process_identity import started
+from duly_core.slot_board import RunningTask, SlotWriter
 from duly_core.task import TOKEN_PREFIX_BYTES
 from tests.fixtures.programs import Programs
 
@@ -40,8 +42,15 @@ def file(tmp_path: Path) -> Iterator[int]:
 
 
 @pytest.fixture
-def journal(file: int) -> ClaimJournal:
-    return ClaimJournal(file, OWNER, processes=2, slots=3, claims=4)
+def board(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path / "board", os.O_RDWR | os.O_CREAT, 0o600)
+    yield descriptor
+    os.close(descriptor)
+
+
+@pytest.fixture
+def journal(file: int, board: int) -> ClaimJournal:
+    return ClaimJournal(file, board, OWNER, processes=2, slots=3, claims=4)
 
 
 @pytest.fixture
@@ -49,11 +58,13 @@ def folder(tmp_path: Path) -> JournalFolder:
     return JournalFolder.open(str(tmp_path / "journals"), "")
 
 
-def test_a_new_journal_says_whose_it_is_and_that_nothing_is_held(journal: ClaimJournal, file: int) -> None:
+def test_a_new_journal_says_whose_it_is_and_that_nothing_is_held(
+    journal: ClaimJournal, file: int, board: int
+) -> None:
     before = since_boot_ns()
     journal.alive()
 
-    left = read(file)
+    left = read(file, board)
 
     assert (left.owner, left.claims, left.prefixes) == (OWNER, {}, [])
     assert left.owner.started == started(os.getpid())
@@ -61,77 +72,83 @@ def test_a_new_journal_says_whose_it_is_and_that_nothing_is_held(journal: ClaimJ
 
 
 def test_claims_are_there_from_when_they_are_taken_until_they_are_settled(
-    journal: ClaimJournal, file: int
+    journal: ClaimJournal, file: int, board: int
 ) -> None:
     place = journal.add(TASK, TOKEN)
     journal.add(OTHER, NEWER)
-    assert read(file).claims == {TASK: TOKEN, OTHER: NEWER}
+    assert read(file, board).claims == {TASK: TOKEN, OTHER: NEWER}
 
     journal.drop(place)
 
-    assert read(file).claims == {OTHER: NEWER}
+    assert read(file, board).claims == {OTHER: NEWER}
 
 
-def test_the_slot_board_stands_in_the_same_file(journal: ClaimJournal, file: int) -> None:
-    journal.add(TASK, TOKEN)
-    journal.board.started(1, 2, TASK, 7)
-    journal.board.set_pid(1, 4711)
+def test_it_says_what_its_board_shows_and_which_processes_write_there(
+    journal: ClaimJournal, file: int, board: int
+) -> None:
+    SlotWriter(board, 1, 3).started(2, TASK, 7)
+    journal.note_process(1, os.getpid())
+    journal.note_process(0, os.getppid())
 
-    left = read(file)
+    journal.note_process(0, 0)
 
-    assert [entry.task_id for entry in left.board.running()] == [TASK]
-    assert left.board.pids() == [4711]
-    assert left.claims == {TASK: TOKEN}
+    left = read(file, board)
+    assert left.board.running(1).__next__() == RunningTask(1, 2, TASK, 7)
+    assert left.leaders == {os.getpid(): started(os.getpid())}
 
 
-def test_what_finds_no_room_is_not_journaled_and_does_no_harm(journal: ClaimJournal, file: int) -> None:
+def test_what_finds_no_room_is_not_journaled_and_does_no_harm(
+    journal: ClaimJournal, file: int, board: int
+) -> None:
     places = [journal.add(bytes([number]) * 16, TOKEN) for number in range(4)]
     assert journal.add(TASK, TOKEN) == 0
     journal.drop(0)
-    assert TASK not in read(file).claims
+    assert TASK not in read(file, board).claims
 
     journal.drop(places[1])
 
     assert journal.add(TASK, TOKEN) == places[1]
-    assert read(file).claims.keys() == {b"\0" * 16, b"\2" * 16, b"\3" * 16, TASK}
+    assert read(file, board).claims.keys() == {b"\0" * 16, b"\2" * 16, b"\3" * 16, TASK}
 
 
-def test_a_claim_of_another_length_is_not_journaled(journal: ClaimJournal, file: int) -> None:
+def test_a_claim_of_another_length_is_not_journaled(journal: ClaimJournal, file: int, board: int) -> None:
     assert journal.add(b"short", TOKEN) == 0
-    assert read(file).claims == {}
+    assert read(file, board).claims == {}
 
 
 def test_a_claim_whose_writer_was_killed_before_its_last_step_is_not_there(
-    journal: ClaimJournal, file: int
+    journal: ClaimJournal, file: int, board: int
 ) -> None:
     place = journal.add(TASK, TOKEN)
     journal.drop(place)
 
     os.pwrite(file, OTHER, place + 8)
 
-    assert read(file).claims == {}
+    assert read(file, board).claims == {}
 
 
-def test_prefixes_are_there_until_they_are_forgotten(journal: ClaimJournal, file: int) -> None:
+def test_prefixes_are_there_until_they_are_forgotten(journal: ClaimJournal, file: int, board: int) -> None:
     first, second = new_prefix(), new_prefix()
     journal.note_prefix(first)
     journal.note_prefix(second)
     journal.note_prefix(second)
-    assert sorted(read(file).prefixes) == sorted([first, second])
+    assert sorted(read(file, board).prefixes) == sorted([first, second])
 
     journal.forget_prefix(first)
     journal.forget_prefix(new_prefix())
 
-    assert read(file).prefixes == [second]
+    assert read(file, board).prefixes == [second]
 
 
-def test_of_many_prefixes_that_nobody_forgets_the_newest_are_kept(journal: ClaimJournal, file: int) -> None:
+def test_of_many_prefixes_that_nobody_forgets_the_newest_are_kept(
+    journal: ClaimJournal, file: int, board: int
+) -> None:
     prefixes = [new_prefix() for _ in range(100)]
 
     for prefix in prefixes:
         journal.note_prefix(prefix)
 
-    assert sorted(read(file).prefixes) == sorted(prefixes[-64:])
+    assert sorted(read(file, board).prefixes) == sorted(prefixes[-64:])
 
 
 def test_whenever_a_writer_is_killed_each_claim_in_its_journal_is_one_that_it_noted(
@@ -166,30 +183,79 @@ for number in range(1 << 60):
         taken.remove()
 
 
-@pytest.mark.parametrize("size", [0, 7, 100, 4095, 4096, 4097, 4096 + 8191, 4096 + 8192 + 100])
-def test_a_journal_that_is_not_whole_is_refused(journal: ClaimJournal, file: int, size: int) -> None:
+@pytest.mark.parametrize("size", [0, 7, 100, 4096, 8191, 8192, 8192 + 100, 8192 + 4 * 40 + 31])
+def test_a_journal_that_is_not_whole_is_refused(
+    journal: ClaimJournal, file: int, board: int, size: int
+) -> None:
     journal.add(TASK, TOKEN)
     content = os.pread(file, 1 << 20, 0)
     with open(f"/proc/self/fd/{file}", "rb+") as part:  # noqa: PTH123 (it has no other name here)
         part.truncate(size)
         assert len(content) > size
-        with pytest.raises(ValueError, match=r"not a claim journal|not a slot board"):
-            read(file)
+        with pytest.raises(ValueError, match=r"not a claim journal"):
+            read(file, board)
         part.truncate(len(content))  # the mapping must not lose its file
         part.write(content)
 
 
-@pytest.mark.parametrize("said", [b"{}", b"[]", b"noise", b'{"pid": "1"}'])
-def test_a_journal_that_does_not_say_whose_it_is_is_refused(
-    journal: ClaimJournal, file: int, said: bytes
-) -> None:
-    content = os.pread(file, 1 << 20, 0)
-    place = content.index(b'{"executor_id"')
-    length = content.index(b"}", place) + 1 - place
-    os.pwrite(file, said.ljust(length), place)
+def test_a_journal_of_a_shape_that_cannot_be_is_refused(journal: ClaimJournal, file: int, board: int) -> None:
+    for place in range(8, 20, 2):
+        was = os.pread(file, 2, place)
+        os.pwrite(file, b"\xff\xff", place)
 
-    with pytest.raises(ValueError, match=r"whose it is|Expecting value"):
-        read(file)
+        with pytest.raises(ValueError, match=r"not a claim journal"):
+            read(file, board)
+
+        os.pwrite(file, was, place)
+    assert read(file, board).owner == OWNER
+    assert journal.board.slots == 3
+
+
+def test_a_journal_tells_no_sign_of_life_that_is_still_to_come(
+    journal: ClaimJournal, file: int, board: int
+) -> None:
+    os.pwrite(file, b"\xff" * 8, 24)
+
+    assert read(file, board).alive_boot_ns <= since_boot_ns()
+    assert journal.board.slots == 3
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"pid": 1},
+        {"pid": -7},
+        {"pid": 2**31},
+        {"started": -1},
+        {"started": 10**30},
+        {"callback_uid": -1},
+        {"callback_uid": 2**32},
+        {"executor_id": ""},
+        {"executor_id": "a\x00b"},
+        {"executor_id": "\ud800"},
+        {"cgroup": "/sys/fs/cgroup/\n"},
+    ],
+    ids=str,
+)
+def test_a_journal_whose_owner_cannot_be_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    file, board = (os.open(tmp_path / name, os.O_RDWR | os.O_CREAT, 0o600) for name in "jb")
+    journal = ClaimJournal(file, board, replace(OWNER, **wrong), 1, 1, 1)
+
+    with pytest.raises(ValueError, match=r"an owner that cannot be"):
+        read(file, board)
+    assert journal.board.slots == 1
+
+
+@pytest.mark.parametrize("said", [b"{}", b"[]", b"noise", b'{"pid": "1"}', b"[" * 5000, b"9" * 5000])
+def test_a_journal_that_does_not_say_whose_it_is_is_refused(
+    journal: ClaimJournal, file: int, board: int, said: bytes
+) -> None:
+    place = os.pread(file, 1 << 20, 0).index(b'{"executor_id"')
+    os.pwrite(file, said, place)
+    os.pwrite(file, len(said).to_bytes(4, "little"), 8)
+
+    with pytest.raises(ValueError, match=r"whose it is|Expecting value|Exceeds the limit"):
+        read(file, board)
     assert journal.board.processes == 2
 
 
@@ -246,7 +312,32 @@ def test_of_two_that_want_a_journal_one_gets_it(folder: JournalFolder) -> None:
     assert again is not None
     again.remove()
     assert folder.take(name) is None
-    assert folder.names() == []
+    assert list(folder.path.iterdir()) == []
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a folder", "a link"])
+def test_what_only_has_the_name_of_a_journal_or_a_board_is_left_alone(
+    folder: JournalFolder, tmp_path: Path, what: str
+) -> None:
+    (tmp_path / "precious").write_text("kept")
+    make: dict[str, Callable[[Path], None]] = {
+        "a pipe": os.mkfifo,
+        "a folder": os.mkdir,
+        "a link": lambda path: path.symlink_to("../precious"),
+    }
+    subprocess.run([sys.executable, "-c", HOLD, folder.path], check=True)
+    (name,) = folder.names()
+    make[what](folder.path / "strange.claims")
+    board = (folder.path / name).with_suffix(".board")
+    board.unlink()
+    make[what](board)
+
+    assert folder.take("strange.claims") is None
+    taken = folder.take(name)
+
+    assert taken is not None
+    assert taken.left is None
+    assert (tmp_path / "precious").read_text() == "kept"
 
 
 def test_a_journal_whose_file_cannot_be_made_is_read_by_who_has_opened_its_memory(
@@ -255,9 +346,9 @@ def test_a_journal_whose_file_cannot_be_made_is_read_by_who_has_opened_its_memor
     journal = JournalFolder(folder.path / "nowhere").create(OWNER, 1, 1, 8)
 
     journal.add(TASK, TOKEN)
-    journal.board.started(0, 0, TASK, 1)
+    SlotWriter(journal.board.descriptor, 0, 1).started(0, TASK, 1)
 
-    taken = TakenJournal.in_memory(os.dup(journal.board.descriptor))
+    taken = TakenJournal.in_memory(os.dup(journal.descriptor), os.dup(journal.board.descriptor))
     assert taken.left is not None
     assert taken.left.claims == {TASK: TOKEN}
     assert [entry.task_id for entry in taken.left.board.running()] == [TASK]
@@ -265,10 +356,11 @@ def test_a_journal_whose_file_cannot_be_made_is_read_by_who_has_opened_its_memor
 
 
 def test_a_journal_in_use_looks_so_to_what_cleans_up_old_files(
-    file: int, monkeypatch: pytest.MonkeyPatch
+    file: int, board: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = ClaimJournal(file, OWNER, 1, 1, 8)
-    os.utime(file, (0, 0))
+    journal = ClaimJournal(file, board, OWNER, 1, 1, 8)
+    for each in (file, board):
+        os.utime(each, (0, 0))
     journal.alive()
     assert os.fstat(file).st_mtime == 0
 
@@ -277,6 +369,7 @@ def test_a_journal_in_use_looks_so_to_what_cleans_up_old_files(
     journal.alive()
 
     assert os.fstat(file).st_mtime > 0
+    assert os.fstat(board).st_mtime > 0
 
 
 def test_the_folder_is_its_users_alone_and_each_installation_has_its_own(

@@ -36,7 +36,7 @@ async def test_no_more_lost_requests_are_asked_for_again_than_the_hsc_takes_and_
     tmp_path: Path,
 ) -> None:
     file = os.open(tmp_path / "journal", os.O_RDWR | os.O_CREAT, 0o600)
-    journal = ClaimJournal(file, Owner.this_process("host:1:abc"), processes=1, slots=1, claims=4)
+    journal = ClaimJournal(file, None, Owner.this_process("host:1:abc"), processes=1, slots=1, claims=4)
     hsc = LostHsc()
     source = HscSource(hsc, "executor", ["a"], Requests(journal, 3600 * SECOND), SECOND)
 
@@ -46,5 +46,5 @@ async def test_no_more_lost_requests_are_asked_for_again_than_the_hsc_takes_and_
 
     prefixes = [request.token_prefix for request in hsc.asked]
     assert set(hsc.asked[-1].lost_prefixes) == set(prefixes[-501:-1])
-    assert set(read(file).prefixes) <= set(prefixes[-500:])
+    assert set(read(file, journal.board.descriptor).prefixes) <= set(prefixes[-500:])
     os.close(file)

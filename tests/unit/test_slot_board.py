@@ -1,39 +1,36 @@
 """The slot board: what one process writes, another reads, and no reader sees a record that is half written."""
 
+import fcntl
+import mmap
 import os
-import struct
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from duly_core.slot_board import RunningTask, SlotBoard
+from duly_core.clock import since_boot_ns
+from duly_core.slot_board import RunningTask, SlotBoard, SlotWriter
 
 TASK, OTHER = b"t" * 16, b"o" * 16
-START = 0x0123_4567_89AB_CDEF
+START = 1_234_567
 
 
 @pytest.fixture
-def board() -> SlotBoard:
-    return SlotBoard.create(processes=2, slots=3)
+def board() -> Iterator[SlotBoard]:
+    made = SlotBoard.create(processes=2, slots=3)
+    yield made
+    os.close(made.descriptor)
+
+
+def writer(board: SlotBoard, process: int) -> SlotWriter:
+    return SlotWriter(board.descriptor, process, board.slots)
 
 
 def test_a_new_board_is_empty(board: SlotBoard) -> None:
-    assert (board.processes, board.slots) == (2, 3)
     assert list(board.running()) == []
-    assert board.pids() == []
-
-
-def test_two_mappings_see_each_other(board: SlotBoard) -> None:
-    other = SlotBoard(board.descriptor)
-
-    board.started(1, 2, TASK, START)
-    board.set_pid(1, 4711)
-
-    assert (other.processes, other.slots) == (2, 3)
-    assert list(other.running()) == [RunningTask(1, 2, TASK, START)]
-    assert other.pids() == [4711]
+    assert [board.starts(process) for process in range(2)] == [0, 0]
 
 
 def test_each_slot_has_a_place_of_its_own(board: SlotBoard) -> None:
@@ -44,59 +41,57 @@ def test_each_slot_has_a_place_of_its_own(board: SlotBoard) -> None:
     ]
 
     for running in written:
-        board.started(running.process, running.slot, running.task_id, running.started_boot_ns)
-    board.set_pid(0, 1)
-    board.set_pid(1, 2)
+        writer(board, running.process).started(running.slot, running.task_id, running.started_boot_ns)
 
     assert list(board.running()) == written
     assert list(board.running(1)) == written[3:]
-    assert board.pids() == [1, 2]
 
 
-def test_a_slot_whose_callback_ended_is_free(board: SlotBoard) -> None:
-    board.started(0, 0, TASK, START)
-    board.started(0, 1, OTHER, START)
+def test_a_slot_whose_callback_ended_is_free_and_its_start_counts(board: SlotBoard) -> None:
+    ours = writer(board, 0)
+    ours.started(0, TASK, START)
+    ours.started(1, OTHER, START)
 
-    board.ended(0, 0)
+    ours.ended(0)
 
     assert [running.task_id for running in board.running()] == [OTHER]
+    assert board.starts(0) == 2
 
 
 def test_a_process_that_is_gone_leaves_nothing(board: SlotBoard) -> None:
-    board.set_pid(0, 1)
-    board.set_pid(1, 2)
     for process in range(2):
-        board.started(process, 0, TASK, START)
+        writer(board, process).started(0, TASK, START)
 
     board.clear(0)
 
     assert [running.process for running in board.running()] == [1]
-    assert board.pids() == [2]
+    assert [board.starts(process) for process in range(2)] == [0, 1]
 
 
 def test_a_task_id_without_a_start_is_not_seen(board: SlotBoard) -> None:
-    board.started(0, 0, TASK, START)
+    ours = writer(board, 0)
+    ours.started(0, TASK, START)
 
-    board.started(0, 0, OTHER, 0)  # as far as a writer has come before its last step
+    ours.started(0, OTHER, 0)  # as far as a writer has come before its last step
 
     assert list(board.running()) == []
 
 
 def test_a_reader_never_sees_the_start_of_one_task_with_the_id_of_another(board: SlotBoard) -> None:
-    writer = """
+    source = """
 import itertools, sys
-from duly_core.slot_board import SlotBoard
-board = SlotBoard(int(sys.argv[1]))
-for number in itertools.count(1 << 40):
-    board.started(0, 0, number.to_bytes(16), number)
-    board.ended(0, 0)
+from duly_core.slot_board import SlotWriter
+writer = SlotWriter(int(sys.argv[1]), 0, 3)
+for number in itertools.count(1):
+    writer.started(0, number.to_bytes(16), number)
+    writer.ended(0)
 """
-    command = [sys.executable, "-c", writer, str(board.descriptor)]
+    command = [sys.executable, "-c", source, str(board.descriptor)]
     process = subprocess.Popen(command, pass_fds=[board.descriptor])
     try:
         seen: list[RunningTask] = []
         looks = 0
-        while looks < 300_000 or not seen:
+        while looks < 100_000 or not seen:
             seen += board.running(0)
             looks += 1
     finally:
@@ -106,31 +101,55 @@ for number in itertools.count(1 << 40):
     assert [running for running in seen if int.from_bytes(running.task_id) != running.started_boot_ns] == []
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(b"\x01", id="shorter than a header"),
-        pytest.param(struct.pack("<ii", 2, 3), id="shorter than its shape"),
-        pytest.param(struct.pack("<ii", -1, -1) + bytes(4096), id="negative"),
-        pytest.param(bytes(4096), id="of no slots"),
-        pytest.param(b"\xff" * 4096, id="noise"),
-        pytest.param(b"", id="empty"),
-    ],
-)
-def test_memory_that_is_no_board_is_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "memory").write_bytes(content)
-    descriptor = os.open(tmp_path / "memory", os.O_RDWR)
+def test_whatever_a_process_writes_is_read_without_an_error(board: SlotBoard) -> None:
+    for noise in (b"\xff", b"\x7f", b"\x80", b"\x00\x01"):
+        os.pwrite(board.descriptor, noise * (2 * mmap.PAGESIZE // len(noise)), 0)
 
-    with pytest.raises(ValueError, match=r"not a slot board|empty"):
-        SlotBoard(descriptor)
+        starts = [running.started_boot_ns for running in board.running()]
 
+        assert len(starts) == 6
+        assert all(1 <= start <= since_boot_ns() for start in starts)
+        assert isinstance(board.starts(0), int)
+
+
+def test_a_board_without_a_name_keeps_its_size(board: SlotBoard) -> None:
+    for size in (0, 1 << 20):
+        with pytest.raises(PermissionError):
+            os.ftruncate(board.descriptor, size)
+    with pytest.raises(PermissionError):
+        fcntl.fcntl(board.descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
+
+
+def test_a_board_that_was_truncated_is_empty_and_gets_its_room_again(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path / "board", os.O_RDWR | os.O_CREAT)
+    board = SlotBoard.create(2, 3, descriptor)
+    writer(board, 1).started(0, TASK, START)
+
+    os.ftruncate(descriptor, 3)
+
+    assert list(board.running()) == []
+    assert board.starts(1) == 0
+    board.clear(0)
+    board.make_room()
+    writer(board, 1).started(0, TASK, START)
+    assert list(board.running()) == [RunningTask(1, 0, TASK, START)]
     os.close(descriptor)
 
 
-def test_a_board_that_is_let_go_of_lives_on_in_other_mappings(board: SlotBoard) -> None:
-    other = SlotBoard(board.descriptor)
-    board.started(0, 0, TASK, START)
+def test_a_writer_keeps_no_descriptor_and_reaches_no_other_part(board: SlotBoard) -> None:
+    before = list(Path("/proc/self/fd").iterdir())
+    ours = writer(board, 0)
 
-    board.close()
+    for slot in range(3):
+        ours.started(slot, TASK, START)
 
-    assert [running.task_id for running in other.running()] == [TASK]
+    assert len(list(Path("/proc/self/fd").iterdir())) == len(before)
+    assert list(board.running(1)) == []
+    with pytest.raises(IndexError):
+        ours.started(3, TASK, START)
+
+
+@pytest.mark.parametrize(("processes", "slots"), [(0, 1), (1, 0), (-1, -1), (4_097, 1), (1, 4_097)])
+def test_a_board_of_a_shape_that_cannot_be_is_refused(processes: int, slots: int) -> None:
+    with pytest.raises(ValueError, match=r"no slot board"):
+        SlotBoard(0, processes, slots)

@@ -71,18 +71,21 @@ class AttachExecutorRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     PROCESSES_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
+    JOURNAL_FD_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     """New for each process start, so that a restarted Executor inherits nothing."""
     pid: _builtins.int
     """The Executor's process on this host: when it ends, its unfinished claims are reported as crashed at once."""
     board_fd: _builtins.int
-    """The Executor's claim journal: the number of its open file in that process. After the Executor's death it shows
-    which claims it held, and which of their tasks had started. 0: none.
+    """The Executor's slot board: the number of its open file in that process. After the Executor's death it shows which
+    tasks had started. 0: none.
     """
     version: _builtins.str
     """Its version of Duly, its callback processes, and how many callbacks each runs at a time: for operators to see."""
     processes: _builtins.int
     slots: _builtins.int
+    journal_fd: _builtins.int
+    """Its claim journal, likewise: which claims it held. 0: none."""
     @_builtins.property
     def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.Lambda]: ...
     def __init__(
@@ -95,10 +98,11 @@ class AttachExecutorRequest(_message.Message):
         version: _builtins.str = ...,
         processes: _builtins.int = ...,
         slots: _builtins.int = ...,
+        journal_fd: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_fd", b"board_fd", "executor_id", b"executor_id", "lambdas", b"lambdas", "pid", b"pid", "processes", b"processes", "slots", b"slots", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_fd", b"board_fd", "executor_id", b"executor_id", "journal_fd", b"journal_fd", "lambdas", b"lambdas", "pid", b"pid", "processes", b"processes", "slots", b"slots", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,7 +1,6 @@
 """What is done for the tasks of an Executor that died: those that had started crashed, the others are handed back."""
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from datetime import timedelta
 from enum import Enum, auto
@@ -59,12 +58,10 @@ class CrashReporter:
     def report_crash(self, executor: AttachedExecutor, attached: int) -> None:
         """Called when the process of an attached Executor has ended; `attached` Executors are left."""
         journal = self._journals.take(self._journals.name_of(executor.executor_id))
-        if executor.journal_fd >= 0:
-            if journal is None:  # it has no file
-                journal = TakenJournal.in_memory(executor.journal_fd)
-            else:
-                os.close(executor.journal_fd)
-            executor.journal_fd = -1
+        if journal is None and executor.journal_fd >= 0:  # it has no file
+            journal = TakenJournal.in_memory(executor.journal_fd, executor.board_fd)
+            executor.journal_fd = executor.board_fd = -1
+        executor.close_files()
 
         def tell(crashed: int, released: int) -> None:
             events.executor_ended(executor.executor_id, crashed, released, attached)

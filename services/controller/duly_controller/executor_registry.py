@@ -5,6 +5,7 @@ It keeps no account of their claims: each Executor journals its own, and the jou
 
 import asyncio
 import os
+import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from duly.v1 import controller_pb2
+from duly_core.claim_journal import read
 from duly_core.process_identity import started
 from duly_core.rpc.convert import boot_to_timestamp
 from duly_core.slot_board import SlotBoard
@@ -29,6 +31,8 @@ class AttachedExecutor:
     pidfd: int
     journal_fd: int
     """Its claim journal, opened while it lived; -1: that is not permitted."""
+    board_fd: int = -1
+    """Its slot board, likewise."""
     open_calls: dict[bytes, bool] = field(default_factory=dict)
     """Its calls of NextWork that are under way, by token prefix; True: it gave the call up."""
     pid: int = 0
@@ -40,7 +44,7 @@ class AttachedExecutor:
     declared: tuple[tuple[str, str], ...] = ()
     """Its lambdas and their versions, by name."""
     board: SlotBoard | None = None
-    """Of its journal."""
+    """A view of `board_fd`; None: it cannot be read."""
 
     def describe(self, request: controller_pb2.AttachExecutorRequest) -> None:
         """Note what operators are to see of it."""
@@ -56,6 +60,13 @@ class AttachedExecutor:
         """Return how many callbacks it runs now; None: its board cannot be read."""
         return None if self.board is None else sum(1 for _ in self.board.running())
 
+    def close_files(self) -> None:
+        """Close the journal and the board."""
+        for descriptor in (self.journal_fd, self.board_fd):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self.journal_fd = self.board_fd = -1
+
     def give_up(self, prefixes: Iterable[bytes]) -> list[bytes]:
         """Note calls whose answer it does not get. Return those that are over: they may have been answered."""
         over = [prefix for prefix in prefixes if prefix not in self.open_calls]
@@ -67,7 +78,7 @@ class ExecutorRegistry:
     """Watches the attached processes by pidfd: their end is known at once, whoever is their parent."""
 
     def __init__(self, on_end: Callable[[AttachedExecutor], None]) -> None:
-        """Args: `on_end` is called when a process has ended, and owns its `journal_fd` from then on."""
+        """Args: `on_end` is called when a process has ended, and owns its descriptors from then on."""
         self._on_end = on_end
         self._attached: dict[str, AttachedExecutor] = {}
 
@@ -97,12 +108,12 @@ class ExecutorRegistry:
         executor = self._attached.get(request.executor_id)
         if executor is None:
             pidfd = os.pidfd_open(request.pid)
-            executor = AttachedExecutor(
-                request.executor_id, lambdas, pidfd, _open_journal(request.pid, request.board_fd)
-            )
-            if executor.journal_fd >= 0:
-                with suppress(ValueError, OSError):  # it is no board, or cannot be mapped
-                    executor.board = SlotBoard(executor.journal_fd)
+            journal_fd = _open_file(request.pid, request.journal_fd)
+            board_fd = _open_file(request.pid, request.board_fd)
+            executor = AttachedExecutor(request.executor_id, lambdas, pidfd, journal_fd, board_fd)
+            if journal_fd >= 0 and board_fd >= 0:
+                with suppress(ValueError, OSError):  # it is no journal
+                    executor.board = read(journal_fd, board_fd).board
             self._attached[request.executor_id] = executor
             asyncio.get_running_loop().add_reader(pidfd, self._ended, executor)
         executor.lambdas = lambdas
@@ -117,21 +128,28 @@ class ExecutorRegistry:
         """Watch nobody any more: whatever ends from now on is another Controller's."""
         for executor in list(self._attached.values()):
             self._forget(executor)
-            if executor.journal_fd >= 0:
-                os.close(executor.journal_fd)
+            executor.close_files()
 
     def _forget(self, executor: AttachedExecutor) -> None:
         asyncio.get_running_loop().remove_reader(executor.pidfd)
         os.close(executor.pidfd)
-        if executor.board is not None:
-            executor.board.close()
-            executor.board = None
+        executor.board = None
         self._attached.pop(executor.executor_id, None)
 
 
-def _open_journal(pid: int, board_fd: int) -> int:
-    """Open the claim journal through the Executor's descriptor: its file may be gone when it is dead, or never have been."""
+def _open_file(pid: int, descriptor: int) -> int:
+    """Open a file through the Executor's descriptor: its name may be gone when it is dead, or never have been.
+
+    Return -1 if it cannot be opened, or if nobody like us made it.
+    """
+    if descriptor <= 0:
+        return -1
     try:
-        return os.open(f"/proc/{pid}/fd/{board_fd}", os.O_RDWR) if board_fd > 0 else -1
+        opened = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return -1
+    found = os.fstat(opened)
+    if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+        return opened
+    os.close(opened)
+    return -1

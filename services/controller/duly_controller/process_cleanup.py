@@ -1,4 +1,8 @@
-"""Kills every process that a dead Executor left running, and returns once they are gone."""
+"""Kills every process that a dead Executor left running, and returns once they are gone.
+
+A callback chooses the environment, the arguments, the group and the session of what it starts. So each of these is
+believed only of processes whose user is that of the callbacks or this worker's own.
+"""
 
 import asyncio
 import math
@@ -8,18 +12,22 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import structlog
 
-from duly_core.cgroup import Cgroup
-from duly_core.claim_journal import JournalContents
-from duly_core.process_identity import STARTED, status
+from duly_core.cgroup import Cgroup, ExecutorGroupName, Hierarchy
+from duly_core.claim_journal import JournalContents, Owner
+from duly_core.process_identity import STARTED, started, status, user_ids
 
 log = structlog.get_logger()
 
 _PROC = Path("/proc")
 _DEAD = frozenset("ZXx")
+_CALLBACK_MODULE = b"duly_executor.callback"
+_MOST_BYTES = 4 * 1024 * 1024
+"""Of a process's environment, or of its command line; the kernel permits some more."""
 _AFTER_ITS_DEATH = timedelta(seconds=10)
 """How long after an Executor's last sign of life something of its own may have started."""
 
@@ -38,21 +46,24 @@ class _Wanted:
     """By what the processes of a dead Executor are known."""
 
     executor_id: str
-    leaders: frozenset[int]
-    """Its callback processes, which led groups and sessions."""
+    leaders: dict[int, int]
+    """Its callback processes, which led groups and sessions, and when each started."""
     itself: tuple[int, int] | None
     """Its pid and when it started; None: its end was seen."""
     born_before: float
     """In clock ticks since boot. By then its leaders' numbers cannot have been given to strangers."""
+    users: frozenset[int] | None
+    """Whose processes may be its own; None: anybody's, for its callbacks ran as root."""
 
     @classmethod
     def of(cls, left: JournalContents, *, end_was_seen: bool) -> "_Wanted":
-        leaders, owner = frozenset(left.board.pids()), left.owner
+        owner = left.owner
+        users = frozenset((owner.callback_uid, os.geteuid())) if owner.callback_uid else None
         if end_was_seen:  # no time has passed
-            return cls(owner.executor_id, leaders, None, math.inf)
+            return cls(owner.executor_id, left.leaders, None, math.inf, users)
         last = left.alive_boot_ns / 1e9 + _AFTER_ITS_DEATH.total_seconds()
         ticks = last * os.sysconf("SC_CLK_TCK")
-        return cls(owner.executor_id, leaders, (owner.pid, owner.started), ticks)
+        return cls(owner.executor_id, left.leaders, (owner.pid, owner.started), ticks, users)
 
 
 async def kill_leftover_processes(left: JournalContents, *, end_was_seen: bool) -> None:
@@ -63,10 +74,8 @@ async def kill_leftover_processes(left: JournalContents, *, end_was_seen: bool) 
     each round kills what it finds and waits for the end of it; the last finds nothing.
     The caller sets the deadline: a process that hangs in the kernel cannot be killed.
     """
-    cgroup = Path(left.owner.cgroup)
-    # only what is a cgroup, and named as Executors name theirs, is killed when somebody says it is his
-    if cgroup.name.startswith("duly-") and (cgroup / "cgroup.procs").exists():
-        await _clear(Cgroup(cgroup))
+    if (group := _group_of(left.owner)) is not None:
+        await _clear(group)
     wanted = _Wanted.of(left, end_was_seen=end_was_seen)
     while remains := await asyncio.to_thread(_find, wanted):
         for pidfd in remains:
@@ -78,6 +87,18 @@ async def kill_leftover_processes(left: JournalContents, *, end_was_seen: bool) 
         finally:
             for pidfd in remains:
                 os.close(pidfd)
+
+
+def _group_of(owner: Owner) -> Cgroup | None:
+    """The Executor's cgroup; None: it had none, or what its journal names is not one that it can have made."""
+    if not owner.cgroup:
+        return None
+    folder, hierarchy = Path(owner.cgroup), Hierarchy.find()
+    name = ExecutorGroupName(owner.pid_namespace, owner.pid, owner.started)
+    if hierarchy is not None and folder.name == str(name) and hierarchy.may_hold(folder):
+        return Cgroup(folder)
+    log.warning("executor cgroup left alone: not one of a worker beside this one", folder=str(folder))
+    return None
 
 
 async def _clear(group: Cgroup) -> None:
@@ -121,26 +142,38 @@ def _look(pid: int) -> _Process | None:
 
 def _belongs(process: _Process, wanted: _Wanted) -> bool:
     """By what it inherited in its environment, wherever it went; or by its group, whatever it did to that."""
-    if _names(process.pid, wanted.executor_id) or (process.pid, process.started) == wanted.itself:
+    users = user_ids(process.pid)
+    if users is None or (wanted.users is not None and not users <= wanted.users):
+        return False
+    identity = (process.pid, process.started)
+    if identity == wanted.itself or identity in wanted.leaders.items():
+        return True
+    if _names(process.pid, wanted.executor_id):
         return True
     if process.started > wanted.born_before:
         return False
     # The number of a group that lives on is given to no new process. If its leader is somebody else all
     # the same, ours had ended altogether, and the number is that stranger's now.
     return any(
-        number in wanted.leaders and (_look(number) is None or _names(number, wanted.executor_id))
+        number in wanted.leaders and started(number) in (None, wanted.leaders[number])
         for number in (process.group, process.session)
     )
 
 
 def _names(pid: int, executor_id: str) -> bool:
     """Whether its environment or its command line is that of a callback process of this Executor."""
-    wanted = {f"DULY_EXECUTOR_ID={executor_id}".encode(), executor_id.encode()}
-    for name in ("environ", "cmdline"):
-        with suppress(OSError):  # it ended, or is not ours to look at
-            if not wanted.isdisjoint((_PROC / str(pid) / name).read_bytes().split(b"\0")):
-                return True
+    with suppress(OSError):  # it ended, or is not ours to look at
+        if f"DULY_EXECUTOR_ID={executor_id}".encode() in _words(pid, "environ"):
+            return True
+    with suppress(OSError):
+        words = _words(pid, "cmdline")
+        return (_CALLBACK_MODULE, executor_id.encode()) in pairwise(words)
     return False
+
+
+def _words(pid: int, name: str) -> list[bytes]:
+    with (_PROC / str(pid) / name).open("rb") as file:
+        return file.read(_MOST_BYTES).split(b"\0")
 
 
 async def _readable(descriptor: int) -> None:

@@ -91,6 +91,7 @@ class Supervisor:
             try:
                 process = await asyncio.create_subprocess_exec(
                     sys.executable,
+                    "-P",  # callbacks may be able to write to the working folder
                     "-m",
                     "duly_executor",
                     "--controller",

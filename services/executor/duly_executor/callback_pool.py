@@ -10,7 +10,7 @@ from functools import partial
 
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
 from duly_core import failpoints
-from duly_core.slot_board import SlotBoard
+from duly_core.claim_journal import ClaimJournal
 from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.callback_process import CallbackProcess
@@ -35,13 +35,14 @@ class CallbackPool:
         self,
         application: str,
         executor_id: str,
-        board: SlotBoard,
+        journal: ClaimJournal,
         containment: Containment,
         held_claims: HeldClaims,
         reporter: ResultReporter,
         settings: ExecutorSettings,
     ) -> None:
-        self._board = board
+        self._journal = journal
+        self._board = board = journal.board
         self._held_claims = held_claims
         self._reporter = reporter
         self._exits = ExitHandler(board, held_claims, reporter)
@@ -52,7 +53,7 @@ class CallbackPool:
         self._prefetch = Prefetch(
             settings.prefetch_time, settings.prefetch_limit, settings.processes * settings.slots
         )
-        starter = ProcessStarter(application, executor_id, board, containment, settings)
+        starter = ProcessStarter(application, executor_id, journal, containment, settings)
         self._supervisor = ProcessSupervisor(starter, settings, self._serve, self.reassign)
         self.retire_isolated = self._supervisor.retire
         self._processes = self._supervisor.processes
@@ -222,6 +223,7 @@ class CallbackPool:
 
     def _handle_exit(self, process: CallbackProcess, code: int) -> None:
         """Its end is certain: tell what became of all that it was given."""
+        self._journal.note_process(process.number, 0)
         outcome = self._exits.report(process, code, died=process.killed_for is None and not self._closing)
         if outcome.culprit:
             self.note_misbehaviour(outcome.culprit)

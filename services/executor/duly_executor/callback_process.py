@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 from asyncio.subprocess import Process
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -96,8 +96,11 @@ class CallbackProcess:
         board: SlotBoard,
         tree: ProcessTree,
         user: str = "",
+        note_process: Callable[[int, int], None] = lambda number, pid: None,  # noqa: ARG005
     ) -> "CallbackProcess":
         """Start the process, as `user` if one is named; it says hello when the application is imported.
+
+        `note_process` is told its place on the board and its pid once it lives, and pid 0 if it does not live any more.
 
         Raises:
             OSError: it cannot be started (no memory, no descriptors); nothing is left of it then.
@@ -105,6 +108,7 @@ class CallbackProcess:
         process = None
         with contextlib.ExitStack() as on_failure:
             try:
+                board.make_room()  # a callback of this user may have truncated it
                 exit_record = ExitRecord()
                 on_failure.callback(exit_record.read)
                 ours, theirs = socket.socketpair()
@@ -114,7 +118,7 @@ class CallbackProcess:
                         number, executor_id, application, theirs, board, tree, exit_record, user
                     )
                 tree.holds(process.pid)
-                board.set_pid(number, process.pid)
+                note_process(number, process.pid)
                 reader, writer = await asyncio.open_connection(sock=ours)
             except BaseException:
                 if process is not None:
@@ -122,6 +126,7 @@ class CallbackProcess:
                     await process.wait()
                 await tree.emptied()
                 board.clear(number)
+                note_process(number, 0)
                 raise
             on_failure.pop_all()
         return cls(number, process, reader, writer, tree, exit_record)

@@ -37,6 +37,7 @@ async def spawn(
         environment[CALLBACK_USER] = user
     return await asyncio.create_subprocess_exec(
         sys.executable,
+        "-P",  # what lies in the working folder is not imported before the process is the callbacks' user
         "-m",
         "duly_executor.callback",
         executor_id,
@@ -44,6 +45,7 @@ async def spawn(
         str(link.fileno()),
         str(board.descriptor),
         str(number),
+        str(board.slots),
         str(exit_record.descriptor),
         tree.folder,
         pass_fds=[link.fileno(), board.descriptor, exit_record.descriptor],

@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
 import structlog
 
-from duly_core.cgroup import Cgroup, own_folder
+from duly_core.cgroup import Cgroup, ExecutorGroupName, own_folder
 from duly_core.errors import SettingsError
 from duly_core.process_identity import pid_namespace
 from duly_core.process_identity import started as process_started
@@ -147,19 +146,18 @@ class CgroupProcessTree(ProcessTree):
 
 async def remove_abandoned(base: Path) -> None:
     """Kill and remove the groups of Executors that are dead and had no Controller left to do it."""
-    await asyncio.gather(*(_clear(Cgroup(folder)) for folder in _ours(base) if _is_abandoned(folder)))
+    await asyncio.gather(*(_clear(Cgroup(folder)) for folder in base.iterdir() if _is_abandoned(folder)))
 
 
 def _is_abandoned(folder: Path) -> bool:
-    namespace, pid, started = folder.name.split("-")[1:]
+    name = ExecutorGroupName.parse(folder.name)
     # a pid means something within its own namespace only
-    return namespace == pid_namespace() and str(process_started(int(pid))) != started
-
-
-def _ours(base: Path) -> Iterable[Path]:
-    return [folder for folder in base.glob("duly-*-*-*") if folder.name.count("-") == 3 and folder.is_dir()]
+    return (
+        name is not None
+        and name.pid_namespace == pid_namespace()
+        and process_started(name.pid) != name.started
+    )
 
 
 def _name(pid: int) -> str:
-    """Unlike that of any other process, of this boot at least: pids come again, at another time."""
-    return f"duly-{pid_namespace()}-{pid}-{process_started(pid)}"
+    return str(ExecutorGroupName(pid_namespace(), pid, process_started(pid) or 0))

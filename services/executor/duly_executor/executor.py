@@ -73,7 +73,7 @@ class Executor:
         self._heartbeat_channel = HeartbeatChannel(settings.hsc_address, rpc)
         self._containment = open_containment(settings.containment)
         self._journal = JournalFolder.open(settings.journal_folder, settings.hsc_address).create(
-            Owner.this_process(self.executor_id, self._containment.folder),
+            Owner.this_process(self.executor_id, self._containment.folder, settings.callback_uid),
             settings.places,
             settings.slots,
             settings.places * settings.slots + settings.prefetch_limit + _BEING_REPORTED,
@@ -87,7 +87,7 @@ class Executor:
         self._pool = CallbackPool(
             application,
             self.executor_id,
-            self._board,
+            self._journal,
             self._containment,
             self._held_claims,
             self._reporter,
@@ -181,6 +181,7 @@ class Executor:
                 pid=os.getpid(),
                 lambdas=lambdas,
                 board_fd=self._board.descriptor,
+                journal_fd=self._journal.descriptor,
                 version=duly_version(),
                 processes=settings.processes,
                 slots=settings.slots,

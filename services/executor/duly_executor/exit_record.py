@@ -1,13 +1,14 @@
 """What a callback process leaves about its own end: which of its threads ended it, and where that was.
 
-A memfd that the process writes and its Executor reads when it is dead (callback/exit_recorder.py writes it).
+A memfd that the process writes and its Executor reads when it is dead (callback/exit_recorder.py writes it). Callbacks
+can write to it, too: whatever stands there, reading it fails at nothing.
 """
 
 import os
 import re
 import signal
 
-_SLOT = re.compile(r"^slot (\d+) is thread (0x[0-9a-f]+)$", re.MULTILINE)
+_SLOT = re.compile(r"^slot ([0-9]{1,6}) is thread (0x[0-9a-f]+)$", re.MULTILINE)
 _END = re.compile(r"^(?:os\._exit in|(Current)) thread (0x[0-9a-f]+)", re.MULTILINE)
 """The second is faulthandler's, after a fatal signal. If SIGKILL ended the process, it had survived that signal."""
 _STACK = re.compile(r"^Current thread .*\n((?:  .*\n)+)", re.MULTILINE)

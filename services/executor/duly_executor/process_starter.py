@@ -3,10 +3,10 @@
 import asyncio
 
 from duly.v1 import registry_pb2
+from duly_core.claim_journal import ClaimJournal
 from duly_core.errors import ApplicationError
 from duly_core.loop import backoff, wait_for
 from duly_core.settings import format_duration
-from duly_core.slot_board import SlotBoard
 from duly_executor.callback_process import CallbackProcess, StartKilledError
 from duly_executor.events import log
 from duly_executor.process_tree import Containment
@@ -23,13 +23,13 @@ class ProcessStarter:
         self,
         application: str,
         executor_id: str,
-        board: SlotBoard,
+        journal: ClaimJournal,
         containment: Containment,
         settings: ExecutorSettings,
     ) -> None:
         self._application = application
         self._executor_id = executor_id
-        self._board = board
+        self._journal = journal
         self._containment = containment
         self._import_timeout = settings.import_timeout
         self._user = settings.callback_user
@@ -85,7 +85,13 @@ class ProcessStarter:
     async def _start(self, number: int) -> tuple[CallbackProcess, list[registry_pb2.Lambda]]:
         tree = self._containment.tree(number)
         process = await CallbackProcess.start(
-            number, self._executor_id, self._application, self._board, tree, self._user
+            number,
+            self._executor_id,
+            self._application,
+            self._journal.board,
+            tree,
+            self._user,
+            self._journal.note_process,
         )
         self._starting.add(process)
         if self._closing.is_set():

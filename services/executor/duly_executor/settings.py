@@ -84,6 +84,11 @@ class ExecutorSettings(LiveExecutorSettings):
         return name
 
     @property
+    def callback_uid(self) -> int:
+        """The user that callback processes become."""
+        return pwd.getpwnam(self.callback_user).pw_uid if self.callback_user else os.geteuid()
+
+    @property
     def places(self) -> int:
         """Callback processes that may live at a time: as many as `processes` may linger beside those that work."""
         return 2 * self.processes + self.isolated_processes

@@ -1,9 +1,10 @@
 """A callback process: imports the application, says which lambdas it has, and runs what it is told to.
 
 Started by the Executor only:
-    python -m duly_executor.callback EXECUTOR_ID APPLICATION SOCKET_FD BOARD_FD PROCESS_NUMBER LAST_WORDS_FD CGROUP
+    python -P -m duly_executor.callback EXECUTOR_ID APPLICATION SOCKET_FD BOARD_FD PROCESS_NUMBER SLOTS LAST_WORDS_FD CGROUP
 
-CGROUP is the folder of the control group to enter, or empty.
+CGROUP is the folder of the control group to enter, or empty. No code of the lambda owner runs before the process has
+closed the slot board, and keeps the other descriptors from programs that it starts.
 """
 
 import logging
@@ -21,7 +22,7 @@ from duly.errors import AppImportError
 from duly.loading import load_app
 from duly.v1 import callback_pb2
 from duly_core.process import become_subreaper, die_with_parent
-from duly_core.slot_board import SlotBoard
+from duly_core.slot_board import SlotWriter
 from duly_executor import frames
 from duly_executor.callback import output
 from duly_executor.callback.exit_recorder import ExitRecorder
@@ -32,7 +33,11 @@ from duly_executor.callback.slots import Slots
 
 def main() -> None:
     """Run until the Executor closes the socket or dies."""
-    _, application, link_fd, board_fd, process, words_fd, cgroup = sys.argv[1:]
+    _, application, link_fd, board_fd, process, slots, words_fd, cgroup = sys.argv[1:]
+    for descriptor in (link_fd, words_fd):
+        os.set_inheritable(int(descriptor), False)
+    board = SlotWriter(int(board_fd), int(process), int(slots))
+    os.close(int(board_fd))
     link = socket.socket(fileno=int(link_fd))
     if cgroup:  # first of all: nobody's code runs outside
         Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
@@ -50,12 +55,12 @@ def main() -> None:
     report_sender = ReportSender(link)
     exit_recorder = ExitRecorder(int(words_fd))
     exit_recorder.listen()
-    slots = Slots(app, SlotBoard(int(board_fd)), int(process), report_sender, exit_recorder)
+    runner = Slots(app, board, report_sender, exit_recorder)
     hello = callback_pb2.CallbackReport(hello=callback_pb2.CallbackHello(lambdas=app.lambdas()))
     link.sendall(frames.write(hello))
     send = partial(_or_die, report_sender.send_for_ever)
     threading.Thread(target=send, name="duly-outbox", daemon=True).start()
-    _or_die(partial(_obey, link, slots))
+    _or_die(partial(_obey, link, runner))
     os._exit(0)  # callbacks may still run: nobody waits for them any more
 
 

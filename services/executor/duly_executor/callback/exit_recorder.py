@@ -16,7 +16,6 @@ class ExitRecorder:
 
     def listen(self) -> None:
         """Note fatal signals, and calls of os._exit; not those of what a callback forks."""
-        os.set_inheritable(self._descriptor, False)
         faulthandler.enable(self._descriptor, all_threads=True)
         os.register_at_fork(after_in_child=faulthandler.disable)
         os._exit = self._note_exit

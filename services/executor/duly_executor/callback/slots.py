@@ -13,7 +13,7 @@ from duly.invoke import one_line
 from duly.registry import App
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core import failpoints
-from duly_core.slot_board import SlotBoard
+from duly_core.slot_board import SlotWriter
 from duly_core.task import TaskId
 from duly_executor.callback import output
 from duly_executor.callback.attempt import AsyncLoop, Attempt
@@ -32,14 +32,12 @@ class Slots:
     def __init__(
         self,
         app: App,
-        board: SlotBoard,
-        process: int,
+        board: SlotWriter,
         report_sender: ReportSender,
         exit_recorder: ExitRecorder,
     ) -> None:
         self._callbacks = app.callbacks
         self._board = board
-        self._process = process
         self._report_sender = report_sender
         self._keep = report_sender.checkpoint
         self._exit_recorder = exit_recorder
@@ -102,7 +100,7 @@ class Slots:
                 self._report_sender.unstarted(task_id)
                 continue
             self._report_sender.result(task_id, result)
-            self._board.ended(self._process, slot)
+            self._board.ended(slot)
 
     def _attempt(
         self, slot: int, task: hsc_pb2.ClaimedTask, task_id: TaskId, before_boot_ns: int
@@ -120,7 +118,7 @@ class Slots:
         now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         result = None
         if now < before_boot_ns:
-            self._board.started(self._process, slot, task_id, now)
+            self._board.started(slot, task_id, now)
             failpoints.hit_here("callback.user_code.before")
             speaker = output.begin(task)
             result = self._run(attempt)
