@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Literal
 
-from benchmarks import marks
+from benchmarks import CALLBACK_ENVIRONMENT, marks
 from benchmarks.duly_submitter import JSON
 from benchmarks.system import Description, Driver, Running, System, driving
 from duly_local.child_spec import SupervisionTiming
@@ -87,7 +87,7 @@ class Duly(System):
     async def running(self, folder: Path) -> AsyncIterator[RunningDuly]:
         noted = folder / "marks"
         noted.mkdir()
-        os.environ[marks.FOLDER] = str(noted)
+        os.environ |= {**CALLBACK_ENVIRONMENT, marks.FOLDER: str(noted)}
         options = StackOptions(
             data_directory=folder / "data",
             executors=self.shape.executors,

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import duly
+from benchmarks import CALLBACK_ENVIRONMENT
 from benchmarks.arguments import in_range, new_file, one_of, seconds, several
 from benchmarks.percentiles import percentile
 from benchmarks.recovery.app import STARTS
@@ -73,7 +74,7 @@ class Doubled:
 @asynccontextmanager
 async def doubled(folder: Path, workers: int) -> AsyncIterator[Doubled]:
     """Start it in this folder."""
-    os.environ[STARTS] = str(folder / "starts")
+    os.environ |= {**CALLBACK_ENVIRONMENT, STARTS: str(folder / "starts")}
     timing = SupervisionTiming(ready_within=_READY_WITHIN)
     options = StackOptions(data_directory=folder / "data", separate=True, ports=Ports.free(()))
     async with AsyncExitStack() as stopping:

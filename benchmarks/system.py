@@ -14,7 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from benchmarks import marks
+from benchmarks import CALLBACK_ENVIRONMENT, marks
 from duly_local.parent_death_signal import parent_death_signal
 from duly_local.processes import end_program
 
@@ -38,7 +38,7 @@ class Program:
             self.process = subprocess.Popen(
                 command,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+                env={**os.environ, **CALLBACK_ENVIRONMENT, "PYTHONPATH": str(ROOT), **environment},
                 stdin=pipes.get("stdin", subprocess.DEVNULL),
                 stdout=pipes.get("stdout", output),
                 stderr=output,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import duly
+from benchmarks import CALLBACK_ENVIRONMENT
 from benchmarks.recovery.app import STARTS
 from duly_local.child_spec import SupervisionTiming
 from duly_local.merged_output import MergedOutput
@@ -138,7 +139,10 @@ async def running(
         folder = Path(name)
         folder.chmod(0o711)
         port = free_port()
-        os.environ |= {STARTS: str(folder / "starts"), _METRICS: str(port if len(apps) == 1 else 0)}
+        os.environ |= CALLBACK_ENVIRONMENT | {
+            STARTS: str(folder / "starts"),
+            _METRICS: str(port if len(apps) == 1 else 0),
+        }
         options = StackOptions(
             separate=True,  # each service is killed by itself
             data_directory=folder / "data",

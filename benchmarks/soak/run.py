@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from benchmarks import CALLBACK_ENVIRONMENT
 from benchmarks.cpu import seconds_by_process
 from benchmarks.machine import machine
 from benchmarks.soak.app import NOTES
@@ -157,6 +158,7 @@ async def _stack(plan: Plan) -> AsyncIterator[tuple[LocalStack, Driver]]:
         folder.chmod(0o711)
         kept_for = f"{plan.retention:g}s"
         os.environ |= {
+            **CALLBACK_ENVIRONMENT,
             NOTES: str(folder / "notes"),
             "DULY_STORE_RETENTION": kept_for,
             "DULY_STORE_DEAD_LETTER_RETENTION": kept_for,

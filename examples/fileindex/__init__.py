@@ -1,6 +1,6 @@
 """An application with real input: the facts about one file are a task. `duly demo` runs it on thousands of them.
 
-FILEINDEX_ROOT=docs duly up examples.fileindex:app
+DULY_EXECUTOR_CALLBACK_ENVIRONMENT=FILEINDEX_ROOT FILEINDEX_ROOT=docs duly up examples.fileindex:app
 duly schedule fileindex.index '{"path":"lifecycle.md"}' --wait
 """
 

@@ -128,6 +128,7 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
         never={
             "duly.v1.AttachExecutorRequest.pid": [os.getpid(), os.getpid(), 0, -1, 2**22 + 1, 2**31 - 1],
             "duly.v1.AttachExecutorRequest.board_fd": [0, -1, 2**31 - 1],
+            "duly.v1.AttachExecutorRequest.journal_fd": [0, -1, 2**31 - 1],
         },
     )
     environment = {

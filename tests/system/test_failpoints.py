@@ -61,6 +61,7 @@ def campaign(tmp_path: Path, queue: str) -> Iterator[Campaign]:
         APP,  # a second host: while one starts again, the other goes on
         **failpoint_engine.environment_of(points),
         DULY_TEST_JOURNAL=str(journal),
+        DULY_EXECUTOR_CALLBACK_ENVIRONMENT="DULY_TEST_JOURNAL",
         **QUICK,
     )
     try:

@@ -75,6 +75,7 @@ def running_stack(folder: Path, root: Path, options: Sequence[str], interrupt: I
         "DULY_CONFIG": str(config),
         LOG_VARIABLE: str(folder / EXECUTIONS),
         fileindex.ROOT_VARIABLE: str(root),
+        "DULY_EXECUTOR_CALLBACK_ENVIRONMENT": f"{LOG_VARIABLE}, {fileindex.ROOT_VARIABLE}",
         "XDG_RUNTIME_DIR": ".",  # for sockets; relative, for an absolute path may be too long for them
     }
     command = [sys.executable, "-m", "duly_cli", "up", _APPLICATION, "--free-ports", "--executors", "2"]

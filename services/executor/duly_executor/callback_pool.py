@@ -8,7 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
+from duly.invoke import one_line
+from duly.v1 import callback_pb2, hsc_pb2, registry_pb2, task_pb2
 from duly_core import failpoints
 from duly_core.claim_journal import ClaimJournal
 from duly_core.task import TaskId
@@ -16,7 +17,7 @@ from duly_executor import events
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.dispatch import Dispatcher
 from duly_executor.exit_handler import ExitHandler
-from duly_executor.failure_results import cancelled, with_checkpoint
+from duly_executor.failure_results import bad_result, cancelled, with_checkpoint
 from duly_executor.held_claims import HeldClaims
 from duly_executor.isolation import IsolatedLambdas
 from duly_executor.prefetch import Prefetch
@@ -26,6 +27,18 @@ from duly_executor.process_tree import Containment
 from duly_executor.reserved_slots import ReservedSlots
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
+
+_OUTCOMES = frozenset(
+    (
+        hsc_pb2.OUTCOME_FATAL_FAILURE,
+        hsc_pb2.OUTCOME_RETRIABLE_FAILURE,
+        hsc_pb2.OUTCOME_SNOOZED,
+        hsc_pb2.OUTCOME_CANCELLED,
+    )
+)
+"""What a callback ends with unless it succeeds; that it crashed others say."""
+_MOST_MESSAGE = 3_500
+"""Characters of a failure's message; with the names of withheld variables it is within what the HSC takes."""
 
 
 class CallbackPool:
@@ -165,18 +178,22 @@ class CallbackPool:
         self._supervisor.balance(self._dispatcher.wanted_isolated(self._processes.values()))
 
     def _take(self, process: CallbackProcess, report: callback_pb2.CallbackReport) -> None:
+        """Note what a process tells. Callbacks can write to its link, so it is believed for what it was given only."""
         process.told += len(report.results)
         if report.recalled:  # anything else may come from threads beside an event loop that is blocked
             process.recall_sent_at = None
         if report.results:
             process.ended_at = asyncio.get_running_loop().time()
             process.waits_since = None
-        if report.checkpoints:
-            self._held_claims.note_checkpoints(report.checkpoints)
+        if report.checkpoints or report.progress:
+            self._note_kept(process, report)
         ends: list[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]] = []
         for result in report.results:
             claim = result.claim
             task_id = claim.task_id
+            if task_id not in process.tasks:
+                process.note_strange("a result")
+                continue
             if process.overdue:
                 if process.keeps_back(result):
                     continue
@@ -186,15 +203,17 @@ class CallbackPool:
             if held is None or held.token != claim.token:
                 self.release([task_id])  # a newer claim waited for the end of this one
             elif self._held_claims.report(task_id) is not None:
-                ends.append((held.task, with_checkpoint(held, result)))
+                ends.append((held.task, with_checkpoint(held, self._checked(process, result))))
         events.attempts_ended(ends)
-        self._held_claims.note_progress(report.progress)
         if report.unstarted:
+            unstarted = process.tasks.intersection(report.unstarted)
+            if len(unstarted) < len(report.unstarted):
+                process.note_strange("a task to hand back")
             if process.works:
-                self.release(report.unstarted)
+                self.release(unstarted)
             else:  # it takes no more work
-                self._run_again(process, report.unstarted)
-            process.tasks.difference_update(report.unstarted)
+                self._run_again(process, unstarted)
+            process.tasks -= unstarted
         if not process.tasks:
             process.alone = False
             process.separate = ""
@@ -202,6 +221,23 @@ class CallbackPool:
         self.reserved.note_ended(ends, asyncio.get_running_loop().time())
         self._assign()
         self._attempts_ended(len(ends))
+
+    def _note_kept(self, process: CallbackProcess, report: callback_pb2.CallbackReport) -> None:
+        self._held_claims.note_checkpoints(
+            each for each in report.checkpoints if each.task_id in process.tasks
+        )
+        self._held_claims.note_progress(each for each in report.progress if each.task_id in process.tasks)
+
+    def _checked(self, process: CallbackProcess, result: hsc_pb2.TaskResult) -> hsc_pb2.TaskResult:
+        """The result, if it is one that a callback can have."""
+        if result.outcome == hsc_pb2.OUTCOME_SUCCESS:
+            return result
+        if result.outcome not in _OUTCOMES:
+            return bad_result(result.claim, "the result has no outcome that a callback can have")
+        if result.failure_kind == task_pb2.FAILURE_KIND_EXCEPTION:
+            hint = process.environment.hint(result.failure_message)
+            result.failure_message = one_line(result.failure_message[:_MOST_MESSAGE] + hint)
+        return result
 
     def _run_again(self, process: CallbackProcess, task_ids: Iterable[TaskId]) -> None:
         """Have another process here run what this one has not started; hand back what may not run here."""

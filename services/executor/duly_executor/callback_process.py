@@ -17,12 +17,17 @@ from duly_core.errors import ApplicationError
 from duly_core.slot_board import SlotBoard
 from duly_core.task import TaskId
 from duly_executor import frames
+from duly_executor.callback_environment import CallbackEnvironment
 from duly_executor.callback_spawn import spawn
+from duly_executor.events import log
 from duly_executor.exit_record import ExitRecord
 from duly_executor.process_tree import ProcessTree
 
 _AFTER_EXIT = timedelta(milliseconds=500)
 """Between the end of a process and that of its socket, whichever comes first."""
+
+_MOST_REASON = 10_000
+"""Characters of why the application cannot be imported."""
 
 
 class StartKilledError(ApplicationError):
@@ -50,7 +55,9 @@ class CallbackProcess:
         writer: asyncio.StreamWriter,
         tree: ProcessTree,
         exit_record: ExitRecord,
+        environment: CallbackEnvironment,
     ) -> None:
+        self.environment = environment
         self.exit_record = exit_record
         self.number = number
         self.process = process
@@ -82,6 +89,7 @@ class CallbackProcess:
         """Why it was killed."""
         self.fault: str | None = None
         """Why it was killed as if it had crashed, if it was."""
+        self._was_strange = False
         self._reader = reader
         self._writer = writer
         self._tree = tree
@@ -96,15 +104,25 @@ class CallbackProcess:
         board: SlotBoard,
         tree: ProcessTree,
         user: str = "",
+        environment: CallbackEnvironment | None = None,
         note_process: Callable[[int, int], None] = lambda number, pid: None,  # noqa: ARG005
     ) -> "CallbackProcess":
         """Start the process, as `user` if one is named; it says hello when the application is imported.
 
-        `note_process` is told its place on the board and its pid once it lives, and pid 0 if it does not live any more.
+        Args:
+            number: its place on the board.
+            executor_id: of its Executor.
+            application: what it imports.
+            board: in which it says what it runs.
+            tree: what holds it and all that it starts.
+            user: the user of the system that it becomes; empty: it stays its Executor's.
+            environment: what its callbacks see; None: what they see without a setting.
+            note_process: is told its place and its pid once it lives, and pid 0 if it does not live any more.
 
         Raises:
             OSError: it cannot be started (no memory, no descriptors); nothing is left of it then.
         """
+        environment = environment or CallbackEnvironment(os.environ)
         process = None
         with contextlib.ExitStack() as on_failure:
             try:
@@ -115,7 +133,15 @@ class CallbackProcess:
                 on_failure.callback(ours.close)
                 with theirs:
                     process = await spawn(
-                        number, executor_id, application, theirs, board, tree, exit_record, user
+                        number,
+                        executor_id,
+                        application,
+                        theirs,
+                        board,
+                        tree,
+                        exit_record,
+                        user,
+                        environment.variables,
                     )
                 tree.holds(process.pid)
                 note_process(number, process.pid)
@@ -129,7 +155,7 @@ class CallbackProcess:
                 note_process(number, 0)
                 raise
             on_failure.pop_all()
-        return cls(number, process, reader, writer, tree, exit_record)
+        return cls(number, process, reader, writer, tree, exit_record, environment)
 
     @property
     def takes_others(self) -> bool:
@@ -175,7 +201,7 @@ class CallbackProcess:
             raise error(f"the callback process {ending} while it imported the application")
         if report.import_error:
             await self.ended()
-            raise ApplicationError(report.import_error)
+            raise ApplicationError(self.environment.with_hint(report.import_error[:_MOST_REASON]))
         return list(report.hello.lambdas)
 
     async def read(self) -> callback_pb2.CallbackReport | None:
@@ -189,6 +215,14 @@ class CallbackProcess:
             return None
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
+
+    def note_strange(self, what: str) -> None:
+        """It told of a task that it was not given; that is logged once."""
+        if not self._was_strange:
+            self._was_strange = True
+            log.warning(
+                "callback process told of a task that it was not given", pid=self.process.pid, what=what
+            )
 
     async def _watch(self) -> int:
         """Its exit code. Descendants of user code may hold the socket open: they end, or nobody listens to them."""

@@ -5,16 +5,13 @@ import os
 import socket
 import sys
 from asyncio.subprocess import Process
+from collections.abc import Mapping
 
 from duly_core.process import PARENT_PID
 from duly_core.slot_board import SlotBoard
 from duly_executor.callback.other_user import CALLBACK_USER
 from duly_executor.exit_record import ExitRecord
 from duly_executor.process_tree import ProcessTree
-
-# What a callback process has no business with: it runs the lambda owner's code, which may use gRPC and fork
-# as it likes.
-_WITHHELD = ("DULY_STORE_", "DULY_QUEUE_", "GRPC_ENABLE_FORK_SUPPORT", "GRPC_EXPERIMENTS")
 
 
 async def spawn(
@@ -26,15 +23,18 @@ async def spawn(
     tree: ProcessTree,
     exit_record: ExitRecord,
     user: str,
+    variables: Mapping[str, str],
 ) -> Process:
     """Start the interpreter of a callback process, as `user` if one is named, with the link to its Executor.
+
+    `variables` are what callbacks see of the environment.
 
     Raises:
         OSError: it cannot be started.
     """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(_WITHHELD)}
-    if user:
-        environment[CALLBACK_USER] = user
+    ours = {PARENT_PID: str(os.getpid()), "DULY_EXECUTOR_ID": executor_id} | (
+        {CALLBACK_USER: user} if user else {}
+    )
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",  # what lies in the working folder is not imported before the process is the callbacks' user
@@ -50,6 +50,6 @@ async def spawn(
         tree.folder,
         pass_fds=[link.fileno(), board.descriptor, exit_record.descriptor],
         stdin=asyncio.subprocess.DEVNULL,
-        env=environment | {PARENT_PID: str(os.getpid()), "DULY_EXECUTOR_ID": executor_id},
+        env={**variables, **ours},
         start_new_session=True,
     )

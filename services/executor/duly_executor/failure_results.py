@@ -33,6 +33,19 @@ def cancelled(task: hsc_pb2.ClaimedTask) -> hsc_pb2.TaskResult:
     return hsc_pb2.TaskResult(claim=task.claim, outcome=hsc_pb2.OUTCOME_CANCELLED)
 
 
+def bad_result(claim: hsc_pb2.Claim, message: str) -> hsc_pb2.TaskResult:
+    """What is reported in place of a result that cannot be written."""
+    return hsc_pb2.TaskResult(
+        claim=claim,
+        outcome=hsc_pb2.OUTCOME_FATAL_FAILURE,
+        failure_kind=task_pb2.FAILURE_KIND_BAD_RESULT,
+        failure_message=message[:_MESSAGE_LENGTH],
+    )
+
+
+_MESSAGE_LENGTH = 1_000
+
+
 def killed_for_cancel(task: hsc_pb2.ClaimedTask, entry: RunningTask) -> hsc_pb2.TaskResult:
     """What is reported of a callback that did not stop as it was asked to."""
     result = cancelled(task)

@@ -162,10 +162,11 @@ class HeldClaims:
             self._journal.drop(held.journaled_at)
 
     def note_progress(self, told: Iterable[callback_pb2.CallbackProgress]) -> None:
-        """Remember the newest for the next heartbeat."""
-        self._progress.update(
-            (progress.task_id, progress) for progress in told if self.is_running(progress.task_id)
-        )
+        """Remember the newest for the next heartbeat; one that is no progress would have the HSC refuse all of them."""
+        for each in told:
+            if self.is_running(each.task_id) and 0 <= each.progress <= 1:
+                each.note = _fit(each.note)
+                self._progress[each.task_id] = each
 
     def note_checkpoints(self, told: Iterable[callback_pb2.CallbackCheckpoint]) -> None:
         """Remember the last of each for the next heartbeat, and for the result."""
@@ -191,7 +192,7 @@ class HeldClaims:
             progress = self._progress.pop(task_id, None)
             if progress is not None:
                 item.progress = progress.progress
-                item.progress_note = _fit(progress.note)
+                item.progress_note = progress.note
             if self._unsent and task_id in self._unsent and len(self._checkpoints[task_id]) <= room:
                 item.checkpoint = self._checkpoints[task_id]
                 room -= len(item.checkpoint)

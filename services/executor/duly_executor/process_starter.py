@@ -1,12 +1,14 @@
 """Starts callback processes: at the beginning an application that fails is fatal, later it is tried again."""
 
 import asyncio
+import os
 
 from duly.v1 import registry_pb2
 from duly_core.claim_journal import ClaimJournal
 from duly_core.errors import ApplicationError
 from duly_core.loop import backoff, wait_for
 from duly_core.settings import format_duration
+from duly_executor.callback_environment import SETTING, CallbackEnvironment
 from duly_executor.callback_process import CallbackProcess, StartKilledError
 from duly_executor.events import log
 from duly_executor.process_tree import Containment
@@ -33,6 +35,9 @@ class ProcessStarter:
         self._containment = containment
         self._import_timeout = settings.import_timeout
         self._user = settings.callback_user
+        self._environment = CallbackEnvironment(os.environ, settings.callback_environment)
+        if withheld := self._environment.told():
+            log.info("environment variables withheld from callbacks", names=withheld, setting=SETTING)
         self._starting: set[CallbackProcess] = set()
         self._closing = asyncio.Event()
 
@@ -91,6 +96,7 @@ class ProcessStarter:
             self._journal.board,
             tree,
             self._user,
+            self._environment,
             self._journal.note_process,
         )
         self._starting.add(process)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import structlog
 
-from duly.v1 import hsc_pb2, task_pb2
+from duly.v1 import hsc_pb2
 from duly_core import failpoints
 from duly_core.group_commit import GroupCommit
 from duly_core.loop import backoff
@@ -15,6 +15,7 @@ from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.batch_sender import BatchSender
+from duly_executor.failure_results import bad_result
 from duly_executor.frames import divided
 
 log = structlog.get_logger()
@@ -114,7 +115,9 @@ class ResultReporter:
             if reason is None:
                 return
             events.unreported("result", 1, reason)
-            reason = await self._results.alone(_bad_result(result.claim, reason))
+            reason = await self._results.alone(
+                bad_result(result.claim, f"the HSC refused the result: {reason}")
+            )
         if reason is not None:
             events.unreported("the word that a result was refused", 1, reason)
             self._settled([result.claim])
@@ -154,18 +157,6 @@ async def _until_done(work: Callable[[], Coroutine[object, object, object]]) -> 
         else:
             return
         await asyncio.sleep(backoff(failures).total_seconds())
-
-
-def _bad_result(claim: hsc_pb2.Claim, reason: str) -> hsc_pb2.TaskResult:
-    return hsc_pb2.TaskResult(
-        claim=claim,
-        outcome=hsc_pb2.OUTCOME_FATAL_FAILURE,
-        failure_kind=task_pb2.FAILURE_KIND_BAD_RESULT,
-        failure_message=f"the HSC refused the result: {reason[:_REASON_LENGTH]}",
-    )
-
-
-_REASON_LENGTH = 1_000
 
 
 def _weigh(result: hsc_pb2.TaskResult) -> int:

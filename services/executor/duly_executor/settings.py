@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from duly_core.addresses import Peers
 from duly_core.live_sections import LiveExecutorSettings
 from duly_core.settings import Duration
+from duly_executor.callback_environment import VariableNamesText
 from duly_executor.containment import Mode
 from duly_executor.reservations import Reservation, ReservedSlotsText, check_sum, parse_reservations
 
@@ -49,6 +50,9 @@ class ExecutorSettings(LiveExecutorSettings):
     callback_user: str = ""
     """User of the system that callback processes run as; the worker must be started as root. Programs that callbacks start
     gain no rights (PR_SET_NO_NEW_PRIVS): `sudo` fails. Empty: the worker's own."""
+    callback_environment: VariableNamesText = ""
+    """Variables of the worker's environment that callbacks see besides the usual ones (docs/lambdas.md): a list such as
+    ["DATABASE_URL", "AWS_*"], or a text with commas. `*` stands for Duly's own variables only behind `DULY_`."""
     isolated_processes: int = Field(default=4, ge=1, le=256)
     """The most additional callback processes, for tasks that crashed one and for isolated lambdas (`isolate_for`)."""
     isolate_for: Duration = timedelta(seconds=60)

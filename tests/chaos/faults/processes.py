@@ -68,7 +68,7 @@ async def lose(system: System, fault: Fault) -> str:
     if not sent:
         return ""
     await _until_restarted(system, fault.target, before)
-    return f"SIGKILL to {_named(victims)}, and {len(journals)} claim journals lost"
+    return f"SIGKILL to {_named(victims)}, and {sum(journal.suffix == '.claims' for journal in journals)} claim journals lost"
 
 
 async def _end(system: System, fault: Fault, number: signal.Signals) -> str:

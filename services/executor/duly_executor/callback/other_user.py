@@ -32,4 +32,4 @@ def become_callback_user() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
     # A change of the user makes /proc/self root's, which keeps callbacks from what any process may read of itself.
     libc.prctl(_PR_SET_DUMPABLE, 1)
-    os.environ |= {"HOME": user.pw_dir, "USER": name, "LOGNAME": name}
+    os.environ |= {"HOME": user.pw_dir, "USER": name, "LOGNAME": name, "SHELL": user.pw_shell}
