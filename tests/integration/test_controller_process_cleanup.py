@@ -6,7 +6,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -96,3 +99,56 @@ async def test_a_stranger_that_got_the_number_of_a_callback_process_lives_on(
         await kill_leftover_processes(executor, end_was_seen=True)
 
     assert stranger.poll() is None
+
+
+async def test_who_only_names_an_executor_in_his_arguments_lives_on(executor: JournalContents) -> None:
+    with sleeper(executor.owner.executor_id) as operator:
+        async with asyncio.timeout(10):
+            await kill_leftover_processes(executor, end_was_seen=True)
+
+        assert operator.poll() is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
+async def test_of_other_users_processes_none_is_killed_whatever_it_says_of_itself(
+    executor: JournalContents,
+) -> None:
+    left = replace(executor, owner=replace(executor.owner, callback_uid=65_534))
+    said = {"DULY_EXECUTOR_ID": executor.owner.executor_id}
+    with sleeper(user=1, env=said) as stranger, sleeper(user=65_534, env=said) as ours:
+        async with asyncio.timeout(10):
+            await kill_leftover_processes(left, end_was_seen=True)
+
+        assert stranger.poll() is None
+        assert ours.wait(10) == -signal.SIGKILL
+
+
+@contextmanager
+def sleeper(argument: str = "", **options: Any) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process with this among its arguments."""
+    with subprocess.Popen(
+        ["/bin/sh", "-c", "read line", argument], stdin=subprocess.PIPE, **options
+    ) as process:
+        yield process
+        process.kill()
+
+
+async def test_a_cgroup_of_an_executors_making_that_is_none_is_left_alone(
+    executor: JournalContents, stranger: "subprocess.Popen[bytes]", tmp_path: Path
+) -> None:
+    owner = executor.owner
+    fake = tmp_path / f"duly-{owner.pid_namespace}-{owner.pid}-{owner.started}"
+    fake.mkdir()
+    (tmp_path / "precious").write_text("kept")
+    (fake / "cgroup.procs").write_text(f"{stranger.pid}\n")
+    (fake / "cgroup.events").write_text("populated 1\n")
+    (fake / "cgroup.freeze").symlink_to(tmp_path / "precious")
+
+    async with asyncio.timeout(10):
+        await kill_leftover_processes(
+            replace(executor, owner=replace(owner, cgroup=str(fake))), end_was_seen=True
+        )
+
+    assert stranger.poll() is None
+    assert (tmp_path / "precious").read_text() == "kept"
+    assert fake.is_dir()

@@ -28,7 +28,7 @@ _ALLOWED = (
     ),
     # what Python and libraries need to be loaded
     *("PYTHON*", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LD_LIBRARY_PATH", "LD_PRELOAD"),
-    *("MALLOC_*", "OMP_*", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+    *("MALLOC_*", "OMP_*", "OPENBLAS_*", "MKL_*", "NUMEXPR_*"),
     *("CUDA_VISIBLE_DEVICES", "DJANGO_SETTINGS_MODULE", "DJANGO_CONFIGURATION"),
     # the network
     *(
@@ -50,6 +50,8 @@ _SECRET = re.compile(r"OTEL_.*(HEADER|KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|CERTI
 _OWN = ("GRPC_ENABLE_FORK_SUPPORT", "GRPC_EXPERIMENTS")
 """Set by this process for itself: callbacks may use gRPC and fork as they like."""
 _DULY = "DULY_"
+_SHELLS_OWN = frozenset(("_", "SHLVL", "OLDPWD"))
+"""Nobody misses them."""
 _NAME = re.compile(r"[A-Za-z_*?][A-Za-z0-9_*?]*")
 _EXAMPLE = 'write ["DATABASE_URL", "AWS_*"] in the file, or "DATABASE_URL, AWS_*"'
 _WORD = re.compile(r"KeyError: ['\"]([A-Za-z_][A-Za-z0-9_]*)['\"]|\b([A-Za-z][A-Za-z0-9]*_[A-Za-z0-9_]*)\b")
@@ -115,7 +117,7 @@ class CallbackEnvironment:
 
     def told(self) -> list[str]:
         """Return the names to be logged: what is withheld and not Duly's own."""
-        return sorted(name for name in self.withheld if not name.startswith(_DULY))
+        return sorted(name for name in self.withheld - _SHELLS_OWN if not name.startswith(_DULY))
 
 
 def _is_allowed(name: str) -> bool:
