@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import grpc
@@ -27,6 +28,8 @@ MakePage = Callable[[Page], Awaitable[Response]]
 
 _MOST_FORM_BYTES = 64 * 1024
 _MOST_FIELDS = 200
+_PASSING = frozenset({500, 502, 503, 504})
+"""Statuses of pages that may be shown a moment later: a browser asks for such a page again by itself."""
 
 
 @dataclass
@@ -48,6 +51,10 @@ class Guard:
             return "__Host-duly"
         return f"duly_{urlsplit(f'//{self.settings.listen}').port}"
 
+    @property
+    def _timeout(self) -> float:
+        return self.settings.page_timeout.total_seconds()
+
     def session(self, request: Request) -> Session | None:
         """Return the session of a request; None: there is none."""
         value = request.cookies.get(self.cookie)
@@ -55,7 +62,7 @@ class Guard:
 
     def calls(self, token: str) -> FrontendCalls:
         """Return the calls of a person."""
-        return FrontendCalls(self.stubs, token, self.settings.page_timeout.total_seconds())
+        return FrontendCalls(self.stubs, token, self._timeout)
 
     async def viewer(self, calls: FrontendCalls, token: str) -> Viewer:
         """Ask the Frontend whose token it is.
@@ -110,7 +117,7 @@ class Guard:
         status = 500
         try:
             try:
-                async with asyncio.timeout(self.settings.page_timeout.total_seconds()):
+                async with asyncio.timeout(self._timeout):
                     response = await make()
             except grpc.aio.AioRpcError as error:
                 response = self._failed(request, of_call(error))
@@ -195,11 +202,11 @@ class Guard:
         status = error.status if isinstance(error, PageError) else 500
         if request.headers.get("hx-request") == "true":
             return HTMLResponse(render(self.templates, "problem.html", None, message=str(error)), status)
-        extra: dict[str, str] = {}
+        extra: dict[str, Any] = {"is_retried": request.method == "GET" and status in _PASSING}
         if page is None:
             session = self.session(request)  # without one there is no form: nobody could send it
             theme = request.cookies.get("duly_theme", "")
-            extra = {"theme": theme, "csrf": session.csrf if session else ""}
+            extra |= {"theme": theme, "csrf": session.csrf if session else "", "timeout": self._timeout}
         return HTMLResponse(
             render(self.templates, "error.html", page, status=status, message=str(error), **extra), status
         )

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import jinja2
@@ -18,6 +19,9 @@ Answer = TypeVar("Answer")
 
 PAGE_SIZE = 50
 """Rows of a list."""
+
+_WAY = 2.0
+"""Seconds by which a browser waits longer than the console does: an answer's way."""
 
 _STATUSES = {
     task_pb2.ERROR_CODE_NOT_FOUND: 404,
@@ -98,6 +102,7 @@ class Page:
 
 def render(templates: jinja2.Environment, template: str, page: Page | None, **values: Any) -> str:
     """Return the text of a template; without a page there is no menu."""
+    timeout = page.timeout if page else values.pop("timeout", _WAY)
     theme = page.request.cookies.get("duly_theme", "") if page else values.pop("theme", "")
     known = {
         "page": page,
@@ -105,6 +110,8 @@ def render(templates: jinja2.Environment, template: str, page: Page | None, **va
         "csrf": page.session.csrf if page else values.pop("csrf", ""),
         "notice": page.session.notice if page else "",
         "path": page.request.url.path if page else "",
+        "now": datetime.now(UTC),
+        "deadline": round((timeout + _WAY) * 1000),
         "theme": theme if theme in ("light", "dark") else "",
     }
     return templates.get_template(template).render(known | values)
