@@ -167,7 +167,7 @@ async def task(installation: Installation) -> Shown:
     return Shown(
         f"/tasks/{UUID(bytes=new.task_id)}",
         ("new", LAMBDA, "Scheduled for"),
-        ("#facts",),
+        ("#facts", "#timeline", "#attempts"),
         lambda: tasks.cancel_tasks(installation.states.store, [new.task_id]),
         "cancelled",
     )
@@ -184,7 +184,7 @@ async def graph(installation: Installation) -> Shown:
     return Shown(
         f"/graphs/{graph_id}",
         ("running", "not ended", str(graph_id)),
-        ("#state",),
+        ("#state", "#nodes"),
         lambda: graphs.cancel_graph(installation.states.store, graph_id.bytes),
         "ended",
     )

@@ -1,10 +1,13 @@
 """The console of `duly up` in a headless Chromium: scripts, policy, keyboard, widths, and without scripts."""
 
+import os
 import re
+import signal
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import expect
 
 import duly
 from tests.fixtures.waiting import wait_until
@@ -47,7 +50,7 @@ def stack(tmp_path_factory):
         address = running.frontend()
         found = wait_until(lambda: re.search(r"console at (\S+)", running.output))
         with duly.Client(address) as client:
-            yield client, found[1]
+            yield client, found[1], running
     finally:
         running.stop()
 
@@ -110,7 +113,7 @@ def test_plots_follow_what_happens_while_the_page_is_seen(open_page):
 
     assert page.locator(".plot canvas").count() == 4
     assert second.value.json()["at"] > first.value.json()["at"]
-    page.wait_for_function("document.querySelector('[data-series=held] b').textContent !== '\u2013'")
+    expect(page.locator("[data-series=held] b")).not_to_have_text("\u2013")
 
 
 def test_the_keyboard_reaches_search_and_content(open_page):
@@ -127,7 +130,7 @@ def test_the_keyboard_reaches_search_and_content(open_page):
 
 
 def test_a_payload_is_shown_in_place(open_page, stack):
-    client, _ = stack
+    client, *_ = stack
     (lambda_name, *_) = [each.name for each in client.lambdas()]
     task = client.schedule(lambda_name, {"mark": "seen only when asked"}, delay=timedelta(hours=1))
     page = open_page(f"/tasks/{task}")
@@ -142,8 +145,44 @@ def test_a_payload_is_shown_in_place(open_page, stack):
     assert event.request["reason"] == "a test"
 
 
+@pytest.mark.parametrize("frozen", ["postgres", "server"])
+def test_open_pages_outlast_what_is_stopped(chromium, stack, frozen):
+    """Stops the processes themselves: tests/integration/test_console_refresh.py freezes the lines to them."""
+    client, url, running = stack
+    (lambda_name, *_) = [each.name for each in client.lambdas()]
+    task = client.schedule(lambda_name, {}, delay=timedelta(hours=1))
+    client.put_gate("deploy", "pause", lambda_name, reason="a deploy")
+    context = chromium.new_context()
+    overview, of_task = context.new_page(), context.new_page()
+    overview.goto(url)
+    of_task.goto(f"{url}/tasks/{task}")
+    pids = [pid for pid, line in running.processes().items() if frozen in line]
+    assert pids
+
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        for page in (overview, of_task):
+            page.bring_to_front()
+            expect(page.get_by_text("No answer since")).to_be_visible(timeout=60_000)
+        expect(overview.locator("#now")).to_contain_text("Gate deploy pauses")
+        expect(of_task.locator("#facts.stale .status").first).to_have_text("new")
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+    for page in (overview, of_task):
+        page.bring_to_front()
+        expect(page.get_by_text("No answer since")).to_have_count(0, timeout=60_000)
+        expect(page.locator(".stale")).to_have_count(0)
+    client.cancel(task)
+    expect(of_task.locator("#facts .status").first).to_have_text("cancelled", timeout=60_000)
+    client.delete_gates("deploy")
+    context.close()
+
+
 def test_everything_but_the_plots_works_without_scripts(open_page, stack):
-    client, _ = stack
+    client, *_ = stack
     (lambda_name, *_) = [each.name for each in client.lambdas()]
     task = client.schedule(lambda_name, {}, delay=timedelta(hours=1))
     page = open_page("/tasks", java_script_enabled=False)

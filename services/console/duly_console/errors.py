@@ -35,7 +35,7 @@ def of_call(error: grpc.aio.AioRpcError) -> DulyError:
         return SignInNeededError("the token is not valid")
     said = error.details() or code.name
     if code is grpc.StatusCode.UNAVAILABLE:
-        said = "The Frontend cannot be reached, or has no connection to Postgres. Load the page again in a moment."
+        said = "The Frontend cannot be reached, or has no connection to Postgres."
     elif code is grpc.StatusCode.UNIMPLEMENTED:
         said = "The Frontend is of an older release, which does not know this."
     return PageError(_STATUSES.get(code, 502), said)

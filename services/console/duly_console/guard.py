@@ -122,7 +122,7 @@ class Guard:
             except grpc.aio.AioRpcError as error:
                 response = self._failed(request, of_call(error))
             except TimeoutError:
-                response = self._failed(request, PageError(504, "This page took too long. Ask for less."))
+                response = self._failed(request, PageError(504, "The Frontend or Postgres did not answer in time. If only this page fails, ask for less: use its filters."))
             except DulyError as error:
                 response = self._failed(request, error)
             status = response.status_code
