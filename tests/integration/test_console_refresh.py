@@ -199,7 +199,9 @@ REFRESHED: dict[str, Callable[[Installation], Awaitable[Shown]]] = {
 
 async def mark(page: Page) -> None:
     """Type, select and scroll, and leave a mark that a reload would remove."""
-    await page.evaluate("window.mark = true; document.documentElement.style.setProperty('min-height', '3000px')")
+    await page.evaluate(
+        "window.mark = true; document.documentElement.style.setProperty('min-height', '3000px')"
+    )
     await page.locator("#search").fill("half a word")
     await page.evaluate("document.getElementById('search').setSelectionRange(2, 5); scrollTo(0, 77)")
 
@@ -295,7 +297,10 @@ BAD: dict[str, tuple[Callable[[Route], Awaitable[object]], str]] = {
         "Postgres is away.",
     ),
     "502 of a proxy": (lambda route: route.fulfill(status=502, body="<h1>Bad"), "status 502"),
-    "404 with a page": (lambda route: route.fulfill(status=404, body="<main id=facts></main></html>"), "status 404"),
+    "404 with a page": (
+        lambda route: route.fulfill(status=404, body="<main id=facts></main></html>"),
+        "status 404",
+    ),
     "nothing": (lambda route: route.fulfill(status=204), "status 204"),
     "empty": (lambda route: route.fulfill(body=""), "not complete"),
     "a proxy's page": (
@@ -412,7 +417,7 @@ async def test_bad_figures_change_no_plot(page, installation, bad):
     await installation.states.new()
     await page.goto("/")
     due = page.locator("[data-series=ready] b")
-    await expect(due).not_to_have_text("–")
+    await expect(due).not_to_have_text("\N{EN DASH}")
     before = await due.inner_text()
 
     await in_place_of(page, "/live", lambda route: route.fulfill(**BAD_FIGURES[bad]))

@@ -28,6 +28,9 @@ MakePage = Callable[[Page], Awaitable[Response]]
 
 _MOST_FORM_BYTES = 64 * 1024
 _MOST_FIELDS = 200
+_TOO_LATE = (
+    "The Frontend or Postgres did not answer in time. If only this page fails, ask for less: use its filters."
+)
 _PASSING = frozenset({500, 502, 503, 504})
 """Statuses of pages that may be shown a moment later: a browser asks for such a page again by itself."""
 
@@ -122,7 +125,7 @@ class Guard:
             except grpc.aio.AioRpcError as error:
                 response = self._failed(request, of_call(error))
             except TimeoutError:
-                response = self._failed(request, PageError(504, "The Frontend or Postgres did not answer in time. If only this page fails, ask for less: use its filters."))
+                response = self._failed(request, PageError(504, _TOO_LATE))
             except DulyError as error:
                 response = self._failed(request, error)
             status = response.status_code
