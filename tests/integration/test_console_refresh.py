@@ -6,7 +6,7 @@ installation and one browser; each has a page, and tasks and gates, of its own.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -47,6 +47,11 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(not CHROMIUM.exists(), reason="Chromium is not installed"),
 ]
+
+
+def cases(names: Iterable[str], *quick: str) -> list[Any]:
+    """All of them; `make test` runs the quick ones: each of the others opens a page and waits a second or two."""
+    return [pytest.param(name, marks=[] if name in quick else pytest.mark.long) for name in names]
 
 
 @dataclass(frozen=True)
@@ -243,7 +248,7 @@ async def test_every_page_that_refreshes_itself_has_a_case():
     assert refreshing == set(REFRESHED)
 
 
-@pytest.mark.parametrize("frozen", ["Postgres", "the Frontend"])
+@pytest.mark.parametrize("frozen", cases(["Postgres", "the Frontend"], "Postgres"))
 @pytest.mark.parametrize("template", REFRESHED)
 async def test_a_page_keeps_what_it_shows_while_nobody_answers_and_comes_back(
     page, installation, template, frozen
@@ -317,7 +322,7 @@ BAD: dict[str, tuple[Callable[[Route], Awaitable[object]], str]] = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("bad", cases(BAD, "503 of the console", "cut off"))
 async def test_a_bad_answer_replaces_nothing(page, installation, bad):
     shown = await task(installation)
     answer, reason = BAD[bad]
@@ -412,7 +417,7 @@ BAD_FIGURES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("bad", BAD_FIGURES)
+@pytest.mark.parametrize("bad", cases(BAD_FIGURES, "lacking"))
 async def test_bad_figures_change_no_plot(page, installation, bad):
     await installation.states.new()
     await page.goto("/")
@@ -428,6 +433,53 @@ async def test_bad_figures_change_no_plot(page, installation, bad):
     assert await due.inner_text() == before != "0"
     await page.unroute_all(behavior="ignoreErrors")
     await expect_no_trouble(page)
+
+
+async def test_a_rate_that_cannot_be_computed_keeps_the_last_one_dimmed(page):
+    counters = [100, 300, 7]  # Postgres has forgotten its counters
+    figures = {"ready": 1, "held": 0, "oldest": 0.0, "median_lateness": None, "p99_lateness": None}
+    asked = 0
+
+    async def count(route: Route) -> None:
+        nonlocal asked
+        scheduled = counters[min(asked, 2)]
+        asked += 1
+        await route.fulfill(
+            json=figures | {"at": 1_000.0 + min(asked, 3), "scheduled": scheduled, "ended": 0}
+        )
+
+    await in_place_of(page, "/live", count)
+    await page.goto("/")
+
+    legend = page.locator("[data-series=scheduled_rate]")
+    await expect(legend).to_have_class(re.compile("stale"))
+    assert await legend.locator("b").inner_text() == "200"
+    assert await legend.get_attribute("title") == "As of 00:16:42 UTC"
+
+
+async def test_a_refresh_keeps_the_focus_within_what_it_replaces(page, installation):
+    shown = await overview(installation)
+    await page.goto(shown.path)
+    await page.locator("#now a").first.focus()
+    await shown.change()
+
+    async with page.expect_response(lambda answer: answer.request.resource_type == "fetch"):
+        pass
+
+    await expect(page.locator("#now")).to_contain_text(shown.then)
+    await expect(page.locator("#now a").first).to_be_focused()
+
+
+async def test_a_change_that_failed_is_not_sent_again_by_itself(page, installation):
+    shown = await task(installation)
+    await page.goto(f"{shown.path}")
+    await page.get_by_role("button", name="Cancel the task").click()
+
+    installation.lines["the Frontend"].freeze()
+    await page.locator("main").get_by_role("button", name="Cancel the task").click()
+
+    await expect(page.get_by_role("alert")).to_be_visible()
+    await expect(page.locator("#retry")).to_have_count(0)
 
 
 async def test_the_bar_is_said_once(page, installation):
@@ -490,7 +542,12 @@ async def test_a_session_that_has_ended_leads_to_the_page_to_sign_in(page, insta
         await in_place_of(page, shown.path, lambda route: route.fulfill(status=401, body="sign in again"))
 
 
-@pytest.mark.parametrize("bad", ["503 of the console", "no connection", "empty", "a proxy's page", "nothing"])
+@pytest.mark.parametrize(
+    "bad",
+    cases(
+        ["503 of the console", "no connection", "empty", "a proxy's page", "nothing"], "503 of the console"
+    ),
+)
 async def test_a_payload_that_cannot_be_shown_leaves_the_form_with_what_was_typed(page, installation, bad):
     shown = await task(installation)
     answer, _ = BAD[bad]

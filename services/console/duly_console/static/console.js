@@ -294,7 +294,6 @@
     } catch { plotted.fail(ticket, REASONS.silent); }
   });
   const draw = (now, isGap) => {
-    const asOf = past.length ? new Date(past.at(-1).at * 1000).toISOString().slice(11, 19) : "";
     now.scheduled_rate = rate("scheduled", now);
     now.ended_rate = rate("ended", now);
     past = [...past.filter((each) => now.at - each.at <= 12), now];
@@ -304,10 +303,12 @@
       series.forEach((each, index) => {
         const value = now[each.name];
         data[index + 1].push(value ?? undefined); // the line goes on to the next value
-        const legend = each.shown.parentElement, isKept = value === undefined && each.shown.textContent !== "–";
+        const legend = each.shown.parentElement, isKept = value === undefined && each.knownAt !== undefined;
         legend.classList.toggle("stale", isKept);
-        legend.title = isKept ? `As of ${asOf} UTC` : "";
-        if (!isKept) each.shown.textContent = value === null || value === undefined ? "–" : write(value);
+        legend.title = isKept ? `As of ${new Date(each.knownAt * 1000).toISOString().slice(11, 19)} UTC` : "";
+        if (isKept) return;
+        each.shown.textContent = value === null || value === undefined ? "–" : write(value);
+        if (Number.isFinite(value)) each.knownAt = now.at;
       });
       while (data[0].length > KEPT) data.forEach((values) => values.shift());
       plot.setData(data);
