@@ -1,18 +1,18 @@
 """`duly gates breaker`: lambdas that are paused by themselves when too many of their runs fail."""
 
 from collections.abc import Iterable, Iterator
-from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import duly
+from duly.keep import KEEP
 from duly_cli.formatting import moment_text
 from duly_cli.json_text import as_object, show_all
-from duly_cli.option_values import invalid, parse_duration
+from duly_cli.option_values import given, invalid, parse_duration
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
-from duly_cli.text import say
+from duly_cli.text import say, say_changed
 from duly_cli.user import user_name
 
 _Lambda = Annotated[str, typer.Argument(metavar="LAMBDA", help="`duly lambdas` lists them.")]
@@ -25,43 +25,66 @@ def set_breaker(
         typer.Option(help="Open when so large a part of its runs failed: 0.5.", show_default=False),
     ] = None,
     minimum: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="Not before so many runs ended within the window.")
-    ] = 20,
-    window: Annotated[str, typer.Option(help="Count the runs of so long a time.")] = "1m",
-    pause: Annotated[str, typer.Option(help="Stay open so long before probes.")] = "30s",
-    probes: Annotated[int, typer.Option(min=1, max=1_000, help="Let so many tasks through.")] = 3,
-    reason: Annotated[str, typer.Option(help="For people: why.")] = "",
+        int | None,
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            help="Not before so many runs ended within the window; 20 at first.",
+            show_default=False,
+        ),
+    ] = None,
+    window: Annotated[
+        str | None, typer.Option(help="Count the runs of so long a time; 1m at first.", show_default=False)
+    ] = None,
+    pause: Annotated[
+        str | None, typer.Option(help="Stay open so long before probes; 30s at first.", show_default=False)
+    ] = None,
+    probes: Annotated[
+        int | None,
+        typer.Option(min=1, max=1_000, help="Let so many tasks through; 3 at first.", show_default=False),
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="For people: why.", show_default=False)] = None,
+    no_reason: Annotated[
+        bool, typer.Option("--no-reason", help="Remove the reason.", show_default=False)
+    ] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the breaker instead.")] = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Pause a lambda by itself when too many of its runs fail, or remove its breaker."""
+    """Pause a lambda by itself when too many of its runs fail, change what you name of that, or remove its breaker."""
+    changes: Any = {  # each is what its parameter takes
+        "failure_rate": given("--failure-rate", failure_rate),
+        "minimum": given("--minimum", minimum),
+        "window": given("--window", parse_duration(window, "--window")),
+        "pause": given("--pause", parse_duration(pause, "--pause")),
+        "probes": given("--probes", probes),
+        "reason": given("--reason", reason, removed=no_reason),
+    }
+    is_changed = any(each is not KEEP for each in changes.values())
+    if remove and is_changed:
+        raise invalid("--remove", "removes the whole breaker: leave out the other options")
     if remove:
         with connected(address) as client:
             client.delete_breaker(lambda_name)
         say(f"{lambda_name}: breaker removed")
         return
-    if failure_rate is None:
-        raise invalid("--failure-rate", "is missing: 0.5 opens the breaker when half of the runs fail")
-    with connected(address) as client:
-        breaker = client.put_breaker(
-            lambda_name,
-            failure_rate,
-            minimum=minimum,
-            window=parse_duration(window, "--window") or timedelta(),
-            pause=parse_duration(pause, "--pause") or timedelta(),
-            probes=probes,
-            reason=reason,
-            owner=user_name(),
+    if not is_changed:
+        raise invalid(
+            "--failure-rate",
+            "is missing: 0.5 opens a new breaker when half of the runs fail; or say what to change",
         )
+    with connected(address) as client:
+        breaker = client.put_breaker(lambda_name, **changes, owner=user_name())
     show_all([breaker], _table, as_object, as_json=as_json)
+    if not as_json:
+        say_changed(breaker.changed)
 
 
 def list_breakers(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """List the breakers, with the runs that ended within their windows."""
     with connected(address) as client:
         found = client.breakers()
-    show_all(found, _table, as_object, as_json=as_json)
+    show_all(found, _table, lambda each: as_object(each, ["changed"]), as_json=as_json)
 
 
 def _table(breakers: Iterable[duly.Breaker]) -> Iterator[str]:

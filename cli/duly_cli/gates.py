@@ -2,23 +2,23 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import duly
+from duly.keep import KEEP, Keep
 from duly_cli import breakers
 from duly_cli.formatting import moment_text
 from duly_cli.json_text import as_object, show_all
-from duly_cli.option_values import invalid, parse_duration, parse_moment_or_distance, parse_priority
+from duly_cli.option_values import given, invalid, parse_duration, parse_moment_or_distance, parse_priority
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
-from duly_cli.text import say
+from duly_cli.text import say, say_changed
 from duly_cli.user import user_name
 from duly_cli.watching import age_text
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly gates list` lists it.")]
-_Reason = Annotated[str, typer.Option(help="For people: why.")]
 
 _gates = typer.Typer(add_completion=False, no_args_is_help=True)
 _gates.command("breaker")(breakers.set_breaker)
@@ -40,23 +40,41 @@ def list_gates(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> N
     """List the gates in force, with the tasks that are parked on them."""
     with connected(address) as client:
         found = client.gates()
-    show_all(found, _table, as_object, as_json=as_json)
+    show_all(found, _table, lambda gate: as_object(gate, ["changed"]), as_json=as_json)
 
 
 @_gates.command("set")
 def set_gate(
     lambda_name: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--lambda", help="A lambda, a version (NAME@VERSION), a prefix such as 'mail.*', or '*'."
+            "--lambda",
+            help="A lambda, a version (NAME@VERSION), a prefix such as 'mail.*', or '*'.",
+            show_default=False,
         ),
-    ] = "",
-    namespace: Annotated[str, typer.Option(help="Instead of --lambda: all lambdas of a namespace.")] = "",
-    collection: Annotated[str, typer.Option(help="Only tasks of this collection.")] = "",
+    ] = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(help="Instead of --lambda: all lambdas of a namespace.", show_default=False),
+    ] = None,
+    collection: Annotated[
+        str | None, typer.Option(help="Only tasks of this collection.", show_default="all")
+    ] = None,
+    no_collection: Annotated[
+        bool, typer.Option("--no-collection", help="Tasks of all collections.", show_default=False)
+    ] = False,
     priority: Annotated[
         str | None, typer.Option(help="Only urgent, high, normal or low tasks.", show_default="all")
     ] = None,
-    session: Annotated[str, typer.Option(help="Only tasks of this session.")] = "",
+    no_priority: Annotated[
+        bool, typer.Option("--no-priority", help="Tasks of all priorities.", show_default=False)
+    ] = False,
+    session: Annotated[
+        str | None, typer.Option(help="Only tasks of this session.", show_default="all")
+    ] = None,
+    no_session: Annotated[
+        bool, typer.Option("--no-session", help="Tasks of all sessions, and of none.", show_default=False)
+    ] = False,
     pause: Annotated[bool, typer.Option("--pause", help="They wait.")] = False,
     drop: Annotated[bool, typer.Option("--drop", help="They end as dropped when they are due.")] = False,
     delay: Annotated[
@@ -69,45 +87,67 @@ def set_gate(
             show_default=False,
         ),
     ] = None,
-    reason: _Reason = "",
+    no_until: Annotated[
+        bool, typer.Option("--no-until", help="In force until it is removed.", show_default=False)
+    ] = False,
+    reason: Annotated[str | None, typer.Option(help="For people: why.", show_default=False)] = None,
+    no_reason: Annotated[
+        bool, typer.Option("--no-reason", help="Remove the reason.", show_default=False)
+    ] = False,
     name: Annotated[
-        str, typer.Option(help="Of the gate.", show_default="made of what it does and where")
+        str, typer.Option(help="Of the gate; to change it.", show_default="made of what it does and where")
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what it would hit.")] = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Set a gate, or replace the one of its name."""
+    """Set a gate, or change what you name of one. A new gate needs --lambda or --namespace, and what it does."""
     pattern = _pattern(lambda_name, namespace)
-    wanted_priority = None if priority is None else parse_priority(priority)
+    scope: Any = {
+        "collection": given("--collection", collection, removed=no_collection),
+        "priority": given(
+            "--priority", None if priority is None else parse_priority(priority), removed=no_priority
+        ),
+        "session": given("--session", session, removed=no_session),
+    }
+    if pattern is KEEP and not name:
+        raise invalid(
+            "--lambda", "say --lambda or --namespace ('*' is every lambda), or the --name of a gate to change"
+        )
     with connected(address) as client:
         if dry_run:
             _warn_of_unknown(client, pattern)
-            hits = client.gate_hits(pattern, collection=collection, priority=wanted_priority, session=session)
+            hits = client.gate_hits(pattern, name=name, **scope)
             show_all([hits], _hits, _hits_as_json, as_json=as_json)
             return
-        kind, moved_by = _kind(pause, drop, delay)
-        duration, expires_at = None, None
-        if until is not None:
-            try:
-                duration = parse_duration(until, "--until")
-            except typer.BadParameter:
-                expires_at = parse_moment_or_distance(until, "--until", 1, needs_zone=True)
+        kind, moved_by = _kind(pause, drop, delay, needed=not name)
+        end: Any = _end(until, no_until=no_until)
         gate = client.put_gate(
-            name or _name(kind, pattern, collection, priority, session),
+            name or _name(kind, pattern, collection or "", priority or "", session or ""),
             kind,
             pattern,
-            collection=collection,
-            priority=wanted_priority,
-            session=session,
+            **scope,
             delay=moved_by,
-            reason=reason,
-            expires_at=expires_at,
-            duration=duration,
+            reason=given("--reason", reason, removed=no_reason),
+            **end,
             owner=user_name(),
         )
         show_all([gate], _table, as_object, as_json=as_json)
+        if not as_json:
+            say_changed(gate.changed)
         _warn_of_unknown(client, pattern)
+
+
+def _end(until: str | None, *, no_until: bool) -> dict[str, timedelta | datetime | None]:
+    """Return until when a gate is in force, as parameters of `put_gate`; without any it stays as it is."""
+    if given("--until", until, removed=no_until) is KEEP:
+        return {}
+    if until is None:
+        return {"expires_at": None}
+    try:
+        return {"duration": parse_duration(until, "--until")}
+    except typer.BadParameter:
+        return {"expires_at": parse_moment_or_distance(until, "--until", 1, needs_zone=True)}
 
 
 @_gates.command("remove")
@@ -118,9 +158,9 @@ def remove_gate(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     say(f"{name}: removed")
 
 
-def _warn_of_unknown(client: duly.Client, pattern: str) -> None:
+def _warn_of_unknown(client: duly.Client, pattern: str | Keep) -> None:
     """Say so if a gate holds nothing because no lambda has this name: in an incident a misspelt pause helps nobody."""
-    if pattern.endswith("*"):
+    if isinstance(pattern, Keep) or pattern.endswith("*"):
         return
     try:
         client.get_lambda(pattern.partition("@")[0])
@@ -132,23 +172,32 @@ def _warn_of_unknown(client: duly.Client, pattern: str) -> None:
         return  # the gate is set, and whether the lambda is known is not known
 
 
-def _pattern(lambda_name: str, namespace: str) -> str:
-    if bool(lambda_name) == bool(namespace):
+def _pattern(lambda_name: str | None, namespace: str | None) -> str | Keep:
+    if lambda_name is not None and namespace is not None:
         raise invalid("--lambda", "say either --lambda or --namespace; '*' is every lambda")
-    return lambda_name or f"{namespace}/*"
+    if namespace is not None:
+        return f"{namespace}/*"
+    return KEEP if lambda_name is None else lambda_name
 
 
-def _kind(pause: bool, drop: bool, delay: str | None) -> tuple[duly.GateKind, timedelta | None]:
-    if pause + drop + (delay is not None) != 1:
+def _kind(
+    pause: bool, drop: bool, delay: str | None, *, needed: bool
+) -> tuple[duly.GateKind | Keep, timedelta | Keep | None]:
+    said = pause + drop + (delay is not None)
+    if said > 1 or (needed and not said):
         raise invalid("--pause", "say one of --pause, --drop and --delay")
+    if not said:
+        return KEEP, KEEP
     if delay is not None:
         return duly.GateKind.DELAY, parse_duration(delay, "--delay")
     return (duly.GateKind.PAUSE if pause else duly.GateKind.DROP), None
 
 
-def _name(kind: duly.GateKind, pattern: str, collection: str, priority: str | None, session: str) -> str:
+def _name(
+    kind: duly.GateKind | Keep, pattern: str | Keep, collection: str, priority: str, session: str
+) -> str:
     """Return a name that is the same whenever the same is asked for."""
-    parts = [kind.name.lower(), pattern.replace("*", "all"), collection, priority or "", session]
+    parts = [kind.name.lower(), str(pattern).replace("*", "all"), collection, priority, session]
     joined = "-".join(filter(None, parts)).lower()
     return "".join(each if each.isalnum() or each in "_.-" else "-" for each in joined)[:128]
 

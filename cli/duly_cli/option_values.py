@@ -7,8 +7,10 @@ from typing import TypeVar, overload
 import typer
 
 import duly
+from duly.keep import KEEP, Keep
 
 Member = TypeVar("Member", bound=IntEnum)
+Value = TypeVar("Value")
 
 
 def invalid(option: str, message: str) -> typer.BadParameter:
@@ -87,6 +89,19 @@ def parse_moment_or_distance(
     except typer.BadParameter:
         return parse_moment(text, option, needs_zone=needs_zone, otherwise=", or a duration such as 2h")
     return datetime.now().astimezone() + sign * distance if distance is not None else None
+
+
+def given(option: str, value: Value | None, *, removed: bool = False) -> Value | Keep | None:
+    """Return what an option and its `--no-` say: the value, None to remove it, KEEP if neither was given.
+
+    Raises:
+        typer.BadParameter: both were given.
+    """
+    if removed and value is not None:
+        raise invalid(option, f"say either {option} or --no-{option.removeprefix('--')}")
+    if removed:
+        return None
+    return KEEP if value is None else value
 
 
 def refuse_misplaced(group: typer.Context) -> None:

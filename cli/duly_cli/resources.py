@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 import duly
+from duly.keep import KEEP
 from duly_cli.json_text import as_object, show_all
-from duly_cli.option_values import invalid, parse_duration, parse_moment
+from duly_cli.option_values import given, invalid, parse_duration, parse_moment
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import one_line, say
@@ -50,21 +51,37 @@ def set_resource(
         typer.Argument(
             min=0,
             max=1_000_000,
-            help="Units that tasks may take at a time; 0 holds them all back. Without it give a rate.",
+            help="Units that tasks may take at a time; 0 holds them all back. A new resource needs it, or a rate.",
             show_default=False,
         ),
     ] = None,
+    no_capacity: Annotated[
+        bool, typer.Option("--no-capacity", help="Let only the rate limit them.", show_default=False)
+    ] = False,
     rate: Annotated[
         str | None,
         typer.Option(
             help="Units that tasks may start to use in a period: 10/s, 100/m, 5/10s.", show_default=False
         ),
     ] = None,
-    burst: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many of them may start at once.")] = 1,
-    per_key: Annotated[
-        bool, typer.Option("--per-key", help="Each key has as many units of its own.")
+    no_rate: Annotated[
+        bool, typer.Option("--no-rate", help="Remove the rate and its burst.", show_default=False)
     ] = False,
-    note: Annotated[str, typer.Option(help="For people: why.")] = "",
+    burst: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=1_000_000, help="How many of them may start at once; 1 at first.", show_default=False
+        ),
+    ] = None,
+    no_burst: Annotated[bool, typer.Option("--no-burst", help="The same as 1.", show_default=False)] = False,
+    per_key: Annotated[
+        bool | None,
+        typer.Option(
+            "--per-key/--no-per-key", help="Each key has as many units of its own.", show_default=False
+        ),
+    ] = None,
+    note: Annotated[str | None, typer.Option(help="For people: why.", show_default=False)] = None,
+    no_note: Annotated[bool, typer.Option("--no-note", help="Remove the note.", show_default=False)] = False,
     expected_changed_at: Annotated[
         str | None,
         typer.Option(
@@ -74,18 +91,50 @@ def set_resource(
     ] = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Declare a resource, or replace it: what you leave out ends. More capacity releases tasks, less lets those that run end."""
+    """Declare a resource, or change what you name of it. More capacity releases tasks, less lets those that run end."""
     expected = parse_moment(expected_changed_at, "--expected-changed-at", needs_zone=True)
-    with connected(address) as client:
-        parsed = parse_rate(rate, burst)
-        client.put_resource(
-            name, capacity, rate=parsed, per_key=per_key, note=note, expected_changed_at=expected
+    if capacity is not None and no_capacity:
+        raise invalid("--no-capacity", "say either CAPACITY or --no-capacity")
+    if no_rate and burst is not None:
+        raise invalid("--burst", "say either --burst or --no-rate, which removes the burst")
+    changes = {
+        "capacity": given("CAPACITY", capacity, removed=no_capacity),
+        "rate": given("--rate", parse_rate(rate), removed=no_rate),
+        "burst": given("--burst", burst, removed=no_burst and not no_rate),
+        "per_key": given("--per-key", per_key),
+        "note": given("--note", note, removed=no_note),
+    }
+    if all(each is KEEP for each in changes.values()):
+        raise invalid(
+            "CAPACITY", "say what to change: CAPACITY, --rate, --burst, --per-key, --note, or their --no-..."
         )
-    limits = [
-        *([] if capacity is None else [f"{capacity} units"]),
-        *([] if parsed is None else [str(parsed)]),
-    ]
-    say(f"{name}: {', '.join(limits)}{' for each key' if per_key else ''}")
+    asked: Any = changes  # each is what its parameter takes
+    with connected(address) as client:
+        say(_changed(client.put_resource(name, **asked, expected_changed_at=expected)))
+
+
+def _changed(done: duly.DeclaredResource) -> str:
+    """Return the resource on a line: first what the call changed, then what stays."""
+    rate = done.rate
+    said = {
+        "capacity": "no capacity" if done.capacity is None else f"{done.capacity} units",
+        "rate.units": f"rate {duly.Rate(rate.units, rate.period)}" if rate else "no rate",
+        "rate.burst": f"burst {rate.burst}" if rate else "",
+        "per_key": "for each key" if done.per_key else "for all keys together",
+        "note": f"note {one_line(done.note)!r}" if done.note else "no note",
+    }
+    empty = {
+        "capacity": done.capacity is None,
+        "rate.units": rate is None,
+        "per_key": not done.per_key,
+        "note": not done.note,
+    }
+    changed = {each.replace(".period", ".units") for each in done.changed}
+    new = ", ".join(text for field, text in said.items() if field in changed and text)
+    kept = ", ".join(
+        text for field, text in said.items() if field not in changed and text and not empty.get(field)
+    )
+    return f"{done.name}: " + "; ".join(filter(None, [new, kept and f"unchanged: {kept}"]))
 
 
 @_resources.command("delete")
@@ -96,7 +145,7 @@ def delete_resource(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     say(f"{name}: removed")
 
 
-def parse_rate(text: str | None, burst: int) -> duly.Rate | None:
+def parse_rate(text: str | None) -> duly.Rate | None:
     """Return what `--rate` asks for: UNITS/PERIOD, such as 10/s or 5/10s."""
     if text is None:
         return None
@@ -106,7 +155,7 @@ def parse_rate(text: str | None, burst: int) -> duly.Rate | None:
             "--rate", f"{text!r} is not a rate: write units and a period, such as 10/s, 100/m, 5/10s"
         )
     length = parse_duration(period if period[:1].isdigit() else f"1{period}", "--rate")
-    return duly.Rate(int(units), length or timedelta(), burst)
+    return duly.Rate(int(units), length or timedelta())
 
 
 def parse_need(text: str) -> duly.ResourceNeed:

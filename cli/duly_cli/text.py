@@ -1,6 +1,7 @@
 """Text of others on a terminal: what would move the cursor, or hide text, is shown and not obeyed."""
 
 import re
+from collections.abc import Iterable
 
 import typer
 
@@ -21,6 +22,12 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Return `printable` text without line feeds."""
     return printable(text).replace("\n", "\\n")
+
+
+def say_changed(fields: Iterable[str] | None) -> None:
+    """Print which fields a change set to another value; nothing if what was set is new (None)."""
+    if fields is not None:
+        say(f"changed: {', '.join(fields) or 'nothing, it was so already'}")
 
 
 def say(text: str, *, err: bool = False) -> None:

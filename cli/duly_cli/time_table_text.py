@@ -84,7 +84,7 @@ def table_as_json(table: "TimeTable") -> dict[str, Any]:
     }
     return as_object(
         table,
-        left_out=lengths,
+        left_out=[*lengths, "changed"],
         zone=table.zone or None,
         payload=_payload_as_json(table.payload),
         last_task_id=table.last_task_id or None,

@@ -9,6 +9,7 @@ import duly
 from duly_cli.formatting import moment_text
 from duly_cli.json_text import show_all
 from duly_cli.option_values import (
+    given,
     parse_duration,
     parse_member,
     parse_moment,
@@ -18,7 +19,7 @@ from duly_cli.option_values import (
 from duly_cli.payloads import Raw, read_payload
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
-from duly_cli.text import say
+from duly_cli.text import say, say_changed
 from duly_cli.time_table_text import described, rhythm_of, status_of, table_as_json
 
 if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
@@ -51,6 +52,11 @@ _Overlap = Annotated[
 _Jitter = Annotated[str | None, typer.Option(help="Fire each tick up to so much later.", show_default="none")]
 _Priority = Annotated[str | None, typer.Option(help="urgent, high, normal or low.", show_default="normal")]
 _Collection = Annotated[str | None, typer.Option(help="A label on its tasks.", show_default="none")]
+_NoOffset = Annotated[bool, typer.Option("--no-offset", help="Remove the offset.", show_default=False)]
+_NoZone = Annotated[bool, typer.Option("--no-zone", help="The same as UTC.", show_default=False)]
+_NoWindow = Annotated[bool, typer.Option("--no-catch-up-window", help="The same as 1d.", show_default=False)]
+_NoJitter = Annotated[bool, typer.Option("--no-jitter", help="Remove the jitter.", show_default=False)]
+_NoCollection = Annotated[bool, typer.Option("--no-collection", help="Remove the label.", show_default=False)]
 _Payload = Annotated[
     str | None,
     typer.Argument(metavar="PAYLOAD", help="What each task is given: JSON, or - for standard input."),
@@ -140,29 +146,47 @@ def change(
     jitter: _Jitter = None,
     priority: _Priority = None,
     collection: _Collection = None,
+    no_offset: _NoOffset = False,
+    no_zone: _NoZone = False,
+    no_catch_up_window: _NoWindow = False,
+    no_jitter: _NoJitter = False,
+    no_collection: _NoCollection = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Change what is said of a time table, leave the rest, and show it. Declarations do not change it any more."""
-    options = _options(
+    """Change what you name of a time table, leave the rest, and show it. Declarations do not change it any more."""
+    options: Any = _options(
         cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection
     )
+    removed = {
+        "offset": no_offset,
+        "zone": no_zone,
+        "catch_up_window": no_catch_up_window,
+        "jitter": no_jitter,
+        "collection": no_collection,
+    }
+    for option in (each for each, is_removed in removed.items() if is_removed):
+        options[option] = given(f"--{option.replace('_', '-')}", options.get(option), removed=True)
     changed: dict[str, Any] = {} if payload is None else {"payload": read_payload(payload, raw=raw)}
     if not (options or changed or lambda_name):
         message = "say what to change: --cron, --every, --overlap ..., or another PAYLOAD"
         raise typer.BadParameter(message)
     with connected(address) as client:
-        _say(client, client.change_table(name, lambda_name, **changed, **options))
+        table = client.change_table(name, lambda_name, **changed, **options)
+        _say(client, table)
+        say_changed(table.changed)
 
 
 @_tables.command()
 def pause(
     name: _Name,
-    note: Annotated[str, typer.Option(help="Why, for others to read.", show_default=False)] = "",
+    note: Annotated[str | None, typer.Option(help="Why, for others to read.", show_default=False)] = None,
+    no_note: Annotated[bool, typer.Option("--no-note", help="Remove the note.", show_default=False)] = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Pause a time table until it is resumed, whatever workers declare."""
+    """Pause a time table until it is resumed, whatever workers declare. One that is paused keeps its note."""
+    said = given("--note", note, removed=no_note)
     with connected(address) as client:
-        _say(client, client.pause_table(name, note=note))
+        _say(client, client.pause_table(name, note=said))
 
 
 @_tables.command()

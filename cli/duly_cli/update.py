@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import duly
-from duly.task_update import KEEP
+from duly.keep import KEEP
 from duly_cli.option_values import parse_duration, parse_moment, parse_priority
 from duly_cli.payloads import read_payload
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, TaskIds, connected, say_answers

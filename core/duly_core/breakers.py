@@ -77,7 +77,8 @@ def _judge_probes(breaker: Breaker) -> Verdict:
     if breaker.probed and _has_waited(breaker):
         # probes were cancelled, or take long: others are let through
         return Verdict(State.HALF_OPEN, breaker.probes, "its probes have not ended")
-    return Verdict(probes=breaker.probes - breaker.probed)
+    # an operator may have lowered the number since
+    return Verdict(probes=max(0, breaker.probes - breaker.probed))
 
 
 def _has_waited(breaker: Breaker) -> bool:

@@ -40,6 +40,7 @@ from duly.explain import Explanation, HistoryEvent, Reason, RelatedTask
 from duly.fleet import ExecutorInfo, Host, LambdaQueue, ServedLambda, ServiceInstance, TaskCount
 from duly.gate import Breaker, Gate, GateHits
 from duly.inspection import Activity
+from duly.keep import KEEP
 from duly.new_task import NewTask, ScheduledTask
 from duly.outcome import (
     CallbackOutcome,
@@ -52,7 +53,7 @@ from duly.outcome import (
 )
 from duly.policy import Backoff
 from duly.registry import App
-from duly.resource import Backlog, Rate, Resource, ResourceKey, ResourceNeed
+from duly.resource import Backlog, DeclaredResource, Rate, Resource, ResourceKey, ResourceNeed
 from duly.session import Session, SessionState
 from duly.task import Attempt, Failure, Task
 from duly.task_update import TaskUpdate
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from duly.sync_client import Client
 
 __all__ = [
+    "KEEP",
     "Access",
     "Activity",
     "App",
@@ -80,6 +82,7 @@ __all__ = [
     "Cancelled",
     "CatchUp",
     "Client",
+    "DeclaredResource",
     "EdgeCondition",
     "EncryptedPayload",
     "ExecutorInfo",

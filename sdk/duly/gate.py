@@ -33,11 +33,13 @@ class Gate:
     expires_at: datetime | None = None
     # Tasks that are parked on it, counted up to 10,000. A gate on whole queues parks none.
     parked: int = 0
+    # After `put_gate` of one that was there: the fields that the call changed. None otherwise.
+    changed: tuple[str, ...] | None = None
 
     @classmethod
-    def from_proto(cls, gate: gates_pb2.Gate) -> Gate:
+    def from_proto(cls, gate: gates_pb2.Gate, changed: tuple[str, ...] | None = None) -> Gate:
         """Return the view of a gate as it came over the wire."""
-        return view(cls, gate.scope, gate)
+        return view(cls, gate.scope, gate, changed=changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +77,10 @@ class Breaker:
     # Of the runs that ended within the window.
     ended: int
     failed: int
+    # After `put_breaker` of one that was there: the fields that the call changed. None otherwise.
+    changed: tuple[str, ...] | None = None
 
     @classmethod
-    def from_proto(cls, breaker: gates_pb2.Breaker) -> Breaker:
+    def from_proto(cls, breaker: gates_pb2.Breaker, changed: tuple[str, ...] | None = None) -> Breaker:
         """Return the view of a breaker as it came over the wire."""
-        return view(cls, breaker)
+        return view(cls, breaker, changed=changed)

@@ -19,13 +19,13 @@ class TimeTableOptions(TypedDict, total=False):
     cron: str | None
     every: timedelta | None
     offset: timedelta | None
-    zone: str
-    catch_up: CatchUp
+    zone: str | None
+    catch_up: CatchUp | None
     catch_up_window: timedelta | None
-    overlap: Overlap
+    overlap: Overlap | None
     jitter: timedelta | None
-    priority: Priority
-    collection: str
+    priority: Priority | None
+    collection: str | None
 
 
 def new_time_table(
@@ -58,16 +58,23 @@ def write_payload(table: time_tables_pb2.TimeTable, payload: object, codec: Code
     )
 
 
-def rebind_payload(table: time_tables_pb2.TimeTable, lambda_name: str, codec: Codec | None) -> None:
-    """Give a time table to another lambda: an encrypted payload is bound to the name. Raises DecryptionError."""
-    before = payload_of(getattr(table, "lambda"))
-    setattr(table, "lambda", lambda_name)
-    if table.payload_encoding == task_pb2.ENCODING_ENCRYPTED:
-        data, encoding = reveal(codec, table.payload, table.payload_encoding, before)
-        plain = data, task_pb2.Encoding.ValueType(encoding)
-        table.payload, table.payload_encoding = protect(
-            codec, plain, payload_of(lambda_name), f"time table {table.name}"
-        )
+def rebind_payload(
+    before: time_tables_pb2.TimeTable, table: time_tables_pb2.TimeTable, codec: Codec | None
+) -> bool:
+    """Give the payload of a time table to another lambda: an encrypted payload is bound to the name. Raises DecryptionError.
+
+    Returns whether `table`, which names the lambda, has the payload now; a plain one need not be sent again.
+    """
+    if before.payload_encoding != task_pb2.ENCODING_ENCRYPTED:
+        return False
+    data, encoding = reveal(
+        codec, before.payload, before.payload_encoding, payload_of(getattr(before, "lambda"))
+    )
+    plain = data, task_pb2.Encoding.ValueType(encoding)
+    table.payload, table.payload_encoding = protect(
+        codec, plain, payload_of(getattr(table, "lambda")), f"time table {table.name}"
+    )
+    return True
 
 
 def write_options(table: time_tables_pb2.TimeTable, options: TimeTableOptions | dict[str, Any]) -> None:
@@ -78,10 +85,10 @@ def write_options(table: time_tables_pb2.TimeTable, options: TimeTableOptions | 
     for name, value in options.items():
         if name not in TimeTableOptions.__annotations__:
             raise TypeError(f"a time table has no option {name!r}")
-        if name in _KINDS:
-            setattr(table, name, member(name, value, _KINDS[name]))
-        elif value is None:
+        if value is None:
             table.ClearField(name)  # type: ignore[arg-type]  # options are fields
+        elif name in _KINDS:
+            setattr(table, name, member(name, value, _KINDS[name]))
         elif name in _DURATIONS:
             if not isinstance(value, timedelta):
                 raise InvalidTaskError(f"{name} must be a timedelta, not {type(value).__name__}", name)

@@ -73,8 +73,8 @@ class Rate:
 
     units: int
     period: timedelta = timedelta(seconds=1)
-    # How many of them may start at once, after a time in which few did.
-    burst: int = 1
+    # How many of them may start at once, after a time in which few did. None, to set a rate: as many as before; of a new one 1.
+    burst: int | None = None
 
     @classmethod
     def from_proto(cls, rate: limits_pb2.ResourceRate) -> Rate:
@@ -82,13 +82,16 @@ class Rate:
         return cls(rate.units, to_timedelta(rate.period), rate.burst or 1)
 
     def to_fields(self) -> dict[str, Any]:
-        """Return the fields of its message."""
-        return {"units": self.units, "period": to_duration(self.period), "burst": self.burst}
+        """Return the fields of its message that it says."""
+        fields = {"units": self.units, "period": to_duration(self.period)}
+        return fields if self.burst is None else {**fields, "burst": self.burst}
 
     def __str__(self) -> str:
         seconds = self.period.total_seconds()
         per = {1.0: "s", 60.0: "m", 3600.0: "h"}.get(seconds, f"{seconds:g}s")
-        return f"{self.units}/{per}" if self.burst == 1 else f"{self.units}/{per}, {self.burst} at once"
+        return (
+            f"{self.units}/{per}" if self.burst in (None, 1) else f"{self.units}/{per}, {self.burst} at once"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,35 @@ class Resource:
             resource,
             keys=tuple(view(ResourceKey, key) for key in resource.keys),
             rate=Rate.from_proto(resource.limit.rate) if resource.limit.HasField("rate") else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclaredResource:
+    """What `put_resource` made of a resource."""
+
+    name: str
+    # As those of Resource.
+    capacity: int | None
+    per_key: bool
+    note: str
+    rate: Rate | None
+    changed_at: datetime
+    # The resource is new.
+    created: bool
+    # The fields that this call changed: capacity, per_key, note, rate.units, rate.period, rate.burst.
+    changed: tuple[str, ...]
+
+    @classmethod
+    def from_proto(cls, result: limits_pb2.PutResourceResult) -> DeclaredResource:
+        """Return the view of an answer as it came over the wire."""
+        limit = result.limit
+        return view(
+            cls,
+            limit,
+            result,
+            rate=Rate.from_proto(limit.rate) if limit.HasField("rate") else None,
+            changed=tuple(result.changed_fields.paths),
         )
 
 

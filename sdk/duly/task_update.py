@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from duly.codec import payload_of, protect
 from duly.enums import Priority, member
+from duly.keep import KEEP
 from duly.new_task import check_size, when_fields
 from duly.payload import encode
 from duly.v1 import frontend_pb2
@@ -16,16 +16,6 @@ from duly.v1 import frontend_pb2
 if TYPE_CHECKING:
     from duly.codec import Codec
     from duly.task_reads import TaskRef
-
-
-class _Keep(Enum):
-    """None is a payload, so it cannot mean that the payload stays."""
-
-    KEEP = "keep"
-
-
-KEEP: Final = _Keep.KEEP
-"""The payload stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
+from google.protobuf.field_mask_pb2 import FieldMask
+
 from duly import error_mapping
 from duly.client_part import ClientPart
 from duly.codec import Codec, payload_of, reveal_if_possible, value_or_sign
 from duly.enums import CatchUp, Overlap, Priority
 from duly.handles import name_of
+from duly.keep import KEEP, Keep
 from duly.new_task import aware
 from duly.new_time_table import TimeTableOptions, new_time_table, rebind_payload, write_options, write_payload
 from duly.time_conversion import to_timedelta, to_timestamp
 from duly.v1 import task_pb2, time_tables_pb2
 from duly.views import view
 
-KEEP: Any = object()
-"""A payload that is not to be changed: None is one."""
 _BACKFILL = timedelta(seconds=30)
 _PAGE = 1_000
 
@@ -65,9 +66,16 @@ class TimeTable:
     updated_at: datetime
     # The next ticks, as many as were asked for.
     next_ticks: tuple[datetime, ...]
+    # After `change_table`: the fields that it changed. None otherwise.
+    changed: tuple[str, ...] | None = None
 
     @classmethod
-    def from_proto(cls, state: time_tables_pb2.TimeTableState, codec: Codec | None = None) -> TimeTable:
+    def from_proto(
+        cls,
+        state: time_tables_pb2.TimeTableState,
+        codec: Codec | None = None,
+        changed: tuple[str, ...] | None = None,
+    ) -> TimeTable:
         """Return the view of a time table as it came over the wire, decrypted as far as `codec` can."""
         table = state.table
         bound_to = payload_of(getattr(table, "lambda"))
@@ -80,6 +88,7 @@ class TimeTable:
             cron=table.cron or None,
             offset=to_timedelta(table.offset),
             jitter=to_timedelta(table.jitter),
+            changed=changed,
         )
 
 
@@ -127,27 +136,36 @@ class TimeTableCalls(ClientPart):
         payload: Any = KEEP,
         **options: Unpack[TimeTableOptions],
     ) -> TimeTable:
-        """Change what is said here of a time table, and leave the rest as it is.
+        """Change what is given here of a time table, and leave the rest as it is. None removes an option.
 
-        Its next tick is the first of the new rhythm from now on. One that an application declares is no longer changed
-        by declarations. Raises TimeTableNotFoundError, TimeTableConflictError if somebody else changed it meanwhile.
+            await client.change_table("report.nightly", jitter=timedelta(minutes=5), collection=None)
+
+        A new `cron` removes `offset`, a new `every` removes `zone`, and a `catch_up` other than ALL removes
+        `catch_up_window`, unless the call gives them. Its next tick is the first of the new rhythm from now on. One that
+        an application declares is no longer changed by declarations. `changed` of the answer names what changed.
+
+        Raises TimeTableNotFoundError, InvalidTaskError for what contradicts the rest, TimeTableConflictError if somebody else
+        changed it meanwhile.
         """
         state = await self._state(name, 0)
-        table = state.table
-        if lambda_name is not None:
-            if payload is KEEP:
-                rebind_payload(table, name_of(lambda_name), self._caller.codec)
-            setattr(table, "lambda", name_of(lambda_name))
+        table, codec = time_tables_pb2.TimeTable(name=name), self._caller.codec
+        setattr(
+            table, "lambda", getattr(state.table, "lambda") if lambda_name is None else name_of(lambda_name)
+        )
+        named: set[str] = {*options} if lambda_name is None else {*options, "lambda"}
         if payload is not KEEP:
-            write_payload(table, payload, self._caller.codec)
+            write_payload(table, payload, codec)
+            named.add("payload")
+        elif lambda_name is not None and rebind_payload(state.table, table, codec):
+            named.add("payload")
         if options.get("cron") is not None:
-            table.ClearField("offset")
+            named.add("offset")
         if options.get("every") is not None:
-            table.ClearField("zone")
+            named.add("zone")
         if options.get("catch_up", CatchUp.ALL) is not CatchUp.ALL:
-            table.ClearField("catch_up_window")
+            named.add("catch_up_window")
         write_options(table, options)
-        return await self._put(table, if_revision=state.revision)
+        return await self._put(table, state.revision, FieldMask(paths=sorted(named)))
 
     async def table(self, name: str, *, next_ticks: int = 0) -> TimeTable:
         """Return a time table with so many of its next ticks (at most 1,000). Raises TimeTableNotFoundError."""
@@ -161,10 +179,16 @@ class TimeTableCalls(ClientPart):
         pages = caller.pages(caller.time_tables.ListTimeTables, request)
         return [TimeTable.from_proto(each) async for page in pages for each in page.tables]
 
-    async def pause_table(self, name: str, *, note: str = "") -> TimeTable:
-        """Pause a time table until it is resumed; nothing else ends that. Raises TimeTableNotFoundError."""
+    async def pause_table(self, name: str, *, note: str | Keep | None = KEEP) -> TimeTable:
+        """Pause a time table until it is resumed; nothing else ends that. Raises TimeTableNotFoundError.
+
+        `note`: why, for people. One that is paused already keeps its note if none is given; None removes the note.
+        """
         caller = self._caller
-        request = time_tables_pb2.PauseTimeTablesRequest(names=[name], note=note)
+        request = time_tables_pb2.PauseTimeTablesRequest(names=[name])
+        if not isinstance(note, Keep):
+            request.note = note or ""
+            request.update_mask.paths.append("note")
         return _one((await caller.call(caller.time_tables.PauseTimeTables, request)).results[0], caller.codec)
 
     async def resume_table(self, name: str) -> TimeTable:
@@ -212,11 +236,14 @@ class TimeTableCalls(ClientPart):
         error_mapping.check(response)
         return Backfill(ticks=response.ticks, created=response.created)
 
-    async def _put(self, table: time_tables_pb2.TimeTable, if_revision: int) -> TimeTable:
+    async def _put(
+        self, table: time_tables_pb2.TimeTable, if_revision: int, mask: FieldMask | None = None
+    ) -> TimeTable:
         caller = self._caller
-        new = time_tables_pb2.NewTimeTable(table=table, if_revision=if_revision)
+        new = time_tables_pb2.NewTimeTable(table=table, if_revision=if_revision, update_mask=mask)
         request = time_tables_pb2.PutTimeTablesRequest(tables=[new])
-        return _one((await caller.call(caller.time_tables.PutTimeTables, request)).results[0], caller.codec)
+        (result,) = (await caller.call(caller.time_tables.PutTimeTables, request)).results
+        return _one(result, caller.codec, None if mask is None else tuple(result.changed_fields.paths))
 
     async def _state(self, name: str, next_ticks: int) -> time_tables_pb2.TimeTableState:
         caller = self._caller
@@ -227,6 +254,8 @@ class TimeTableCalls(ClientPart):
         return result.table
 
 
-def _one(result: time_tables_pb2.TimeTableResult, codec: Codec | None) -> TimeTable:
+def _one(
+    result: time_tables_pb2.TimeTableResult, codec: Codec | None, changed: tuple[str, ...] | None = None
+) -> TimeTable:
     error_mapping.check(result)
-    return TimeTable.from_proto(result.table, codec)
+    return TimeTable.from_proto(result.table, codec, changed)

@@ -9,8 +9,9 @@ from duly.enums import HistoryKind
 from duly.v1 import explain_pb2
 from duly_core.store import breaker_moves
 from duly_core.store.breaker_moves import Move
-from duly_core.store.breakers import NewBreaker, judge_breakers, put_breaker
+from duly_core.store.breakers import NewBreaker, judge_breakers
 from duly_frontend.breaker_history import with_breaker
+from tests.fixtures import whole
 from tests.fixtures.task_states import LAMBDA
 
 AT = datetime(2026, 11, 23, 3, tzinfo=UTC)
@@ -83,7 +84,7 @@ async def test_moves_are_read_by_the_index_on_the_actor_however_long_the_audit_l
 async def test_a_task_that_waits_behind_a_breaker_says_when_it_opened(client, store, task_states, clock, dsn):
     await task_states.register()
     await task_states.register("report.make")
-    await put_breaker(store, NewBreaker(LAMBDA, 0.5, 10, MINUTE, MINUTE, 3, "ann", ""))
+    await whole.put_breaker(store, NewBreaker(LAMBDA, 0.5, 10, MINUTE, MINUTE, 3, "ann", ""))
     before = await client.schedule(LAMBDA)
     await clock.tick(5 * SECOND)
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:

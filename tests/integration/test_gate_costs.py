@@ -10,7 +10,7 @@ from duly.enums import Priority
 from duly.ids import new_task_id
 from duly_core.gates import GateScope, Kind
 from duly_core.routing import QueueKey
-from duly_core.store import claims, gates, polling, schedule
+from duly_core.store import claims, polling, schedule
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.gate_cache import GateCache
 from duly_core.store.gate_scans import GateScans
@@ -18,6 +18,7 @@ from duly_core.store.gates import NewGate
 from duly_core.store.pool import Store, fetch_as
 from duly_core.store.settings import StoreSettings
 from duly_core.task import NewTask
+from tests.fixtures import whole
 from tests.fixtures.full_tables import HELD_BY_A_GATE as FILL
 from tests.fixtures.statement_costs import PAGES_FETCHED
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA
@@ -60,7 +61,7 @@ async def hold(counting, apart, **scope):
         await connection.execute("analyze task_assoc")
         await connection.execute("reset statement_timeout")
     scope = {"pattern": LAMBDA, "collection": "marketing"} | scope
-    await gates.put_gate(
+    await whole.put_gate(
         counting, NewGate("held", Kind.PAUSE, GateScope(**scope), None, "ann", "a test", None)
     )
     cache = GateCache(counting)

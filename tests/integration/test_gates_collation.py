@@ -14,6 +14,7 @@ from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
 from duly_core.task import NewTask
 from duly_store_consumer.gate_loop import GateLoop
+from tests.fixtures import whole
 from tests.fixtures.task_states import LAMBDA, TaskStates
 
 COLLATION = "en-x-icu"
@@ -38,7 +39,7 @@ async def test_what_a_gate_parked_is_released_when_the_gate_is_removed(store):
     loop = GateLoop(store, GateCache(store), lambda: [LAMBDA], lambda *_: None, has_queues=False)
 
     scope = GateScope(LAMBDA, collection="marketing")
-    await gates.put_gate(store, NewGate("held", Kind.PAUSE, scope, None, "ann", "", None))
+    await whole.put_gate(store, NewGate("held", Kind.PAUSE, scope, None, "ann", "", None))
     await loop.run_once()
     parked = await states.status(task.task_id)
     await gates.delete_gates(store, ["held"])

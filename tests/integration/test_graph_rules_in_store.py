@@ -14,12 +14,13 @@ from duly.ids import new_task_id
 from duly_core.graph_growth import NewNode
 from duly_core.graph_rules import Node, State, evaluate
 from duly_core.lifecycle import Status
-from duly_core.store import graph_reads, lambdas, polling, resources
+from duly_core.store import graph_reads, lambdas, polling
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.pool import Store
 from duly_core.store.resources import UNLIMITED, ResourceLimit
 from duly_core.store.settings import StoreSettings
 from duly_core.task import ClaimedTask, NewTask, TaskId
+from tests.fixtures import whole
 from tests.fixtures.graph_states import StoredGraph, Waits, claim_work, edges_of, end, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 
@@ -211,7 +212,7 @@ class Run:
 async def drive(store: Store, case: Case) -> None:
     """Run a case."""
     capacity = UNLIMITED if case.quota is None else case.quota
-    await resources.put_resource(store, ResourceLimit(f"lambda:{LAMBDA}", capacity))
+    await whole.put_resource(store, ResourceLimit(f"lambda:{LAMBDA}", capacity))
     graph = await write_graph(store, case.waits, any_of=case.any_of, ignoring=case.ignoring)
     await Run(store, case, graph).to_the_end()
     assert await claim_work(store) == []

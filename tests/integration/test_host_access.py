@@ -15,6 +15,7 @@ from duly_core.access.roles import Role
 from duly_core.lifecycle import Status
 from duly_core.store import access, access_cache, graph_definitions, lambdas, resources, time_tables
 from duly_core.store.access_cache import AccessCache
+from tests.fixtures import whole
 from tests.fixtures.services import serve_frontend, serve_hsc
 
 HOST = [("authorization", "Bearer duly_host_secret")]
@@ -128,7 +129,7 @@ async def test_an_owner_declares_no_time_table_that_another_lambda_has(registry,
 
 async def test_a_page_of_resources_tells_no_name_that_the_caller_may_not_see(store, authorizer):
     for name in (f"lambda:{STRANGER}", f"lambda:{PARENT}", "schedule:zoo"):
-        await resources.put_resource(store, resources.ResourceLimit(name, 5, per_key=False))
+        await whole.put_resource(store, resources.ResourceLimit(name, 5, per_key=False))
     async with serve_frontend(store, authorizer=authorizer) as served:
         stub = limits_pb2_grpc.LimitServiceStub(served.channel)
         page = await stub.ListResources(limits_pb2.ListResourcesRequest(page_size=1), metadata=OWNER)

@@ -14,6 +14,7 @@ from duly_core.store import gates
 from duly_core.store.gate_cache import GateCache
 from duly_core.store.gates import NewGate
 from duly_core.task import TOKEN_PREFIX_BYTES
+from tests.fixtures import whole
 from tests.fixtures.full_tables import HELD_BY_A_GATE as FILL
 from tests.fixtures.services import serve_hsc
 from tests.fixtures.task_states import LAMBDA, SECOND
@@ -40,7 +41,7 @@ async def hsc(store, task_states, cache):
 
 
 async def put(store, name="held", kind=Kind.PAUSE, pattern=LAMBDA, **scope):
-    await gates.put_gate(store, NewGate(name, kind, GateScope(pattern, **scope), None, "", "", None))
+    await whole.put_gate(store, NewGate(name, kind, GateScope(pattern, **scope), None, "", "", None))
 
 
 def asking(hsc, *lambdas, timeout=15 * SECOND):
@@ -142,7 +143,7 @@ async def test_the_answer_to_a_heartbeat_says_which_tasks_gates_hold(hsc, store,
 
 
 async def test_a_call_that_waits_is_answered_when_the_gate_expires(hsc, store, cache, task_states):
-    await gates.put_gate(
+    await whole.put_gate(
         store, NewGate("brief", Kind.PAUSE, GateScope(LAMBDA), None, "", "", None, timedelta(seconds=1))
     )
     task = await task_states.new()

@@ -285,7 +285,7 @@ async def test_pages_of_resources_hold_all_of_them_once(frontend, client):
 async def test_the_shell_declares_shows_and_removes_a_resource(run_duly, task_states):
     await task_states.register()
     declared = await run_duly("resources", "set", "tenant", "2", "--per-key")
-    assert declared.stdout.endswith("tenant: 2 units for each key\n")
+    assert declared.stdout.endswith("tenant: 2 units, for each key\n")
     assert (await run_duly("schedule", LAMBDA, "--resource", "tenant/acme=2")).exit_code == 0
     await pick(task_states.store)
 
@@ -299,13 +299,13 @@ async def test_the_shell_declares_shows_and_removes_a_resource(run_duly, task_st
     assert (await run_duly("resources", "set", "database", "20")).exit_code == 0
     assert (await run_duly("resources", "delete", "database")).exit_code == 0
     mail = await run_duly("resources", "set", "mail", "--rate", "100/m", "--burst", "5")
-    assert mail.stdout.endswith("mail: 100/m, 5 at once\n")
+    assert mail.stdout.endswith("mail: rate 100/m, burst 5\n")
     assert "100/m" in (await run_duly("resources", "list")).stdout
     assert (await run_duly("resources", "set", "lambda:mail.send", "2")).exit_code == 0
     assert (await run_duly("resources", "delete", "lambda:mail.send")).exit_code == 0
     assert (await run_duly("resources", "set", "mail", "--rate", "100")).exit_code == 2
     assert "rate.units" in (await run_duly("resources", "set", "mail", "--rate", "0/s")).stderr
-    assert (await run_duly("resources", "set", "mail")).exit_code == 1
+    assert (await run_duly("resources", "set", "mail")).exit_code == 2
 
 
 async def test_a_read_that_began_before_a_change_is_not_remembered_beyond_it(store, monkeypatch):

@@ -13,7 +13,7 @@ from duly.enums import FailureKind, Outcome, Priority
 from duly_cli.__main__ import app
 from duly_core.gates import GateScope, Kind
 from duly_core.routing import QueueKey
-from duly_core.store import claims, dead_letters, fences, gates, schedule
+from duly_core.store import claims, dead_letters, fences, schedule
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.gate_cache import GateCache
 from duly_core.store.gates import NewGate
@@ -22,6 +22,7 @@ from duly_core.store.results import set_results
 from duly_core.store.settings import StoreSettings
 from duly_core.task import Applied, ReleasedClaim, Result
 from duly_local.postgres.binaries import find_binaries
+from tests.fixtures import whole
 from tests.fixtures.clock import REPLACED, Clock
 from tests.fixtures.database import ask
 from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA, TaskStates
@@ -159,7 +160,7 @@ async def test_services_that_kept_running_read_the_gates_of_the_backup(dsn, task
     store = task_states.store
     cache = GateCache(store)
     gate = NewGate("later", Kind.PAUSE, GateScope(LAMBDA), None, "ann", "", None)
-    await gates.put_gate(store, gate)
+    await whole.put_gate(store, gate)
     await cache.run_once()
     assert cache.now
     with psycopg.connect(dsn) as connection:

@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 import duly
-from duly_core.store.resources import UNLIMITED, Rate, ResourceLimit, put_resource
+from duly_core.store.resources import UNLIMITED, Rate, ResourceLimit
 from duly_frontend import scheduling_quotas
+from tests.fixtures import whole
 from tests.fixtures.task_states import LAMBDA
 
 QUOTA = f"schedule:{LAMBDA}"
@@ -142,7 +143,7 @@ async def test_a_quota_that_is_removed_bounds_nothing(client, clock):
 
 async def test_a_quota_of_another_frontend_is_known_within_seconds(client, clock, store):
     await client.schedule(LAMBDA)
-    await put_resource(store, ResourceLimit(QUOTA, UNLIMITED, rate=Rate(1, timedelta(minutes=1))))
+    await whole.put_resource(store, ResourceLimit(QUOTA, UNLIMITED, rate=Rate(1, timedelta(minutes=1))))
     before = await outcomes(client, [duly.NewTask(LAMBDA)] * 2)
     clock[0] += scheduling_quotas.FRESH.total_seconds() + 0.1
 

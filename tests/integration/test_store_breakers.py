@@ -24,6 +24,7 @@ from duly_store_consumer.breaker_loop import BreakerLoop
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.timeouts import Timeouts
+from tests.fixtures import whole
 from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA, SECOND
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -128,7 +129,7 @@ class Lambda:
 @pytest.fixture
 async def guarded(store, task_states, clock):
     await task_states.register()
-    await breakers.put_breaker(store, NewBreaker(LAMBDA, 0.5, 10, MINUTE, PAUSE, 3, "ann", "a test"))
+    await whole.put_breaker(store, NewBreaker(LAMBDA, 0.5, 10, MINUTE, PAUSE, 3, "ann", "a test"))
     made = Lambda(store, GateCache(store))
     await made.cache.run_once()
     await clock.tick(SECOND)  # a second counts as a whole

@@ -11,13 +11,14 @@ from prometheus_client import REGISTRY
 from duly.enums import Priority
 from duly_core.errors import QueueUnavailableError
 from duly_core.routing import QueueKey
-from duly_core.store import polling, resources
+from duly_core.store import polling
 from duly_core.store.pool import Store
 from duly_core.store.resources import ResourceLimit
 from duly_core.store.settings import StoreSettings
 from duly_core.task import ResourceNeed
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
+from tests.fixtures import whole
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 QUEUE = QueueKey(LAMBDA, Priority.NORMAL)
@@ -142,7 +143,7 @@ async def test_only_what_the_queue_refused_is_put_back_and_it_is_sent_soon_after
 async def test_what_waited_for_the_units_of_a_refused_message_is_sent_at_once(
     task_states, make_consumer, tampered, references
 ):
-    await resources.put_resource(task_states.store, ResourceLimit("database", 1))
+    await whole.put_resource(task_states.store, ResourceLimit("database", 1))
     first, second = [(await task_states.new(resources=(ResourceNeed("database"),))).task_id for _ in range(2)]
     tampered.refuse = lambda message: first in message.task_ids
     consumer = make_consumer()

@@ -21,7 +21,6 @@ from duly_core.store import (
     lambda_changes,
     live_counts,
     polling,
-    resources,
     schedule,
     tasks,
 )
@@ -42,6 +41,7 @@ from duly_core.task import (
 )
 from duly_store_consumer import gate_loop
 from duly_store_consumer.gate_loop import GateLoop
+from tests.fixtures import whole
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import write_graph
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
@@ -77,7 +77,7 @@ async def put(store, cache):
 
     async def put_gate(name="held", kind=Kind.PAUSE, pattern=LAMBDA, *, duration=None, delay=None, **scope):
         asked = NewGate(name, kind, GateScope(pattern, **scope), delay, "ann", "a test", None, duration)
-        gate = await gates.put_gate(store, asked)
+        gate = await whole.put_gate(store, asked)
         await cache.run_once()
         return gate
 
@@ -579,7 +579,7 @@ class OneAtATime:
 
 async def test_lambdas_whose_units_a_dequeue_frees_are_told(put, store, loop, task_states, cache):
     await task_states.register()
-    await resources.put_resource(store, ResourceLimit("database", 1))
+    await whole.put_resource(store, ResourceLimit("database", 1))
     need = (ResourceNeed("database"),)
     sent, behind = [await a_task(store, resources=need, collection=name) for name in ("marketing", "")]
     await polling.enqueue(store, ROOM, ENQUEUE_TIMEOUT)

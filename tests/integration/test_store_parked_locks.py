@@ -17,7 +17,7 @@ from duly.enums import Outcome, Priority
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
-from duly_core.store import changes, claims, polling, resources, schedule, tasks
+from duly_core.store import changes, claims, polling, schedule, tasks
 from duly_core.store.arrays import uuids
 from duly_core.store.changes import ChangeVerdict
 from duly_core.store.claims import Caller, Pick
@@ -26,6 +26,7 @@ from duly_core.store.resources import ResourceLimit
 from duly_core.store.results import set_results
 from duly_core.store.statements import LOCKS, TRANSITIONS
 from duly_core.task import NewTask, ReleasedClaim, ResourceNeed, Result, Session, TaskChange, TaskHeartbeat
+from tests.fixtures import whole
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA
 
@@ -95,7 +96,7 @@ async def ids_of_the_rest(store):
 @pytest.fixture
 async def one_unit(store, task_states):
     await task_states.register()
-    await resources.put_resource(store, ResourceLimit("tenant", 1, per_key=True))
+    await whole.put_resource(store, ResourceLimit("tenant", 1, per_key=True))
     return store
 
 
@@ -173,7 +174,7 @@ async def test_a_batch_that_keeps_the_lock_of_a_parked_task_and_an_end_do_not_de
 
 async def test_a_heartbeat_that_keeps_the_lock_of_a_parked_task_and_an_end_do_not_deadlock(one_unit, dsn):
     """It waits for the row of the task that ends, and not for the resource."""
-    await resources.put_resource(one_unit, ResourceLimit("tenant", 2, per_key=True))
+    await whole.put_resource(one_unit, ResourceLimit("tenant", 2, per_key=True))
     lost, _ = await scheduled(one_unit, 2)
     claimed = {task.task_id: task for task in await claim(one_unit)}
     beats = [TaskHeartbeat(task_id, task.token) for task_id, task in sorted(claimed.items())]

@@ -8,10 +8,11 @@ import pytest
 
 from duly.enums import EdgeCondition, Outcome
 from duly_core.lifecycle import Status
-from duly_core.store import graphs, polling, resources
+from duly_core.store import graphs, polling
 from duly_core.store.resources import ResourceLimit
 from duly_core.store.results import set_results
 from duly_core.task import Result
+from tests.fixtures import whole
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import end, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
@@ -36,14 +37,14 @@ async def test_a_parked_node_is_not_judged_by_edges_again(registered, outcome):
     graph = await write_graph(registered, {"c": {"a": SUCCEEDED, "b": SUCCEEDED}}, any_of=["c"])
     claimed = await graph.claim()
     await end(registered, [claimed["a"]])
-    await resources.put_resource(registered, ResourceLimit(QUOTA, 0))
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 0))
     assert await graph.claim() == {}
 
     await end(registered, [claimed["b"]], outcome)
     await end_doomed(registered)
 
     assert (await graph.statuses())["c"] is Status.WAITING
-    await resources.put_resource(registered, ResourceLimit(QUOTA, 1))
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 1))
     assert (await graph.claim()).keys() == {"c"}
 
 
@@ -52,7 +53,7 @@ async def test_a_node_that_is_parked_before_its_second_attempt_is_not_skipped(re
     claimed = await graph.claim()
     await end(registered, [claimed["a"]])
     (c,) = (await graph.claim()).values()
-    await resources.put_resource(registered, ResourceLimit(QUOTA, 0))
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 0))
     retry = Result(
         c.task_id, c.token, Outcome.RETRIABLE_FAILURE, retry_after=timedelta(), failure_message="no"
     )
@@ -66,7 +67,7 @@ async def test_a_node_that_is_parked_before_its_second_attempt_is_not_skipped(re
 
 
 async def test_the_cancel_of_a_graph_and_an_end_that_releases_its_node_do_not_deadlock(registered, dsn):
-    await resources.put_resource(registered, ResourceLimit(QUOTA, 1))
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 1))
     graph = await write_graph(registered, {"a": {}, "b": {}})
     running = await graph.claim()
     (parked,) = graph.ids.keys() - running.keys()
@@ -86,7 +87,7 @@ async def test_the_cancel_of_a_graph_and_an_end_that_releases_its_node_do_not_de
 
 async def test_a_parked_node_is_cancelled_with_its_graph(registered):
     graph = await write_graph(registered, {"a": {}, "b": {}, "c": {"a": SUCCEEDED}})
-    await resources.put_resource(registered, ResourceLimit(QUOTA, 0))
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 0))
     assert await graph.claim() == {}
 
     await graphs.cancel_graph(registered, graph.new.graph_id)

@@ -11,6 +11,7 @@ from duly_core.store import polling, resources, schedule, tasks
 from duly_core.store.resources import Deletion, Rate, ResourceLimit
 from duly_core.store.statements import Statement
 from duly_core.task import ResourceNeed
+from tests.fixtures import whole
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 from tests.integration.test_store_resources import OTHER, a_task, claim_all, end, scheduled, state
 
@@ -30,7 +31,7 @@ async def registered(store, task_states):
 
 async def test_a_quota_limits_the_tasks_of_its_lambda_those_that_wait_already_and_no_others(registered):
     await scheduled(registered, *(plain() for _ in range(5)), *(plain(lambda_name=OTHER) for _ in range(5)))
-    await resources.put_resource(registered, ResourceLimit(QUOTA, 2))
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 2))
 
     running = await claim_all(registered, LAMBDA, OTHER)
 
@@ -41,7 +42,7 @@ async def test_a_quota_limits_the_tasks_of_its_lambda_those_that_wait_already_an
 
 
 async def test_what_fails_waits_for_its_turn_in_the_quota_again(registered):
-    await resources.put_resource(registered, ResourceLimit(QUOTA, 1))
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 1))
     first, second = await scheduled(registered, plain(), plain())
 
     (running,) = await claim_all(registered)
@@ -57,8 +58,8 @@ async def test_what_fails_waits_for_its_turn_in_the_quota_again(registered):
 
 
 async def test_a_task_takes_its_own_resources_and_the_quota_or_nothing(registered):
-    await resources.put_resource(registered, ResourceLimit(QUOTA, 5))
-    await resources.put_resource(registered, ResourceLimit("database", 1))
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 5))
+    await whole.put_resource(registered, ResourceLimit("database", 1))
     await scheduled(registered, a_task(), a_task(), plain())
 
     assert len(await claim_all(registered)) == 2
@@ -68,7 +69,7 @@ async def test_a_task_takes_its_own_resources_and_the_quota_or_nothing(registere
 
 
 async def test_the_quota_is_no_part_of_what_a_repeated_call_must_say(registered):
-    await resources.put_resource(registered, ResourceLimit(QUOTA, 1))
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 1))
     task = plain(idempotency_key="a")
     await scheduled(registered, task, plain())
     await claim_all(registered)
@@ -82,11 +83,11 @@ async def test_the_quota_is_no_part_of_what_a_repeated_call_must_say(registered)
 
 async def test_a_quota_of_none_pauses_a_lambda_until_it_is_raised(registered):
     await scheduled(registered, plain())
-    await resources.put_resource(registered, ResourceLimit(QUOTA, 0))
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 0))
     assert await claim_all(registered) == []
     assert await resources.delete_resource(registered, QUOTA) is Deletion.IN_USE
 
-    assert await resources.put_resource(registered, ResourceLimit(QUOTA, 1_000_000)) == {LAMBDA}
+    assert await whole.put_resource(registered, ResourceLimit(QUOTA, 1_000_000)) == {LAMBDA}
 
     (task,) = await claim_all(registered)
     await end(registered, [task])
@@ -96,16 +97,14 @@ async def test_a_quota_of_none_pauses_a_lambda_until_it_is_raised(registered):
 
 
 async def test_a_lambda_may_have_a_rate(registered):
-    await resources.put_resource(
-        registered, ResourceLimit(QUOTA, 100, rate=Rate(1, timedelta(hours=1), burst=3))
-    )
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 100, rate=Rate(1, timedelta(hours=1), burst=3)))
     await scheduled(registered, *(plain() for _ in range(5)))
 
     assert len(await claim_all(registered)) == 3
 
 
 async def test_what_is_enqueued_counts(registered):
-    await resources.put_resource(registered, ResourceLimit(QUOTA, 2))
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 2))
     await scheduled(registered, *(plain() for _ in range(3)), a_task(resources=(ResourceNeed("gone"),)))
     room = {QueueKey(LAMBDA, Priority.NORMAL): 100}
 
@@ -131,7 +130,7 @@ async def test_the_quota_of_a_namespace_limits_all_its_lambdas_together_and_no_o
     await scheduled(
         shop, *(plain(lambda_name=name) for name in (*SHOP, f"{SHOP[1]}@2", LAMBDA) for _ in range(3))
     )
-    await resources.put_resource(shop, ResourceLimit(NAMESPACE, 4))
+    await whole.put_resource(shop, ResourceLimit(NAMESPACE, 4))
 
     running = await claim_all(shop, *SHOP, f"{SHOP[1]}@2", LAMBDA)
 
@@ -144,7 +143,7 @@ async def test_the_quota_of_a_namespace_limits_all_its_lambdas_together_and_no_o
 
 async def test_lambdas_without_a_namespace_are_in_the_default_one(shop):
     await scheduled(shop, *(plain(lambda_name=name) for name in (LAMBDA, OTHER, SHOP[0])))
-    await resources.put_resource(shop, ResourceLimit("namespace:default", 1))
+    await whole.put_resource(shop, ResourceLimit("namespace:default", 1))
 
     assert len(await claim_all(shop, LAMBDA, OTHER)) == 1
     assert len(await claim_all(shop, SHOP[0])) == 1
@@ -152,7 +151,7 @@ async def test_lambdas_without_a_namespace_are_in_the_default_one(shop):
 
 async def test_a_task_that_is_pinned_to_a_version_takes_a_unit_of_its_lambdas_quota(registered, task_states):
     await task_states.register(f"{LAMBDA}@2")
-    await resources.put_resource(registered, ResourceLimit(QUOTA, 2))
+    await whole.put_resource(registered, ResourceLimit(QUOTA, 2))
     await scheduled(registered, plain(), *(plain(lambda_name=f"{LAMBDA}@2") for _ in range(3)))
 
     assert len(await claim_all(registered, LAMBDA, f"{LAMBDA}@2")) == 2
@@ -161,10 +160,10 @@ async def test_a_task_that_is_pinned_to_a_version_takes_a_unit_of_its_lambdas_qu
 
 async def test_a_task_takes_one_unit_of_each_quota_also_when_one_is_declared_after_it_was_picked(shop):
     quota = f"lambda:{SHOP[0]}"
-    await resources.put_resource(shop, ResourceLimit(quota, 5))
+    await whole.put_resource(shop, ResourceLimit(quota, 5))
     await scheduled(shop, plain(lambda_name=SHOP[0]), a_task(lambda_name=SHOP[0], name="database"))
     running = await claim_all(shop, SHOP[0])
-    await resources.put_resource(shop, ResourceLimit(NAMESPACE, 5))
+    await whole.put_resource(shop, ResourceLimit(NAMESPACE, 5))
     await end(shop, running, Outcome.RETRIABLE_FAILURE, retry_after=timedelta())
 
     again = await claim_all(shop, SHOP[0])
@@ -178,7 +177,7 @@ async def test_a_task_takes_one_unit_of_each_quota_also_when_one_is_declared_aft
 
 async def test_the_quota_of_a_namespace_may_have_a_rate(shop):
     rate = Rate(1, timedelta(hours=1), burst=3)
-    await resources.put_resource(shop, ResourceLimit(NAMESPACE, 100, rate=rate))
+    await whole.put_resource(shop, ResourceLimit(NAMESPACE, 100, rate=rate))
     await scheduled(shop, *(plain(lambda_name=name) for name in SHOP for _ in range(3)))
 
     assert len(await claim_all(shop, *SHOP)) == 3
@@ -186,12 +185,12 @@ async def test_the_quota_of_a_namespace_may_have_a_rate(shop):
 
 async def test_a_namespace_without_units_is_paused_until_there_are_some(shop):
     await scheduled(shop, plain(lambda_name=SHOP[0]), plain(lambda_name=SHOP[1]))
-    await resources.put_resource(shop, ResourceLimit(NAMESPACE, 0))
+    await whole.put_resource(shop, ResourceLimit(NAMESPACE, 0))
     assert await claim_all(shop, *SHOP) == []
     cancelled = await tasks.cancel_tasks(shop, [(await parked(shop))[0]])
     assert [*cancelled.statuses.values()] == [Status.CANCELLED]
 
-    assert len(await resources.put_resource(shop, ResourceLimit(NAMESPACE, 10))) == 1
+    assert len(await whole.put_resource(shop, ResourceLimit(NAMESPACE, 10))) == 1
 
     assert len(await claim_all(shop, *SHOP)) == 1
 
@@ -204,7 +203,7 @@ async def parked(store):
 
 
 async def test_what_is_enqueued_counts_for_its_namespace(shop):
-    await resources.put_resource(shop, ResourceLimit(NAMESPACE, 2))
+    await whole.put_resource(shop, ResourceLimit(NAMESPACE, 2))
     await scheduled(shop, *(plain(lambda_name=name) for name in SHOP for _ in range(2)))
     room = {QueueKey(name, Priority.NORMAL): 100 for name in SHOP}
 

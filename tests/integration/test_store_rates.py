@@ -16,6 +16,7 @@ from duly_core.store.claims import Caller, Pick
 from duly_core.store.resources import UNLIMITED, Deletion, Rate, ResourceLimit
 from duly_core.store.results import set_results
 from duly_core.task import NewTask, ResourceNeed, Result
+from tests.fixtures import whole
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 MAIL = "mail"
@@ -25,7 +26,7 @@ SLACK = timedelta(seconds=30)
 
 
 async def declare(store, units=1, burst=1, capacity=UNLIMITED, *, per_key=False, period=PERIOD):
-    return await resources.put_resource(
+    return await whole.put_resource(
         store, ResourceLimit(MAIL, capacity, per_key, "", Rate(units, period, burst))
     )
 

@@ -29,6 +29,7 @@ from duly_core.task import (
     Session,
     TaskChange,
 )
+from tests.fixtures import whole
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 OTHER = "report.make"
@@ -90,8 +91,8 @@ async def state(store, name=DATABASE):
 async def declared(store, task_states):
     await task_states.register()
     await task_states.register(OTHER)
-    await resources.put_resource(store, ResourceLimit(DATABASE, 3))
-    await resources.put_resource(store, ResourceLimit("tenant", 1, per_key=True))
+    await whole.put_resource(store, ResourceLimit(DATABASE, 3))
+    await whole.put_resource(store, ResourceLimit("tenant", 1, per_key=True))
     return store
 
 
@@ -332,10 +333,10 @@ async def test_more_capacity_releases_and_less_lets_what_runs_end(declared):
     await scheduled(declared, *(a_task() for _ in range(10)))
     running = await claim_all(declared)
 
-    assert await resources.put_resource(declared, ResourceLimit(DATABASE, 5)) == {LAMBDA}
+    assert await whole.put_resource(declared, ResourceLimit(DATABASE, 5)) == {LAMBDA}
     more = await claim_all(declared)
     assert (len(running), len(more)) == (3, 2)
-    assert await resources.put_resource(declared, ResourceLimit(DATABASE, 1)) == set()
+    assert await whole.put_resource(declared, ResourceLimit(DATABASE, 1)) == set()
     await end(declared, running + more[:1])
     assert await claim_all(declared) == []
     await end(declared, more[1:])
@@ -343,40 +344,40 @@ async def test_more_capacity_releases_and_less_lets_what_runs_end(declared):
 
 
 async def test_a_capacity_of_zero_holds_all_back_until_it_is_raised(declared):
-    await resources.put_resource(declared, ResourceLimit(DATABASE, 0))
+    await whole.put_resource(declared, ResourceLimit(DATABASE, 0))
     await scheduled(declared, *(a_task() for _ in range(3)))
     assert await claim_all(declared) == []
 
-    assert await resources.put_resource(declared, ResourceLimit(DATABASE, 2)) == {LAMBDA}
+    assert await whole.put_resource(declared, ResourceLimit(DATABASE, 2)) == {LAMBDA}
     assert await run_to_the_end(declared) == [2, 1]
 
 
 async def test_more_capacity_releases_all_that_fits_however_much_it_is(declared):
-    await resources.put_resource(declared, ResourceLimit(DATABASE, 0))
+    await whole.put_resource(declared, ResourceLimit(DATABASE, 0))
     await schedule.schedule(declared, [a_task() for _ in range(2500)])
     for _ in range(3):
         assert await claim_all(declared) == []
     assert await state(declared) == (0, 2500)
 
-    assert await resources.put_resource(declared, ResourceLimit(DATABASE, 5000)) == {LAMBDA}
+    assert await whole.put_resource(declared, ResourceLimit(DATABASE, 5000)) == {LAMBDA}
 
     assert await state(declared) == (0, 0)
     assert [len(await claim_all(declared)) for _ in range(4)] == [1000, 1000, 500, 0]
 
 
 async def test_more_capacity_releases_those_of_many_keys(declared):
-    await resources.put_resource(declared, ResourceLimit("tenant", 0, per_key=True))
+    await whole.put_resource(declared, ResourceLimit("tenant", 0, per_key=True))
     await schedule.schedule(declared, [a_task(name="tenant", key=f"t{number}") for number in range(450)])
     assert await claim_all(declared) == []
 
-    assert await resources.put_resource(declared, ResourceLimit("tenant", 1, per_key=True)) == {LAMBDA}
+    assert await whole.put_resource(declared, ResourceLimit("tenant", 1, per_key=True)) == {LAMBDA}
 
     assert len(await claim_all(declared)) == 450
 
 
 async def test_what_a_pick_releases_is_told(declared, dsn):
-    await resources.put_resource(declared, ResourceLimit("a", 1))
-    await resources.put_resource(declared, ResourceLimit("b", 1))
+    await whole.put_resource(declared, ResourceLimit("a", 1))
+    await whole.put_resource(declared, ResourceLimit("b", 1))
     await scheduled(declared, a_task(name="a"), a_task(name="b"))
     hold_a, _ = await claim_all(declared)
     both = a_task(resources=(ResourceNeed("a"), ResourceNeed("b")))
@@ -405,7 +406,7 @@ async def test_a_task_that_two_picks_of_a_queue_find_takes_its_units_once(declar
 
 async def test_the_backlog_of_a_lambda_is_counted_whole_however_many_tasks_others_have(declared, monkeypatch):
     monkeypatch.setattr("duly_core.store.backlog._MOST", 1)
-    await resources.put_resource(declared, ResourceLimit(DATABASE, 0))
+    await whole.put_resource(declared, ResourceLimit(DATABASE, 0))
     await schedule.schedule(declared, [a_task(lambda_name=OTHER) for _ in range(10)])
     await claim_all(declared, OTHER)
     await scheduled(declared, a_task())
@@ -421,9 +422,9 @@ async def test_a_resource_in_use_is_not_removed_and_keeps_its_kind(declared):
     (running,) = await claim_all(declared)
 
     assert await resources.delete_resource(declared, DATABASE) is Deletion.IN_USE
-    assert await resources.put_resource(declared, ResourceLimit(DATABASE, 3, per_key=True)) is NotPut.IN_USE
+    assert await whole.put_resource(declared, ResourceLimit(DATABASE, 3, per_key=True)) is NotPut.IN_USE
     await end(declared, [running])
-    assert await resources.put_resource(declared, ResourceLimit(DATABASE, 3, per_key=True)) == set()
+    assert await whole.put_resource(declared, ResourceLimit(DATABASE, 3, per_key=True)) == set()
     assert await resources.delete_resource(declared, DATABASE) is Deletion.DONE
     assert await resources.delete_resource(declared, DATABASE) is Deletion.UNKNOWN
 

@@ -14,11 +14,12 @@ from duly_core.routing import QueueKey
 from duly_core.store import dead_letters, polling, tasks
 from duly_core.store.audit import StoredAuditLog, list_events
 from duly_core.store.partitions import Partition, add, first_id, list_partitions
-from duly_core.store.resources import ResourceLimit, put_resource
+from duly_core.store.resources import ResourceLimit
 from duly_core.store.results import set_results
 from duly_core.store.retention import Retention, RetentionRound
 from duly_core.store.schedule import schedule
 from duly_core.task import ResourceNeed, Result, Scheduling
+from tests.fixtures import whole
 from tests.fixtures.clock import Clock
 from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.retention import DAY, Uptime, finished, store_now, until_nothing_is_left
@@ -246,7 +247,7 @@ async def test_keys_of_resources_that_nobody_uses_are_forgotten_and_others_are_k
     task_states: TaskStates, retention: Retention, dsn: str
 ) -> None:
     await task_states.register()
-    await put_resource(task_states.store, ResourceLimit("tenant", 0, per_key=True))
+    await whole.put_resource(task_states.store, ResourceLimit("tenant", 0, per_key=True))
     await task_states.new(resources=(ResourceNeed("tenant", "parked"),))
     await task_states.end_all_that_may_run()
     with psycopg.connect(dsn) as connection:

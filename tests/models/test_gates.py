@@ -34,6 +34,7 @@ from duly_core.task import (
     TaskHeartbeat,
     TaskId,
 )
+from tests.fixtures import whole
 from tests.models.world import EPOCH, World
 
 EXAMPLES = int(os.environ.get("DULY_MODEL_EXAMPLES", "10"))
@@ -120,7 +121,7 @@ class GateMachine(RuleBasedStateMachine):
         delay = 2 * SECOND if kind is Kind.DELAY else None
         duration = lasts and lasts * SECOND
         asked = NewGate(name, kind, scope, delay, "", "", None, duration)
-        assert self.world.run(gates.put_gate(self.world.store, asked)) is not None
+        assert self.world.run(whole.put_gate(self.world.store, asked)) is not None
 
     @rule(name=NAMES)
     def delete_gate(self, name: str) -> None:

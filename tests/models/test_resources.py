@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from duly.enums import FailureKind, Outcome, Priority
 from duly_core.routing import QueueKey
-from duly_core.store import claims, lambdas, polling, resources, schedule, tasks
+from duly_core.store import claims, lambdas, polling, schedule, tasks
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.resources import ResourceLimit
@@ -33,6 +33,7 @@ from duly_core.task import (
     Session,
     TaskId,
 )
+from tests.fixtures import whole
 from tests.models.world import EPOCH, World
 
 EXAMPLES = int(os.environ.get("DULY_MODEL_EXAMPLES", "10"))
@@ -84,7 +85,7 @@ class ResourceMachine(RuleBasedStateMachine):
         self.world.run(lambdas.register(self.world.store, policies))
         for name, capacity in self.capacities.items():
             limit = ResourceLimit(name, capacity, per_key=name == "k")
-            self.world.run(resources.put_resource(self.world.store, limit))
+            self.world.run(whole.put_resource(self.world.store, limit))
 
     @rule(asked=NEW)
     def schedule(
@@ -186,7 +187,7 @@ class ResourceMachine(RuleBasedStateMachine):
     def change(self, name: str, capacity: int) -> None:
         limit = ResourceLimit(name, capacity, per_key=name == "k")
         self.capacities[name] = capacity
-        self.world.run(resources.put_resource(self.world.store, limit))
+        self.world.run(whole.put_resource(self.world.store, limit))
 
     @invariant()
     def what_is_used_is_what_is_held_by_those_that_may_hold(self) -> None:

@@ -1,7 +1,7 @@
 """Keep breakers: count how runs end, and move breakers between their states together with their gates."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -60,19 +60,33 @@ async def list_breakers(store: Store, lambdas: Sequence[str] | None = None) -> l
     return await store.run_as(_BREAKER, GATES["list_breakers"], {"lambdas": asked})
 
 
-async def put_breaker(store: Store, asked: NewBreaker) -> Breaker | None:
-    """Set the breaker of a lambda, or replace it: it is closed; None: there are too many.
+class PutBreaker(NamedTuple):
+    """A breaker that was set, and what it was before; None: it is new."""
+
+    breaker: Breaker
+    before: Breaker | None
+
+
+async def put_breaker(
+    store: Store, lambda_name: str, make: Callable[[Breaker | None], NewBreaker]
+) -> PutBreaker | None:
+    """Set the breaker of a lambda, or change it; None: there are too many. A new one is closed; a change keeps its state.
+
+    `make` returns the breaker to be, from the one that is there (None: there is none). Nobody changes breakers meanwhile.
+    What it raises is raised, and nothing is changed.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     async with store.connection() as connection, connection.transaction():
         await change_gates(connection)  # one change at a time
-        others = {row[0] for row in await fetch(connection, GATES["breaker_lambdas"], {})} - {
-            asked.lambda_name
-        }
+        others = {row[0] for row in await fetch(connection, GATES["breaker_lambdas"], {})} - {lambda_name}
         if len(others) >= MOST_BREAKERS:
             return None
+        parameters = {"lambdas": texts([lambda_name])}
+        found = await fetch_as(_BREAKER, connection, GATES["list_breakers"], parameters)
+        before = found[0] if found else None
+        asked = make(before)
         await fetch(
             connection,
             GATES["put_breaker"],
@@ -87,10 +101,10 @@ async def put_breaker(store: Store, asked: NewBreaker) -> Breaker | None:
                 "reason": asked.reason,
             },
         )
-        await _remove_gates(connection, [asked.lambda_name])
-        parameters = {"lambdas": texts([asked.lambda_name])}
+        if before is None:
+            await _remove_gates(connection, [lambda_name])
         (breaker,) = await fetch_as(_BREAKER, connection, GATES["list_breakers"], parameters)
-    return breaker
+    return PutBreaker(breaker, before)
 
 
 async def delete_breakers(store: Store, lambdas: Sequence[str]) -> set[str]:

@@ -97,13 +97,30 @@ async def list_gates(store: Store) -> list[ListedGate]:
 
 
 class GateRefusedError(DulyError):
-    """The caller may not replace the gate of this name."""
+    """The caller may not change the gate of this name."""
+
+
+class PutGate(NamedTuple):
+    """A gate that was set, and what it was before; None: it is new."""
+
+    gate: Gate
+    before: Gate | None
 
 
 async def put_gate(
-    store: Store, asked: NewGate, may_change: MayChange = lambda _: True, most_of_owner: int = MOST_GATES
-) -> Gate | None:
-    """Set a gate, or replace the one of its name; None: there are too many, of this owner or in all.
+    store: Store,
+    name: str,
+    make: Callable[[Gate | None], tuple[NewGate, int]],
+    may_change: MayChange = lambda _: True,
+) -> PutGate | None:
+    """Set a gate, or change the one of its name; None: there are too many, of this owner or in all.
+
+    Args:
+        store: where.
+        name: of the gate.
+        make: returns the gate to be, and how many its owner may have, from the gate of this name that is in force (None: there is
+            none). Nobody changes gates meanwhile. What it raises is raised, and nothing is changed.
+        may_change: whether the caller may change this gate.
 
     Raises:
         GateRefusedError: the name is that of a gate of which `may_change` says no.
@@ -111,19 +128,38 @@ async def put_gate(
     """
     async with store.connection() as connection, connection.transaction():
         await fetch(connection, GATES["lock_gates"], {})  # one change at a time
+        before = await _in_force(connection, name, may_change)
+        asked, most_of_owner = make(before)
         others_like = {"name": asked.name, "owner": asked.owner}
         ((others, of_owner),) = await fetch(connection, GATES["count_gates"], others_like)
         if others >= MOST_GATES or of_owner >= most_of_owner:
             return None
-        if any(not may_change(gate) for gate in await _named(connection, [asked.name])):
-            raise GateRefusedError(asked.name)
         columns = _columns(asked)
         rows = await fetch(connection, GATES["keep_gate"], columns)
         if not rows:
             await fetch(connection, GATES["delete_gates"], {"names": texts([asked.name])})
             rows = await fetch(connection, GATES["insert_gate"], columns)
         await change_gates(connection)
-    return gate_of(rows[0])
+    return PutGate(gate_of(rows[0]), before)
+
+
+async def gate_in_force(store: Store, name: str, may_change: MayChange) -> Gate | None:
+    """Return the gate of a name; None: there is none.
+
+    Raises:
+        GateRefusedError: `may_change` says no.
+        StoreUnavailableError: ask again.
+    """
+    async with store.connection() as connection:
+        return await _in_force(connection, name, may_change)
+
+
+async def _in_force(connection: Connection, name: str, may_change: MayChange) -> Gate | None:
+    found = await _named(connection, [name])
+    if any(not may_change(gate) for gate in found):
+        raise GateRefusedError(name)
+    in_force = {row[0] for row in await fetch(connection, GATES["gates_in_force"], {"names": texts([name])})}
+    return next((gate for gate in found if gate.gate_id in in_force), None)
 
 
 async def delete_gates(

@@ -47,6 +47,11 @@ where name <> %(name)b::text and (expires_at is null or expires_at > (select dul
 -- Also those that have expired and are not removed yet.
 select {{gate_columns}} from gate where name = any (%(names)b::text[])
 
+-- name: gates_in_force
+select gate_id
+from gate
+where name = any (%(names)b::text[]) and (expires_at is null or expires_at > (select duly_now()))
+
 -- name: keep_gate
 -- A gate that is set again as it was keeps its id: what it delayed is not delayed again, what it parked stays.
 update gate
@@ -157,7 +162,7 @@ from (select duly_now() as now) as clock
 on conflict (lambda) do update
 set failure_rate = excluded.failure_rate, minimum = excluded.minimum, count_window = excluded.count_window,
     pause = excluded.pause, probes = excluded.probes, owner = excluded.owner, reason = excluded.reason,
-    changed_at = excluded.changed_at, state = 'closed', state_since = excluded.state_since, probed = 0
+    changed_at = excluded.changed_at
 returning lambda
 
 -- name: delete_breakers

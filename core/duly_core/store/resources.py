@@ -2,7 +2,7 @@
 
 import enum
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -76,6 +76,64 @@ class KeyState:
     parked: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceChange:
+    """What a call says of a resource: a field that is not named stays as it is."""
+
+    name: str
+    named: Collection[str]
+    """Of RESOURCE_FIELDS."""
+    capacity: int | None = None
+    """None: only the rate limits it."""
+    per_key: bool = False
+    note: str = ""
+    units: int | None = None
+    """Of the rate; None with `period`: it has none."""
+    period: timedelta | None = None
+    burst: int | None = None
+    """None: 1."""
+
+    @classmethod
+    def whole(cls, limit: ResourceLimit) -> "ResourceChange":
+        """Return the change that makes a resource what `limit` says."""
+        rate = limit.rate
+        return cls(
+            name=limit.name,
+            named=RESOURCE_FIELDS,
+            capacity=None if rate and limit.capacity == UNLIMITED else limit.capacity,
+            per_key=limit.per_key,
+            note=limit.note,
+            units=rate.units if rate else None,
+            period=rate.period if rate else None,
+            burst=rate.burst if rate else None,
+        )
+
+
+RESOURCE_FIELDS = ("capacity", "per_key", "note", "rate.units", "rate.period", "rate.burst")
+"""What a change may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutResource:
+    """What a call made of a resource."""
+
+    limit: ResourceLimit
+    changed_at: datetime
+    is_created: bool
+    changed: tuple[str, ...]
+    """The fields that are different now, of RESOURCE_FIELDS."""
+    released: frozenset[str]
+    """The lambdas of tasks that are due since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """The resource would contradict itself: nothing was changed."""
+
+    field: str
+    """Of RESOURCE_FIELDS: what is missing, or stands alone."""
+
+
 class NotPut(enum.Enum):
     """Why a resource was not changed."""
 
@@ -98,9 +156,11 @@ class Deletion(enum.Enum):
 _PUT = Statement(
     "put_resource",
     """
-select is_done, is_expected, put_at, rate_is_new from duly_put_resource(
-    %(name)b::text, %(capacity)b::int4, %(per_key)b, %(note)b::text, %(rate)b::int4, %(period)b::interval, %(burst)b::int4,
-    %(expected_at)b::timestamptz
+select is_done, is_expected, wrong, put_at, rate_is_new, is_created, changed, new_capacity, new_per_key, new_note, new_rate,
+    new_period, new_burst
+from duly_put_resource(
+    %(name)b::text, %(named)b::text[], %(capacity)b::int4, %(per_key)b, %(note)b::text, %(units)b::int4,
+    %(period)b::interval, %(burst)b::int4, %(expected_at)b::timestamptz
 )
 """,
 )
@@ -123,32 +183,40 @@ _STEP = 1000
 
 
 async def put_resource(
-    store: Store, limit: ResourceLimit, expected_changed_at: datetime | None = None
-) -> frozenset[str] | NotPut:
-    """Declare a resource, or change it; return the lambdas of tasks that are due since.
+    store: Store, change: ResourceChange, expected_changed_at: datetime | None = None
+) -> PutResource | NotPut | Contradiction:
+    """Declare a resource, or change what is named of it; the rest stays as it is.
 
     Args:
         store: to change.
-        limit: what is declared.
-        expected_changed_at: of the resource, which is changed only if this is so, or if it is as `limit` says already. None:
+        change: what is named. `ResourceChange.whole` names all.
+        expected_changed_at: of the resource, which is changed only if this is so, or if it is as `change` says already. None:
             whatever it is.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     parameters = {
-        "name": limit.name,
-        "capacity": limit.capacity,
-        "per_key": limit.per_key,
-        "note": limit.note,
-        "rate": limit.rate and limit.rate.units,
-        "period": limit.rate and limit.rate.period,
-        "burst": limit.rate and limit.rate.burst,
+        "name": change.name,
+        "named": texts(sorted(change.named)),
+        "capacity": change.capacity,
+        "per_key": change.per_key,
+        "note": change.note,
+        "units": change.units,
+        "period": change.period,
+        "burst": change.burst,
         "expected_at": expected_changed_at,
     }
-    ((is_done, is_expected, put_at, rate_is_new),) = await store.run(_PUT, parameters)
+    ((is_done, is_expected, wrong, put_at, rate_is_new, is_created, changed, *columns),) = await store.run(
+        _PUT, parameters
+    )
+    if not is_done and not is_expected:
+        return NotPut.UNKNOWN if is_created else NotPut.CHANGED
     if not is_done:
-        return NotPut.IN_USE if is_expected else NotPut.CHANGED if put_at else NotPut.UNKNOWN
+        return NotPut.IN_USE if wrong is None else Contradiction(wrong)
+    capacity, per_key, note, units, period, burst = columns
+    rate = Rate(units, period, burst) if units else None
+    limit = ResourceLimit(change.name, capacity, per_key, note, rate)
     # in statements of their own: there may be more than fits into one, and nobody takes units while one changes it
     released = await _release_parked(store, limit)
     if rate_is_new:
@@ -157,7 +225,7 @@ async def put_resource(
             ((from_key,),) = await store.run(_FORGET, {"name": limit.name, "from_key": from_key})
         released |= await end_delays(store, [limit.name])
         await store.run(_SETTLE, {"name": limit.name, "put_at": put_at})
-    return frozenset(released)
+    return PutResource(limit, put_at, is_created, tuple(changed), frozenset(released))
 
 
 async def _release_parked(store: Store, limit: ResourceLimit) -> set[str]:

@@ -1,9 +1,10 @@
 """Time tables in the store: create, change, read, list, delete, pause, resume."""
 
+import asyncio
 import enum
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -44,34 +45,41 @@ class PutAnswer:
     verdict: PutVerdict
     row: TableRow | None = None
     payload_limit: int = 0
+    before: TableRow | None = None
+    """As it was. None: it is new, or was not looked at."""
+    lambda_name: str = ""
+    """The lambda that it was to have."""
 
 
 async def put(
-    store: Store, table: TimeTable, *, declared: bool = False, if_revision: int | None = None
+    store: Store, name: str, make: Callable[[TableRow | None], TimeTable], *, if_revision: int | None = None
 ) -> PutAnswer:
     """Create a time table, or change it, in one transaction; the next tick moves only if the rhythm or the jitter changes.
 
     Args:
         store: where.
-        table: the whole definition.
-        declared: an application says so, and gives way to what was said otherwise.
+        name: of the time table.
+        make: returns the definition to be, from the time table that is there (None: there is none). It runs in a thread, while
+            nobody changes this time table. What it raises is raised, and nothing is changed.
         if_revision: 0: it must be new. Otherwise the revision that it must have. None: whatever it is.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     async with store.connection() as connection, connection.transaction():
-        ((now, limit),) = await fetch(
-            connection, TIME_TABLES["time_table_clock"], {"lambda": table.lambda_name}
-        )
-        if answer := refused(table, limit):
-            return answer
-        columns = definition_columns(table) | {"declared": declared, "now": now}
         for _ in range(_TRIES):
-            if row := (await locked_rows(connection, [table.name])).get(table.name):
-                return await _change(connection, row, table, columns, if_revision)
-            if if_revision:
+            row = (await locked_rows(connection, [name])).get(name)
+            if row is None and if_revision:
                 return PutAnswer(PutVerdict.UNKNOWN)
+            table = await asyncio.to_thread(make, row)
+            ((now, limit),) = await fetch(
+                connection, TIME_TABLES["time_table_clock"], {"lambda": table.lambda_name}
+            )
+            if answer := refused(table, limit):
+                return answer
+            columns = definition_columns(table) | {"declared": False, "now": now}
+            if row is not None:
+                return await _change(connection, row, table, columns, if_revision)
             first = trigger_columns(table.name, table.rhythm, table.policy.jitter, now)
             created = await _rows(connection, "create_time_table", columns | first)
             if created:
@@ -83,9 +91,11 @@ async def put(
 def refused(table: TimeTable, payload_limit: int | None) -> PutAnswer | None:
     """Return why its lambda (None: unknown) does not take a time table; None: it does."""
     if payload_limit is None:
-        return PutAnswer(PutVerdict.UNKNOWN_LAMBDA)
+        return PutAnswer(PutVerdict.UNKNOWN_LAMBDA, lambda_name=table.lambda_name)
     if len(table.payload) > payload_limit:
-        return PutAnswer(PutVerdict.PAYLOAD_TOO_LARGE, payload_limit=payload_limit)
+        return PutAnswer(
+            PutVerdict.PAYLOAD_TOO_LARGE, payload_limit=payload_limit, lambda_name=table.lambda_name
+        )
     return None
 
 
@@ -108,14 +118,14 @@ def changed_columns(row: TableRow, table: TimeTable, now: datetime) -> dict[str,
 async def _change(
     connection: Connection, row: TableRow, table: TimeTable, columns: dict[str, Any], if_revision: int | None
 ) -> PutAnswer:
-    if answer := unchanged(row, table, declared=columns["declared"]):
-        return answer
+    if answer := unchanged(row, table, declared=False):
+        return replace(answer, before=row)
     if if_revision is not None and if_revision != row.revision:
         return PutAnswer(PutVerdict.CONFLICT, row)
     trigger = changed_columns(row, table, columns["now"])
     (changed,) = await _rows(connection, "change_time_table", columns | trigger)
     await wake(connection)
-    return PutAnswer(PutVerdict.CHANGED, changed)
+    return PutAnswer(PutVerdict.CHANGED, changed, before=row)
 
 
 async def get(store: Store, names: Sequence[str]) -> dict[str, TableRow]:
@@ -138,11 +148,15 @@ async def delete(store: Store, names: Sequence[str]) -> dict[str, TableRow]:
     return {row.name: row for row in rows}
 
 
-async def pause(store: Store, names: Sequence[str], note: str) -> dict[str, TableRow]:
-    """Pause time tables; return those that are there."""
+async def pause(store: Store, names: Sequence[str], note: str | None) -> dict[str, TableRow]:
+    """Pause time tables; return those that are there. A note of None is not named: one that is there stays."""
     async with _changing(store) as connection:
         await locked_rows(connection, names)
-        rows = await _rows(connection, "pause_time_tables", {"names": list(names), "note": note or None})
+        rows = await _rows(
+            connection,
+            "pause_time_tables",
+            {"names": list(names), "names_note": note is not None, "note": note or None},
+        )
     return {row.name: row for row in rows}
 
 

@@ -62,9 +62,10 @@ returning {{time_table_columns}}, payload
 delete from time_table where name = any (%(names)b::text[]) returning {{time_table_columns}}, payload
 
 -- name: pause_time_tables
--- Pausing twice keeps the first instant, and takes the second note. What waited for the end of a task is left out.
+-- Pausing twice keeps the first instant, and the first note unless the second call names one. What waited for the end of a task is left out.
 update time_table
-set paused_at = coalesce(paused_at, (select duly_now())), pause_note = %(note)b::text, buffered_tick_at = null
+set paused_at = coalesce(paused_at, (select duly_now())), pause_note = case when %(names_note)b::bool then %(note)b::text else pause_note end,
+    buffered_tick_at = null
 where name = any (%(names)b::text[])
 returning {{time_table_columns}}, payload
 

@@ -9,6 +9,7 @@ from collections import abc as _abc
 from duly.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -123,7 +124,7 @@ class Gate(_message.Message):
     reason: _builtins.str
     """For people: at most 1,024 bytes."""
     owner: _builtins.str
-    """Who set it: the principal of the caller. Where nobody is asked who they are: what the request says."""
+    """Who set it first: the principal of the caller. Where nobody is asked who they are: what the request says. A change keeps it."""
     parked: _builtins.int
     """Tasks that are parked on it now, counted up to 10,000. A gate on whole queues parks none."""
     @_builtins.property
@@ -190,13 +191,21 @@ class PutGateRequest(_message.Message):
     GATE_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     DURATION_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
     dry_run: _builtins.bool
     """Only count."""
     @_builtins.property
     def gate(self) -> Global___Gate: ...
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
-        """Instead of expires_at: in force for so long from now."""
+        """Instead of gate.expires_at, and as if update_mask named it: in force for so long from now."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """The fields of `gate` to set: kind, scope (or scope.lambda, scope.collection, scope.priority, scope.session), delay, reason,
+        expires_at. A field that is named and unset is removed. A field that is not named stays as it is; a new gate gets its default.
+        Absent or without paths: the fields that are set.
+        """
 
     def __init__(
         self,
@@ -204,10 +213,11 @@ class PutGateRequest(_message.Message):
         gate: Global___Gate | None = ...,
         dry_run: _builtins.bool = ...,
         duration: _duration_pb2.Duration | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "gate", b"gate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "gate", b"gate", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "duration", b"duration", "gate", b"gate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "duration", b"duration", "gate", b"gate", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -220,13 +230,21 @@ class PutGateResponse(_message.Message):
     GATE_FIELD_NUMBER: _builtins.int
     HITS_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELDS_FIELD_NUMBER: _builtins.int
     truncated: _builtins.bool
     """There may be more: there are too many tasks to count them all."""
+    created: _builtins.bool
+    """The gate is new."""
     @_builtins.property
     def gate(self) -> Global___Gate: ...
     @_builtins.property
     def hits(self) -> _containers.RepeatedCompositeFieldContainer[Global___GateHits]:
         """With dry_run: tasks that nobody runs yet, and those that are held by hosts; by status."""
+
+    @_builtins.property
+    def changed_fields(self) -> _field_mask_pb2.FieldMask:
+        """The fields that this call changed. Without paths: none."""
 
     def __init__(
         self,
@@ -234,10 +252,12 @@ class PutGateResponse(_message.Message):
         gate: Global___Gate | None = ...,
         hits: _abc.Iterable[Global___GateHits] | None = ...,
         truncated: _builtins.bool = ...,
+        created: _builtins.bool = ...,
+        changed_fields: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gate", b"gate"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed_fields", b"changed_fields", "gate", b"gate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gate", b"gate", "hits", b"hits", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_fields", b"changed_fields", "created", b"created", "gate", b"gate", "hits", b"hits", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -364,25 +384,26 @@ class Breaker(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     failure_rate: _builtins.float
-    """Opens when so large a part of the runs that ended within the window failed: above 0, at most 1."""
+    """Opens when so large a part of the runs that ended within the window failed: above 0, at most 1. A new breaker needs it."""
     minimum: _builtins.int
-    """Runs that must have ended within the window: 1 to 1,000,000."""
+    """Runs that must have ended within the window: 1 to 1,000,000. Default: 20."""
     probes: _builtins.int
-    """How many tasks it lets through before it decides: 1 to 1,000."""
+    """How many tasks it lets through before it decides: 1 to 1,000. Default: 3."""
     reason: _builtins.str
     """For people: at most 1,024 bytes."""
     owner: _builtins.str
+    """As that of a gate."""
     state: Global___BreakerState.ValueType
     ended: _builtins.int
     """Of the runs that ended within the window."""
     failed: _builtins.int
     @_builtins.property
     def window(self) -> _duration_pb2.Duration:
-        """1 s to 1 h."""
+        """1 s to 1 h. Default: 1 min."""
 
     @_builtins.property
     def pause(self) -> _duration_pb2.Duration:
-        """How long it stays open before it lets probes through: 1 s to 1 day."""
+        """How long it stays open before it lets probes through: 1 s to 1 day. Default: 30 s."""
 
     @_builtins.property
     def changed_at(self) -> _timestamp_pb2.Timestamp: ...
@@ -417,16 +438,24 @@ class PutBreakerRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BREAKER_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def breaker(self) -> Global___Breaker: ...
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """The fields of `breaker` to set: failure_rate, minimum, window, pause, probes, reason. As in PutGateRequest; a field that is
+        named and unset gets its default.
+        """
+
     def __init__(
         self,
         *,
         breaker: Global___Breaker | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -437,16 +466,26 @@ class PutBreakerResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BREAKER_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELDS_FIELD_NUMBER: _builtins.int
+    created: _builtins.bool
+    """The breaker is new."""
     @_builtins.property
     def breaker(self) -> Global___Breaker: ...
+    @_builtins.property
+    def changed_fields(self) -> _field_mask_pb2.FieldMask:
+        """The fields that this call changed. Without paths: none."""
+
     def __init__(
         self,
         *,
         breaker: Global___Breaker | None = ...,
+        created: _builtins.bool = ...,
+        changed_fields: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker", "changed_fields", b"changed_fields"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker", "changed_fields", b"changed_fields", "created", b"created"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -70,7 +70,8 @@ class GateServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def PutGate(self, request, context):
-        """Sets a gate, or replaces the one of its name. With dry_run it only counts the tasks that it would hit.
+        """Sets a gate, or changes the one of its name: only what update_mask names. With dry_run it only counts the tasks that the
+        gate would hit.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,7 +92,7 @@ class GateServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PutBreaker(self, request, context):
-        """Sets the breaker of a lambda, or replaces it. It begins closed.
+        """Sets the breaker of a lambda, or changes it: only what update_mask names. A new one is closed. A change keeps the state.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,13 +34,15 @@ class GateServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GateServiceAsyncStub: ...
     PutGate: _grpc.UnaryUnaryMultiCallable[_gates_pb2.PutGateRequest, _gates_pb2.PutGateResponse]
-    """Sets a gate, or replaces the one of its name. With dry_run it only counts the tasks that it would hit."""
+    """Sets a gate, or changes the one of its name: only what update_mask names. With dry_run it only counts the tasks that the
+    gate would hit.
+    """
     DeleteGates: _grpc.UnaryUnaryMultiCallable[_gates_pb2.DeleteGatesRequest, _gates_pb2.DeleteGatesResponse]
     """Removes gates. What they held is due at once."""
     ListGates: _grpc.UnaryUnaryMultiCallable[_gates_pb2.ListGatesRequest, _gates_pb2.ListGatesResponse]
     """Lists the gates in force, by name."""
     PutBreaker: _grpc.UnaryUnaryMultiCallable[_gates_pb2.PutBreakerRequest, _gates_pb2.PutBreakerResponse]
-    """Sets the breaker of a lambda, or replaces it. It begins closed."""
+    """Sets the breaker of a lambda, or changes it: only what update_mask names. A new one is closed. A change keeps the state."""
     DeleteBreakers: _grpc.UnaryUnaryMultiCallable[_gates_pb2.DeleteBreakersRequest, _gates_pb2.DeleteBreakersResponse]
     """Removes breakers, with their gates."""
     ListBreakers: _grpc.UnaryUnaryMultiCallable[_gates_pb2.ListBreakersRequest, _gates_pb2.ListBreakersResponse]
@@ -50,13 +52,15 @@ class GateServiceStub:
 class GateServiceAsyncStub(GateServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutGate: _aio.UnaryUnaryMultiCallable[_gates_pb2.PutGateRequest, _gates_pb2.PutGateResponse]  # type: ignore[assignment]
-    """Sets a gate, or replaces the one of its name. With dry_run it only counts the tasks that it would hit."""
+    """Sets a gate, or changes the one of its name: only what update_mask names. With dry_run it only counts the tasks that the
+    gate would hit.
+    """
     DeleteGates: _aio.UnaryUnaryMultiCallable[_gates_pb2.DeleteGatesRequest, _gates_pb2.DeleteGatesResponse]  # type: ignore[assignment]
     """Removes gates. What they held is due at once."""
     ListGates: _aio.UnaryUnaryMultiCallable[_gates_pb2.ListGatesRequest, _gates_pb2.ListGatesResponse]  # type: ignore[assignment]
     """Lists the gates in force, by name."""
     PutBreaker: _aio.UnaryUnaryMultiCallable[_gates_pb2.PutBreakerRequest, _gates_pb2.PutBreakerResponse]  # type: ignore[assignment]
-    """Sets the breaker of a lambda, or replaces it. It begins closed."""
+    """Sets the breaker of a lambda, or changes it: only what update_mask names. A new one is closed. A change keeps the state."""
     DeleteBreakers: _aio.UnaryUnaryMultiCallable[_gates_pb2.DeleteBreakersRequest, _gates_pb2.DeleteBreakersResponse]  # type: ignore[assignment]
     """Removes breakers, with their gates."""
     ListBreakers: _aio.UnaryUnaryMultiCallable[_gates_pb2.ListBreakersRequest, _gates_pb2.ListBreakersResponse]  # type: ignore[assignment]
@@ -69,7 +73,9 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _gates_pb2.PutGateRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gates_pb2.PutGateResponse, _abc.Awaitable[_gates_pb2.PutGateResponse]]:
-        """Sets a gate, or replaces the one of its name. With dry_run it only counts the tasks that it would hit."""
+        """Sets a gate, or changes the one of its name: only what update_mask names. With dry_run it only counts the tasks that the
+        gate would hit.
+        """
 
     @_abc_1.abstractmethod
     def DeleteGates(
@@ -93,7 +99,7 @@ class GateServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _gates_pb2.PutBreakerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gates_pb2.PutBreakerResponse, _abc.Awaitable[_gates_pb2.PutBreakerResponse]]:
-        """Sets the breaker of a lambda, or replaces it. It begins closed."""
+        """Sets the breaker of a lambda, or changes it: only what update_mask names. A new one is closed. A change keeps the state."""
 
     @_abc_1.abstractmethod
     def DeleteBreakers(

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from duly.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -195,8 +196,30 @@ class PutResourceRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class UpdateMasksEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> _field_mask_pb2.FieldMask: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _field_mask_pb2.FieldMask | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     RESOURCES_FIELD_NUMBER: _builtins.int
     EXPECTED_CHANGED_AT_FIELD_NUMBER: _builtins.int
+    UPDATE_MASKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def resources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ResourceLimit]:
         """At most 100."""
@@ -207,15 +230,23 @@ class PutResourceRequest(_message.Message):
         A repeat of a change that was made is done, too. What has no entry is declared or changed, whatever it is.
         """
 
+    @_builtins.property
+    def update_masks(self) -> _containers.MessageMap[_builtins.str, _field_mask_pb2.FieldMask]:
+        """By the name of a resource of the request: its fields to set: capacity, per_key, note, rate (or rate.units, rate.period,
+        rate.burst). A field that is named and unset is removed. A field that is not named stays as it is; a new resource gets its
+        default. No entry, or one without paths: the fields that are set.
+        """
+
     def __init__(
         self,
         *,
         resources: _abc.Iterable[Global___ResourceLimit] | None = ...,
         expected_changed_at: _abc.Mapping[_builtins.str, _timestamp_pb2.Timestamp] | None = ...,
+        update_masks: _abc.Mapping[_builtins.str, _field_mask_pb2.FieldMask] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_changed_at", b"expected_changed_at", "resources", b"resources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_changed_at", b"expected_changed_at", "resources", b"resources", "update_masks", b"update_masks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -248,20 +279,40 @@ class PutResourceResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ERROR_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CHANGED_AT_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELDS_FIELD_NUMBER: _builtins.int
+    created: _builtins.bool
+    """The resource is new."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
         """RESOURCE_IN_USE: per_key would change. RESOURCE_CONFLICT, UNKNOWN_RESOURCE: it is not what expected_changed_at says.
-        Absent: done.
+        INVALID_ARGUMENT: it contradicts itself, or what stays. Absent: done.
         """
+
+    @_builtins.property
+    def limit(self) -> Global___ResourceLimit:
+        """As it is now. Absent with an error."""
+
+    @_builtins.property
+    def changed_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def changed_fields(self) -> _field_mask_pb2.FieldMask:
+        """The fields that this call changed. Without paths: none."""
 
     def __init__(
         self,
         *,
         error: _task_pb2.ItemError | None = ...,
+        limit: Global___ResourceLimit | None = ...,
+        changed_at: _timestamp_pb2.Timestamp | None = ...,
+        created: _builtins.bool = ...,
+        changed_fields: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "changed_fields", b"changed_fields", "error", b"error", "limit", b"limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "changed_fields", b"changed_fields", "created", b"created", "error", b"error", "limit", b"limit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

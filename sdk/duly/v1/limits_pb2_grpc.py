@@ -60,7 +60,7 @@ class LimitServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def PutResource(self, request, context):
-        """Declares resources, or changes them. More capacity releases parked tasks. Less lets those that run end.
+        """Declares resources, or changes them: only what update_masks names. More capacity releases parked tasks. Less lets those that run end.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -32,7 +32,7 @@ class LimitServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> LimitServiceAsyncStub: ...
     PutResource: _grpc.UnaryUnaryMultiCallable[_limits_pb2.PutResourceRequest, _limits_pb2.PutResourceResponse]
-    """Declares resources, or changes them. More capacity releases parked tasks. Less lets those that run end."""
+    """Declares resources, or changes them: only what update_masks names. More capacity releases parked tasks. Less lets those that run end."""
     DeleteResource: _grpc.UnaryUnaryMultiCallable[_limits_pb2.DeleteResourceRequest, _limits_pb2.DeleteResourceResponse]
     """Removes resources that no task holds or waits for. Tasks that name one run without its limit."""
     ListResources: _grpc.UnaryUnaryMultiCallable[_limits_pb2.ListResourcesRequest, _limits_pb2.ListResourcesResponse]
@@ -44,7 +44,7 @@ class LimitServiceStub:
 class LimitServiceAsyncStub(LimitServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutResource: _aio.UnaryUnaryMultiCallable[_limits_pb2.PutResourceRequest, _limits_pb2.PutResourceResponse]  # type: ignore[assignment]
-    """Declares resources, or changes them. More capacity releases parked tasks. Less lets those that run end."""
+    """Declares resources, or changes them: only what update_masks names. More capacity releases parked tasks. Less lets those that run end."""
     DeleteResource: _aio.UnaryUnaryMultiCallable[_limits_pb2.DeleteResourceRequest, _limits_pb2.DeleteResourceResponse]  # type: ignore[assignment]
     """Removes resources that no task holds or waits for. Tasks that name one run without its limit."""
     ListResources: _aio.UnaryUnaryMultiCallable[_limits_pb2.ListResourcesRequest, _limits_pb2.ListResourcesResponse]  # type: ignore[assignment]
@@ -59,7 +59,7 @@ class LimitServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _limits_pb2.PutResourceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_limits_pb2.PutResourceResponse, _abc.Awaitable[_limits_pb2.PutResourceResponse]]:
-        """Declares resources, or changes them. More capacity releases parked tasks. Less lets those that run end."""
+        """Declares resources, or changes them: only what update_masks names. More capacity releases parked tasks. Less lets those that run end."""
 
     @_abc_1.abstractmethod
     def DeleteResource(

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from duly.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -250,6 +251,10 @@ class TimeTableResult(_message.Message):
 
     TABLE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELDS_FIELD_NUMBER: _builtins.int
+    created: _builtins.bool
+    """After PutTimeTables: the time table is new."""
     @_builtins.property
     def table(self) -> Global___TimeTableState:
         """After a change without its payload, if those of all are too large for one answer."""
@@ -258,15 +263,21 @@ class TimeTableResult(_message.Message):
     def error(self) -> _task_pb2.ItemError:
         """UNKNOWN_TIME_TABLE, TIME_TABLE_CONFLICT, UNKNOWN_LAMBDA, PAYLOAD_TOO_LARGE, INVALID_ARGUMENT."""
 
+    @_builtins.property
+    def changed_fields(self) -> _field_mask_pb2.FieldMask:
+        """After PutTimeTables: the fields that this call changed. Without paths: none."""
+
     def __init__(
         self,
         *,
         table: Global___TimeTableState | None = ...,
         error: _task_pb2.ItemError | None = ...,
+        created: _builtins.bool = ...,
+        changed_fields: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "table", b"table"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed_fields", b"changed_fields", "error", b"error", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_fields", b"changed_fields", "created", b"created", "error", b"error", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -278,19 +289,28 @@ class NewTimeTable(_message.Message):
 
     TABLE_FIELD_NUMBER: _builtins.int
     IF_REVISION_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
     if_revision: _builtins.int
     """0: it must be new. Otherwise the revision that it must have. Absent: whatever it is."""
     @_builtins.property
     def table(self) -> Global___TimeTable: ...
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """The fields of `table` to set: all but the name. A field that is named and unset is removed, or gets its default. A field
+        that is not named stays as it is; a new time table gets its default. To name cron removes every, and the reverse. To name
+        the payload sets payload_encoding, too. Absent or without paths: the fields that are set.
+        """
+
     def __init__(
         self,
         *,
         table: Global___TimeTable | None = ...,
         if_revision: _builtins.int | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_revision", b"_if_revision", "if_revision", b"if_revision", "table", b"table"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_revision", b"_if_revision", "if_revision", b"if_revision", "table", b"table", "update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_revision", b"_if_revision", "if_revision", b"if_revision", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_revision", b"_if_revision", "if_revision", b"if_revision", "table", b"table", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__if_revision: _TypeAlias = _typing.Literal["if_revision"]  # noqa: Y015
     _WhichOneofArgType__if_revision: _TypeAlias = _typing.Literal["_if_revision", b"_if_revision"]  # noqa: Y015
@@ -487,21 +507,27 @@ class PauseTimeTablesRequest(_message.Message):
 
     NAMES_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
     note: _builtins.str
-    """Why, for people: at most 256 characters."""
+    """Why, for people: at most 256 characters. One that is paused already keeps its note, unless this is set or update_mask names it."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """At most 100."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """note, or nothing. A note that is named and unset is removed."""
 
     def __init__(
         self,
         *,
         names: _abc.Iterable[_builtins.str] | None = ...,
         note: _builtins.str = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["update_mask", b"update_mask"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "note", b"note"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "note", b"note", "update_mask", b"update_mask"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

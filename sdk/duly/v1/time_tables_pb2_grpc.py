@@ -75,7 +75,7 @@ class TimeTableServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def PutTimeTables(self, request, context):
-        """Creates time tables, or changes them: each gets the whole definition. A repeated call changes nothing. Each item is
+        """Creates time tables, or changes them: only what update_mask names. A repeated call changes nothing. Each item is
         answered for itself; one with an error has changed nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

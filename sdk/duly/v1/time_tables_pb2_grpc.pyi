@@ -32,7 +32,7 @@ class TimeTableServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TimeTableServiceAsyncStub: ...
     PutTimeTables: _grpc.UnaryUnaryMultiCallable[_time_tables_pb2.PutTimeTablesRequest, _time_tables_pb2.PutTimeTablesResponse]
-    """Creates time tables, or changes them: each gets the whole definition. A repeated call changes nothing. Each item is
+    """Creates time tables, or changes them: only what update_mask names. A repeated call changes nothing. Each item is
     answered for itself; one with an error has changed nothing.
     """
     GetTimeTables: _grpc.UnaryUnaryMultiCallable[_time_tables_pb2.GetTimeTablesRequest, _time_tables_pb2.GetTimeTablesResponse]
@@ -52,7 +52,7 @@ class TimeTableServiceStub:
 class TimeTableServiceAsyncStub(TimeTableServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutTimeTables: _aio.UnaryUnaryMultiCallable[_time_tables_pb2.PutTimeTablesRequest, _time_tables_pb2.PutTimeTablesResponse]  # type: ignore[assignment]
-    """Creates time tables, or changes them: each gets the whole definition. A repeated call changes nothing. Each item is
+    """Creates time tables, or changes them: only what update_mask names. A repeated call changes nothing. Each item is
     answered for itself; one with an error has changed nothing.
     """
     GetTimeTables: _aio.UnaryUnaryMultiCallable[_time_tables_pb2.GetTimeTablesRequest, _time_tables_pb2.GetTimeTablesResponse]  # type: ignore[assignment]
@@ -75,7 +75,7 @@ class TimeTableServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _time_tables_pb2.PutTimeTablesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_time_tables_pb2.PutTimeTablesResponse, _abc.Awaitable[_time_tables_pb2.PutTimeTablesResponse]]:
-        """Creates time tables, or changes them: each gets the whole definition. A repeated call changes nothing. Each item is
+        """Creates time tables, or changes them: only what update_mask names. A repeated call changes nothing. Each item is
         answered for itself; one with an error has changed nothing.
         """
 

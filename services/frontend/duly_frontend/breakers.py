@@ -10,6 +10,7 @@ from duly_core.access.current import restriction
 from duly_core.access.roles import Action
 from duly_core.breakers import Breaker, State
 from duly_core.rpc.checks import check_count, check_text, read_duration
+from duly_core.rpc.field_masks import changed_fields, is_set, merged, named_fields
 from duly_core.rpc.names import check_lambda_name
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
@@ -31,6 +32,13 @@ _STATES: Mapping[str, gates_pb2.BreakerState.ValueType] = {
 }
 
 
+BREAKER_FIELDS = ("failure_rate", "minimum", "window", "pause", "probes", "reason")
+"""What a mask may name of a breaker."""
+_DEFAULTS = gates_pb2.Breaker(
+    minimum=20, window=to_duration(timedelta(minutes=1)), pause=to_duration(timedelta(seconds=30)), probes=3
+)
+
+
 class BreakerCalls(gates_pb2_grpc.GateServiceServicer):
     """Sets, removes and lists breakers."""
 
@@ -39,15 +47,30 @@ class BreakerCalls(gates_pb2_grpc.GateServiceServicer):
     async def PutBreaker(  # noqa: N802 (the wire's name)
         self, request: gates_pb2.PutBreakerRequest, _context: Context
     ) -> gates_pb2.PutBreakerResponse:
-        asked = _read(request.breaker)
-        breaker = await store_breakers.put_breaker(self._stores.writes, asked)
-        if breaker is None:
+        name: str = getattr(request.breaker, "lambda")
+        check_lambda_name("breaker.lambda", name)
+        mask = request.update_mask if request.HasField("update_mask") else None
+        named = named_fields("update_mask", mask, request.breaker, BREAKER_FIELDS)
+        done = await store_breakers.put_breaker(
+            self._stores.writes, name, lambda before: _read(request.breaker, before, named)
+        )
+        if done is None:
             raise Problem(
                 "breaker", f"there are {store_breakers.MOST_BREAKERS:,} breakers: remove some first"
             )
+        after = _to_wire(done.breaker)
+        before = gates_pb2.Breaker() if done.before is None else _to_wire(done.before)
+        changed = changed_fields(before, after, BREAKER_FIELDS)
         events.gates_changed.inc()
-        events.log.info("breaker set", **{"lambda": asked.lambda_name}, failure_rate=asked.failure_rate)
-        return gates_pb2.PutBreakerResponse(breaker=_to_wire(breaker))
+        events.log.info(
+            "breaker set",
+            **{"lambda": name},
+            failure_rate=done.breaker.failure_rate,
+            changed=[*changed.paths],
+        )
+        return gates_pb2.PutBreakerResponse(
+            breaker=after, created=done.before is None, changed_fields=changed
+        )
 
     async def DeleteBreakers(  # noqa: N802
         self, request: gates_pb2.DeleteBreakersRequest, _context: Context
@@ -78,9 +101,17 @@ def _deleted(name: str, gone: set[str]) -> gates_pb2.DeleteBreakerResult:
     return gates_pb2.DeleteBreakerResult(error=problem.to_wire())
 
 
-def _read(asked: gates_pb2.Breaker) -> NewBreaker:
-    name: str = getattr(asked, "lambda")
-    check_lambda_name("breaker.lambda", name)
+def _read(said: gates_pb2.Breaker, before: Breaker | None, named: frozenset[str]) -> NewBreaker:
+    """Return the breaker to be: `before`, with the named fields as they were said; those that are unset get their defaults.
+
+    Raises:
+        Problem: it is invalid.
+    """
+    asked = merged(_DEFAULTS if before is None else _to_wire(before), said, named)
+    for path in BREAKER_FIELDS:
+        if not is_set(asked, path):
+            asked = merged(asked, _DEFAULTS, [path])
+    name: str = getattr(said, "lambda")
     if not (math.isfinite(asked.failure_rate) and 0 < asked.failure_rate <= 1):
         raise Problem("breaker.failure_rate", f"must be above 0 and at most 1, not {asked.failure_rate:g}")
     if not 1 <= asked.minimum <= _LARGEST_MINIMUM:
@@ -95,7 +126,7 @@ def _read(asked: gates_pb2.Breaker) -> NewBreaker:
         read_duration("breaker.window", asked.window, _LONGEST_WINDOW, least=_SECOND),
         read_duration("breaker.pause", asked.pause, _LONGEST_PAUSE, least=_SECOND),
         asked.probes,
-        owner_of(asked.owner),
+        owner_of(said.owner) if before is None else before.owner,
         asked.reason,
     )
 

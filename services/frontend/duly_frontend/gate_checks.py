@@ -2,16 +2,20 @@
 
 from datetime import timedelta
 
+from google.protobuf.field_mask_pb2 import FieldMask
+
 from duly.enums import Priority
 from duly.v1 import gates_pb2
 from duly_core.access.current import current_access
 from duly_core.access.grants import pattern_problem
 from duly_core.access.principal import is_reserved
-from duly_core.gates import EVERYTHING, GateScope, Kind
+from duly_core.gates import EVERYTHING, Gate, GateScope, Kind
 from duly_core.rpc.checks import check_text, read_duration, read_instant
+from duly_core.rpc.field_masks import merged, named_fields
 from duly_core.rpc.names import check_lambda_name, check_name
 from duly_core.rpc.problem import Problem
 from duly_core.store.gates import NewGate
+from duly_frontend.gate_wire import KINDS, to_wire
 
 MOST = 100
 LONGEST_REASON = 1024
@@ -22,11 +26,18 @@ _LONGEST_SESSION = 255
 _LONGEST = timedelta(days=365)
 _SHORTEST_DELAY = timedelta(milliseconds=1)
 _SHORTEST = timedelta(seconds=1)
-KINDS = {
-    gates_pb2.GATE_KIND_PAUSE: Kind.PAUSE,
-    gates_pb2.GATE_KIND_DROP: Kind.DROP,
-    gates_pb2.GATE_KIND_DELAY: Kind.DELAY,
-}
+GATE_FIELDS = (
+    "kind",
+    "scope.lambda",
+    "scope.collection",
+    "scope.priority",
+    "scope.session",
+    "delay",
+    "reason",
+    "expires_at",
+)
+"""What a mask may name of a gate."""
+_EXPIRES_AT = frozenset({"expires_at"})
 
 
 def check_pattern(field: str, pattern: str) -> None:
@@ -56,38 +67,56 @@ def owner_of(asked: str) -> str:
     return current_access().principal or asked
 
 
-def read_gate(request: gates_pb2.PutGateRequest) -> NewGate:
-    """Return the gate that a request asks for.
+def read_named(request: gates_pb2.PutGateRequest) -> frozenset[str]:
+    """Return which fields of a gate a request sets.
 
     Raises:
-        Problem: it is invalid.
+        Problem: its mask, its name or its duration is invalid.
     """
-    asked = request.gate
-    check_name("gate.name", asked.name)
+    if request.gate.name or not request.dry_run:  # without a name a dry run is about a new gate
+        check_name("gate.name", request.gate.name)
+    mask: FieldMask | None = request.update_mask if request.HasField("update_mask") else None
+    named = named_fields("update_mask", mask, request.gate, GATE_FIELDS)
+    if not request.HasField("duration"):
+        return named
+    if request.gate.HasField("expires_at"):
+        raise Problem("duration", "say either gate.expires_at or duration")
+    read_duration("duration", request.duration, _LONGEST, least=_SHORTEST)
+    return named | _EXPIRES_AT
+
+
+def read_gate(request: gates_pb2.PutGateRequest, before: Gate | None, named: frozenset[str]) -> NewGate:
+    """Return the gate to be: `before`, with the named fields as the request has them.
+
+    Raises:
+        Problem: it is invalid, or contradicts what stays.
+    """
+    asked = merged(gates_pb2.Gate() if before is None else to_wire(before), request.gate, named)
     kind = KINDS.get(asked.kind)
     if kind is None:
-        raise Problem("gate.kind", "must be PAUSE, DROP or DELAY")
+        raise Problem("gate.kind", "must be PAUSE, DROP or DELAY: a new gate needs one")
     check_text("gate.reason", asked.reason, LONGEST_REASON)
     delay = None
     if kind is Kind.DELAY:
         delay = read_duration("gate.delay", asked.delay, _LONGEST, least=_SHORTEST_DELAY)
     elif asked.HasField("delay"):
-        raise Problem("gate.delay", "only a gate of kind DELAY has one")
+        fix = (
+            "name kind DELAY, too"
+            if "delay" in named
+            else "to change its kind, name delay, too, and leave it unset"
+        )
+        raise Problem("gate.delay", f"only a gate of kind DELAY has one: {fix}")
     expires_at = read_instant("gate.expires_at", asked.expires_at) if asked.HasField("expires_at") else None
-    duration = None
-    if request.HasField("duration"):
-        if expires_at is not None:
-            raise Problem("duration", "say either gate.expires_at or duration")
-        duration = read_duration("duration", request.duration, _LONGEST, least=_SHORTEST)
+    is_for = request.HasField("duration")
     return NewGate(
-        asked.name,
+        request.gate.name,
         kind,
         _scope(asked.scope),
         delay,
-        owner_of(asked.owner),
+        owner_of(request.gate.owner) if before is None else before.owner,
         asked.reason,
-        expires_at,
-        duration,
+        None if is_for else expires_at,
+        read_duration("duration", request.duration, _LONGEST, least=_SHORTEST) if is_for else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Says who may set, replace and remove a gate: operators, and owners the pauses of their own lambdas."""
+"""Says who may set, change and remove a gate: operators, and owners the pauses of their own lambdas."""
 
 from duly_core.access.current import current_access, denied
 from duly_core.access.roles import Action
@@ -27,7 +27,7 @@ def check_may_set(asked: NewGate) -> bool:
 
 
 def may_change(gate: Gate) -> bool:
-    """Whether the caller may replace or remove a gate: an operator those of its lambdas, an owner those that it set itself."""
+    """Whether the caller may change or remove a gate: an operator those of its lambdas, an owner those that it set itself."""
     access = current_access()
     if access.scope(Action.OPERATE).covers_all_that_match(gate.scope.pattern):
         return True

@@ -2,9 +2,8 @@
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import gates_pb2, task_pb2
 from duly_core.access.current import restriction
 from duly_core.access.grants import Scope
@@ -14,19 +13,19 @@ from duly_core.gates import EVERYTHING, Gate
 from duly_core.lifecycle import Status
 from duly_core.routing import base_name
 from duly_core.rpc.checks import check_count, check_text
+from duly_core.rpc.field_masks import changed_fields
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import gates as store_gates
-from duly_core.store.gates import ListedGate
+from duly_core.store.gates import ListedGate, NewGate
 from duly_core.store.lambdas import list_names
 from duly_frontend import events
 from duly_frontend.breakers import BreakerCalls
 from duly_frontend.convert import STATUS_TO_WIRE
-from duly_frontend.gate_checks import KINDS, LONGEST_NAME, MOST, read_gate
+from duly_frontend.gate_checks import GATE_FIELDS, LONGEST_NAME, MOST, read_gate, read_named
 from duly_frontend.gate_rights import MOST_OF_OWNER, check_may_set, may_change
+from duly_frontend.gate_wire import to_wire
 from duly_frontend.stores import FrontendStores
-
-_KIND_TO_WIRE = {kind: number for number, kind in KINDS.items()}
 
 
 class GateServicer(BreakerCalls):
@@ -38,31 +37,59 @@ class GateServicer(BreakerCalls):
     async def PutGate(  # noqa: N802 (the wire's name)
         self, request: gates_pb2.PutGateRequest, _context: Context
     ) -> gates_pb2.PutGateResponse:
-        asked = read_gate(request)
-        is_operator = check_may_set(asked)
-        if request.dry_run:
-            with self._stores.listing("PutGate") as lists:
-                counts, is_truncated = await store_gates.count_hits(lists, asked.scope)
-            return gates_pb2.PutGateResponse(
-                gate=request.gate,
-                hits=[
-                    gates_pb2.GateHits(status=STATUS_TO_WIRE[Status(status)], count=count)
-                    for status, count in sorted(counts.items())
-                ],
-                truncated=is_truncated,
-            )
-        most = store_gates.MOST_GATES if is_operator else MOST_OF_OWNER
+        named, name = read_named(request), request.gate.name
+        asked: NewGate | None = None
+        most = store_gates.MOST_GATES
+
+        def make(before: Gate | None) -> tuple[NewGate, int]:
+            nonlocal asked, most
+            asked = read_gate(request, before, named)
+            most = store_gates.MOST_GATES if check_may_set(asked) else MOST_OF_OWNER
+            return asked, most
+
         try:
-            gate = await store_gates.put_gate(self._stores.writes, asked, may_change, most)
+            if request.dry_run:
+                return await self._count(request, make)
+            done = await store_gates.put_gate(self._stores.writes, name, make, may_change)
         except store_gates.GateRefusedError:
-            message = f"a gate {asked.name!r} is there that somebody else set: choose another name, or ask an operator"
+            message = (
+                f"a gate {name!r} is there that somebody else set: choose another name, or ask an operator"
+            )
             raise PermissionDeniedError(message) from None
-        if gate is None:
-            whose = "" if is_operator else f" of {asked.owner!r}"
+        if done is None:
+            whose = "" if most == store_gates.MOST_GATES or asked is None else f" of {asked.owner!r}"
             raise Problem("gate", f"there are {most:,} gates{whose}: remove some first")
+        gate, before = done
+        after = to_wire(gate)
+        changed = changed_fields(gates_pb2.Gate() if before is None else to_wire(before), after, GATE_FIELDS)
         events.gates_changed.inc()
-        events.log.info("gate set", gate=gate.name, kind=str(gate.kind), pattern=gate.scope.pattern)
-        return gates_pb2.PutGateResponse(gate=to_wire(gate))
+        events.log.info(
+            "gate set",
+            gate=gate.name,
+            kind=str(gate.kind),
+            pattern=gate.scope.pattern,
+            changed=[*changed.paths],
+        )
+        return gates_pb2.PutGateResponse(gate=after, created=before is None, changed_fields=changed)
+
+    async def _count(
+        self, request: gates_pb2.PutGateRequest, make: Callable[[Gate | None], tuple[NewGate, int]]
+    ) -> gates_pb2.PutGateResponse:
+        """Count what the gate would hit, as the request changes it."""
+        name = request.gate.name
+        with self._stores.listing("PutGate") as lists:
+            before = await store_gates.gate_in_force(lists, name, may_change) if name else None
+            asked, _ = make(before)
+            counts, is_truncated = await store_gates.count_hits(lists, asked.scope)
+        return gates_pb2.PutGateResponse(
+            gate=request.gate,
+            hits=[
+                gates_pb2.GateHits(status=STATUS_TO_WIRE[Status(status)], count=count)
+                for status, count in sorted(counts.items())
+            ],
+            truncated=is_truncated,
+            created=before is None,
+        )
 
     async def DeleteGates(  # noqa: N802
         self, request: gates_pb2.DeleteGatesRequest, _context: Context
@@ -126,24 +153,3 @@ def _deleted(name: str, gone: set[str], denied: set[str]) -> gates_pb2.DeleteGat
         task_pb2.ERROR_CODE_UNKNOWN_GATE,
     )
     return gates_pb2.DeleteGateResult(error=problem.to_wire())
-
-
-def to_wire(gate: Gate, parked: int = 0) -> gates_pb2.Gate:
-    """Return a gate as the wire has it."""
-    scope = gates_pb2.GateScope(
-        collection=gate.scope.collection or "",
-        priority=gate.scope.priority or task_pb2.PRIORITY_UNSPECIFIED,  # type: ignore[arg-type]  # the same numbers
-        session=gate.scope.session or "",
-    )
-    setattr(scope, "lambda", gate.scope.pattern)
-    return gates_pb2.Gate(
-        name=gate.name,
-        kind=_KIND_TO_WIRE.get(gate.kind, gates_pb2.GATE_KIND_PAUSE),
-        scope=scope,
-        delay=None if gate.delay is None else to_duration(gate.delay),
-        reason=gate.reason,
-        owner=gate.owner,
-        created_at=to_timestamp(gate.created_at),
-        expires_at=None if gate.expires_at is None else to_timestamp(gate.expires_at),
-        parked=parked,
-    )

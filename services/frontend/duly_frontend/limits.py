@@ -1,8 +1,10 @@
 """LimitService: declares resources, and shows what is used of them."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+
+from google.protobuf.field_mask_pb2 import FieldMask
 
 from duly.v1 import limits_pb2, limits_pb2_grpc, task_pb2
 from duly_core.access.current import require, restriction
@@ -11,6 +13,7 @@ from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
 from duly_core.routing import base_name
 from duly_core.rpc.checks import check_count, check_text, page_size, read_duration, read_instant
+from duly_core.rpc.field_masks import is_set, named_fields
 from duly_core.rpc.names import check_lambda_name, check_name
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
@@ -24,12 +27,14 @@ from duly_core.store.resources import (
     NAMESPACE_QUOTA,
     NAMESPACE_SCHEDULING,
     QUOTA,
+    RESOURCE_FIELDS,
     SCHEDULING,
     UNLIMITED,
+    Contradiction,
     Deletion,
     KeyState,
     NotPut,
-    Rate,
+    ResourceChange,
     ResourceLimit,
     ResourceState,
     bare_name,
@@ -67,23 +72,40 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
     ) -> limits_pb2.PutResourceResponse:
         check_count("resources", len(request.resources), _MOST)
         expected = _expected(request)
+        _check_names_in("update_masks", request.update_masks, request)
         results = []
         for asked in request.resources:
             try:
-                await self._put(_limit(asked), expected.get(asked.name))
-                results.append(limits_pb2.PutResourceResult())
+                change = _change(asked, request.update_masks.get(asked.name))
+                results.append(await self._put(change, expected.get(asked.name)))
             except Problem as problem:
                 results.append(limits_pb2.PutResourceResult(error=problem.to_wire()))
         return limits_pb2.PutResourceResponse(results=results)
 
-    async def _put(self, limit: ResourceLimit, expected_changed_at: datetime | None) -> None:
-        released = await store_resources.put_resource(self._stores.writes, limit, expected_changed_at)
+    async def _put(
+        self, change: ResourceChange, expected_changed_at: datetime | None
+    ) -> limits_pb2.PutResourceResult:
+        done = await store_resources.put_resource(self._stores.writes, change, expected_changed_at)
         self._forget()
-        if isinstance(released, NotPut):
-            raise _not_put(limit.name, released)
+        if isinstance(done, NotPut):
+            raise _not_put(change.name, done)
+        if isinstance(done, Contradiction):
+            raise _contradiction(change, done.field)
         events.resources_changed.inc()
-        events.log.info("resource declared", resource=limit.name, capacity=limit.capacity)
-        self._tell(released)
+        events.log.info(
+            "resource declared", resource=change.name, capacity=done.limit.capacity, changed=[*done.changed]
+        )
+        self._tell(done.released)
+        limit = _limit_to_wire(done.limit)
+        result = limits_pb2.PutResourceResult(
+            limit=limit,
+            created=done.is_created,
+            changed_fields=FieldMask(
+                paths=[each for each in done.changed if not done.is_created or is_set(limit, each)]
+            ),
+        )
+        result.changed_at.FromDatetime(done.changed_at)
+        return result
 
     def _tell(self, lambdas: Collection[str]) -> None:
         if lambdas:
@@ -208,13 +230,15 @@ def _check_resource_name(name: str) -> None:
 
 def _expected(request: limits_pb2.PutResourceRequest) -> dict[str, datetime]:
     """Return when resources must have been changed last, by name."""
-    names = {each.name for each in request.resources}
-    expected = {}
-    for name, at in request.expected_changed_at.items():
-        if name not in names:
-            raise InvalidRequestError("expected_changed_at", f"{name[:200]!r} is not one of `resources`")
-        expected[name] = read_instant("expected_changed_at", at)
-    return expected
+    _check_names_in("expected_changed_at", request.expected_changed_at, request)
+    return {name: read_instant("expected_changed_at", at) for name, at in request.expected_changed_at.items()}
+
+
+def _check_names_in(field: str, names: Iterable[str], request: limits_pb2.PutResourceRequest) -> None:
+    known = {each.name for each in request.resources}
+    for name in names:
+        if name not in known:
+            raise InvalidRequestError(field, f"{name[:200]!r} is not one of `resources`")
 
 
 def _not_put(name: str, why: NotPut) -> Problem:
@@ -239,55 +263,97 @@ def _not_put(name: str, why: NotPut) -> Problem:
             )
 
 
-def _limit(asked: limits_pb2.ResourceLimit) -> ResourceLimit:
+def _contradiction(change: ResourceChange, field: str) -> Problem:
+    """Return what to say of a resource that would contradict itself."""
+    if field == "capacity" and change.name.startswith((SCHEDULING, NAMESPACE_SCHEDULING)):
+        return _needs_rate(change.name)
+    match field:
+        case "rate.units":
+            if "rate.units" in change.named:
+                message = (
+                    "would be removed, and its period or burst would stay: name `rate` to remove all of it"
+                )
+            else:
+                message = (
+                    f"is missing: {change.name} has no rate, so give its units and period with the burst"
+                )
+        case "rate.period":
+            message = "is missing: say in what time the units may start"
+        case _:
+            message = (
+                f"is missing: {change.name} would have no limit; say how many units there are, or give a rate"
+            )
+    return Problem(field, message)
+
+
+def _needs_rate(name: str) -> Problem:
+    return Problem("rate", f"{name} bounds how fast tasks are scheduled: give a rate, and no capacity")
+
+
+def _change(asked: limits_pb2.ResourceLimit, mask: FieldMask | None) -> ResourceChange:
+    """Return what a request changes of a resource. Whether that fits what stays is for the store to tell."""
     _check_resource_name(asked.name)
-    if asked.per_key and asked.name.startswith((QUOTA, NAMESPACE_QUOTA)):
+    named = named_fields("update_masks", mask, asked, RESOURCE_FIELDS)
+    capacity = asked.capacity if asked.HasField("capacity") and "capacity" in named else None
+    if asked.per_key and "per_key" in named and asked.name.startswith((QUOTA, NAMESPACE_QUOTA)):
         raise Problem("per_key", f"{asked.name} is a quota, which has no keys: leave it out")
+    units = asked.rate.units if is_set(asked, "rate.units") else None
     if asked.name.startswith((SCHEDULING, NAMESPACE_SCHEDULING)) and (
-        asked.HasField("capacity") or not asked.HasField("rate")
+        capacity is not None or ("rate.units" in named and units is None)
     ):
-        raise Problem(
-            "rate", f"{asked.name} bounds how fast tasks are scheduled: give a rate, and no capacity"
-        )
-    if not asked.HasField("capacity") and not asked.HasField("rate"):
-        raise Problem("capacity", "is missing: say how many units there are, or give a rate")
-    if not 0 <= asked.capacity <= _LARGEST_CAPACITY:
-        raise Problem("capacity", f"must be from 0 to {_LARGEST_CAPACITY:,}, not {asked.capacity:,}")
-    check_text("note", asked.note, _LONGEST_NOTE)
-    capacity = asked.capacity if asked.HasField("capacity") else UNLIMITED
-    rate = _rate(asked.rate) if asked.HasField("rate") else None
-    return ResourceLimit(asked.name, capacity, asked.per_key, asked.note, rate)
-
-
-def _rate(asked: limits_pb2.ResourceRate) -> Rate:
-    if not 1 <= asked.units <= _LARGEST_RATE:
-        raise Problem(
-            "rate.units",
-            f"must be 1 to {_LARGEST_RATE:,}, not {asked.units:,}: to hold back all tasks, set the capacity to 0",
-        )
-    period = read_duration("rate.period", asked.period, _LONGEST_PERIOD, least=_SHORTEST_PERIOD)
-    if not 0 <= asked.burst <= _LARGEST_RATE:
-        raise Problem("rate.burst", f"must be 1 to {_LARGEST_RATE:,}, not {asked.burst:,}")
-    return Rate(asked.units, period, asked.burst or 1)
+        raise _needs_rate(asked.name)
+    if capacity is not None and not 0 <= capacity <= _LARGEST_CAPACITY:
+        raise Problem("capacity", f"must be from 0 to {_LARGEST_CAPACITY:,}, not {capacity:,}")
+    note = asked.note if "note" in named else ""
+    check_text("note", note, _LONGEST_NOTE)
+    if "rate.units" in named:
+        # what is set and empty is no removal: a mask that names the rate, without one, is
+        is_removed = units is None and not asked.HasField("rate")
+        if not is_removed and not 1 <= (units or 0) <= _LARGEST_RATE:
+            raise Problem(
+                "rate.units",
+                f"must be 1 to {_LARGEST_RATE:,}, not {units or 0:,}: to hold back all tasks, set the capacity to 0",
+            )
+    period = None
+    if "rate.period" in named and asked.rate.HasField("period"):
+        period = read_duration("rate.period", asked.rate.period, _LONGEST_PERIOD, least=_SHORTEST_PERIOD)
+    burst = asked.rate.burst or None
+    if "rate.burst" in named and not 0 <= asked.rate.burst <= _LARGEST_RATE:
+        raise Problem("rate.burst", f"must be 1 to {_LARGEST_RATE:,}, not {asked.rate.burst:,}")
+    return ResourceChange(
+        name=asked.name,
+        named=named,
+        capacity=capacity,
+        per_key=asked.per_key,
+        note=note,
+        units=units,
+        period=period,
+        burst=burst,
+    )
 
 
 def _to_wire(state: ResourceState, keys: Sequence[KeyState]) -> limits_pb2.Resource:
     limit = state.limit
     message = limits_pb2.Resource(
-        limit=limits_pb2.ResourceLimit(
-            name=limit.name,
-            capacity=None if limit.rate and limit.capacity == UNLIMITED else limit.capacity,
-            per_key=limit.per_key,
-            note=limit.note,
-        ),
+        limit=_limit_to_wire(limit),
         used=state.used,
         parked=state.parked,
         keys=[limits_pb2.ResourceKey(key=each.key, used=each.used, parked=each.parked) for each in keys],
     )
     message.changed_at.FromDatetime(state.changed_at)
-    if limit.rate is not None:
-        message.limit.rate.units, message.limit.rate.burst = limit.rate.units, limit.rate.burst
-        message.limit.rate.period.FromTimedelta(limit.rate.period)
     if state.starts_until is not None:
         message.starts_until.FromDatetime(state.starts_until)
+    return message
+
+
+def _limit_to_wire(limit: ResourceLimit) -> limits_pb2.ResourceLimit:
+    message = limits_pb2.ResourceLimit(
+        name=limit.name,
+        capacity=None if limit.rate and limit.capacity == UNLIMITED else limit.capacity,
+        per_key=limit.per_key,
+        note=limit.note,
+    )
+    if limit.rate is not None:
+        message.rate.units, message.rate.burst = limit.rate.units, limit.rate.burst
+        message.rate.period.FromTimedelta(limit.rate.period)
     return message

@@ -114,7 +114,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                     f"time table {name!r} was defined by an operator, and stays so: to take the declaration, "
                     f"delete it (duly tables delete {name}) and attach again"
                 )
-            elif refused := put_problem(answer, name, lambda_name):
+            elif refused := put_problem(answer, name):
                 problems.setdefault(lambda_name, []).append(
                     f"time table {name!r} not written: {refused.field}: {refused.message}"
                 )

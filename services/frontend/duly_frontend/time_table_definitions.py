@@ -6,6 +6,7 @@ from functools import cache
 from duly.enums import CatchUp, Overlap
 from duly.v1 import time_tables_pb2
 from duly_core.rpc.checks import read_duration
+from duly_core.rpc.field_masks import merged, named_fields
 from duly_core.rpc.names import check_lambda_name, check_name
 from duly_core.rpc.new_tasks import payload_too_large, read_encoding, read_priority
 from duly_core.rpc.problem import Problem
@@ -18,6 +19,55 @@ _SHORTEST = timedelta(seconds=1)
 _LONGEST = timedelta(days=366)
 _LONGEST_JITTER = timedelta(days=1)
 _DEFAULT_WINDOW = timedelta(days=1)
+_NO_ZONE = "UTC"
+"""Of a cron expression whose zone nobody named."""
+
+
+TABLE_FIELDS = (
+    "lambda",
+    "payload",
+    "payload_encoding",
+    "priority",
+    "collection",
+    "cron",
+    "every",
+    "offset",
+    "zone",
+    "catch_up",
+    "catch_up_window",
+    "overlap",
+    "jitter",
+)
+"""What a mask may name of a time table."""
+_PAYLOAD = frozenset({"payload", "payload_encoding"})
+
+
+def read_named(asked: time_tables_pb2.NewTimeTable) -> frozenset[str]:
+    """Return which fields of a time table a request sets.
+
+    Raises:
+        Problem: its mask is invalid.
+    """
+    mask = asked.update_mask if asked.HasField("update_mask") else None
+    named = named_fields("update_mask", mask, asked.table, TABLE_FIELDS)
+    return named | _PAYLOAD if "payload" in named else named
+
+
+def changed_table(
+    current: time_tables_pb2.TimeTable | None, asked: time_tables_pb2.TimeTable, named: frozenset[str]
+) -> time_tables_pb2.TimeTable:
+    """Return the definition to be: the current one (None: there is none), with the named fields as the request has them.
+
+    Raises:
+        Problem: it names the encoding of the current payload.
+    """
+    if current is None:
+        return merged(time_tables_pb2.TimeTable(name=asked.name), asked, named)
+    if "payload_encoding" in named and "payload" not in named:
+        raise Problem("payload_encoding", "belongs to a payload: name payload, too")
+    if current.zone == _NO_ZONE:
+        current.ClearField("zone")
+    return merged(current, asked, named)
 
 
 def time_table(asked: time_tables_pb2.TimeTable) -> TimeTable:
@@ -54,14 +104,20 @@ def _rhythm(asked: time_tables_pb2.TimeTable) -> Rhythm:
         every = read_duration("every", asked.every, _LONGEST, least=_SHORTEST)
         if asked.zone:
             raise Problem(
-                "zone", "belongs to a cron expression: an interval is the same in every zone, leave it out"
+                "zone",
+                "belongs to a cron expression, and an interval is the same in every zone: leave it out, or remove it "
+                "(name it in update_mask, unset)",
             )
         offset = read_duration("offset", asked.offset, _LONGEST)
         if offset >= every:
             raise Problem("offset", f"must be from 0 to less than `every`, {format_duration(every)}")
         return Rhythm(every=every, offset=offset)
     if asked.HasField("offset"):
-        raise Problem("offset", "belongs to `every`: name the minute and the hour in the cron expression")
+        raise Problem(
+            "offset",
+            "belongs to `every`: name the minute and the hour in the cron expression, and leave the offset out, or remove it "
+            "(name it in update_mask, unset)",
+        )
     return Rhythm(cron=_cron(asked.cron), zone=_zone(asked.zone))
 
 
@@ -108,7 +164,7 @@ def _zone(name: str) -> str:
     from zoneinfo import ZoneInfo
 
     if not name:
-        return "UTC"
+        return _NO_ZONE
     try:
         known = len(name) <= 64 and name not in {"localtime", "Factory"} and ZoneInfo(name).key == name
     except (KeyError, ValueError, OSError):
@@ -147,7 +203,10 @@ def _policy(asked: time_tables_pb2.TimeTable, rhythm: Rhythm) -> TickPolicy:
     if asked.HasField("catch_up_window"):
         window = read_duration("catch_up_window", asked.catch_up_window, _LONGEST, least=timedelta.resolution)
         if catch_up is not CatchUp.ALL:
-            raise Problem("catch_up_window", "belongs to catch_up ALL: leave it out, or choose ALL")
+            raise Problem(
+                "catch_up_window",
+                "belongs to catch_up ALL: choose ALL, or leave it out, or remove it (name it in update_mask, unset)",
+            )
     if catch_up is CatchUp.ALL and (most := ticks.most_within(rhythm, window)) > MOST_TICKS:
         raise Problem(
             "catch_up_window",

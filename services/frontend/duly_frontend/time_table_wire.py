@@ -76,8 +76,9 @@ def unknown_table(name: str) -> Problem:
     )
 
 
-def put_problem(answer: PutAnswer, name: str, lambda_name: str) -> Problem | None:
+def put_problem(answer: PutAnswer, name: str) -> Problem | None:
     """Return why a definition was not taken; None: it was."""
+    lambda_name = answer.lambda_name
     if answer.verdict is PutVerdict.UNKNOWN_LAMBDA:
         return Problem("lambda", unknown_lambda(lambda_name), task_pb2.ERROR_CODE_UNKNOWN_LAMBDA)
     if answer.verdict is PutVerdict.PAYLOAD_TOO_LARGE:

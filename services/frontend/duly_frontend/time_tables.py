@@ -8,10 +8,11 @@ from duly.ids import new_task_id
 from duly.time_conversion import EPOCH
 from duly.v1 import time_tables_pb2, time_tables_pb2_grpc
 from duly_core.access.current import restriction
-from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError, TooMuchError
 from duly_core.rpc.checks import check_count, page_size, read_instant
+from duly_core.rpc.field_masks import changed_fields, named_fields
+from duly_core.rpc.names import check_name
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
@@ -21,11 +22,11 @@ from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
 from duly_core.store.time_table_rows import TableRow
 from duly_core.ticks import ticks_from
-from duly_core.time_table import MOST_TICKS
+from duly_core.time_table import MOST_TICKS, TimeTable
 from duly_frontend.events import log
 from duly_frontend.reach import check_lambda, refused, scope_of
 from duly_frontend.restricted_lists import read_page
-from duly_frontend.time_table_definitions import time_table
+from duly_frontend.time_table_definitions import TABLE_FIELDS, changed_table, read_named, time_table
 from duly_frontend.time_table_wire import put_problem, state_to_wire, unknown_table
 
 _MOST = 100
@@ -34,6 +35,8 @@ _LOOKED_AT = 1_000
 _MOST_NEXT = 1_000
 _LONGEST_NOTE = 256
 _FRAMING_BYTES = 16
+PAUSE_FIELDS = ("note",)
+"""What a mask may name of a pause."""
 _MOST_BYTES = 64 << 20
 """Payloads of one backfill: it is one transaction."""
 
@@ -56,23 +59,34 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
 
     async def _put(self, asked: time_tables_pb2.NewTimeTable) -> time_tables_pb2.TimeTableResult:
         if_revision = asked.if_revision if asked.HasField("if_revision") else None
-        scope = restriction(Action.REGISTER)
+        scope, name = restriction(Action.REGISTER), asked.table.name
         try:
-            check_lambda(scope, Action.REGISTER, getattr(asked.table, "lambda"))
-            table = await asyncio.to_thread(time_table, asked.table)
-            if scope is not None and if_revision is None:
-                # what is changed or created between the look and the write is then a conflict
-                if_revision = await self._revision_of_own(scope, table.name)
-            elif scope is not None:
-                await self._revision_of_own(scope, table.name)
+            check_name("name", name)
+            named = read_named(asked)
+
+            def make(row: TableRow | None) -> TimeTable:
+                if row is None or "lambda" in named:
+                    check_lambda(scope, Action.REGISTER, getattr(asked.table, "lambda"))
+                if row is not None and scope is not None and not scope.covers_all_of(row.lambda_name):
+                    raise refused(Action.REGISTER, name, "name")
+                # what must be new is compared as a whole: a repeat finds the same
+                current = None if row is None or if_revision == 0 else state_to_wire(row).table
+                return time_table(changed_table(current, asked.table, named))
+
+            answer = await store_time_tables.put(self._store, name, make, if_revision=if_revision)
         except Problem as problem:
             return time_tables_pb2.TimeTableResult(error=problem.to_wire())
-        answer = await store_time_tables.put(self._store, table, if_revision=if_revision)
-        refused = put_problem(answer, table.name, table.lambda_name)
-        if refused is not None or answer.row is None:
-            return time_tables_pb2.TimeTableResult(error=refused.to_wire() if refused else None)
-        log.info("time table defined", time_table=table.name, verdict=answer.verdict.value)
-        return time_tables_pb2.TimeTableResult(table=state_to_wire(answer.row))
+        why_not = put_problem(answer, name)
+        if why_not is not None or answer.row is None:
+            return time_tables_pb2.TimeTableResult(error=why_not.to_wire() if why_not else None)
+        before = time_tables_pb2.TimeTable() if answer.before is None else state_to_wire(answer.before).table
+        changed = changed_fields(before, state_to_wire(answer.row).table, TABLE_FIELDS)
+        log.info(
+            "time table defined", time_table=name, verdict=answer.verdict.value, changed=[*changed.paths]
+        )
+        return time_tables_pb2.TimeTableResult(
+            table=_state(answer.row), created=answer.before is None, changed_fields=changed
+        )
 
     async def GetTimeTables(  # noqa: N802
         self, request: time_tables_pb2.GetTimeTablesRequest, _context: Context
@@ -103,19 +117,6 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
             return names
         within = await self._within(Action.REGISTER, names)
         return [name for name in names if name in within]
-
-    async def _revision_of_own(self, scope: Scope, name: str) -> int:
-        """Return the revision of a time table; 0: it does not exist.
-
-        Raises:
-            Problem: it is of a lambda that is not the caller's.
-        """
-        row = (await store_time_tables.get(self._store, [name])).get(name)
-        if row is None:
-            return 0
-        if not scope.covers_all_of(row.lambda_name):
-            raise refused(Action.REGISTER, name, "name")
-        return row.revision
 
     def _fitting(
         self, results: Sequence[time_tables_pb2.TimeTableResult]
@@ -160,8 +161,10 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         _check_names(request.names)
         if len(request.note) > _LONGEST_NOTE or "\x00" in request.note:
             raise InvalidRequestError("note", f"must be at most {_LONGEST_NOTE} characters, without NUL")
+        mask = request.update_mask if request.HasField("update_mask") else None
+        named = named_fields("update_mask", mask, request, PAUSE_FIELDS)
         own = await self._own(request.names)
-        found = await store_time_tables.pause(self._store, own, request.note)
+        found = await store_time_tables.pause(self._store, own, request.note if named else None)
         log.info("time tables changed", change="paused", time_tables=sorted(found))
         return time_tables_pb2.PauseTimeTablesResponse(results=self._fitting(_results(request.names, found)))
 

@@ -53,11 +53,12 @@ async def set_capacity(page: Page) -> Response:
             capacity=asked,
             changed_at=changed_at,
         )
-    limit.capacity = int(asked)
-    answer: limits_pb2.PutResourceResponse = await page.call(
-        page.stubs.limits.PutResource,
-        limits_pb2.PutResourceRequest(resources=[limit], expected_changed_at={name: resource.changed_at}),
+    request = limits_pb2.PutResourceRequest(
+        resources=[limits_pb2.ResourceLimit(name=name, capacity=int(asked))],
+        expected_changed_at={name: resource.changed_at},
     )
+    request.update_masks[name].paths.append("capacity")
+    answer: limits_pb2.PutResourceResponse = await page.call(page.stubs.limits.PutResource, request)
     check(answer.results[0].error)
     return page.redirect("/resources", f"The capacity of {name} is {int(asked):,} now.")
 

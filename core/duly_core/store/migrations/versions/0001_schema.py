@@ -1130,44 +1130,70 @@ begin
     end if;
 end $$;
 
--- Declares a resource, or changes it. Nobody takes or frees meanwhile: whoever parks by what it was has done so before, and
--- the caller releases that afterwards, in statements of their own (duly_release_parked). `rate_is_new`: what was put off is
--- to be due, too (duly_forget_starts, duly_end_delays). is_done is false if it is in use, and cannot be given another per_key,
--- or if it is not as the caller read it (is_expected): it was not changed last at `expected_at`, nor is it what is asked already.
--- put_at is then when it was changed last.
+-- Declares a resource, or changes it: only the columns in `named`. What is not named stays, or is the default of a new resource.
+-- Nobody takes or frees meanwhile: whoever parks by what it was has done so before, and the caller releases that afterwards, in
+-- statements of their own (duly_release_parked). `rate_is_new`: what was put off is to be due, too (duly_forget_starts,
+-- duly_end_delays). A null capacity is none: only the rate limits it.
+-- is_done is false if it is in use, and cannot be given another per_key; if it is not as the caller read it (is_expected): it was
+-- not changed last at `expected_at`, nor is it what is asked already; or if it would contradict itself, in the column `wrong`.
+-- put_at is when it was changed last: a call that changes nothing keeps it. `changed` has the columns that this call changed.
 create function duly_put_resource(
-    asked text, asked_capacity int4, asked_per_key boolean, asked_note text, asked_rate int4, asked_period interval,
-    asked_burst int4, expected_at timestamptz, out is_done boolean, out is_expected boolean, out put_at timestamptz,
-    out rate_is_new boolean
+    asked text, named text[], asked_capacity int4, asked_per_key boolean, asked_note text, asked_rate int4,
+    asked_period interval, asked_burst int4, expected_at timestamptz, out is_done boolean, out is_expected boolean,
+    out wrong text, out put_at timestamptz, out rate_is_new boolean, out is_created boolean, out changed text[],
+    out new_capacity int4, out new_per_key boolean, out new_note text, out new_rate int4, out new_period interval,
+    out new_burst int4
 ) language plpgsql as $$
 #variable_conflict use_column
+declare
+    kept resource;
 begin
     lock table resource_use in exclusive mode;
-    select declared.changed_at, declared.changed_at = expected_at
-        or (declared.capacity, declared.per_key, declared.note, declared.rate, declared.period, declared.burst)
-            is not distinct from (asked_capacity, asked_per_key, asked_note, asked_rate, asked_period, asked_burst)
-    into put_at, is_expected
-    from resource as declared
-    where name = asked;
-    is_expected := expected_at is null or coalesce(is_expected, false);
-    is_done := is_expected and not exists (
-        select from resource
-        where name = asked and per_key <> asked_per_key and (
+    select * into kept from resource as declared where declared.name = asked for update;
+    is_created := not found;
+    put_at := kept.changed_at;
+    -- that of a resource which only its rate limits is stored as the largest one
+    new_capacity := case
+        when 'capacity' = any (named) then asked_capacity
+        when kept.rate is null or kept.capacity < 1000000 then kept.capacity
+    end;
+    new_per_key := case when 'per_key' = any (named) then asked_per_key else coalesce(kept.per_key, false) end;
+    new_note := case when 'note' = any (named) then asked_note else coalesce(kept.note, '') end;
+    new_rate := case when 'rate.units' = any (named) then asked_rate else kept.rate end;
+    new_period := case when 'rate.period' = any (named) then asked_period else kept.period end;
+    new_burst := case when 'rate.burst' = any (named) then asked_burst else kept.burst end;
+    wrong := case
+        when new_rate is null and (new_period is not null or new_burst is not null) then 'rate.units'
+        when new_rate is not null and new_period is null then 'rate.period'
+        when new_rate is null and new_capacity is null then 'capacity'
+    end;
+    new_burst := case when new_rate is not null then coalesce(new_burst, 1) end;
+    new_capacity := coalesce(new_capacity, 1000000);
+    changed := array_remove(array[
+        case when kept.capacity is distinct from new_capacity then 'capacity' end,
+        case when coalesce(kept.per_key, false) <> new_per_key then 'per_key' end,
+        case when coalesce(kept.note, '') <> new_note then 'note' end,
+        case when kept.rate is distinct from new_rate then 'rate.units' end,
+        case when kept.period is distinct from new_period then 'rate.period' end,
+        case when kept.burst is distinct from new_burst then 'rate.burst' end
+    ], null);
+    is_expected := expected_at is null or not is_created and (kept.changed_at = expected_at or changed = '{}');
+    is_done := is_expected and wrong is null and not (
+        kept.per_key is distinct from new_per_key and (
             exists (select from resource_use as use where use.resource = asked and use.used > 0)
             or exists (select from task_assoc as assoc where assoc.status = 'waiting' and assoc.parked_on = asked)
-        )
+        ) and not is_created
     );
     if is_done then
         insert into resource as declared (name, capacity, per_key, note, changed_at, rate, period, burst, rate_is_new)
         values (
-            asked, asked_capacity, asked_per_key, asked_note, duly_now(), asked_rate, asked_period, asked_burst,
-            asked_rate is not null
+            asked, new_capacity, new_per_key, new_note, duly_now(), new_rate, new_period, new_burst, new_rate is not null
         )
         on conflict (name) do update
-        set capacity = excluded.capacity, per_key = excluded.per_key, note = excluded.note, changed_at = excluded.changed_at,
+        set capacity = excluded.capacity, per_key = excluded.per_key, note = excluded.note,
+            changed_at = case when changed = '{}' then declared.changed_at else excluded.changed_at end,
             rate = excluded.rate, period = excluded.period, burst = excluded.burst,
-            rate_is_new = declared.rate_is_new
-                or (declared.rate, declared.period, declared.burst) is distinct from (excluded.rate, excluded.period, excluded.burst)
+            rate_is_new = declared.rate_is_new or changed && array['rate.units', 'rate.period', 'rate.burst']
         returning declared.changed_at, declared.rate_is_new into put_at, rate_is_new;
     end if;
 end $$;
