@@ -49,7 +49,7 @@ order by source.label
 # what the task names, and the quotas of its lambda and namespace
 _RESOURCES = """
 select need.name, need.key, least(need.weight, resource.capacity) as weight, resource.capacity, resource.rate,
-    resource.note, coalesce(use.used, 0) as used
+    resource.period, resource.note, coalesce(use.used, 0) as used
 from (
     select named.name, named.key, named.weight
     from jsonb_to_recordset(%(needs)s::jsonb) as named (name text, key text, weight int4)

@@ -30,6 +30,10 @@ UNLIMITED = 1_000_000
 """The largest capacity: that of a resource which only a rate limits."""
 
 
+LARGEST_RATE = 1_000_000
+"""The most units that a rate may have in a period."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
     """How many units tasks may start to use over time."""

@@ -1,21 +1,15 @@
 """The reasons of tasks that gates hit."""
 
-import shlex
-
 from duly.v1 import explain_pb2
 from duly_core.gates import BREAKER, Gate, GateSet, Kind
 from duly_core.store.gates import read_gates
 from duly_core.store.pool import Store
 from duly_core.store.tasks import TaskRow
-from duly_frontend.explain_text import ago, one_line, reason, span
+from duly_frontend.explain_text import ago, command, one_line, reason, span
 
 GATE = "gate:"
 """Begins what a task is parked on that a gate holds back."""
 _NO_VERSION = -1
-_OF_BREAKERS = (
-    "fix what fails: duly dead-letters --lambda {0}, or duly list --lambda {0} --status retriable_failure;"
-    " the breaker closes by itself once probes succeed"
-)
 
 
 async def gate_reasons(store: Store, row: TaskRow) -> list[explain_pb2.Reason]:
@@ -38,7 +32,7 @@ async def gate_reasons(store: Store, row: TaskRow) -> list[explain_pb2.Reason]:
             reason(
                 explain_pb2.REASON_KIND_GATE,
                 f"the gate {parked_on!r} held it and is gone: a Store Consumer releases it",
-                "if it is not released, check the Store Consumer: duly health",
+                f"if it is not released, check the Store Consumer: {command('health')}",
                 gate=parked_on,
             ),
             *reasons,
@@ -62,8 +56,18 @@ def _reason(row: TaskRow, gate: Gate) -> explain_pb2.Reason:
         one_line(
             f"the gate {gate.name!r} {does}{until} (set {ago(row, gate.created_at)}{owner}{why}){probes}"
         ),
-        _OF_BREAKERS.format(shlex.quote(row["lambda"])) if is_breaker else f"duly gates remove {gate.name}",
+        _of_breaker(row["lambda"]) if is_breaker else _of_gate(gate),
         since_at=gate.created_at,
         until_at=gate.expires_at,
         gate=gate.name,
     )
+
+
+def _of_breaker(name: str) -> str:
+    failed = command("dead-letters", "--lambda", name)
+    failing = command("list", "--lambda", name, "--status", "retriable_failure")
+    return f"fix what fails: {failed}, or {failing}; the breaker closes by itself once probes succeed"
+
+
+def _of_gate(gate: Gate) -> str:
+    return f"once the gate is no longer needed: {command('gates', 'remove', gate.name)}"

@@ -6,7 +6,7 @@ from duly.enums import FailureKind
 from duly.v1 import explain_pb2
 from duly_core.lifecycle import Status
 from duly_core.store.tasks import TaskRow
-from duly_frontend.explain_text import ago, reason, span
+from duly_frontend.explain_text import ago, command, reason, span
 
 _SUCCEEDED = "it succeeded {ago}{where}"
 _LOOK = "look for {task_id} in the log of its worker there (with systemd: journalctl -u 'duly-worker@*')"
@@ -23,12 +23,11 @@ def ended_reasons(row: TaskRow, *, withheld: bool) -> list[explain_pb2.Reason]:
         text = f"it was cancelled {ago(row, row['finished_at'])}{_canceller(row)}"
     elif status is Status.DROPPED:
         text = f"it was dropped {ago(row, row['finished_at'])}: {_why(row, withheld=withheld)}"
-        action = (
-            "read what its nodes waited for: duly graph show " + str(row["graph"]) if row["graph"] else ""
-        )
+        if row["graph"]:
+            action = f"read what its nodes waited for: {command('graph', 'show', str(row['graph']))}"
     else:
         text = f"it failed for good {ago(row, row['finished_at'])}: {_why(row, withheld=withheld)}"
-        action = f"fix the cause, then: duly redrive {row['task_id']}"
+        action = f"fix the cause, then {command('redrive', str(row['task_id']))}"
     return [
         reason(
             explain_pb2.REASON_KIND_ENDED,
@@ -62,7 +61,8 @@ def held_reasons(row: TaskRow, heartbeat_timeout: timedelta, *, withheld: bool) 
             reason(
                 explain_pb2.REASON_KIND_HOLDER_SILENT,
                 f"{holder} holds it, and was not heard of in time: its claim ended {ago(row, until_at)}",
-                "check that machine; a Store Consumer takes the task back, and counts a crash (duly health)",
+                "check that machine; a Store Consumer takes the task back, and counts a crash; if not: "
+                + command("health"),
                 since_at=until_at,
                 holder=holder,
             )

@@ -7,11 +7,11 @@ from duly_core.store.explain_hosts import Serving, read_serving
 from duly_core.store.explain_reads import Load
 from duly_core.store.pool import Store
 from duly_core.store.tasks import TaskRow
-from duly_frontend.explain_text import ago, reason, span
+from duly_frontend.explain_text import ago, command, reason, span
 
 _PATIENCE = timedelta(seconds=15)
 """The first task of a queue that waited so long, and nothing was claimed since: nobody takes them."""
-_START = "start a worker that serves it (duly hosts lists those that report)"
+_START = f"start a worker that serves it; those that report: {command('hosts')}"
 
 
 async def host_reasons(store: Store, row: TaskRow, load: Load) -> list[explain_pb2.Reason]:
@@ -34,7 +34,7 @@ async def host_reasons(store: Store, row: TaskRow, load: Load) -> list[explain_p
         reason(
             explain_pb2.REASON_KIND_NO_HOST,
             f"no host reports itself, none has claimed a task of {row['lambda']} for {span(waited)}, and none holds one",
-            "start a worker that serves it; if one runs, check the HSC and the worker's log: duly health",
+            f"start a worker that serves it; if one runs, check the HSC and the worker's log: {command('health')}",
             since_at=load.first_due_at,
         )
     ]

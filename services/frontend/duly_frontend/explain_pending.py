@@ -2,16 +2,18 @@
 
 from datetime import timedelta
 
+from duly.enums import Priority
 from duly.v1 import explain_pb2
 from duly_core.access.grants import Scope
 from duly_core.lifecycle import Status
+from duly_core.routing import base_name
 from duly_core.store.explain_reads import Load, read_load
 from duly_core.store.pool import Store
 from duly_core.store.tasks import TaskRow
 from duly_frontend.explain_gates import gate_reasons
 from duly_frontend.explain_hosts import host_reasons
-from duly_frontend.explain_text import ago, number, reason, span
-from duly_frontend.explain_waiting import lacking_units
+from duly_frontend.explain_text import ago, command, number, reason, span
+from duly_frontend.explain_waiting import faster_rates, lacking_units
 
 _ABOUT_TO = timedelta(seconds=2)
 """As long as what is due may take to be picked."""
@@ -25,7 +27,7 @@ async def pending_reasons(
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    found = _not_yet(row, withheld=withheld)
+    found = await _not_yet(store, row, withheld=withheld)
     is_due = not found
     gates = await gate_reasons(store, row)
     of_lambda = lambda_reasons(row)
@@ -55,7 +57,8 @@ async def enqueued_reasons(store: Store, row: TaskRow) -> list[explain_pb2.Reaso
         reason(
             explain_pb2.REASON_KIND_ENQUEUED,
             f"its reference was sent to the queue of {row['lambda']}{sent}, and no host has claimed it",
-            "no host takes it: are the slots full, or may the workers not read the queue? (duly backlog)",
+            "no host takes it: are the slots full, or may the workers not read the queue? "
+            + command("backlog", row["lambda"]),
             since_at=since_at,
             until_at=row["next_trigger_at"],
         )
@@ -79,7 +82,7 @@ def expiry_reasons(row: TaskRow) -> list[explain_pb2.Reason]:
             reason(
                 explain_pb2.REASON_KIND_ENDS_SOON,
                 f"its expires_at passed {ago(row, expires_at)}: a Store Consumer ends it without a run",
-                "if it does not end, check the Store Consumer: duly health",
+                f"if it does not end, check the Store Consumer: {command('health')}",
                 since_at=expires_at,
             )
         ]
@@ -101,7 +104,8 @@ def lambda_reasons(row: TaskRow) -> list[explain_pb2.Reason]:
             reason(
                 explain_pb2.REASON_KIND_LAMBDA_DELETED,
                 f"its lambda was deleted {ago(row, row['deleted_at'])}{by}",
-                f"duly lambdas restore {name}, or duly cancel {row['task_id']}",
+                f"{command('lambdas', 'restore', name)}, and start a worker that declares it; or "
+                + command("cancel", str(row["task_id"])),
                 since_at=row["deleted_at"],
             )
         ]
@@ -110,7 +114,7 @@ def lambda_reasons(row: TaskRow) -> list[explain_pb2.Reason]:
             reason(
                 explain_pb2.REASON_KIND_VERSION_UNKNOWN,
                 f"no host has declared version {version} of {name}",
-                f"start a worker with App(pinned=True) of that version, or duly cancel {row['task_id']}",
+                f"start a worker with App(pinned=True) of that version, or {command('cancel', str(row['task_id']))}",
             )
         ]
     if not row["is_registered"]:
@@ -118,14 +122,18 @@ def lambda_reasons(row: TaskRow) -> list[explain_pb2.Reason]:
             reason(
                 explain_pb2.REASON_KIND_LAMBDA_UNKNOWN,
                 f"no lambda {row['lambda']} is registered",
-                f"start a worker that declares it, or duly cancel {row['task_id']}",
+                f"start a worker that declares it, or {command('cancel', str(row['task_id']))}",
             )
         ]
     return []
 
 
-def _not_yet(row: TaskRow, *, withheld: bool) -> list[explain_pb2.Reason]:
-    """Say what a task waits for whose time has not come; nothing if it is due."""
+async def _not_yet(store: Store, row: TaskRow, *, withheld: bool) -> list[explain_pb2.Reason]:
+    """Say what a task waits for whose time has not come; nothing if it is due.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
     until_at, now = row["next_trigger_at"], row["now"]
     if until_at <= now:
         return []
@@ -135,7 +143,7 @@ def _not_yet(row: TaskRow, *, withheld: bool) -> list[explain_pb2.Reason]:
             reason(
                 explain_pb2.REASON_KIND_RATE,
                 f"the rate of a resource lets it start in {left}",
-                "duly resources list --json shows the rates; duly resources set changes them",
+                await faster_rates(store, row),
                 until_at=until_at,
             )
         ]
@@ -154,7 +162,7 @@ def _backoff(row: TaskRow, left: str, *, withheld: bool) -> explain_pb2.Reason:
     return reason(
         explain_pb2.REASON_KIND_BACKOFF,
         f"{tried}; it runs again in {left}{message}",
-        "fix what fails; its backoff is in its lambda's policy (duly lambdas NAME)",
+        f"fix what fails; its backoff is in its lambda's policy: {command('lambdas', 'show', base_name(row['lambda']))}",
         until_at=row["next_trigger_at"],
         since_at=row["failed_at"],
         count=failures,
@@ -173,11 +181,21 @@ def _backlog(row: TaskRow, load: Load) -> explain_pb2.Reason:
     return reason(
         explain_pb2.REASON_KIND_BACKLOG,
         text,
-        "add workers or slots for its lambda, or raise its priority: duly update",
+        f"add workers or slots for its lambda{_raise_priority(row)}",
         since_at=row["next_trigger_at"] if row["status"] != Status.ENQUEUED else row["sent_at"],
         count=load.ahead,
         is_estimated=load.is_estimated,
         predicted_wait=load.wait,
+    )
+
+
+def _raise_priority(row: TaskRow) -> str:
+    """Return how to let a task go before the others of its priority; nothing if it cannot."""
+    higher = sorted(each for each in Priority if each < row["priority"])
+    if row["status"] == Status.ENQUEUED or not higher:
+        return ""
+    return ", or raise its priority: " + command(
+        "update", str(row["task_id"]), "--priority", higher[-1].name.lower()
     )
 
 
@@ -190,6 +208,6 @@ def _ready(row: TaskRow, load: Load) -> explain_pb2.Reason:
         explain_pb2.REASON_KIND_READY,
         f"it is due since {span(waited)} and the first of its lambda and priority: it waits for a free slot; "
         f"{number(load.running, 'task')} of its lambda {'is' if load.running == 1 else 'are'} held now",
-        "add workers or slots, or reserve slots for its lambda; check the HSC: duly health",
+        f"add workers or slots, or reserve slots for its lambda; check the HSC: {command('health')}",
         since_at=due_at,
     )

@@ -1,5 +1,6 @@
 """Makes the reasons of ExplainTask, and writes durations and instants as people read them."""
 
+import shlex
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -50,6 +51,15 @@ def number(count: int, noun: str, plural: str = "") -> str:
     ('1 task', '10,400 tasks')
     """
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def command(*words: str) -> str:
+    """Return a command of `duly` that an advice names, as it is typed: a test runs each of them.
+
+    >>> command("sessions", "unblock", "ann smith")
+    "`duly sessions unblock 'ann smith'`"
+    """
+    return f"`{shlex.join(['duly', *words])}`"
 
 
 def reason(

@@ -1,10 +1,10 @@
 """The reasons of tasks that wait for others: for their session, their graph, or units of a resource."""
 
-import shlex
 from collections.abc import Sequence
 
 from duly.v1 import explain_pb2
 from duly_core.access.grants import Scope
+from duly_core.settings import format_duration
 from duly_core.store.explain_reads import MOST_COUNTED, read_related
 from duly_core.store.explain_waits import (
     MOST_SHOWN,
@@ -16,9 +16,10 @@ from duly_core.store.explain_waits import (
     read_session,
 )
 from duly_core.store.pool import Store
+from duly_core.store.resources import LARGEST_RATE, UNLIMITED
 from duly_core.store.tasks import TaskRow
 from duly_frontend.explain_gates import GATE, gate_reasons
-from duly_frontend.explain_text import may_be_named, number, reason, related, span
+from duly_frontend.explain_text import command, may_be_named, number, reason, related, span
 
 
 async def waiting_reasons(store: Store, row: TaskRow, scope: Scope | None) -> list[explain_pb2.Reason]:
@@ -37,7 +38,7 @@ async def waiting_reasons(store: Store, row: TaskRow, scope: Scope | None) -> li
             reason(
                 explain_pb2.REASON_KIND_ENDS_SOON,
                 f"{why}: a Store Consumer ends it without a run",
-                "if it does not end, check the Store Consumer: duly health",
+                f"if it does not end, check the Store Consumer: {command('health')}",
                 graph_id=str(row["graph"] or ""),
                 session=row["session"] or "",
             )
@@ -66,7 +67,7 @@ async def _in_session(store: Store, row: TaskRow, scope: Scope | None) -> list[e
             reason(
                 explain_pb2.REASON_KIND_SESSION_BLOCKED,
                 f"a task that failed for good blocks its session {key}, for {blocked_for} now",
-                f"fix the cause, then: duly redrive {first}; or: duly sessions unblock {shlex.quote(key)}"
+                f"fix the cause, then {command('redrive', str(first))}, or {command('sessions', 'unblock', key)}"
                 if named
                 else "",
                 since_at=session["blocked_at"],
@@ -82,7 +83,7 @@ async def _in_session(store: Store, row: TaskRow, scope: Scope | None) -> list[e
         reason(
             explain_pb2.REASON_KIND_SESSION,
             f"{many}{number(before, 'task')} {'is' if before == 1 else 'are'} before it in its session {key}{head}",
-            f"look at the first: duly explain {first}" if named else "",
+            f"look at the first: {command('explain', str(first))}" if named else "",
             session=key,
             count=before,
             is_estimated=bool(many),
@@ -104,7 +105,7 @@ async def _in_graph(store: Store, row: TaskRow, scope: Scope | None) -> list[exp
         reason(
             explain_pb2.REASON_KIND_GRAPH,
             f"it waits for {verb}{number(count, 'node')} of its graph{which}",
-            f"look at the first: duly explain {named[0]['task_id']}" if named else "",
+            f"look at the first: {command('explain', str(named[0]['task_id']))}" if named else "",
             graph_id=str(row["graph"]),
             count=count,
             tasks=[related(node, node["label"]) for node in named],
@@ -165,12 +166,49 @@ async def _lacking(
     return reason(
         explain_pb2.REASON_KIND_RESOURCE,
         text,
-        f"wait until others end, or: duly resources set {name} CAPACITY",
+        _more_units(resource),
         resource=place,
         count=resource["used"],
         limit=resource["capacity"],
         tasks=[related(each) for each in holders if may_be_named(each, scope)],
     )
+
+
+def _more_units(resource: WaitRow) -> str:
+    """Return how a task comes to units: the number named is the smallest with which it, or one before it, may run."""
+    needed = min(UNLIMITED, max(resource["capacity"], resource["used"]) + 1)
+    if resource["used"] and resource["capacity"]:
+        needed = min(UNLIMITED, max(needed, resource["used"] + resource["weight"]))
+    raised = command("resources", "set", resource["name"], str(needed))
+    if not resource["capacity"]:
+        return f"nothing runs until it has units: find out why it has none, then {raised}, or more"
+    return f"wait until others end, or raise the capacity: {raised}, or more"
+
+
+async def faster_rates(store: Store, row: TaskRow) -> str:
+    """Return how a task comes to an earlier start: twice the rates of its resources. Another rate begins anew.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rated = [
+        each
+        for each in await read_resources(store, row)
+        if each["rate"] is not None and each["rate"] < LARGEST_RATE
+    ]
+    faster = [
+        command(
+            "resources",
+            "set",
+            each["name"],
+            "--rate",
+            f"{min(LARGEST_RATE, 2 * each['rate'])}/{format_duration(each['period'])}",
+        )
+        for each in rated
+    ]
+    if not faster:
+        return f"wait; {command('resources', 'list')} shows the rates"
+    return f"wait, or raise the rate, and what was put off is due at once: {', '.join(faster)}"
 
 
 def _place(name: str, key: str) -> str:

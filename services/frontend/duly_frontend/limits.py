@@ -24,6 +24,7 @@ from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
 from duly_core.store.resources import (
     DEFAULT_NAMESPACE,
+    LARGEST_RATE,
     NAMESPACE_QUOTA,
     NAMESPACE_SCHEDULING,
     QUOTA,
@@ -51,7 +52,6 @@ _LOOKED_AT = 500
 """Resources that one call looks at for a caller who may see some of them."""
 _LARGEST_CAPACITY = UNLIMITED
 _LONGEST_NOTE = 1024
-_LARGEST_RATE = 1_000_000
 _OF_NAMESPACES = (NAMESPACE_QUOTA, NAMESPACE_SCHEDULING)
 _SHORTEST_PERIOD, _LONGEST_PERIOD = timedelta(milliseconds=1), timedelta(days=1)
 
@@ -309,17 +309,17 @@ def _change(asked: limits_pb2.ResourceLimit, mask: FieldMask | None) -> Resource
     if "rate.units" in named:
         # what is set and empty is no removal: a mask that names the rate, without one, is
         is_removed = units is None and not asked.HasField("rate")
-        if not is_removed and not 1 <= (units or 0) <= _LARGEST_RATE:
+        if not is_removed and not 1 <= (units or 0) <= LARGEST_RATE:
             raise Problem(
                 "rate.units",
-                f"must be 1 to {_LARGEST_RATE:,}, not {units or 0:,}: to hold back all tasks, set the capacity to 0",
+                f"must be 1 to {LARGEST_RATE:,}, not {units or 0:,}: to hold back all tasks, set the capacity to 0",
             )
     period = None
     if "rate.period" in named and asked.rate.HasField("period"):
         period = read_duration("rate.period", asked.rate.period, _LONGEST_PERIOD, least=_SHORTEST_PERIOD)
     burst = asked.rate.burst or None
-    if "rate.burst" in named and not 0 <= asked.rate.burst <= _LARGEST_RATE:
-        raise Problem("rate.burst", f"must be 1 to {_LARGEST_RATE:,}, not {asked.rate.burst:,}")
+    if "rate.burst" in named and not 0 <= asked.rate.burst <= LARGEST_RATE:
+        raise Problem("rate.burst", f"must be 1 to {LARGEST_RATE:,}, not {asked.rate.burst:,}")
     return ResourceChange(
         name=asked.name,
         named=named,
