@@ -11,7 +11,6 @@ from duly_frontend.explain_text import ago, command, reason, span
 
 _PATIENCE = timedelta(seconds=15)
 """The first task of a queue that waited so long, and nothing was claimed since: nobody takes them."""
-_START = f"start a worker that serves it; those that report: {command('hosts')}"
 
 
 async def host_reasons(store: Store, row: TaskRow, load: Load) -> list[explain_pb2.Reason]:
@@ -42,12 +41,16 @@ async def host_reasons(store: Store, row: TaskRow, load: Load) -> list[explain_p
 
 def _not_alive(row: TaskRow, serving: Serving) -> explain_pb2.Reason:
     if serving.last_name is None or serving.last_reported_at is None:
-        return reason(explain_pb2.REASON_KIND_NO_HOST, f"no live host serves {row['lambda']}", _START)
+        return reason(explain_pb2.REASON_KIND_NO_HOST, f"no live host serves {row['lambda']}", _start())
     return reason(
         explain_pb2.REASON_KIND_NO_HOST,
         f"no live host serves {row['lambda']}: the last one, {serving.last_name}, is {serving.last_state}, "
         f"and reported {ago(row, serving.last_reported_at)}",
-        _START,
+        _start(),
         since_at=serving.last_reported_at,
         holder=serving.last_name,
     )
+
+
+def _start() -> str:
+    return f"start a worker that serves it; those that report: {command('hosts')}"

@@ -1,0 +1,525 @@
+"""Every RPC that changes a thing by its name sets only the fields that the call names, and removes what it names unset.
+
+The cases are held against the descriptors: a new RPC, or a new field, without a case fails.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.field_mask_pb2 import FieldMask
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from duly.v1 import (
+    access_pb2,
+    controller_pb2,
+    explain_pb2,
+    fleet_pb2,
+    frontend_pb2,
+    gates_pb2,
+    gates_pb2_grpc,
+    graphs_pb2,
+    hsc_pb2,
+    inspection_pb2,
+    limits_pb2,
+    limits_pb2_grpc,
+    registry_pb2,
+    sessions_pb2,
+    settings_pb2,
+    task_pb2,
+    time_tables_pb2,
+)
+from duly_core.rpc.field_masks import changed_fields, is_set
+from tests.fixtures.services import refusal
+from tests.fixtures.task_states import LAMBDA
+
+OTHER = "report.make"
+LATER = Timestamp(seconds=4_000_000_000)
+LATEST = Timestamp(seconds=4_100_000_000)
+
+
+def duration(seconds):
+    return Duration(seconds=seconds)
+
+
+def of(kind, fields):
+    """A message with these paths: `lambda` and `rate.units` are no keywords."""
+    message = kind()
+    for path, value in fields.items():
+        *outer, last = path.split(".")
+        inner = message
+        for name in outer:
+            inner = getattr(inner, name)
+        if isinstance(value, Message):
+            getattr(inner, last).CopyFrom(value)
+        else:
+            setattr(inner, last, value)
+    return message
+
+
+@dataclass(frozen=True)
+class Thing:
+    """A kind of thing that is changed by its name."""
+
+    method: str
+    """The RPC with which it is changed."""
+    kind: Callable[[], Message]
+    key: dict[str, object]
+    whole: dict[str, object]
+    """A value for each field that can be set, all of which fit together."""
+    others: dict[str, object]
+    """Another value for each field, that fits the rest of `whole`."""
+    with_others: dict[str, dict[str, object]]
+    """What must be changed with a field, for both must fit."""
+    cleared: dict[str, tuple[str, ...]]
+    """What must be removed with a field."""
+    defaults: dict[str, object]
+    """What a field is once it is removed; not here: unset."""
+    never_unset: frozenset[str]
+    """To remove these is refused."""
+    not_settable: frozenset[str]
+    """The name, and what only answers have."""
+
+
+GATE = Thing(
+    method="GateService/PutGate",
+    kind=gates_pb2.Gate,
+    key={"name": "night", "owner": "ann"},
+    whole={
+        "kind": gates_pb2.GATE_KIND_DELAY,
+        "scope.lambda": LAMBDA,
+        "scope.collection": "marketing",
+        "scope.priority": task_pb2.PRIORITY_LOW,
+        "scope.session": "vlan-7",
+        "delay": duration(60),
+        "reason": "the provider is down",
+        "expires_at": LATER,
+    },
+    others={
+        "kind": gates_pb2.GATE_KIND_DROP,
+        "scope.lambda": "report.*",
+        "scope.collection": "sales",
+        "scope.priority": task_pb2.PRIORITY_HIGH,
+        "scope.session": "vlan-8",
+        "delay": duration(90),
+        "reason": "the provider is back",
+        "expires_at": LATEST,
+    },
+    with_others={"kind": {"delay": None}},
+    cleared={},
+    defaults={},
+    never_unset=frozenset({"kind", "scope.lambda", "delay"}),
+    not_settable=frozenset({"name", "owner", "created_at", "parked"}),
+)
+BREAKER = Thing(
+    method="GateService/PutBreaker",
+    kind=gates_pb2.Breaker,
+    key={"lambda": LAMBDA, "owner": "ann"},
+    whole={
+        "failure_rate": 0.25,
+        "minimum": 5,
+        "window": duration(120),
+        "pause": duration(90),
+        "probes": 7,
+        "reason": "page the shop team",
+    },
+    others={
+        "failure_rate": 0.75,
+        "minimum": 6,
+        "window": duration(180),
+        "pause": duration(60),
+        "probes": 8,
+        "reason": "page somebody",
+    },
+    with_others={},
+    cleared={},
+    defaults={"minimum": 20, "window": duration(60), "pause": duration(30), "probes": 3},
+    never_unset=frozenset({"failure_rate"}),
+    not_settable=frozenset({"lambda", "owner", "changed_at", "state", "state_since", "ended", "failed"}),
+)
+RESOURCE = Thing(
+    method="LimitService/PutResource",
+    kind=limits_pb2.ResourceLimit,
+    key={"name": "database"},
+    whole={
+        "capacity": 20,
+        "per_key": True,
+        "note": "20 connections",
+        "rate.units": 5,
+        "rate.period": duration(1),
+        "rate.burst": 10,
+    },
+    others={
+        "capacity": 0,
+        "per_key": False,
+        "note": "40 connections",
+        "rate.units": 6,
+        "rate.period": duration(60),
+        "rate.burst": 11,
+    },
+    with_others={},
+    cleared={"rate.units": ("rate.period", "rate.burst")},
+    defaults={"rate.burst": 1},
+    never_unset=frozenset({"rate.period"}),
+    not_settable=frozenset({"name"}),
+)
+TIME_TABLE = Thing(
+    method="TimeTableService/PutTimeTables",
+    kind=time_tables_pb2.TimeTable,
+    key={"name": "nightly"},
+    whole={
+        "lambda": LAMBDA,
+        "payload": b'{"of": "sales"}',
+        "payload_encoding": task_pb2.ENCODING_JSON,
+        "priority": task_pb2.PRIORITY_HIGH,
+        "collection": "reports",
+        "cron": "0 2 * * *",
+        "zone": "Europe/Berlin",
+        "catch_up": time_tables_pb2.CATCH_UP_ALL,
+        "catch_up_window": duration(7200),
+        "overlap": time_tables_pb2.OVERLAP_SKIP,
+        "jitter": duration(30),
+    },
+    others={
+        "lambda": OTHER,
+        "payload": b'{"of": "stock"}',
+        "payload_encoding": task_pb2.ENCODING_RAW,
+        "priority": task_pb2.PRIORITY_LOW,
+        "collection": "sums",
+        "cron": "0 3 * * *",
+        "every": duration(3600),
+        "offset": duration(60),
+        "zone": "Europe/Paris",
+        "catch_up": time_tables_pb2.CATCH_UP_ONE,
+        "catch_up_window": duration(3600),
+        "overlap": time_tables_pb2.OVERLAP_BUFFER_ONE,
+        "jitter": duration(40),
+    },
+    with_others={
+        "payload_encoding": {"payload": b"\x00"},
+        "every": {"zone": None, "cron": None},
+        "offset": {"every": duration(3600), "zone": None, "cron": None},
+        "catch_up": {"catch_up_window": None},
+    },
+    cleared={
+        "payload": ("payload_encoding",),
+        "payload_encoding": ("payload",),
+        "catch_up": ("catch_up_window",),
+    },
+    defaults={
+        "payload_encoding": task_pb2.ENCODING_JSON,
+        "priority": task_pb2.PRIORITY_NORMAL,
+        "zone": "UTC",
+        "catch_up": time_tables_pb2.CATCH_UP_ONE,
+        "catch_up_window": duration(86400),
+        "overlap": time_tables_pb2.OVERLAP_ALLOW,
+    },
+    never_unset=frozenset({"lambda", "cron", "every"}),
+    not_settable=frozenset({"name"}),
+)
+THINGS = (GATE, BREAKER, RESOURCE, TIME_TABLE)
+
+OTHERWISE = {
+    "FrontendService/UpdateTask": "its fields cannot be removed: what is set is changed (test_frontend.py)",
+    "RegistryService/UpdateLambda": "its fields cannot be removed: what is set is changed (test_declarations.py)",
+    "SettingsService/SetSettings": "a setting is one value; ResetSettings removes it",
+    "SettingsService/ResetSettings": "names what it removes",
+    "TimeTableService/PauseTimeTables": "below: its one field is the note",
+    "TimeTableService/ResumeTimeTables": "has no field",
+    "GraphService/PutGraphDefinition": "makes another version, the former ones stay",
+    "RegistryService/RegisterLambdas": "declares the whole by design: a version of an application says what it is",
+    "RegistryService/RestoreLambda": "has no field",
+    "AccessService/AddGrants": "a grant has nothing beside its name",
+    "AccessService/CreateToken": "a token cannot be changed",
+}
+"""RPCs that change something, and why no field of theirs can be erased by a call that does not name it."""
+MODULES = (
+    access_pb2, controller_pb2, explain_pb2, fleet_pb2, frontend_pb2, gates_pb2, graphs_pb2, hsc_pb2, inspection_pb2,
+    limits_pb2, registry_pb2, sessions_pb2, settings_pb2, time_tables_pb2,
+)  # fmt: skip
+CHANGING = (
+    "Put",
+    "Set",
+    "Reset",
+    "Update",
+    "Change",
+    "Patch",
+    "Add",
+    "Create",
+    "Register",
+    "Restore",
+    "Pause",
+    "Resume",
+)
+OF_HOSTS = {"HscService/SetResults"}
+READS_OR_ENDS = (
+    "Get", "List", "Wait", "Explain", "Reveal", "Schedule", "Cancel", "Redrive", "Purge", "Delete", "Remove", "Revoke",
+    "Unblock", "Backfill", "Report", "Claim", "Heartbeat", "Release", "Work", "Attach", "Next",
+)  # fmt: skip
+
+
+@pytest.fixture
+async def apply(frontend, task_states):
+    """Put a thing, and return how it is now and which fields the answer says were changed."""
+    for name in (LAMBDA, OTHER):
+        await task_states.register(name)
+    gates = gates_pb2_grpc.GateServiceStub(frontend.channel)
+    limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+
+    async def read(thing):
+        if thing is GATE:
+            (now,) = (await gates.ListGates(gates_pb2.ListGatesRequest())).gates
+            return now
+        if thing is BREAKER:
+            (now,) = (await gates.ListBreakers(gates_pb2.ListBreakersRequest())).breakers
+            return now
+        if thing is RESOURCE:
+            (found,) = (await limits.ListResources(limits_pb2.ListResourcesRequest())).resources
+            return found.limit
+        request = time_tables_pb2.GetTimeTablesRequest(names=["nightly"])
+        (found,) = (await frontend.time_tables.GetTimeTables(request)).results
+        return found.table.table
+
+    async def put(thing, asked, mask):
+        masked = None if mask is None else FieldMask(paths=mask)
+        if thing is GATE:
+            return await gates.PutGate(gates_pb2.PutGateRequest(gate=asked, update_mask=masked))
+        if thing is BREAKER:
+            return await gates.PutBreaker(gates_pb2.PutBreakerRequest(breaker=asked, update_mask=masked))
+        if thing is RESOURCE:
+            masks = {} if masked is None else {"database": masked}
+            request = limits_pb2.PutResourceRequest(resources=[asked], update_masks=masks)
+            (answer,) = (await limits.PutResource(request)).results
+        else:
+            new = time_tables_pb2.NewTimeTable(table=asked, update_mask=masked)
+            request = time_tables_pb2.PutTimeTablesRequest(tables=[new])
+            (answer,) = (await frontend.time_tables.PutTimeTables(request)).results
+        return answer
+
+    async def apply(thing, asked, mask):
+        answer = await put(thing, asked, mask)
+        return await read(thing), answer
+
+    async def why_not(thing, asked, mask):
+        """The message with which it is refused."""
+        if thing in (GATE, BREAKER):
+            return (await refusal(put(thing, asked, mask))).message
+        answer = await put(thing, asked, mask)
+        assert answer.error.code == task_pb2.ERROR_CODE_INVALID_ARGUMENT, answer
+        return answer.error.message
+
+    apply.read, apply.why_not = read, why_not
+    return apply
+
+
+def leaves(descriptor, prefix=""):
+    """The paths of a message, into messages of ours."""
+    for field in descriptor.fields:
+        inner = field.message_type
+        if inner is not None and inner.full_name.startswith("duly."):
+            yield from leaves(inner, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name
+
+
+def fields_of(thing):
+    return [each for each in leaves(thing.kind.DESCRIPTOR) if each not in thing.not_settable]
+
+
+def expected(thing, changes):
+    """The whole thing, with these fields as they are; None: as they are once removed."""
+    fields = {**thing.key, **thing.whole}
+    for path, value in changes.items():
+        fields[path] = thing.defaults.get(path) if value is None else value
+    if fields.get("every"):
+        fields["cron"] = fields["zone"] = None
+    if fields.get("catch_up") == time_tables_pb2.CATCH_UP_ONE:
+        fields["catch_up_window"] = None
+    if thing is RESOURCE and fields["rate.units"] is None:
+        fields["rate.burst"] = None
+    return of(thing.kind, {path: value for path, value in fields.items() if value is not None})
+
+
+def differing(thing, before, after):
+    return [*changed_fields(before, after, fields_of(thing)).paths]
+
+
+def per_field(skipped=lambda _thing, _field: False):
+    return [
+        pytest.param(thing, field, id=f"{thing.kind.DESCRIPTOR.name}-{field}")
+        for thing in THINGS
+        for field in fields_of(thing)
+        if not skipped(thing, field)
+    ]
+
+
+def test_every_rpc_that_changes_a_thing_by_its_name_is_in_the_table():
+    methods = {
+        f"{service.name}/{method.name}"
+        for module in MODULES
+        for service in module.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    changing = {each for each in methods if each.partition("/")[2].startswith(CHANGING)} - OF_HOSTS
+    unknown = [
+        each for each in methods - changing - OF_HOSTS if not each.partition("/")[2].startswith(READS_OR_ENDS)
+    ]
+
+    assert changing == {thing.method for thing in THINGS} | OTHERWISE.keys()
+    assert unknown == []
+
+
+@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: thing.kind.DESCRIPTOR.name)
+def test_every_field_has_another_value_in_the_table(thing):
+    one_of = {"cron", "every", "offset"} if thing is TIME_TABLE else set()
+
+    assert set(thing.others) == set(fields_of(thing))
+    assert set(fields_of(thing)) - set(thing.whole) <= one_of
+
+
+@pytest.mark.parametrize(("thing", "field"), per_field())
+async def test_a_call_that_names_one_field_leaves_the_others(apply, thing, field):
+    await apply(thing, of(thing.kind, {**thing.key, **thing.whole}), None)
+    changes = {field: thing.others[field], **thing.with_others.get(field, {})}
+    said = {path: value for path, value in changes.items() if value is not None}
+
+    now, answer = await apply(thing, of(thing.kind, {**thing.key, **said}), list(changes))
+    again, repeated = await apply(thing, of(thing.kind, {**thing.key, **said}), list(changes))
+
+    wanted = expected(thing, changes)
+    assert differing(thing, wanted, now) == []
+    assert set(answer.changed_fields.paths) <= {*changes}
+    assert field in answer.changed_fields.paths
+    assert not answer.HasField("error") if "error" in answer.DESCRIPTOR.fields_by_name else True
+    assert (differing(thing, now, again), [*repeated.changed_fields.paths]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("thing", "field"), per_field(lambda thing, field: bool(thing.with_others.get(field)))
+)
+async def test_without_a_mask_what_is_set_is_named(apply, thing, field):
+    await apply(thing, of(thing.kind, {**thing.key, **thing.whole}), None)
+    asked = of(thing.kind, {**thing.key, field: thing.others[field]})
+
+    now, _ = await apply(thing, asked, None)
+
+    # what has no presence is named only if it is not the default
+    changes = {field: thing.others[field]} if is_set(asked, field) else {}
+    assert differing(thing, expected(thing, changes), now) == []
+
+
+@pytest.mark.parametrize(
+    ("thing", "field"),
+    per_field(lambda thing, field: field in thing.never_unset or field not in thing.whole),
+)
+async def test_a_field_that_is_named_and_unset_is_removed_alone(apply, thing, field):
+    await apply(thing, of(thing.kind, {**thing.key, **thing.whole}), None)
+    gone = [field, *thing.cleared.get(field, ())]
+
+    now, answer = await apply(thing, of(thing.kind, thing.key), gone)
+
+    wanted = expected(thing, dict.fromkeys(gone))
+    assert differing(thing, wanted, now) == []
+    assert set(answer.changed_fields.paths) <= {*gone}
+
+
+@pytest.mark.parametrize(
+    ("thing", "field"),
+    [
+        *per_field(lambda thing, field: field not in thing.never_unset or field not in thing.whole),
+        pytest.param(RESOURCE, "rate.units", id="ResourceLimit-rate.units"),
+        pytest.param(TIME_TABLE, "catch_up", id="TimeTable-catch_up"),
+    ],
+)
+async def test_what_the_rest_needs_is_not_removed_and_nothing_is_changed(apply, thing, field):
+    before, _ = await apply(thing, of(thing.kind, {**thing.key, **thing.whole}), None)
+
+    assert await apply.why_not(thing, of(thing.kind, thing.key), [field])
+
+    assert differing(thing, before, await apply.read(thing)) == []
+
+
+@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: thing.kind.DESCRIPTOR.name)
+@pytest.mark.parametrize("path", ["nonsense", "*", "name", "", "rate.", "x" * 10_000])
+async def test_a_mask_that_names_no_field_is_refused_and_changes_nothing(apply, thing, path):
+    whole = of(thing.kind, {**thing.key, **thing.whole})
+    before, _ = await apply(thing, whole, None)
+    asked = of(thing.kind, {**thing.key, **thing.others})
+    fields = [each for each in thing.others if each not in ("every", "offset")]
+
+    message = await apply.why_not(thing, asked, [*fields, path])
+
+    assert "is no field that can be set: name " in message
+    assert len(message) < 500
+    assert differing(thing, before, await apply.read(thing)) == []
+
+
+@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: thing.kind.DESCRIPTOR.name)
+async def test_changes_of_two_fields_at_once_are_both_kept(apply, thing):
+    await apply(thing, of(thing.kind, {**thing.key, **thing.whole}), None)
+    fields = [each for each in thing.whole if each not in thing.with_others and each not in thing.cleared]
+    changes = {each: thing.others[each] for each in fields}
+
+    await asyncio.gather(
+        *(
+            apply(thing, of(thing.kind, {**thing.key, field: value}), [field])
+            for field, value in changes.items()
+        )
+    )
+    now, _ = await apply(thing, of(thing.kind, {**thing.key, fields[0]: changes[fields[0]]}), [fields[0]])
+
+    assert differing(thing, expected(thing, changes), now) == []
+
+
+@pytest.mark.parametrize("thing", THINGS, ids=lambda thing: thing.kind.DESCRIPTOR.name)
+async def test_what_a_new_thing_does_not_name_is_the_default(apply, thing):
+    needed = {
+        "PutGate": {"kind": gates_pb2.GATE_KIND_PAUSE, "scope.lambda": LAMBDA},
+        "PutBreaker": {"failure_rate": 0.5},
+        "PutResource": {"capacity": 3},
+        "PutTimeTables": {"lambda": LAMBDA, "cron": "@daily"},
+    }[thing.method.partition("/")[2]]
+
+    now, answer = await apply(thing, of(thing.kind, {**thing.key, **thing.whole, **needed}), list(needed))
+
+    absent = {"rate.burst", "catch_up_window"}  # without a rate, and with CATCH_UP_ONE
+    defaults = {path: value for path, value in thing.defaults.items() if path not in absent}
+    assert differing(thing, of(thing.kind, {**thing.key, **defaults, **needed}), now) == []
+    assert answer.created
+
+
+async def test_a_breaker_that_is_changed_keeps_its_state(apply, frontend, store, dsn):
+    import psycopg
+
+    await apply(BREAKER, of(BREAKER.kind, {**BREAKER.key, **BREAKER.whole}), None)
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await connection.execute("update breaker set state = 'half_open', probed = 7")
+
+    now, _ = await apply(BREAKER, of(BREAKER.kind, {**BREAKER.key, "probes": 2}), ["probes"])
+
+    assert (now.state, now.probes, now.owner) == (gates_pb2.BREAKER_STATE_HALF_OPEN, 2, "ann")
+
+
+async def test_the_note_of_a_pause_stays_until_another_is_named(apply, frontend):
+    await apply(TIME_TABLE, of(TIME_TABLE.kind, {**TIME_TABLE.key, **TIME_TABLE.whole}), None)
+    request = partial(time_tables_pb2.PauseTimeTablesRequest, names=["nightly"])
+    notes = []
+
+    for asked in (
+        request(note="the warehouse moves"),
+        request(),
+        request(note="not yet", update_mask=FieldMask(paths=["note"])),
+        request(update_mask=FieldMask(paths=["note"])),
+    ):
+        (result,) = (await frontend.time_tables.PauseTimeTables(asked)).results
+        notes.append(result.table.pause_note)
+
+    refused = await refusal(
+        frontend.time_tables.PauseTimeTables(request(update_mask=FieldMask(paths=["names"])))
+    )
+    assert notes == ["the warehouse moves", "the warehouse moves", "not yet", ""]
+    assert refused.field == "update_mask"
