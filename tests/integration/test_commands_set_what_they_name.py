@@ -1,0 +1,344 @@
+"""Each option of a command that changes a thing reaches the wire as the field that it names, and `--no-...` removes it."""
+
+import re
+from dataclasses import dataclass, field
+
+import click
+import pytest
+from typer.main import get_command
+
+import duly
+from duly_cli.__main__ import app
+from duly_core.store.resources import RESOURCE_FIELDS
+from duly_frontend.breakers import BREAKER_FIELDS
+from duly_frontend.gate_checks import GATE_FIELDS
+from duly_frontend.time_table_definitions import TABLE_FIELDS
+from duly_frontend.time_tables import PAUSE_FIELDS
+from tests.fixtures.task_states import LAMBDA
+
+OTHER = "report.make"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that changes a thing, and what each of its options names."""
+
+    words: tuple[str, ...]
+    whole: tuple[str, ...]
+    """Sets every field that goes together."""
+    fields: tuple[str, ...]
+    """That the wire can set."""
+    options: dict[tuple[str, ...], set[str]]
+    """Of a thing that has all: what is typed, and the fields that the request names."""
+    without_no: dict[str, str]
+    """Fields that no `--no-...` removes, and why."""
+    start: tuple[str, ...] = ()
+    """Makes the thing, where another command does."""
+    unchanging: frozenset[str] = field(default_factory=frozenset)
+    """Options that change nothing of the thing."""
+
+
+COMMON = {"address", "as_json", "dry_run", "raw"}
+RESOURCE = Command(
+    words=("resources", "set", "database"),
+    whole=("20", "--rate", "5/s", "--burst", "10", "--per-key", "--note", "20 connections"),
+    fields=RESOURCE_FIELDS,
+    options={
+        ("30",): {"capacity"},
+        ("--no-capacity",): {"capacity"},
+        ("--rate", "6/m"): {"rate.units", "rate.period"},
+        ("--no-rate",): {"rate"},
+        ("--burst", "11"): {"rate.burst"},
+        ("--no-burst",): {"rate.burst"},
+        ("--no-per-key",): {"per_key"},
+        ("--per-key",): {"per_key"},
+        ("--note", "40 connections"): {"note"},
+        ("--no-note",): {"note"},
+    },
+    without_no={},
+    unchanging=frozenset({"name", "expected_changed_at"}),
+)
+GATE = Command(
+    words=("gates", "set", "--name", "night"),
+    whole=(
+        *("--lambda", LAMBDA, "--delay", "1m", "--collection", "marketing", "--priority", "low"),
+        *("--session", "vlan-7", "--until", "2h", "--reason", "the provider is down"),
+    ),
+    fields=GATE_FIELDS,
+    options={
+        ("--lambda", OTHER): {"scope.lambda"},
+        ("--namespace", "shop"): {"scope.lambda"},
+        ("--collection", "sales"): {"scope.collection"},
+        ("--no-collection",): {"scope.collection"},
+        ("--priority", "high"): {"scope.priority"},
+        ("--no-priority",): {"scope.priority"},
+        ("--session", "vlan-8"): {"scope.session"},
+        ("--no-session",): {"scope.session"},
+        ("--pause",): {"kind", "delay"},
+        ("--drop",): {"kind", "delay"},
+        ("--delay", "2m"): {"kind", "delay"},
+        ("--until", "3h"): {"expires_at"},
+        ("--until", "2096-12-24T18:00:00+01:00"): {"expires_at"},
+        ("--no-until",): {"expires_at"},
+        ("--reason", "the provider is back"): {"reason"},
+        ("--no-reason",): {"reason"},
+    },
+    without_no={
+        "kind": "a gate does something: another option says what",
+        "scope.lambda": "a gate hits something: --lambda '*' is all",
+        "delay": "--pause and --drop remove it",
+    },
+    unchanging=frozenset({"name"}),
+)
+BREAKER = Command(
+    words=("gates", "breaker", LAMBDA),
+    whole=(
+        *("--failure-rate", "0.25", "--minimum", "5", "--window", "2m", "--pause", "90s", "--probes", "7"),
+        *("--reason", "page the shop team"),
+    ),
+    fields=BREAKER_FIELDS,
+    options={
+        ("--failure-rate", "0.5"): {"failure_rate"},
+        ("--minimum", "6"): {"minimum"},
+        ("--window", "3m"): {"window"},
+        ("--pause", "60s"): {"pause"},
+        ("--probes", "8"): {"probes"},
+        ("--reason", "page somebody"): {"reason"},
+        ("--no-reason",): {"reason"},
+    },
+    without_no=dict.fromkeys(
+        ("failure_rate", "minimum", "window", "pause", "probes"), "a breaker has one: the help says the first"
+    ),
+    unchanging=frozenset({"lambda_name", "remove"}),
+)
+TABLE = Command(
+    words=("tables", "change", "nightly"),
+    start=("tables", "create", "nightly", LAMBDA),
+    whole=(
+        *('"sales"', "--cron", "0 2 * * *", "--zone", "Europe/Berlin", "--catch-up", "all"),
+        *("--catch-up-window", "2h", "--overlap", "skip", "--jitter", "30s", "--priority", "high"),
+        *("--collection", "reports"),
+    ),
+    fields=TABLE_FIELDS,
+    options={
+        ('"stock"',): {"payload"},
+        ("--lambda", OTHER): {"lambda"},
+        ("--cron", "0 3 * * *"): {"cron", "offset"},
+        ("--every", "1h"): {"every", "zone"},
+        ("--every", "1h", "--offset", "1m"): {"every", "zone", "offset"},
+        ("--no-offset",): {"offset"},
+        ("--zone", "Europe/Paris"): {"zone"},
+        ("--no-zone",): {"zone"},
+        ("--catch-up", "one"): {"catch_up", "catch_up_window"},
+        ("--catch-up-window", "1h"): {"catch_up_window"},
+        ("--no-catch-up-window",): {"catch_up_window"},
+        ("--overlap", "allow"): {"overlap"},
+        ("--jitter", "40s"): {"jitter"},
+        ("--no-jitter",): {"jitter"},
+        ("--priority", "normal"): {"priority"},
+        ("--collection", "sums"): {"collection"},
+        ("--no-collection",): {"collection"},
+    },
+    without_no={
+        "lambda": "its tasks run something",
+        "cron": "--every removes it",
+        "every": "--cron removes it",
+        "payload": "a payload of null says the same",
+        "payload_encoding": "that of the payload",
+        "priority": "--priority normal says the same",
+        "catch_up": "--catch-up one says the same",
+        "overlap": "--overlap allow says the same",
+    },
+    unchanging=frozenset({"name"}),
+)
+PAUSE = Command(
+    words=("tables", "pause", "nightly"),
+    start=("tables", "create", "nightly", LAMBDA, "--every", "1h"),
+    whole=(),
+    fields=PAUSE_FIELDS,
+    options={("--note", "the warehouse moves"): {"note"}, ("--no-note",): {"note"}},
+    without_no={},
+    unchanging=frozenset({"name"}),
+)
+COMMANDS = (RESOURCE, GATE, BREAKER, TABLE, PAUSE)
+REQUESTS = {
+    "PutResourceRequest",
+    "PutGateRequest",
+    "PutBreakerRequest",
+    "PutTimeTablesRequest",
+    "PauseTimeTablesRequest",
+}
+
+
+def name_of(command):
+    return " ".join(command.words[:2])
+
+
+def parameters(command):
+    found = get_command(app)
+    for word in command.words[:2]:
+        found = found.commands[word]
+    return {each.name: each for each in found.params}
+
+
+@pytest.fixture
+async def sent(run_duly, task_states, monkeypatch):
+    """Runs a command; the mask that reached the wire with it."""
+    for name in (LAMBDA, OTHER):
+        await task_states.register(name)
+    requests = []
+    original = duly.caller.Caller.call
+
+    async def call(self, method, request, *arguments, **options):
+        requests.append(request)
+        return await original(self, method, request, *arguments, **options)
+
+    monkeypatch.setattr(duly.caller.Caller, "call", call)
+
+    async def run(*words):
+        requests.clear()
+        done = await run_duly(*words)
+        assert done.exit_code == 0, done.output
+        (request,) = [each for each in requests if each.DESCRIPTOR.name in REQUESTS]
+        if request.DESCRIPTOR.name == "PutResourceRequest":
+            (mask,) = request.update_masks.values()
+        elif request.DESCRIPTOR.name == "PutTimeTablesRequest":
+            mask = request.tables[0].update_mask
+        else:
+            mask = request.update_mask
+        return {*mask.paths}, done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("command", "typed"),
+    [
+        pytest.param(command, typed, id=f"{name_of(command)} {' '.join(typed)}")
+        for command in COMMANDS
+        for typed in command.options
+    ],
+)
+async def test_an_option_names_its_fields_and_no_others(sent, client, command, typed):
+    await sent(*(command.start or command.words), *command.whole)
+
+    named, shown = await sent(*command.words, *typed)
+
+    assert named == command.options[typed]
+    if command in (GATE, BREAKER, TABLE):
+        changed = re.findall(r"changed: (.*)", shown)[-1].split(", ")
+        assert {*changed} <= named | {"payload_encoding", "cron", "every", "nothing", "it was so already"}
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=name_of)
+def test_every_option_of_a_command_is_in_the_table(command):
+    typed = {word for words in command.options for word in words}
+    options = {
+        name: each for name, each in parameters(command).items() if name not in COMMON | command.unchanging
+    }
+
+    missing = [
+        name for name, each in options.items() if isinstance(each, click.Option) and not typed & {*each.opts}
+    ]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=name_of)
+def test_every_field_can_be_set_and_removed_from_the_shell(command):
+    named = set.union(*command.options.values())
+    whole = {f"{field}.{inner}" for field in ("rate",) for inner in ("units", "period", "burst")}
+    named |= whole if "rate" in named else set()
+    removed = set.union(
+        set(), *(names for typed, names in command.options.items() if typed[0].startswith("--no-"))
+    )
+    removed |= whole if "rate" in removed else set()
+
+    assert named | {"payload_encoding"} >= {*command.fields}
+    assert {*command.fields} - removed == command.without_no.keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("resources", "set", "database", "20", "--no-capacity"), "--no-capacity"),
+        (("resources", "set", "database", "--rate", "5/s", "--no-rate"), "--no-rate"),
+        (("resources", "set", "database", "--burst", "5", "--no-burst"), "--no-burst"),
+        (("resources", "set", "database", "--burst", "5", "--no-rate"), "--no-rate"),
+        (("resources", "set", "database", "--note", "x", "--no-note"), "--no-note"),
+        (("resources", "set", "database"), "say what to change"),
+        (("gates", "set", "--name", "night", "--collection", "a", "--no-collection"), "--no-collection"),
+        (("gates", "set", "--name", "night", "--priority", "low", "--no-priority"), "--no-priority"),
+        (("gates", "set", "--name", "night", "--session", "a", "--no-session"), "--no-session"),
+        (("gates", "set", "--name", "night", "--until", "2h", "--no-until"), "--no-until"),
+        (("gates", "set", "--name", "night", "--reason", "x", "--no-reason"), "--no-reason"),
+        (("gates", "set", "--name", "night", "--pause", "--drop"), "say one of --pause"),
+        (("gates", "set", "--lambda", LAMBDA), "say one of --pause"),
+        (("gates", "set", "--pause"), "--name of a gate to change"),
+        (("gates", "breaker", LAMBDA, "--reason", "x", "--no-reason"), "--no-reason"),
+        (("gates", "breaker", LAMBDA, "--remove", "--reason", "x"), "--remove"),
+        (("gates", "breaker", LAMBDA), "say what to change"),
+        (("tables", "change", "nightly", "--zone", "Europe/Berlin", "--no-zone"), "--no-zone"),
+        (("tables", "change", "nightly", "--jitter", "1s", "--no-jitter"), "--no-jitter"),
+        (("tables", "pause", "nightly", "--note", "x", "--no-note"), "--no-note"),
+    ],
+)
+async def test_a_value_and_its_removal_together_are_refused_before_anything_is_sent(run_duly, words, option):
+    done = await run_duly(*words)
+
+    assert done.exit_code == 2
+    assert option in " ".join(done.stderr.replace("│", " ").split())
+
+
+async def test_the_shell_says_what_changed_and_what_stayed(run_duly, task_states):
+    await task_states.register()
+    await run_duly(
+        "resources", "set", "database", "10", "--rate", "5/s", "--burst", "10", "--note", "20 connections"
+    )
+
+    changed = await run_duly("resources", "set", "database", "20")
+    same = await run_duly("resources", "set", "database", "20")
+    no_rate = await run_duly("resources", "set", "database", "--no-rate")
+
+    stays = "unchanged: rate 5/s, burst 10, note '20 connections'"
+    assert changed.stdout.endswith(f"database: 20 units; {stays}\n")
+    assert same.stdout.endswith("database: unchanged: 20 units, rate 5/s, burst 10, note '20 connections'\n")
+    assert no_rate.stdout.endswith("database: no rate; unchanged: 20 units, note '20 connections'\n")
+
+
+async def test_a_change_that_contradicts_what_stays_says_the_fix(run_duly, task_states):
+    await task_states.register()
+    await run_duly("resources", "set", "database", "10")
+    await run_duly("resources", "set", "mail", "--rate", "5/s")
+
+    burst = await run_duly("resources", "set", "database", "--burst", "5")
+    limitless = await run_duly("resources", "set", "mail", "--no-rate")
+
+    assert (burst.exit_code, limitless.exit_code) == (1, 1)
+    assert "database has no rate" in burst.stderr
+    assert "say how many units there are, or give a rate" in limitless.stderr
+
+
+async def test_the_sdk_keeps_what_is_not_given_and_removes_what_is_none(client, task_states):
+    await task_states.register()
+    await client.put_resource("mail", 3, rate=duly.Rate(5, burst=10), note="its provider")
+    await client.create_table("nightly", LAMBDA, {"of": "sales"}, cron="@daily", collection="reports")
+
+    changed = await client.put_resource("mail", rate=duly.Rate(6))
+    removed = await client.put_resource("mail", note=None, rate=None)
+    table = await client.change_table("nightly", collection=None, zone="Europe/Berlin")
+
+    assert (changed.rate, changed.capacity, changed.note) == (duly.Rate(6, burst=10), 3, "its provider")
+    assert changed.changed == ("rate.units",)
+    assert (removed.rate, removed.capacity, removed.note) == (None, 3, "")
+    assert (table.payload, table.cron, table.collection) == ({"of": "sales"}, "@daily", "")
+    assert table.changed == ("collection", "zone")
+    for nothing in (
+        client.put_resource("mail"),
+        client.put_gate("night"),
+        client.put_breaker(LAMBDA),
+    ):
+        with pytest.raises(duly.InvalidTaskError, match="say what to change"):
+            await nothing
+    with pytest.raises(duly.InvalidTaskError, match="either rate or burst"):
+        await client.put_resource("mail", rate=duly.Rate(5, burst=2), burst=3)
