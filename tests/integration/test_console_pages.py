@@ -1,11 +1,15 @@
 """Every page of the console, on a real Frontend and a real store."""
 
+import html
 import json
 import re
+from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
 
+import duly
 from duly.enums import Outcome
 from duly.ids import new_task_id
 from duly.v1 import (
@@ -380,8 +384,98 @@ async def test_a_gate_is_counted_set_and_removed(browser, task_states):
     assert "No gate is in force." in removed.text
 
 
+def shown_in(page, action):
+    """What the form with this action posts as it was loaded."""
+    (form,) = re.findall(rf'<form[^>]*action="{action}".*?</form>', page, re.DOTALL)
+    values = {
+        name: html.unescape(value)
+        for name, value in re.findall(
+            r'<input(?![^>]*type="checkbox")[^>]*? name="(\w+)"[^>]*? value="([^"]*)"', form
+        )
+    }
+    for name, options in re.findall(r'<select[^>]* name="(\w+)">(.*?)</select>', form, re.DOTALL):
+        (values[name],) = re.findall(r'<option value="(\w*)" selected>', options)
+    return values
+
+
+async def test_a_form_of_a_gate_shows_all_of_it_and_sends_only_what_differs(browser, client, task_states):
+    await task_states.register()
+    whole = {
+        "collection": "sale",
+        "priority": duly.Priority.LOW,
+        "session": "ann",
+        "delay": timedelta(minutes=90),
+    }
+    end = timedelta(hours=1)
+    await client.put_gate(
+        "g", duly.GateKind.DELAY, LAMBDA, **whole, reason="stock", duration=end, owner="ann"
+    )
+    form = shown_in((await browser.get("/gates?gate=g")).text, "/gates/put")
+    # meanwhile somebody else
+    await client.put_gate("g", reason="stock & mail", session=None)
+    (before,) = await client.gates()
+
+    asked = await browser.post("/gates/put", **form | {"collection": "spring"})
+    done = await browser.confirmed("/gates/put", **form | {"collection": "spring"})
+    (changed,) = await client.gates()
+    nothing = await browser.post("/gates/put", **form)
+    cleared = await browser.confirmed(
+        "/gates/put", **form | {"priority": "", "no_end": "yes", "kind": "pause"}
+    )
+    (last,) = await client.gates()
+
+    names = ("name", "kind", "lambda", "collection", "priority", "session", "delay", "reason")
+    assert [form[name] for name in names] == ["g", "delay", LAMBDA, "sale", "low", "ann", "90m", "stock"]
+    assert [form[f"was_{name}"] for name in names] == [form[name] for name in names]
+    assert "It is there already, and what you do not change stays." in asked.text
+    assert "Gate g is in force." in done.text
+    assert changed == replace(before, collection="spring", created_at=changed.created_at)
+    assert (nothing.status_code, cleared.status_code) == (400, 200)
+    expected = replace(changed, priority=None, expires_at=None, kind=duly.GateKind.PAUSE, delay=None)
+    assert last == replace(expected, created_at=last.created_at)
+
+
+async def test_a_form_of_a_new_gate_leaves_a_gate_of_its_name_what_it_does_not_say(
+    browser, client, task_states
+):
+    await task_states.register()
+    await client.put_gate(
+        "g", duly.GateKind.PAUSE, LAMBDA, collection="sale", reason="stock", duration=timedelta(hours=1)
+    )
+    (before,) = await client.gates()
+    form = shown_in((await browser.get("/gates")).text, "/gates/put")
+
+    await browser.confirmed("/gates/put", **form | {"name": "g", "reason": "mail"})
+
+    (after,) = await client.gates()
+    assert after == replace(before, reason="mail")
+
+
+async def test_a_setting_that_somebody_changed_meanwhile_is_not_changed(browser, client):
+    name = "store_consumer.poll_interval"
+    await browser.get("/settings")
+    await client.set_setting(name, "9s")
+
+    refused = await browser.post("/settings/change", name=name, was="7s", value="8s")
+    done = await browser.confirmed("/settings/change", name=name, was="9s", value="8s")
+
+    assert refused.status_code == 409
+    assert f"Somebody changed {name} to 9s since this page was loaded" in refused.text
+    assert f"{name} is 8s now." in done.text
+
+
+async def test_a_time_table_that_is_paused_meanwhile_keeps_its_note(browser, client, task_states):
+    await task_states.register()
+    await client.create_table("nightly", LAMBDA, cron="@daily")
+    form = shown_in((await browser.get("/time-tables/nightly")).text, "/time-tables/nightly/pause")
+    await client.pause_table("nightly", note="the warehouse moves")
+
+    await browser.confirmed("/time-tables/nightly/pause", **form)
+
+    assert (await client.table("nightly")).pause_note == "the warehouse moves"
+
+
 async def test_breakers_are_shown_and_removed(browser, frontend, task_states):
-    from datetime import timedelta
 
     from duly.time_conversion import to_duration
 

@@ -127,6 +127,7 @@ OF_GATES = {
     "notify_gates_changed": ({}, set()),
     "count_gates": ({"name": "a", "owner": "ann"}, set()),
     "gates_named": ({"names": ["a"]}, set()),
+    "gates_in_force": ({"names": ["a"]}, set()),
     "keep_gate": (A_GATE, set()),
     "insert_gate": (A_GATE, set()),
     "delete_gates": ({"names": ["a"]}, set()),

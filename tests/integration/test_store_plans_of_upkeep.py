@@ -57,7 +57,7 @@ KEPT = {
     "create_time_table": (A_TABLE | {"name": "another"}, TABLES),
     "change_time_table": (A_TABLE, TABLES),
     "delete_time_tables": ({"names": NAMES}, TABLES),
-    "pause_time_tables": ({"names": NAMES, "note": ""}, TABLES),
+    "pause_time_tables": ({"names": NAMES, "names_note": True, "note": ""}, TABLES),
     "resume_time_table": ({"name": "table-1", "next_tick_at": NOW, "next_fire_at": NOW}, TABLES),
     "next_time_table": ({}, {"time_table_due", "time_table_buffered"}),
     "due_time_tables": ({"limit": 10}, {"time_table_due"}),

@@ -11,12 +11,22 @@ from duly.enums import FailureKind, Outcome, Priority
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
-from duly_core.store import changes, claims, dead_letters, polling, resources, retention, schedule, tasks
+from duly_core.store import (
+    changes,
+    claims,
+    dead_letters,
+    polling,
+    resources,
+    retention,
+    schedule,
+    tasks,
+)
 from duly_core.store.backlog import read_backlog
 from duly_core.store.changes import ChangeVerdict
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.notifications import DUE_CHANNEL
-from duly_core.store.resources import Deletion, NotPut, ResourceLimit
+from duly_core.store.resource_changes import NotPut
+from duly_core.store.resources import Deletion, ResourceLimit
 from duly_core.store.results import set_results
 from duly_core.store.statements import fragment
 from duly_core.task import (

@@ -237,14 +237,16 @@ class PutGateResponse(_message.Message):
     created: _builtins.bool
     """The gate is new."""
     @_builtins.property
-    def gate(self) -> Global___Gate: ...
+    def gate(self) -> Global___Gate:
+        """As it is now. With dry_run: as it would be, without the end that `duration` would give it."""
+
     @_builtins.property
     def hits(self) -> _containers.RepeatedCompositeFieldContainer[Global___GateHits]:
         """With dry_run: tasks that nobody runs yet, and those that are held by hosts; by status."""
 
     @_builtins.property
     def changed_fields(self) -> _field_mask_pb2.FieldMask:
-        """The fields that this call changed. Without paths: none."""
+        """The fields that this call changed, or with dry_run would change. Without paths: none."""
 
     def __init__(
         self,

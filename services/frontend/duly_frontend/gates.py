@@ -13,7 +13,7 @@ from duly_core.gates import EVERYTHING, Gate
 from duly_core.lifecycle import Status
 from duly_core.routing import base_name
 from duly_core.rpc.checks import check_count, check_text
-from duly_core.rpc.field_masks import changed_fields
+from duly_core.rpc.field_masks import changed_fields, merged
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import gates as store_gates
@@ -49,7 +49,7 @@ class GateServicer(BreakerCalls):
 
         try:
             if request.dry_run:
-                return await self._count(request, make)
+                return await self._count(request, named, make)
             done = await store_gates.put_gate(self._stores.writes, name, make, may_change)
         except store_gates.GateRefusedError:
             message = (
@@ -73,7 +73,10 @@ class GateServicer(BreakerCalls):
         return gates_pb2.PutGateResponse(gate=after, created=before is None, changed_fields=changed)
 
     async def _count(
-        self, request: gates_pb2.PutGateRequest, make: Callable[[Gate | None], tuple[NewGate, int]]
+        self,
+        request: gates_pb2.PutGateRequest,
+        named: frozenset[str],
+        make: Callable[[Gate | None], tuple[NewGate, int]],
     ) -> gates_pb2.PutGateResponse:
         """Count what the gate would hit, as the request changes it."""
         name = request.gate.name
@@ -81,8 +84,11 @@ class GateServicer(BreakerCalls):
             before = await store_gates.gate_in_force(lists, name, may_change) if name else None
             asked, _ = make(before)
             counts, is_truncated = await store_gates.count_hits(lists, asked.scope)
+        current = gates_pb2.Gate(name=name) if before is None else to_wire(before)
+        to_be = merged(current, request.gate, named)
         return gates_pb2.PutGateResponse(
-            gate=request.gate,
+            gate=to_be,
+            changed_fields=changed_fields(current, to_be, GATE_FIELDS),
             hits=[
                 gates_pb2.GateHits(status=STATUS_TO_WIRE[Status(status)], count=count)
                 for status, count in sorted(counts.items())

@@ -1,7 +1,7 @@
 """LimitService: declares resources, and shows what is used of them."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -11,10 +11,9 @@ from duly_core.access.current import require, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
-from duly_core.routing import base_name
-from duly_core.rpc.checks import check_count, check_text, page_size, read_duration, read_instant
-from duly_core.rpc.field_masks import is_set, named_fields
-from duly_core.rpc.names import check_lambda_name, check_name
+from duly_core.rpc.checks import check_count, page_size
+from duly_core.rpc.field_masks import is_set
+from duly_core.rpc.names import check_lambda_name
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.store import resources as store_resources
@@ -22,26 +21,28 @@ from duly_core.store.backlog import LambdaBacklog, read_backlog
 from duly_core.store.lambdas import list_names
 from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
+from duly_core.store.resource_changes import Contradiction, NotPut, ResourceChange, put_resource
 from duly_core.store.resources import (
     DEFAULT_NAMESPACE,
-    LARGEST_RATE,
     NAMESPACE_QUOTA,
     NAMESPACE_SCHEDULING,
-    QUOTA,
-    RESOURCE_FIELDS,
-    SCHEDULING,
     UNLIMITED,
-    Contradiction,
     Deletion,
     KeyState,
-    NotPut,
-    ResourceChange,
     ResourceLimit,
     ResourceState,
     bare_name,
     is_quota,
 )
 from duly_frontend import events
+from duly_frontend.limit_checks import (
+    check_names_in,
+    check_resource_name,
+    contradiction,
+    not_put,
+    read_change,
+    read_expected,
+)
 from duly_frontend.resource_needs import ResourceCache
 from duly_frontend.restricted_lists import read_page
 from duly_frontend.scheduling_quotas import SchedulingQuotas
@@ -50,10 +51,7 @@ from duly_frontend.stores import FrontendStores
 _MOST = 100
 _LOOKED_AT = 500
 """Resources that one call looks at for a caller who may see some of them."""
-_LARGEST_CAPACITY = UNLIMITED
-_LONGEST_NOTE = 1024
 _OF_NAMESPACES = (NAMESPACE_QUOTA, NAMESPACE_SCHEDULING)
-_SHORTEST_PERIOD, _LONGEST_PERIOD = timedelta(milliseconds=1), timedelta(days=1)
 
 
 class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
@@ -71,12 +69,12 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         self, request: limits_pb2.PutResourceRequest, _context: Context
     ) -> limits_pb2.PutResourceResponse:
         check_count("resources", len(request.resources), _MOST)
-        expected = _expected(request)
-        _check_names_in("update_masks", request.update_masks, request)
+        expected = read_expected(request)
+        check_names_in("update_masks", request.update_masks, request)
         results = []
         for asked in request.resources:
             try:
-                change = _change(asked, request.update_masks.get(asked.name))
+                change = read_change(asked, request.update_masks.get(asked.name))
                 results.append(await self._put(change, expected.get(asked.name)))
             except Problem as problem:
                 results.append(limits_pb2.PutResourceResult(error=problem.to_wire()))
@@ -85,12 +83,12 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
     async def _put(
         self, change: ResourceChange, expected_changed_at: datetime | None
     ) -> limits_pb2.PutResourceResult:
-        done = await store_resources.put_resource(self._stores.writes, change, expected_changed_at)
+        done = await put_resource(self._stores.writes, change, expected_changed_at)
         self._forget()
         if isinstance(done, NotPut):
-            raise _not_put(change.name, done)
+            raise not_put(change.name, done)
         if isinstance(done, Contradiction):
-            raise _contradiction(change, done.field)
+            raise contradiction(change, done.field)
         events.resources_changed.inc()
         events.log.info(
             "resource declared", resource=change.name, capacity=done.limit.capacity, changed=[*done.changed]
@@ -119,7 +117,7 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
         gone: set[str] = set()
         for name in request.names:
             try:
-                _check_resource_name(name)
+                check_resource_name(name)
                 await self._delete(name, gone)
                 results.append(limits_pb2.DeleteResourceResult())
             except Problem as problem:
@@ -214,122 +212,6 @@ async def _keys(store: Store, state: ResourceState, most: int) -> list[KeyState]
     if not most or not state.limit.per_key:
         return []
     return await store_resources.list_keys(store, state.limit.name, limit=most)
-
-
-def _check_resource_name(name: str) -> None:
-    bare = bare_name(name)
-    if name.startswith((QUOTA, SCHEDULING)):
-        check_lambda_name("name", bare)
-        if base_name(bare) != bare:
-            raise Problem(
-                "name", f"versions have no quotas: {base_name(name)} counts the tasks of all versions"
-            )
-    else:
-        check_name("name", bare)
-
-
-def _expected(request: limits_pb2.PutResourceRequest) -> dict[str, datetime]:
-    """Return when resources must have been changed last, by name."""
-    _check_names_in("expected_changed_at", request.expected_changed_at, request)
-    return {name: read_instant("expected_changed_at", at) for name, at in request.expected_changed_at.items()}
-
-
-def _check_names_in(field: str, names: Iterable[str], request: limits_pb2.PutResourceRequest) -> None:
-    known = {each.name for each in request.resources}
-    for name in names:
-        if name not in known:
-            raise InvalidRequestError(field, f"{name[:200]!r} is not one of `resources`")
-
-
-def _not_put(name: str, why: NotPut) -> Problem:
-    match why:
-        case NotPut.IN_USE:
-            return Problem(
-                "per_key",
-                f"{name} is in use: wait until no task holds it or waits for it, or declare another resource",
-                task_pb2.ERROR_CODE_RESOURCE_IN_USE,
-            )
-        case NotPut.CHANGED:
-            return Problem(
-                "expected_changed_at",
-                f"somebody changed {name} since it was read: read it again",
-                task_pb2.ERROR_CODE_RESOURCE_CONFLICT,
-            )
-        case NotPut.UNKNOWN:
-            return Problem(
-                "expected_changed_at",
-                f"no resource {name!r} is declared any more",
-                task_pb2.ERROR_CODE_UNKNOWN_RESOURCE,
-            )
-
-
-def _contradiction(change: ResourceChange, field: str) -> Problem:
-    """Return what to say of a resource that would contradict itself."""
-    if field == "capacity" and change.name.startswith((SCHEDULING, NAMESPACE_SCHEDULING)):
-        return _needs_rate(change.name)
-    match field:
-        case "rate.units":
-            if "rate.units" in change.named:
-                message = (
-                    "would be removed, and its period or burst would stay: name `rate` to remove all of it"
-                )
-            else:
-                message = (
-                    f"is missing: {change.name} has no rate, so give its units and period with the burst"
-                )
-        case "rate.period":
-            message = "is missing: say in what time the units may start"
-        case _:
-            message = (
-                f"is missing: {change.name} would have no limit; say how many units there are, or give a rate"
-            )
-    return Problem(field, message)
-
-
-def _needs_rate(name: str) -> Problem:
-    return Problem("rate", f"{name} bounds how fast tasks are scheduled: give a rate, and no capacity")
-
-
-def _change(asked: limits_pb2.ResourceLimit, mask: FieldMask | None) -> ResourceChange:
-    """Return what a request changes of a resource. Whether that fits what stays is for the store to tell."""
-    _check_resource_name(asked.name)
-    named = named_fields("update_masks", mask, asked, RESOURCE_FIELDS)
-    capacity = asked.capacity if asked.HasField("capacity") and "capacity" in named else None
-    if asked.per_key and "per_key" in named and asked.name.startswith((QUOTA, NAMESPACE_QUOTA)):
-        raise Problem("per_key", f"{asked.name} is a quota, which has no keys: leave it out")
-    units = asked.rate.units if is_set(asked, "rate.units") else None
-    if asked.name.startswith((SCHEDULING, NAMESPACE_SCHEDULING)) and (
-        capacity is not None or ("rate.units" in named and units is None)
-    ):
-        raise _needs_rate(asked.name)
-    if capacity is not None and not 0 <= capacity <= _LARGEST_CAPACITY:
-        raise Problem("capacity", f"must be from 0 to {_LARGEST_CAPACITY:,}, not {capacity:,}")
-    note = asked.note if "note" in named else ""
-    check_text("note", note, _LONGEST_NOTE)
-    if "rate.units" in named:
-        # what is set and empty is no removal: a mask that names the rate, without one, is
-        is_removed = units is None and not asked.HasField("rate")
-        if not is_removed and not 1 <= (units or 0) <= LARGEST_RATE:
-            raise Problem(
-                "rate.units",
-                f"must be 1 to {LARGEST_RATE:,}, not {units or 0:,}: to hold back all tasks, set the capacity to 0",
-            )
-    period = None
-    if "rate.period" in named and asked.rate.HasField("period"):
-        period = read_duration("rate.period", asked.rate.period, _LONGEST_PERIOD, least=_SHORTEST_PERIOD)
-    burst = asked.rate.burst or None
-    if "rate.burst" in named and not 0 <= asked.rate.burst <= LARGEST_RATE:
-        raise Problem("rate.burst", f"must be 1 to {LARGEST_RATE:,}, not {asked.rate.burst:,}")
-    return ResourceChange(
-        name=asked.name,
-        named=named,
-        capacity=capacity,
-        per_key=asked.per_key,
-        note=note,
-        units=units,
-        period=period,
-        burst=burst,
-    )
 
 
 def _to_wire(state: ResourceState, keys: Sequence[KeyState]) -> limits_pb2.Resource:

@@ -17,7 +17,7 @@ from duly.predecessors import Predecessors
 from duly.task import Task
 from duly.task_update import TaskUpdate
 from duly.testing import run
-from duly.v1 import hsc_pb2, task_pb2
+from duly.v1 import hsc_pb2, task_pb2, time_tables_pb2
 
 OLD, NEW, STRANGE = (os.urandom(32) for _ in range(3))
 BEFORE = AesGcm({"2026-10": OLD}, "2026-10")
@@ -210,9 +210,10 @@ def test_an_update_is_encrypted_for_the_tasks_lambda():
 
 
 def test_a_time_table_keeps_its_payload_when_its_lambda_changes():
-    table = new_time_table("nightly", "pay", SECRET, NOW, every=timedelta(hours=1))
+    before = new_time_table("nightly", "pay", SECRET, NOW, every=timedelta(hours=1))
+    table = time_tables_pb2.TimeTable(name="nightly", **{"lambda": "refund"})
 
-    rebind_payload(table, "refund", NOW)
+    assert rebind_payload(before, table, NOW)
 
     revealed = codec.reveal(NOW, table.payload, table.payload_encoding, codec.payload_of("refund"))
     assert codec.decode(*revealed) == SECRET

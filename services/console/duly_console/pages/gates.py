@@ -5,13 +5,24 @@ from datetime import timedelta
 
 from starlette.responses import Response
 
-from duly.time_conversion import to_duration
+from duly.time_conversion import to_duration, to_timedelta
 from duly.v1 import gates_pb2
 from duly_console import formatting
 from duly_console.errors import PageError
 from duly_console.formatting import count, word
 from duly_console.page import Page, check
-from duly_core.durations import parse_duration
+from duly_core.durations import format_duration, parse_duration
+
+_PATHS = {
+    "kind": "kind",
+    "lambda": "scope.lambda",
+    "collection": "scope.collection",
+    "priority": "scope.priority",
+    "session": "scope.session",
+    "delay": "delay",
+    "reason": "reason",
+}
+"""The inputs of the form, and the fields that they change."""
 
 
 async def show_list(page: Page) -> Response:
@@ -22,29 +33,43 @@ async def show_list(page: Page) -> Response:
         page.call(page.stubs.gates.ListGates, gates_pb2.ListGatesRequest()),
         page.call(page.stubs.gates.ListBreakers, gates_pb2.ListBreakersRequest()),
     )
+    asked = page.asked("gate")
+    chosen = next((each for each in gates.gates if asked and each.name == asked), None)
     return page.render(
         "gates.html",
         gates=gates.gates,
+        shown=_shown(chosen) if chosen else {},
+        has_end=chosen is not None and chosen.HasField("expires_at"),
         breakers=breakers.breakers,
         can_change=page.viewer.may_everywhere("OPERATE"),
     )
 
 
 async def put(page: Page) -> Response:
-    """Set a gate; before, count what it would hit."""
+    """Set a gate, or change what differs from what the form showed of it; before, count what it would hit."""
     request = _request(page)
-    gate = request.gate
     if not page.is_confirmed:
         request.dry_run = True
         counted: gates_pb2.PutGateResponse = await page.call(page.stubs.gates.PutGate, request)
         hits = ", ".join(f"{count(each.count)} {word(each.status, 'status')}" for each in counted.hits)
         more = " and more, which were not counted" if counted.truncated else ""
-        until = f"for {page.form['duration']}" if page.form.get("duration") else "until somebody removes it"
+        to_be = counted.gate
+        if page.form.get("duration"):
+            until = f"for {page.form['duration']}"
+        else:
+            until = (
+                f"until {formatting.moment(to_be.expires_at)} UTC"
+                if to_be.HasField("expires_at")
+                else "until somebody removes it"
+            )
+        described = ", ".join(f"{name} {value}" for name, value in _shown(to_be).items() if value)
+        is_changed = "" if counted.created else "It is there already, and what you do not change stays. "
         text = (
-            f"Gate {gate.name} is in force {until}. It would hit now: {hits or 'no task'}{more}. "
+            f"{is_changed}Gate {to_be.name} is in force {until}: {described}. It would hit now: {hits or 'no task'}{more}. "
             "Callbacks that run are not touched."
         )
-        return page.confirm("Set this gate?", text, "Set the gate", "/gates", **page.form)
+        title = "Set this gate?" if counted.created else "Change this gate?"
+        return page.confirm(title, text, "Set the gate", "/gates", **page.form)
     answer: gates_pb2.PutGateResponse = await page.call(page.stubs.gates.PutGate, request)
     return page.redirect("/gates", f"Gate {answer.gate.name} is in force.")
 
@@ -73,25 +98,55 @@ async def remove_breaker(page: Page) -> Response:
     return page.redirect("/gates", f"The breaker of {name} was removed.")
 
 
+def _shown(gate: gates_pb2.Gate) -> dict[str, str]:
+    """Return what a form shows of a gate, by the names of its inputs."""
+    scope = gate.scope
+    return {
+        "name": gate.name,
+        "kind": word(gate.kind, "gate_kind"),
+        "lambda": getattr(scope, "lambda"),
+        "collection": scope.collection,
+        "priority": word(scope.priority, "priority") if scope.priority else "",
+        "session": scope.session,
+        "delay": format_duration(to_timedelta(gate.delay)) if gate.HasField("delay") else "",
+        "reason": gate.reason,
+    }
+
+
 def _request(page: Page) -> gates_pb2.PutGateRequest:
-    form = page.form
-    kind = formatting.number(form.get("kind", ""), "gate_kind")
-    asked = form.get("priority", "")
-    priority = formatting.number(asked, "priority")
-    if asked and not priority:  # without this the gate would hit all priorities
-        raise PageError(400, f"There is no priority {asked[:50]!r}.")
-    scope = gates_pb2.GateScope(
-        collection=form.get("collection", ""), session=form.get("session", ""), priority=priority
-    )
-    setattr(scope, "lambda", form.get("lambda", ""))
-    gate = gates_pb2.Gate(
-        name=form.get("name", "").strip(), kind=kind, scope=scope, reason=form.get("reason", "").strip()
-    )
-    request = gates_pb2.PutGateRequest(gate=gate)
-    if delay := form.get("delay"):
-        request.gate.delay.CopyFrom(to_duration(_duration(delay)))
+    """Return the request that names what differs from what the form showed: nothing, for a new gate."""
+    form = {name: text.strip() for name, text in page.form.items()}
+    changed = {
+        name: form.get(name, "") for name in _PATHS if form.get(name, "") != form.get(f"was_{name}", "")
+    }
+    request = gates_pb2.PutGateRequest(gate=gates_pb2.Gate(name=form.get("name", "")))
+    gate, mask = request.gate, request.update_mask
+    mask.paths.extend(_PATHS[name] for name in changed)
+    for name, text in changed.items():
+        match name:
+            case "kind":
+                gate.kind = formatting.number(text, "gate_kind")
+            case "priority":
+                gate.scope.priority = formatting.number(text, "priority")
+                if text and not gate.scope.priority:  # without this the gate would hit all priorities
+                    raise PageError(400, f"There is no priority {text[:50]!r}.")
+            case "delay":
+                if text:
+                    gate.delay.CopyFrom(to_duration(_duration(text)))
+            case "reason":
+                gate.reason = text
+            case _:
+                setattr(gate.scope, name, text)
+    if "kind" in changed and gate.kind != gates_pb2.GATE_KIND_DELAY and "delay" not in changed:
+        mask.paths.append("delay")
+    if form.get("no_end") == "yes":
+        mask.paths.append("expires_at")
     if duration := form.get("duration"):
         request.duration.CopyFrom(to_duration(_duration(duration)))
+    if not mask.paths and not request.HasField("duration"):
+        raise PageError(400, "Nothing was changed in the form.")
+    if not mask.paths:
+        mask.paths.append("expires_at")
     return request
 
 

@@ -3,6 +3,7 @@
 from starlette.responses import Response
 
 from duly.v1 import settings_pb2
+from duly_console.errors import PageError
 from duly_console.page import Page, check
 
 
@@ -22,10 +23,17 @@ async def show_list(page: Page) -> Response:
 async def change(page: Page) -> Response:
     """Set a value for every process."""
     name, value = page.form.get("name", ""), page.form.get("value", "").strip()
+    before = await _value(page, name)
+    if page.form.get("was", before) != before:
+        raise PageError(
+            409,
+            f"Somebody changed {name} to {before} since this page was loaded. Nothing was changed: load the page again.",
+        )
     if not page.is_confirmed:
-        before = await _value(page, name)
         text = f"{name} is {before} now, and becomes {value}, for every process, also for those that start later."
-        return page.confirm("Change this setting?", text, "Change", "/settings", name=name, value=value)
+        return page.confirm(
+            "Change this setting?", text, "Change", "/settings", name=name, value=value, was=before
+        )
     request = settings_pb2.SetSettingsRequest(settings=[settings_pb2.NewSetting(name=name, value=value)])
     answer: settings_pb2.SetSettingsResponse = await page.call(page.stubs.settings.SetSettings, request)
     check(answer.results[0].error)
