@@ -1,6 +1,7 @@
 """`duly explain`: why a task does not run, what to do about it, and what happened to it."""
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -17,6 +18,8 @@ from duly_cli.text import one_line, say
 from duly_cli.watching import Watch, age_text, repeatedly
 
 _WIDTH = 80
+_COMMAND = re.compile("`duly [^`]*`")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _KIND = 17
 _INDENT = " " * 4
 _SHOWN_TASKS = 5
@@ -121,11 +124,16 @@ def _next(distance: timedelta) -> str:
 
 
 def _wrapped(text: str, width: int, *, first: str) -> list[str]:
-    """Return a text on lines of at most `width` characters; those after the first are indented as far as its head."""
-    return textwrap.wrap(
-        one_line(text),
+    """Return a text on lines of at most `width` characters; those after the first are indented as far as its head.
+
+    A command stays on one line if it fits, so that it can be copied.
+    """
+    unbroken = _COMMAND.sub(lambda found: found[0].replace(" ", _NO_BREAK), one_line(text))
+    wrapped = textwrap.wrap(
+        unbroken,
         width,
         initial_indent=first,
         subsequent_indent=" " * len(first),
         break_on_hyphens=False,
     )
+    return [line.replace(_NO_BREAK, " ") for line in wrapped]

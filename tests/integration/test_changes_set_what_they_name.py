@@ -6,8 +6,10 @@ The cases are held against the descriptors: a new RPC, or a new field, without a
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
+import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
@@ -33,7 +35,10 @@ from duly.v1 import (
     task_pb2,
     time_tables_pb2,
 )
+from duly_core.gates import Gate, GateScope, Kind
 from duly_core.rpc.field_masks import changed_fields, is_set
+from duly_core.rpc.problem import Problem
+from duly_frontend.gate_checks import read_gate
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 
@@ -492,9 +497,21 @@ async def test_what_a_new_thing_does_not_name_is_the_default(apply, thing):
     assert answer.created
 
 
-async def test_a_breaker_that_is_changed_keeps_its_state(apply, frontend, store, dsn):
-    import psycopg
+async def test_a_mask_has_a_bounded_number_of_paths(apply):
+    message = await apply.why_not(GATE, of(GATE.kind, {**GATE.key, **GATE.whole}), ["reason"] * 101)
 
+    assert message.endswith("there may be at most 100 paths, not 101")
+
+
+def test_a_gate_of_a_newer_release_does_not_become_a_pause():
+    before = Gate(1, "night", Kind.UNKNOWN, GateScope(LAMBDA), None, "ann", "", datetime.now(UTC), None)
+    request = gates_pb2.PutGateRequest(gate=of(GATE.kind, {"name": "night", "reason": "x"}))
+
+    with pytest.raises(Problem, match="does not know what it does"):
+        read_gate(request, before, frozenset({"reason"}))
+
+
+async def test_a_breaker_that_is_changed_keeps_its_state(apply, frontend, store, dsn):
     await apply(BREAKER, of(BREAKER.kind, {**BREAKER.key, **BREAKER.whole}), None)
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
         await connection.execute("update breaker set state = 'half_open', probed = 7")

@@ -11,6 +11,7 @@ from duly_core.rpc.problem import Problem
 Thing = TypeVar("Thing", bound=Message)
 
 _LONGEST_PATH = 100
+_MOST_PATHS = 100
 
 
 def named_fields(
@@ -25,10 +26,12 @@ def named_fields(
         settable: the paths that may be set, without those of messages within: `rate.units`, not `rate`.
 
     Raises:
-        Problem: the mask names what cannot be set.
+        Problem: the mask names what cannot be set, or has more than 100 paths.
     """
     if mask is None or not mask.paths:
         return frozenset(_set_fields(asked, settable))
+    if len(mask.paths) > _MOST_PATHS:
+        raise Problem(field, f"there may be at most {_MOST_PATHS} paths, not {len(mask.paths):,}")
     named: set[str] = set()
     for path in mask.paths:
         found = [each for each in settable if each == path or each.startswith(f"{path}.")]

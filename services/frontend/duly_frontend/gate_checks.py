@@ -91,6 +91,11 @@ def read_gate(request: gates_pb2.PutGateRequest, before: Gate | None, named: fro
     Raises:
         Problem: it is invalid, or contradicts what stays.
     """
+    if before is not None and before.kind is Kind.UNKNOWN and not {"kind", "delay"} <= named:
+        raise Problem(
+            "gate.kind",
+            "this release does not know what it does: use a newer one, or name kind and delay, too",
+        )
     asked = merged(gates_pb2.Gate() if before is None else to_wire(before), request.gate, named)
     kind = KINDS.get(asked.kind)
     if kind is None:
