@@ -15,6 +15,16 @@ from duly_cli.text import one_line, say
 
 _Key = Annotated[str, typer.Argument(metavar="KEY", help="The session's key.")]
 
+_Namespace = Annotated[
+    str,
+    typer.Option(
+        help="The namespace of its lambdas: what stands before / in their names.", show_default=False
+    ),
+]
+
+_DEFAULT = "default"
+"""The namespace of lambdas without one, as people write it."""
+
 _sessions = typer.Typer(add_completion=False, no_args_is_help=True)
 
 
@@ -31,19 +41,31 @@ def add_commands(app: typer.Typer) -> None:
 @_sessions.command("list")
 def list_sessions(
     blocked: Annotated[bool, typer.Option("--blocked", help="Only those that a failed task blocks.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, by key.")] = 50,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            help="Only those of this namespace; default: of lambdas without one.", show_default=False
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, by namespace and key.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """List the sessions that have live tasks or are blocked."""
     with connected(address) as client:
-        found = list(islice(client.sessions(blocked=blocked, page_size=min(limit, 1000)), limit))
+        pages = client.sessions(
+            namespace=None if namespace is None else _read(namespace),
+            blocked=blocked,
+            page_size=min(limit, 1000),
+        )
+        found = list(islice(pages, limit))
     show_all(found, _table, _as_json, as_json=as_json)
 
 
 @_sessions.command("get")
 def get_session(
     key: _Key,
+    namespace: _Namespace = _DEFAULT,
     max_tasks: Annotated[
         int, typer.Option(min=0, max=1000, help="Show at most so many of those that wait.")
     ] = 10,
@@ -52,14 +74,19 @@ def get_session(
 ) -> None:
     """Show a session: which task may run, which wait, and what blocks it; exit 1 if it has none."""
     with connected(address) as client:
-        session = client.get_session(key, max_tasks=max_tasks)
+        session = client.get_session(key, namespace=_read(namespace), max_tasks=max_tasks)
     if session is None:
-        say(f"duly: the session {key!r} has no live tasks, and is not blocked", err=True)
+        advice = "; `duly sessions list` shows those of all namespaces"
+        say(
+            f"duly: the session {key!r} of the namespace {namespace!r} has no live tasks, and is not blocked{advice}",
+            err=True,
+        )
         raise typer.Exit(1)
     if as_json:
         say(json.dumps(as_object(session)))
         return
-    values = {name: value for name, value in _as_json(session).items() if value}
+    shown = _as_json(session) | {"namespace": _written(session.namespace)}
+    values = {name: value for name, value in shown.items() if value}
     for name, value in values.items():
         say(f"{name.replace('_', ' '):>18}  {one_line(str(value))}")
     for place, task_id in enumerate(session.waiting_task_ids):
@@ -69,6 +96,7 @@ def get_session(
 @_sessions.command()
 def unblock(
     key: _Key,
+    namespace: _Namespace = _DEFAULT,
     blocked_by: Annotated[
         str | None,
         typer.Option(
@@ -79,8 +107,17 @@ def unblock(
 ) -> None:
     """Let the next task of a blocked session run; to run the failed task again, use `duly redrive`."""
     with connected(address) as client:
-        client.unblock_session(key, blocked_by=blocked_by)
+        client.unblock_session(key, namespace=_read(namespace), blocked_by=blocked_by)
     say(f"{key}: unblocked")
+
+
+def _read(namespace: str) -> str:
+    """Return what the wire has for a namespace as people write it."""
+    return "" if namespace == _DEFAULT else namespace
+
+
+def _written(namespace: str) -> str:
+    return namespace or _DEFAULT
 
 
 def _as_json(session: duly.SessionState) -> dict[str, Any]:
@@ -93,6 +130,7 @@ def _table(sessions: Iterable[duly.SessionState]) -> Iterator[str]:
         state = session.head_status.name.lower() if session.head_status else "blocked"
         rows.append(
             (
+                _written(session.namespace),
                 one_line(session.key),
                 str(session.length),
                 "failing" if session.failing else state,
@@ -101,4 +139,4 @@ def _table(sessions: Iterable[duly.SessionState]) -> Iterator[str]:
         )
     if not rows:
         return iter(["no sessions: `duly schedule --session KEY` puts a task into one"])
-    return columns(("SESSION", "TASKS", "STATE", "HEAD, OR WHAT BLOCKS IT"), rows)
+    return columns(("NAMESPACE", "SESSION", "TASKS", "STATE", "HEAD, OR WHAT BLOCKS IT"), rows)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from duly.enums import Priority
-from duly_core.routing import ALL_PRIORITIES, QueueKey, base_name
+from duly_core import lambda_patterns
+from duly_core.routing import ALL_PRIORITIES, QueueKey
+from duly_core.session_id import SessionId
 
-EVERYTHING = "*"
 BREAKER = "breaker:"
 """How the names of breakers' gates begin; their lambda follows."""
 
@@ -32,20 +33,21 @@ class GateScope:
     collection: str | None = None
     priority: Priority | None = None
     session: str | None = None
+    """A session's key, in each namespace of which the pattern covers a lambda."""
 
     def covers(self, lambda_name: str) -> bool:
         """Whether tasks of this lambda, or of this version of one, may be hit."""
-        if self.pattern.endswith(EVERYTHING):
-            return lambda_name.startswith(self.pattern[:-1])
-        return self.pattern in (lambda_name, base_name(lambda_name))
+        return lambda_patterns.covers(self.pattern, lambda_name)
 
     def hits(self, lambda_name: str, priority: int, collection: str, session: str | None) -> bool:
-        """Whether a task is hit."""
+        """Whether a task is hit; `session` is what the store calls its session (SessionId)."""
         return (
             self.covers(lambda_name)
             and self.priority in (None, priority)
             and self.collection in (None, collection)
-            and self.session in (None, session)
+            and (
+                self.session is None or (session is not None and SessionId.parse(session).key == self.session)
+            )
         )
 
 

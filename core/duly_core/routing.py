@@ -5,11 +5,15 @@ from typing import NamedTuple
 
 from duly.enums import Priority
 
+NAMESPACE_MARK = "/"
+"""Ends the namespace in the name of a lambda."""
+DEFAULT_NAMESPACE = "default"
+"""How people and quotas call the namespace of lambdas without one. No lambda may write it: `default/x` is no name."""
 ALL_PRIORITIES = frozenset(Priority)
 PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
 """Of a collection or resource."""
 LAMBDA_NAME = re.compile(
-    r"(?=[a-z0-9_./-]{1,128}(?![a-z0-9_./-]))(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*"
+    rf"(?!{DEFAULT_NAMESPACE}/)(?=[a-z0-9_./-]{{1,128}}(?![a-z0-9_./-]))(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*"
 )
 """With its namespace before a slash, if it has one."""
 PINNED_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
@@ -25,7 +29,7 @@ def base_name(name: str) -> str:
 
 def namespace_of(lambda_name: str) -> str:
     """Return the namespace of a lambda; empty: the default one."""
-    return lambda_name.rpartition("/")[0]
+    return lambda_name.rpartition(NAMESPACE_MARK)[0]
 
 
 class QueueKey(NamedTuple):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from duly.codec import Codec
     from duly.policy import Policy
 
-_NAME = re.compile(r"(?=.{1,128}\Z)(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*")
+_NAME = re.compile(r"(?!default/)(?=.{1,128}\Z)(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*")
 _CONTEXT_NAMES = ("ctx", "context")
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The session of a task: its tasks run one at a time, in order, whatever their lambdas and hosts.
+    """The session of a task: its tasks run one at a time, in order, whatever their hosts and their lambdas, of one namespace.
 
     >>> Session("vlan-7", on_failure=SessionPolicy.BLOCK).order.name
     'SCHEDULED'
@@ -44,6 +44,8 @@ class SessionState:
     """A session that has live tasks or is blocked, as it stood when the Frontend was asked."""
 
     key: str
+    # Of the lambdas of its tasks; empty: the default one.
+    namespace: str
     # Tasks that have not ended.
     length: int
     # The one task that may run, and its status; None while the session is blocked.

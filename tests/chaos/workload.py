@@ -9,6 +9,8 @@ import duly
 from duly.task_update import TaskUpdate
 from duly.v1 import frontend_pb2, graphs_pb2, task_pb2, time_tables_pb2
 from duly_core.clock import since_boot_ns
+from duly_core.routing import namespace_of
+from duly_core.session_id import SessionId
 from tests.chaos.access import CLIENT, OPERATOR, Tokens
 from tests.chaos.calls import Calls
 from tests.chaos.history import SECOND, AckedTask, Change
@@ -375,9 +377,16 @@ def _acked(scheduled: _Scheduled) -> AckedTask:
         cancel_asked=scheduled.cancel_asked,
         cancel_answered=scheduled.cancel_answered,
         expires_ns=scheduled.expires_ns,
-        session=scheduled.task.session.key,
+        session=_session_of(scheduled.task),
         graph=scheduled.graph_id,
         priority=scheduled.task.priority,
         purge_asked=scheduled.purge_asked,
         resources=scheduled.resources,
     )
+
+
+def _session_of(task: frontend_pb2.NewTask) -> str:
+    """Return what the store calls the session of a task; empty: it has none."""
+    if not task.HasField("session"):
+        return ""
+    return str(SessionId(namespace_of(getattr(task, "lambda")), task.session.key))

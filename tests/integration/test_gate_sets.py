@@ -12,6 +12,7 @@ from duly.enums import Priority
 from duly.ids import new_task_id
 from duly_core.gates import Gate, GateScope, GateSet, Kind
 from duly_core.routing import QueueKey
+from duly_core.session_id import SessionId
 from duly_core.store import claims, polling, schedule
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.gate_scans import WINDOW, GateScans
@@ -61,8 +62,9 @@ class DueTask:
     def is_held(self, gates):
         """Whether it is, by the rule; a half-open breaker holds also what is due after its probes."""
         probes_until = [each.probes_until for each in gates.of(self.lambda_name).of_rows if each.probes_until]
+        session = self.session and str(SessionId("", self.session))
         return any(self.due_at > each for each in probes_until) or bool(
-            gates.holding(self.lambda_name, self.priority, self.collection, self.session, self.passed_gates)
+            gates.holding(self.lambda_name, self.priority, self.collection, session, self.passed_gates)
         )
 
 

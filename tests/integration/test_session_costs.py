@@ -72,9 +72,9 @@ def hold_a_handful(connection):
 def hold_one_session(connection):
     """All tasks are of one session."""
     fill_sessions(connection, 300)
-    connection.execute("update task_assoc set session = 'one' where status = 'waiting'")
+    connection.execute("update task_assoc set session = '/one' where status = 'waiting'")
     connection.execute("vacuum (analyze)")
-    connection.execute("delete from task_assoc where session = 'one'")
+    connection.execute("delete from task_assoc where session = '/one'")
     connection.execute("delete from session")
 
 

@@ -4,12 +4,14 @@ from datetime import timedelta
 
 from duly.enums import FailureKind, Outcome, SessionOrder, SessionPolicy
 from duly.ids import new_task_id
+from duly_core.session_id import SessionId
 from duly_core.store import dead_letters, polling, schedule, sessions
 from duly_core.store.retention import Retention
 from duly_core.task import NewTask, Session
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 KEY = "account-7"
+SESSION = SessionId("", KEY)
 MINUTE = timedelta(minutes=1)
 BLOCK = Session(KEY, policy=SessionPolicy.BLOCK)
 
@@ -19,7 +21,7 @@ async def end_what_timed_out(task_states):
 
 
 async def state_of(task_states):
-    return (await sessions.get_sessions(task_states.store, [KEY], 10)).get(KEY)
+    return (await sessions.get_sessions(task_states.store, [SESSION], 10)).get(SESSION)
 
 
 async def expiring_in(task_states, clock, **fields):

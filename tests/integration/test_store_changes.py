@@ -352,7 +352,7 @@ async def test_a_change_that_waited_for_sessions_does_not_wait_for_a_task_that_e
     asked = [TaskChange(task.task_id, priority=Priority.LOW) for task in (released, waits)]
 
     async with await psycopg.AsyncConnection.connect(dsn) as holding:
-        await holding.execute("select from session where key = 'a' for update")
+        await holding.execute("select from session where key = '/a' for update")
         changing = asyncio.create_task(changes.update_pending(store, asked))
         await until_a_statement_waits_for_a_lock(dsn)
         await set_results(store, [success(first)])

@@ -270,10 +270,10 @@ CASES = {
     "cancel_waiting": ({"task_ids": IDS, "by": None}, ASSOC | END),
     "lock_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS | USES | {"resource_quotas"}),
     "lock_cancelled": (HELD, ASSOC | SESSIONS | GRAPHS),
-    "lock_blocked": ({"keys": ["s1", "s2"], "blocked_by": IDS[:2]}, SESSIONS),
-    "unblock_sessions": ({"keys": ["s1", "s2"], "by": None}, set()),
-    "sessions": ({"keys": ["s1", "s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
-    "former_blockers": ({"keys": ["s1", "s2"], "task_ids": IDS[:2]}, ENTITY),
+    "lock_blocked": ({"keys": ["/s1", "/s2"], "blocked_by": IDS[:2]}, SESSIONS),
+    "unblock_sessions": ({"keys": ["/s1", "/s2"], "by": None}, set()),
+    "sessions": ({"keys": ["/s1", "/s2"], "tasks": 10}, SESSIONS | ASSOC | IN_SESSION),
+    "former_blockers": ({"keys": ["/s1", "/s2"], "task_ids": IDS[:2]}, ENTITY),
     "blocked_sessions": ({"limit": 10}, {"session_blocked"}),
     "resources": (
         {"after": "", "skipped": 0, "limit": 10},
@@ -289,7 +289,10 @@ CASES = {
     ),
     "scheduling_quotas": ({}, {"resource_scheduling_quotas"}),
     "resource_kinds": ({"names": ["database", "tenant"]}, {"resource_pkey"}),
-    "session_keys": ({"after": "s1", "blocked": False, "limit": 10}, SESSIONS | {"session_blocked"}),
+    "session_keys": (
+        {"after": "/s1", "before": "0", "blocked": False, "limit": 10},
+        SESSIONS | {"session_blocked"},
+    ),
     "tick": (
         {
             "task_ids": [new_task_id() for _ in range(3)],
@@ -358,7 +361,7 @@ CASES = {
         },
         READY,
     ),
-    "queues_of": ({"name": LAMBDA, "is_prefix": False}, set()),
+    "queues_of": ({"name": LAMBDA, "pattern": f"^{LAMBDA}$"}, set()),
     "live_by_status": (
         {"lambdas": [LAMBDA], "priorities": [1, 3], "collection": None, "session": None, "most": 10},
         READY | WATCHED | IN_SESSION,

@@ -127,7 +127,7 @@ insert into graph_node (
 select graph_id, 'a', gen_random_uuid(), %(lambda)s, 0, false, false, false, '{}', '{}' from graph;
 insert into graph_edge (from_task, to_task, fires_on) select task_id, gen_random_uuid(), 1 from graph_node;
 insert into session (key, head, length, last_seq)
-select 's' || number, gen_random_uuid(), 1, 1 from generate_series(1, %(count)s) as number
+select '/s' || number, gen_random_uuid(), 1, 1 from generate_series(1, %(count)s) as number
 """
 
 

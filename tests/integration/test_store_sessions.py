@@ -11,6 +11,7 @@ from duly.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPoli
 from duly.ids import new_task_id
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
+from duly_core.session_id import SessionId
 from duly_core.store import claims, dead_letters, polling, schedule, sessions, tasks
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.pool import fetch
@@ -23,6 +24,7 @@ from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA
 
 KEY = "vlan-7"
+SESSION = SessionId("", KEY)
 MINUTE = timedelta(minutes=1)
 
 
@@ -174,7 +176,7 @@ async def test_with_block_nothing_runs_until_the_failed_task_is_redriven(registe
     await scheduled(registered, third)
     assert await claim_all(registered) == []
     (state,) = await sessions.list_sessions(registered, after="", blocked=True, limit=10)
-    assert (state.key, state.length, state.head, state.blocked_by) == (KEY, 2, None, first.task_id)
+    assert (state.session_id, state.length, state.head, state.blocked_by) == (SESSION, 2, None, first.task_id)
     assert state.blocked_at is not None
 
     answers = await dead_letters.redrive(registered, [first.task_id])
@@ -187,8 +189,8 @@ async def test_a_blocked_session_goes_on_with_the_next_task_when_it_is_unblocked
     await scheduled(registered, first, second)
     await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
 
-    assert (await sessions.unblock_sessions(registered, [KEY, "unknown"])).now == {KEY}
-    assert (await sessions.unblock_sessions(registered, [KEY])).now == set()
+    assert (await sessions.unblock_sessions(registered, [SESSION, SessionId("", "unknown")])).now == {SESSION}
+    assert (await sessions.unblock_sessions(registered, [SESSION])).now == set()
     assert await run_to_the_end(registered) == [second.task_id]
 
 
@@ -197,11 +199,11 @@ async def test_a_repeat_that_names_the_block_does_not_end_the_next_one(registere
     await scheduled(registered, first, second, third)
     await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
 
-    named = {KEY: first.task_id}
-    assert await sessions.unblock_sessions(registered, [KEY], named) == ({KEY}, set())
-    assert await sessions.unblock_sessions(registered, [KEY], named) == (set(), {KEY})
+    named = {SESSION: first.task_id}
+    assert await sessions.unblock_sessions(registered, [SESSION], named) == ({SESSION}, set())
+    assert await sessions.unblock_sessions(registered, [SESSION], named) == (set(), {SESSION})
     await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
-    assert await sessions.unblock_sessions(registered, [KEY], named) == (set(), {KEY})
+    assert await sessions.unblock_sessions(registered, [SESSION], named) == (set(), {SESSION})
 
     (state,) = await sessions.list_sessions(registered, after="", blocked=True, limit=10)
     assert state.blocked_by == second.task_id
@@ -214,8 +216,12 @@ async def test_a_block_that_never_was_is_not_answered_as_over(registered):
     await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
     named = [new_task_id().bytes, second.task_id, other.task_id]
 
-    answers = [await sessions.unblock_sessions(registered, [KEY], {KEY: task_id}) for task_id in named]
-    unknown = await sessions.unblock_sessions(registered, ["nobody"], {"nobody": first.task_id})
+    answers = [
+        await sessions.unblock_sessions(registered, [SESSION], {SESSION: task_id}) for task_id in named
+    ]
+    unknown = await sessions.unblock_sessions(
+        registered, [SessionId("", "nobody")], {SessionId("", "nobody"): first.task_id}
+    )
 
     assert [*answers, unknown] == [(set(), set())] * 4
 
@@ -226,7 +232,10 @@ async def test_a_block_that_a_redrive_ended_is_over(registered):
     await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
     await dead_letters.redrive(registered, [first.task_id])
 
-    assert await sessions.unblock_sessions(registered, [KEY], {KEY: first.task_id}) == (set(), {KEY})
+    assert await sessions.unblock_sessions(registered, [SESSION], {SESSION: first.task_id}) == (
+        set(),
+        {SESSION},
+    )
 
 
 async def test_a_blocked_session_without_tasks_stays_until_it_is_unblocked(registered):
@@ -237,7 +246,7 @@ async def test_a_blocked_session_without_tasks_stays_until_it_is_unblocked(regis
 
     (state,) = await sessions.list_sessions(registered, after="", blocked=True, limit=10)
     assert state.length == 0
-    assert (await sessions.unblock_sessions(registered, [KEY])).now == {KEY}
+    assert (await sessions.unblock_sessions(registered, [SESSION])).now == {SESSION}
     assert await sessions.list_sessions(registered, after="", blocked=False, limit=10) == []
 
 
@@ -280,10 +289,10 @@ async def test_a_session_is_not_unblocked_while_its_tasks_are_to_end_with_a_fail
     await scheduled(registered, *(a_task(policy=SessionPolicy.FAIL_REST) for _ in range(3)))
     await end(registered, await claim_all(registered), Outcome.FATAL_FAILURE)
 
-    unblocked = await sessions.unblock_sessions(registered, [KEY])
+    unblocked = await sessions.unblock_sessions(registered, [SESSION])
 
     assert unblocked == (set(), set())
-    assert (await sessions.get_sessions(registered, [KEY], 10))[KEY].failing == 2
+    assert (await sessions.get_sessions(registered, [SESSION], 10))[SESSION].failing == 2
 
 
 async def test_a_task_that_is_to_end_with_a_failure_can_be_cancelled_until_it_has(registered):
@@ -298,7 +307,7 @@ async def test_a_task_that_is_to_end_with_a_failure_can_be_cancelled_until_it_ha
     rows = await tasks.get_tasks(registered, [waiting.task_id, another.task_id])
     assert rows[waiting.task_id]["status"] == Status.CANCELLED
     assert rows[another.task_id]["status"] == Status.FATAL_FAILURE
-    assert await sessions.get_sessions(registered, [KEY], 10) == {}
+    assert await sessions.get_sessions(registered, [SESSION], 10) == {}
 
 
 async def test_a_cancelled_task_leaves_its_session_wherever_it_stands(registered):
@@ -333,7 +342,7 @@ async def test_a_repeated_schedule_adds_nothing_and_another_session_is_a_conflic
 
     assert again.verdict is Scheduling.REPEATED
     assert other.verdict is none.verdict is Scheduling.CONFLICT
-    assert (await sessions.get_sessions(registered, [KEY], 10))[KEY].length == 1
+    assert (await sessions.get_sessions(registered, [SESSION], 10))[SESSION].length == 1
 
 
 async def test_schedules_and_ends_at_once_leave_no_session_without_a_head(registered):
@@ -364,7 +373,7 @@ async def test_a_cancel_that_waited_for_sessions_does_not_wait_for_a_task_that_r
     claimed = {task.task_id: task for task in await claim_all(registered)}
 
     async with registered.connection() as other, other.transaction():
-        await other.execute("select from session where key = 'b' for update")
+        await other.execute("select from session where key = '/b' for update")
         async with registered.connection() as ending, ending.transaction():
             ended = Result(head.task_id, claimed[head.task_id].token, Outcome.SUCCESS)
             await fetch(ending, TRANSITIONS["finish"], success_parameters([ended]))

@@ -12,6 +12,7 @@ from duly.enums import AttemptOutcome, FailureKind, HistoryKind, Outcome, Priori
 from duly_core.access.current import set_access
 from duly_core.access.grants import Access
 from duly_core.routing import QueueKey
+from duly_core.session_id import SessionId
 from duly_core.store import claims, dead_letters, polling, sessions, tasks
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.results import set_results
@@ -195,7 +196,7 @@ async def test_sessions_and_their_blocks_are_told(client, registered):
     third = await client.schedule(LAMBDA, session="s")
     await registered.end_all_that_may_run(Outcome.FATAL_FAILURE)
     set_access(Access("ann", []))
-    await sessions.unblock_sessions(registered.store, ["s"])
+    await sessions.unblock_sessions(registered.store, [SessionId("", "s")])
     await registered.end_all_that_may_run()
 
     of_second, of_third = await history(client, second), await history(client, third)

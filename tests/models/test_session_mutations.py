@@ -12,6 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from duly.enums import Outcome, Priority
 from duly_core.lifecycle import Status
 from duly_core.routing import QueueKey
+from duly_core.session_id import SessionId
 from duly_core.store import claims, lambdas, schedule, sessions
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.lambda_policy import LambdaPolicy
@@ -105,15 +106,15 @@ def test_a_guard_of_sessions_that_is_taken_out_is_missed(
 
 
 _JOIN = """
-update session set length = length + 1, last_seq = last_seq + 1 where key = 'a';
+update session set length = length + 1, last_seq = last_seq + 1 where key = '/a';
 insert into task (task_id, lambda, session, session_order, session_policy)
-    values ('019b0000-0000-7000-8000-000000000002', 'mail.send', 'a', 1, 1);
+    values ('019b0000-0000-7000-8000-000000000002', 'mail.send', '/a', 1, 1);
 insert into task_assoc (
     task_id, lambda, collection, priority, status, next_trigger_at, due_at, session, session_rank, session_seq,
     session_policy
 )
 values (
-    '019b0000-0000-7000-8000-000000000002', 'mail.send', '', 3, 'waiting', 'infinity', now(), 'a', '-infinity', 2, 1
+    '019b0000-0000-7000-8000-000000000002', 'mail.send', '', 3, 'waiting', 'infinity', now(), '/a', '-infinity', 2, 1
 )
 """
 _HEAD, _JOINED = (bytes.fromhex(f"019b0000000070008000{number:012x}") for number in (1, 2))
@@ -137,7 +138,7 @@ async def join_while_the_head_ends(dsn: str, store: Store) -> sessions.SessionSt
             await until(lambda: looking.execute(_WAITS).fetchone() == (True,))
         await joining.commit()
     await ending
-    return (await sessions.get_sessions(store, ["a"], 10)).get("a")
+    return (await sessions.get_sessions(store, [SessionId("", "a")], 10)).get(SessionId("", "a"))
 
 
 def test_a_task_that_joins_while_the_head_ends_is_the_next_head(dsn: str, world: World) -> None:

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 from duly.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
 from duly_core.lifecycle import FINAL, Status
 from duly_core.routing import QueueKey
+from duly_core.session_id import SessionId
 from duly_core.store import claims, dead_letters, lambdas, polling, schedule, sessions, tasks
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.lambda_policy import LambdaPolicy
@@ -138,8 +139,8 @@ class SessionMachine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from([*ORDERS]))
     def unblock(self, key: str) -> None:
-        unblocked = self.world.run(sessions.unblock_sessions(self.world.store, [key]))
-        assert (key in unblocked.now) == self.model.unblock(key)
+        unblocked = self.world.run(sessions.unblock_sessions(self.world.store, [SessionId("", key)]))
+        assert (SessionId("", key) in unblocked.now) == self.model.unblock(key)
 
     @rule(seconds=st.integers(1, 3))
     def tick(self, seconds: int) -> None:
@@ -148,16 +149,18 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_store_says_what_the_model_says(self) -> None:
-        found = self.world.run(sessions.get_sessions(self.world.store, [*ORDERS], 1000))
+        found = self.world.run(
+            sessions.get_sessions(self.world.store, [SessionId("", key) for key in ORDERS], 1000)
+        )
         said = {
-            key: (
+            session.key: (
                 state.length,
                 state.head,
                 state.blocked_by,
                 state.failing,
                 list(state.waiting),
             )
-            for key, state in found.items()
+            for session, state in found.items()
         }
         assert said == {
             key: (

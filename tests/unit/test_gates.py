@@ -30,6 +30,9 @@ def a_gate(pattern="mail.send", kind=Kind.PAUSE, gate_id=1, probes_until=None, *
         ("mail.*", "mail", False),
         ("shop/*", "shop/mail.send", True),
         ("shop/*", "mail.send", False),
+        ("mail.*", "mail.team/send", False),
+        ("mail*", "mail.team/send", False),
+        ("m*", "mail/send", False),
         ("*", "anything@1", True),
     ],
 )
@@ -76,11 +79,11 @@ def test_without_gates_the_lambdas_come_back_as_they_are():
 @pytest.mark.parametrize(
     ("task", "held"),
     [
-        ((Priority.LOW, "a", "s", None), True),
-        ((Priority.LOW, "a", "s", [7, 1]), False),
-        ((Priority.LOW, "a", "s", [7]), True),
-        ((Priority.HIGH, "a", "s", None), False),
-        ((Priority.LOW, "b", "s", None), False),
+        ((Priority.LOW, "a", "/s", None), True),
+        ((Priority.LOW, "a", "/s", [7, 1]), False),
+        ((Priority.LOW, "a", "/s", [7]), True),
+        ((Priority.HIGH, "a", "/s", None), False),
+        ((Priority.LOW, "b", "/s", None), False),
         ((Priority.LOW, "a", None, None), False),
     ],
 )

@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from duly_core.access.current import denied
-from duly_core.access.grants import EVERYTHING, Access
+from duly_core.access.grants import Access
 from duly_core.access.jwt_reader import open_jwt_reader
 from duly_core.access.methods import KNOWN_CALLERS, NEEDS, OPEN_SERVICES, Reach
 from duly_core.access.principal import Principal, is_reserved
 from duly_core.access.settings import AuthSettings
 from duly_core.access.tokens import TOKEN_PREFIX
 from duly_core.errors import PermissionDeniedError, UnauthenticatedError
+from duly_core.lambda_patterns import EVERYTHING
 
 _BEARER = "bearer "
 _REFLECTION = "/grpc.reflection."

@@ -4,18 +4,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from duly_core import lambda_patterns
 from duly_core.access.roles import ALLOWED, OWN_TASKS_ONLY, Action, Role
-from duly_core.routing import LAMBDA_NAME, base_name
-
-VERSION_MARK = "@"
-"""Behind it the version of a lambda to which a task is pinned. A grant for the lambda has all of its versions."""
-EVERYTHING = "*"
-"""The pattern of all lambdas. What holds for everybody (settings, grants) needs a grant with it."""
+from duly_core.lambda_patterns import EVERYTHING
+from duly_core.routing import LAMBDA_NAME
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role for the lambdas of a pattern: a name, a prefix that ends with `*`, or `*` alone."""
+    """A role for the lambdas of a pattern (lambda_patterns)."""
 
     principal: str
     role: Role
@@ -23,9 +20,7 @@ class Grant:
 
     def covers(self, lambda_name: str) -> bool:
         """Whether the pattern has this lambda."""
-        if self.pattern.endswith("*"):
-            return lambda_name.startswith(self.pattern[:-1])
-        return lambda_name == self.pattern
+        return lambda_patterns.covers(self.pattern, lambda_name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +53,11 @@ class Scope:
 
     def covers_all_that_match(self, pattern: str) -> bool:
         """Whether the action is allowed for each lambda that a pattern (a name, or a prefix and `*`) may have."""
-        if not pattern.endswith(EVERYTHING):
-            return self.covers_all_of(pattern)
-        prefixes = (each[:-1] for each in self.all_tasks if each.endswith(EVERYTHING))
-        return any(pattern[:-1].startswith(prefix) for prefix in prefixes)
+        return any(lambda_patterns.covers_all_of(each, pattern) for each in self.all_tasks)
+
+    def covers_namespace(self, namespace: str) -> bool:
+        """Whether the action is allowed for all tasks of a namespace; empty: of the default one."""
+        return self.covers_all_that_match(lambda_patterns.pattern_of_namespace(namespace))
 
     def reaches(self, lambda_name: str, scheduled_by: str | None) -> bool:
         """Whether the action is allowed for a task of this lambda, which that principal scheduled."""
@@ -116,10 +112,7 @@ def _scope(principal: str, grants: Iterable[Grant], action: Action) -> Scope:
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
-    name = base_name(name)
-    return any(
-        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern for pattern in patterns
-    )
+    return any(lambda_patterns.covers(pattern, name) for pattern in patterns)
 
 
 UNRESTRICTED = Access.unrestricted()

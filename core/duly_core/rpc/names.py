@@ -3,7 +3,7 @@
 from collections.abc import Container
 from functools import lru_cache
 
-from duly_core.routing import LAMBDA_NAME, PINNED_VERSION, PLAIN_NAME
+from duly_core.routing import DEFAULT_NAMESPACE, LAMBDA_NAME, NAMESPACE_MARK, PINNED_VERSION, PLAIN_NAME
 from duly_core.rpc.problem import Problem
 
 _NAMES_REMEMBERED = 1024
@@ -36,6 +36,10 @@ def check_name(field: str, name: str) -> None:
 def check_lambda_name(field: str, name: str) -> None:
     """Check a lambda's name: its namespace and a slash may stand before it, '@' and a version after it; or raise Problem."""
     base, at, version = name.partition("@")
+    if base.startswith(f"{DEFAULT_NAMESPACE}{NAMESPACE_MARK}"):
+        raise Problem(
+            field, f"no namespace may be called {DEFAULT_NAMESPACE!r}: leave it out, or choose another"
+        )
     if len(base) > _LONGEST_NAME or not _is_lambda_name(base):
         raise Problem(
             field,
@@ -47,6 +51,20 @@ def check_lambda_name(field: str, name: str) -> None:
             field,
             "the version after '@' must be 1 to 64 of A-Z, a-z, 0-9, '_', '.', '+', '-', the first a letter or a digit",
         )
+
+
+def check_namespace(field: str, namespace: str) -> str:
+    """Check a namespace, and return it; empty: the default one.
+
+    Raises:
+        Problem: no lambda can be in it.
+    """
+    if namespace and not _is_lambda_name(f"{namespace}{NAMESPACE_MARK}a"):
+        raise Problem(
+            field,
+            "must be what stands before '/' in the names of its lambdas; leave it out for the default namespace",
+        )
+    return namespace
 
 
 def unknown_lambda(name: str, known: Container[str] = ()) -> str:

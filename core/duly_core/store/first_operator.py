@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import psycopg
 
-from duly_core.access.grants import EVERYTHING
 from duly_core.access.roles import Role
 from duly_core.access.tokens import new_token
 from duly_core.errors import SettingsError, StoreUnavailableError
+from duly_core.lambda_patterns import EVERYTHING
 from duly_core.store.admin_connection import admin_connection
 from duly_core.store.dsn import describe
 

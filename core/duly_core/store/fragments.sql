@@ -80,13 +80,23 @@ exists (
         as gate (gate_id, priority, collection, session)
     where (gate.priority is null or gate.priority = gates.priority)
         and (gate.collection is null or gate.collection = {{}}.collection)
-        and (gate.session is null or gate.session = {{}}.session)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = {{session_key: {{}}}})
         and gate.gate_id <> all (coalesce({{}}.passed_gates, array[]::int8[]))
 )
 
 -- fragment: gated
 -- Whether a gate holds `assoc`.
 exists (select from ({{gates_of: assoc}}) as gates where {{held: assoc}})
+
+-- fragment: session_of
+-- What the store calls the session of a row (lambda, session) that TEXT names, of which only the key is known: SessionId in
+-- session_id.py. Its namespace is that of its lambda, so no session has tasks of two namespaces. This is the one place that says so.
+left({{}}.lambda, greatest(strpos({{}}.lambda, '/') - 1, 0)) || '/' || {{}}.session
+
+-- fragment: session_key
+-- The key in the session of the row that TEXT names.
+substr({{}}.session, strpos({{}}.session, '/') + 1)
 
 -- fragment: gate_columns
 -- What a Gate is made of.
@@ -133,7 +143,7 @@ picked as (
             and assoc.next_trigger_at <= (select duly_now())
             and assoc.next_trigger_at >= coalesce(%(since)b::timestamptz, '-infinity')
             and (%(collection)b::text is null or assoc.collection = %(collection)b::text)
-            and (%(session)b::text is null or assoc.session = %(session)b::text)
+            and (%(session)b::text is null or {{session_key: assoc}} = %(session)b::text)
             {{}}
         order by assoc.next_trigger_at
         limit %(limit)b
@@ -428,7 +438,7 @@ numbered as (
     select session, (array_agg(task_id order by rank, number))[1], count(*), max(number)
     from numbered
     group by session
-    order by session
+    order by session collate "C"
     on conflict (key) do update
     set length = session.length + excluded.length, last_seq = session.last_seq + excluded.last_seq,
         head = case when session.blocked_by in (select task_id from numbered) then session.blocked_by else session.head end,

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from duly_core.access.grants import Scope
+from duly_core.lambda_patterns import to_regex
 from duly_core.store.hosts import (
     MISSED_REPORTS,
     ExecutorReport,
@@ -14,7 +15,6 @@ from duly_core.store.hosts import (
     StoredHost,
 )
 from duly_core.store.pool import Store
-from duly_core.store.scope import scope_parameters
 from duly_core.store.statements import Statement
 from duly_core.store.tasks import select_text
 
@@ -25,7 +25,7 @@ case when host.stopped then 'stopped'
     else 'alive' end
 """
 
-_SEEN = "served.lambda like any(%(scope_reads)s)"
+_SEEN = "served.lambda ~ %(scope_reads)s"
 """Whoever may see some tasks of a lambda sees who serves it."""
 
 _COUNT = Statement(
@@ -132,8 +132,7 @@ async def count_hosts(store: Store) -> dict[HostState, int]:
 def _scope(scope: Scope | None) -> dict[str, Any]:
     if scope is None:
         return {}
-    patterns = scope_parameters(scope)
-    return {"scope_reads": patterns["scope_all"] + patterns["scope_own"]}
+    return {"scope_reads": to_regex((*scope.all_tasks, *scope.own_tasks))}
 
 
 def _stored(row: Mapping[str, Any], lambdas: Sequence[ServedLambda]) -> StoredHost:

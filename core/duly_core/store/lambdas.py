@@ -7,6 +7,7 @@ from typing import Any
 
 from psycopg.rows import dict_row
 
+from duly_core.lambda_patterns import to_regex
 from duly_core.routing import base_name
 from duly_core.store.declarations import IN_FORCE, Standing, Verdict, decide
 from duly_core.store.lambda_policy import LambdaPolicy
@@ -43,10 +44,7 @@ _VERSIONS_KEPT = 50
 _LIST = f"select {_COLUMNS}, registered_at, updated_at, revision, registered_by from lambda"  # noqa: S608 (the names are our own)
 _SOME = """
 where name > %(after)s and (%(part)s = '' or strpos(name, %(part)s) > 0)
-    and (
-        %(prefixes)s::text[] is null or split_part(name, '@', 1) = any(%(names)s::text[])
-        or exists (select from unnest(%(prefixes)s::text[]) as prefix where starts_with(name, prefix))
-    )
+    and (%(patterns)s::text is null or name ~ %(patterns)s)
 order by name limit %(limit)s
 """
 _STANDINGS = f"select {_COLUMNS}, revision from lambda where name = any(%(names)s)"  # noqa: S608 (as above)
@@ -277,11 +275,10 @@ async def list_some(
         after: the name of the last one of the page before; empty: from the first one.
         name_part: only those whose name has this text.
         limit: how many at most.
-        patterns: only those whose name one of these fits: a name, or a prefix and `*`. None: any.
+        patterns: only those that one of these covers (lambda_patterns). None: any.
     """
-    prefixes = None if patterns is None else [each[:-1] for each in patterns if each.endswith("*")]
-    names = None if patterns is None else [each for each in patterns if not each.endswith("*")]
-    wanted = {"after": after, "part": name_part, "limit": limit, "prefixes": prefixes, "names": names}
+    regex = None if patterns is None else to_regex(patterns)
+    wanted = {"after": after, "part": name_part, "limit": limit, "patterns": regex}
     async with store.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(f"{_LIST} {_SOME}".encode(), wanted)
         return [registered(row) for row in await cursor.fetchall()]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from duly.enums import Priority
 from duly_core.gates import GateScope
+from duly_core.lambda_patterns import to_regex
 from duly_core.store.arrays import int2s, texts
 from duly_core.store.pool import Connection, fetch
 from duly_core.store.statements import READS
@@ -28,7 +29,12 @@ async def count_live(connection: Connection, scope: GateScope) -> LiveCounts:
     Raises:
         StoreUnavailableError: ask again.
     """
-    names = [row[0] for row in await fetch(connection, READS["queues_of"], _pattern(scope.pattern))]
+    names = [
+        row[0]
+        for row in await fetch(
+            connection, READS["queues_of"], {"pattern": to_regex([scope.pattern]), "name": scope.pattern}
+        )
+    ]
     rows = await fetch(
         connection,
         READS["live_by_status"],
@@ -49,9 +55,3 @@ async def count_live(connection: Connection, scope: GateScope) -> LiveCounts:
 
 def _priorities(scope: GateScope) -> Sequence[int]:
     return [int(scope.priority)] if scope.priority else [int(each) for each in Priority]
-
-
-def _pattern(pattern: str) -> dict[str, str | bool]:
-    """Return the parameters of queues_of: a lambda has the queues of its versions, a prefix all that begin with it."""
-    is_prefix = pattern.endswith("*")
-    return {"is_prefix": is_prefix, "name": pattern.removesuffix("*")}

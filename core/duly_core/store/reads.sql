@@ -6,7 +6,7 @@
 -- Planned anew: task has another index that ends with the id, which is as cheap while a partition is empty.
 select asked.place, task.task_id,
     task.lambda = asked.lambda and task.collection = asked.collection
-        and task.session is not distinct from asked.session
+        and task.session is not distinct from {{session_of: asked}}
         and task.resources is not distinct from asked.resources::jsonb and case
             -- of one that was changed since, what it was scheduled with counts (update_pending)
         when task.scheduled_as is not null
@@ -107,13 +107,10 @@ cross join lateral (
 ) as seen
 
 -- name: queues_of
--- The queues of a lambda and of its versions, or of all lambdas whose names begin so; also of those that were deleted.
+-- The queues of the lambdas that a pattern covers (as a regular expression), and of their versions; also of those that were deleted.
 select named.name
 from (select lambda.name from lambda union select deleted.name from deleted_lambda as deleted union select %(name)b::text) as named
-where case
-        when %(is_prefix)b then starts_with(named.name, %(name)b::text)
-        else named.name = %(name)b::text or starts_with(named.name, %(name)b::text || '@')
-    end
+where named.name ~ %(pattern)b::text
 
 -- name: live_by_status
 -- Live tasks of these lambdas and priorities by status: how many have what is asked for, and how many rows were read. Each
@@ -148,7 +145,7 @@ with read as (
 select read.part, read.status::text, count(*) filter (
         where read.lambda = any (%(lambdas)b::text[]) and read.priority = any (%(priorities)b::int2[])
             and (%(collection)b::text is null or read.collection = %(collection)b::text)
-            and (%(session)b::text is null or read.session = %(session)b::text)
+            and (%(session)b::text is null or {{session_key: read}} = %(session)b::text)
     ) as hits, count(*) as rows
 from read
 group by read.part, read.status
@@ -248,7 +245,7 @@ from unnest(%(task_ids)b::uuid[]) as asked (task_id) cross join lateral (
 order by attempt.task_id, attempt.fence
 
 -- name: sessions
--- The sessions of these keys, each with the status of its head and the first tasks that wait in it.
+-- These sessions (SessionId), each with the status of its head and the first tasks that wait in it.
 select session.key, session.length, session.head, head.status::text as head_status, session.blocked_by,
     session.blocked_at, session.doomed, waiting.task_ids
 from unnest(%(keys)b::text[]) as asked (key)
@@ -269,16 +266,16 @@ cross join lateral (
 ) as waiting
 
 -- name: session_keys
--- The keys of sessions after a key, in their order; with `blocked` only of those that are blocked.
+-- The keys of sessions between two keys, in their order; with `blocked` only of those that are blocked.
 -- Planned anew: the index of all keys is as cheap as that of the blocked ones while there are few sessions.
 (
     select session.key from session
-    where session.key > %(after)b::text and not %(blocked)b
+    where session.key > %(after)b::text and session.key < %(before)b::text and not %(blocked)b
     order by session.key
     limit %(limit)b
 ) union all (
     select session.key from session
-    where session.key > %(after)b::text and session.blocked_at is not null and %(blocked)b
+    where session.key > %(after)b::text and session.key < %(before)b::text and session.blocked_at is not null and %(blocked)b
     order by session.key
     limit %(limit)b
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from duly_core.routing import base_name, namespace_of
+from duly_core.routing import DEFAULT_NAMESPACE, base_name, namespace_of
 from duly_core.store.arrays import texts
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS, Statement
@@ -21,8 +21,6 @@ SCHEDULING = "schedule:"
 NAMESPACE_SCHEDULING = "schedule-namespace:"
 """The same of all lambdas of a namespace together."""
 
-DEFAULT_NAMESPACE = "default"
-"""In the names of quotas: the namespace of lambdas without one."""
 _PREFIXES = (QUOTA, NAMESPACE_QUOTA, SCHEDULING, NAMESPACE_SCHEDULING)
 
 UNLIMITED = 1_000_000

@@ -1,16 +1,14 @@
 """The tasks that a caller may reach, as SQL and as a look at single tasks."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from duly_core.access.grants import EVERYTHING, VERSION_MARK, Scope
+from duly_core.access.grants import Scope
+from duly_core.lambda_patterns import EVERYTHING, to_regex
 from duly_core.store.pool import Store
 from duly_core.store.tasks import select_text
 from duly_core.task import TaskId
-
-_WILDCARD = "_"
-"""Of `like`: it is in names. The others are not."""
 
 
 class Origin(NamedTuple):
@@ -50,11 +48,11 @@ def scope_condition(scope: Scope, name: str, lambda_column: str, scheduled_by: s
         return "true" if scope.covers_all_of(name) else own if scope.covers(name) else "false"
     found = []
     if scope.all_tasks:
-        found.append(f"{lambda_column} like any(%(scope_all)s)")
+        found.append(f"{lambda_column} ~ %(scope_all)s")
     if EVERYTHING in scope.own_tasks:
         found.append(own)
     elif scope.own_tasks:
-        found.append(f"{own} and {lambda_column} like any(%(scope_own)s)")
+        found.append(f"{own} and {lambda_column} ~ %(scope_own)s")
     return f"({' or '.join(found)})" if found else "false"
 
 
@@ -66,7 +64,7 @@ def graph_condition(scope: Scope) -> str:
     if scope.all_tasks:
         found.append("""not exists (
             select from graph_node as node
-            where node.graph_id = graph.graph_id and not node.lambda like any(%(scope_all)s)
+            where node.graph_id = graph.graph_id and node.lambda !~ %(scope_all)s
         )""")
     return f"({' or '.join(found)})" if found else "false"
 
@@ -77,14 +75,6 @@ def scope_parameters(scope: Scope | None) -> dict[str, Any]:
         return {}
     return {
         "scope_principal": scope.principal,
-        "scope_all": _like(scope.all_tasks),
-        "scope_own": _like(scope.own_tasks),
+        "scope_all": to_regex(scope.all_tasks),
+        "scope_own": to_regex(scope.own_tasks),
     }
-
-
-def _like(patterns: Iterable[str]) -> list[str]:
-    found = []
-    for pattern in patterns:
-        text = pattern.removesuffix("*").replace(_WILDCARD, rf"\{_WILDCARD}")
-        found += [f"{text}%"] if pattern.endswith("*") else [text, f"{text}{VERSION_MARK}%"]
-    return found

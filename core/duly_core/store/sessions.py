@@ -1,25 +1,30 @@
 """Read sessions, and end their blocks. Tasks enter a session in schedule.py; each end moves it on (fragments.sql)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from duly_core.access.current import scheduler
 from duly_core.lifecycle import Status
+from duly_core.session_id import SessionId
 from duly_core.store.arrays import texts, uuids
 from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import LOCKS, READS, TRANSITIONS
 from duly_core.task import TaskId
 
 _ANY = bytes(16)
+_FIRST, _LAST = "", "~"
+"""What the store calls sessions lies between them, in the order of code points."""
+_BEHIND_MARK = "0"
+"""Follows the slash that ends a namespace, in the same order."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
     """A session that has live tasks or is blocked."""
 
-    key: str
+    session_id: SessionId
     length: int
     """Tasks that have not ended."""
     head: TaskId | None
@@ -34,30 +39,51 @@ class SessionState:
     """Those that run next, in their order; as many as were asked for."""
 
 
-async def get_sessions(store: Store, keys: Sequence[str], tasks: int) -> dict[str, SessionState]:
-    """Return sessions by key, each with up to `tasks` of its waiting tasks; one without live tasks is left out.
+async def get_sessions(
+    store: Store, wanted: Collection[SessionId], tasks: int
+) -> dict[SessionId, SessionState]:
+    """Return sessions, each with up to `tasks` of its waiting tasks; one without live tasks is left out.
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    rows = await store.run(READS["sessions"], {"keys": texts(sorted(set(keys))), "tasks": tasks})
-    return {
-        key: SessionState(
-            key, length, head, status and Status(status), blocked_by, blocked_at, doomed, tuple(waiting)
+    rows = await store.run(READS["sessions"], {"keys": texts(_names(wanted)), "tasks": tasks})
+    states = [
+        SessionState(
+            SessionId.parse(name),
+            length,
+            head,
+            status and Status(status),
+            blocked_by,
+            blocked_at,
+            doomed,
+            tuple(waiting),
         )
-        for key, length, head, status, blocked_by, blocked_at, doomed, waiting in rows
-    }
+        for name, length, head, status, blocked_by, blocked_at, doomed, waiting in rows
+    ]
+    return {state.session_id: state for state in states}
 
 
-async def list_sessions(store: Store, *, after: str, blocked: bool, limit: int) -> list[SessionState]:
-    """Return up to `limit` sessions by key, from behind `after` on.
+async def list_sessions(
+    store: Store, *, namespace: str | None = None, after: str, blocked: bool, limit: int
+) -> list[SessionState]:
+    """Return up to `limit` sessions, by what the store calls them, from behind `after` on.
+
+    Args:
+        store: has them.
+        namespace: only those of this namespace; empty: of the default one. None: of all.
+        after: what the store calls the last session of the page before (`str(SessionId)`); empty: from the first one.
+        blocked: only those that are blocked.
+        limit: how many at most.
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    rows = await store.run(READS["session_keys"], {"after": after, "blocked": blocked, "limit": limit})
-    found = await get_sessions(store, [row[0] for row in rows], tasks=0)
-    return [found[key] for key in sorted(found)]
+    first, last = (_FIRST, _LAST) if namespace is None else (f"{namespace}/", f"{namespace}{_BEHIND_MARK}")
+    between = {"after": max(after, first), "before": last}
+    rows = await store.run(READS["session_keys"], {**between, "blocked": blocked, "limit": limit})
+    found = await get_sessions(store, [SessionId.parse(row[0]) for row in rows], tasks=0)
+    return [found[each] for each in sorted(found, key=str)]
 
 
 async def count_blocked(store: Store, limit: int) -> int:
@@ -71,15 +97,15 @@ async def count_blocked(store: Store, limit: int) -> int:
 
 
 class Unblocked(NamedTuple):
-    """What came of a call to end the blocks of sessions, by key. A session in neither was not blocked, or fails."""
+    """What came of a call to end the blocks of sessions. A session in neither was not blocked, or fails."""
 
-    now: set[str]
-    before: set[str]
+    now: set[SessionId]
+    before: set[SessionId]
     """Of those whose block was named: the task failed for good in this session, and does not block it any more."""
 
 
 async def unblock_sessions(
-    store: Store, keys: Sequence[str], blocked_by: Mapping[str, TaskId] | None = None
+    store: Store, wanted: Collection[SessionId], blocked_by: Mapping[SessionId, TaskId] | None = None
 ) -> Unblocked:
     """End the blocks of sessions.
 
@@ -88,10 +114,10 @@ async def unblock_sessions(
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again. What was unblocked is not blocked then.
     """
-    named = blocked_by or {}
-    asked = sorted(set(keys))
+    named = {str(session): task_id for session, task_id in (blocked_by or {}).items()}
+    asked = _names(wanted)
     async with store.connection() as connection, connection.transaction():
-        parameters = {"keys": texts(asked), "blocked_by": uuids(named.get(key, _ANY) for key in asked)}
+        parameters = {"keys": texts(asked), "blocked_by": uuids(named.get(name, _ANY) for name in asked)}
         found = sorted(row[0] for row in await fetch(connection, LOCKS["lock_blocked"], parameters))
         rows = (
             await fetch(
@@ -101,14 +127,19 @@ async def unblock_sessions(
             else []
         )
     return Unblocked(
-        {row[0] for row in rows},
-        await _blocked_before(store, {key: named[key] for key in named.keys() - set(found)}),
+        {SessionId.parse(row[0]) for row in rows},
+        await _blocked_before(store, {name: named[name] for name in named.keys() - set(found)}),
     )
 
 
-async def _blocked_before(store: Store, named: Mapping[str, TaskId]) -> set[str]:
-    """Return the keys of those sessions that these tasks may have blocked."""
+async def _blocked_before(store: Store, named: Mapping[str, TaskId]) -> set[SessionId]:
+    """Return those of these sessions that the tasks may have blocked."""
     if not named:
         return set()
     parameters = {"keys": texts(list(named)), "task_ids": uuids(named.values())}
-    return {row[0] for row in await store.run(READS["former_blockers"], parameters)}
+    return {SessionId.parse(row[0]) for row in await store.run(READS["former_blockers"], parameters)}
+
+
+def _names(sessions: Collection[SessionId]) -> list[str]:
+    """Return what the store calls these sessions, each once, in the order in which they are locked."""
+    return sorted({str(session) for session in sessions})

@@ -126,7 +126,7 @@ with asked as (
     select
         task_id, lambda, collection, priority, encoding, payload, asked_at,
         greatest(asked_at, coalesce(scheduled_at, asked_at + delay, asked_at)), expires_at,
-        session, session_order, session_policy, resources::jsonb, scheduled_by
+        {{session_of: known}}, session_order, session_policy, resources::jsonb, scheduled_by
     from known
     where key is null or task_id in (select task_id from keyed)
     order by place
@@ -1013,7 +1013,7 @@ from joined, (select count(done) from ordered) as once
 -- move: waiting -> new
 -- Ends the block of sessions, in the order of their keys: the next task of each runs.
 select asked.key
-from (select key from unnest(%(keys)b::text[]) as asked (key) order by key) as asked
+from (select key from unnest(%(keys)b::text[]) as asked (key) order by key collate "C") as asked
 where duly_unblock_session(asked.key, %(by)b::text)
 
 -- name: update_pending

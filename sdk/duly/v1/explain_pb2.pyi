@@ -298,6 +298,7 @@ class Reason(_message.Message):
     """The resource, or resource/key."""
     gate: _builtins.str
     session: _builtins.str
+    """The key; its namespace is that of the task's lambda."""
     graph_id: _builtins.str
     holder: _builtins.str
     """The Executor: its host, process and id."""

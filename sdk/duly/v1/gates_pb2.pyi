@@ -90,6 +90,7 @@ class GateScope(_message.Message):
     collection: _builtins.str
     priority: _task_pb2.Priority.ValueType
     session: _builtins.str
+    """A session's key, in each namespace of which `lambda` covers a lambda."""
     def __init__(
         self,
         *,

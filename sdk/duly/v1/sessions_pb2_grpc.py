@@ -62,7 +62,8 @@ class SessionServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """Lists the sessions that have live tasks or are blocked, by key.
+        """Lists the sessions that have live tasks or are blocked, by namespace and key. Without a namespace it needs a role for '*'; with
+        one, a role for all of its lambdas.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -420,7 +420,7 @@ Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
 class Session(_message.Message):
-    """The tasks of a session run one at a time, in order, whatever their lambdas and hosts."""
+    """The tasks of a session run one at a time, in order, whatever their hosts and their lambdas, of one namespace."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -428,7 +428,7 @@ class Session(_message.Message):
     ORDER_FIELD_NUMBER: _builtins.int
     ON_FAILURE_FIELD_NUMBER: _builtins.int
     key: _builtins.str
-    """1 to 255 bytes. One key is one session for all lambdas."""
+    """1 to 255 bytes. One key is one session for all lambdas of a namespace."""
     order: Global___SessionOrder.ValueType
     on_failure: Global___SessionPolicy.ValueType
     """If this task ends as FATAL_FAILURE."""

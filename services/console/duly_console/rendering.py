@@ -8,6 +8,7 @@ import jinja2
 
 from duly_console import formatting
 from duly_console.navigation import SECTIONS
+from duly_core.routing import namespace_of
 
 
 def open_templates(static_version: str) -> jinja2.Environment:
@@ -43,7 +44,7 @@ def open_templates(static_version: str) -> jinja2.Environment:
             "times",
         )
     }
-    environment.filters |= filters | {"query": query}
+    environment.filters |= filters | {"query": query, "namespace_of": namespace_of}
     environment.tests["having"] = formatting.has
     return environment
 

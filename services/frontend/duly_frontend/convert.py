@@ -7,6 +7,7 @@ from duly.v1 import task_pb2
 from duly_core.access.grants import Scope
 from duly_core.lifecycle import Status
 from duly_core.rpc.problem import Problem
+from duly_core.session_id import SessionId
 from duly_core.store.tasks import TaskRow
 from duly_core.task import Attempt, AttemptOutcome
 
@@ -59,7 +60,7 @@ def task_to_wire(row: TaskRow, payloads: Scope | None = None) -> task_pb2.Task:
         if moment is not None:
             getattr(task, name).FromDatetime(moment)
     if row["session"] is not None:
-        task.session.key = row["session"]
+        task.session.key = SessionId.parse(row["session"]).key
         task.session.order = row["session_order"]
         task.session.on_failure = row["session_policy"]
     if row.get("graph") is not None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from duly.v1 import explain_pb2
 from duly_core.access.grants import Scope
+from duly_core.session_id import SessionId
 from duly_core.settings import format_duration
 from duly_core.store.explain_reads import MOST_COUNTED, read_related
 from duly_core.store.explain_waits import (
@@ -40,7 +41,7 @@ async def waiting_reasons(store: Store, row: TaskRow, scope: Scope | None) -> li
                 f"{why}: a Store Consumer ends it without a run",
                 f"if it does not end, check the Store Consumer: {command('health')}",
                 graph_id=str(row["graph"] or ""),
-                session=row["session"] or "",
+                session=SessionId.parse(row["session"]).key if row["session"] else "",
             )
         ]
     found = []
@@ -54,7 +55,8 @@ async def waiting_reasons(store: Store, row: TaskRow, scope: Scope | None) -> li
 
 
 async def _in_session(store: Store, row: TaskRow, scope: Scope | None) -> list[explain_pb2.Reason]:
-    key = row["session"]
+    of_session = SessionId.parse(row["session"])
+    key = of_session.key
     session = await read_session(store, row)
     if session is None:
         return []
@@ -67,7 +69,8 @@ async def _in_session(store: Store, row: TaskRow, scope: Scope | None) -> list[e
             reason(
                 explain_pb2.REASON_KIND_SESSION_BLOCKED,
                 f"a task that failed for good blocks its session {key}, for {blocked_for} now",
-                f"fix the cause, then {command('redrive', str(first))}, or {command('sessions', 'unblock', key)}"
+                f"fix the cause, then {command('redrive', str(first))}, or "
+                f"{command('sessions', 'unblock', *_arguments(of_session))}"
                 if named
                 else "",
                 since_at=session["blocked_at"],
@@ -90,6 +93,11 @@ async def _in_session(store: Store, row: TaskRow, scope: Scope | None) -> list[e
             tasks=named,
         )
     ]
+
+
+def _arguments(session: SessionId) -> list[str]:
+    namespace = ["--namespace", session.namespace] if session.namespace else []
+    return [*namespace, session.key]
 
 
 async def _in_graph(store: Store, row: TaskRow, scope: Scope | None) -> list[explain_pb2.Reason]:

@@ -9,7 +9,8 @@ from duly.v1 import gates_pb2
 from duly_core.access.current import current_access
 from duly_core.access.grants import pattern_problem
 from duly_core.access.principal import is_reserved
-from duly_core.gates import EVERYTHING, Gate, GateScope, Kind
+from duly_core.gates import Gate, GateScope, Kind
+from duly_core.lambda_patterns import is_prefix
 from duly_core.rpc.checks import check_text, read_duration, read_instant
 from duly_core.rpc.field_masks import merged, named_fields
 from duly_core.rpc.names import check_lambda_name, check_name
@@ -48,7 +49,7 @@ def check_pattern(field: str, pattern: str) -> None:
     """
     if not pattern:
         raise Problem(field, "is missing: write a lambda, a prefix and *, or * for all")
-    if pattern.endswith(EVERYTHING):
+    if is_prefix(pattern):
         if reason := pattern_problem(pattern):
             raise Problem(field, reason)
     else:

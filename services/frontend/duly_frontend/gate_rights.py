@@ -2,7 +2,8 @@
 
 from duly_core.access.current import current_access, denied
 from duly_core.access.roles import Action
-from duly_core.gates import EVERYTHING, Gate, Kind
+from duly_core.gates import Gate, Kind
+from duly_core.lambda_patterns import is_prefix
 from duly_core.store.gates import NewGate
 
 MOST_OF_OWNER = 50
@@ -20,7 +21,7 @@ def check_may_set(asked: NewGate) -> bool:
     access, pattern = current_access(), asked.scope.pattern
     if access.scope(Action.OPERATE).covers_all_that_match(pattern):
         return True
-    is_pause_of_a_lambda = asked.kind is Kind.PAUSE and not pattern.endswith(EVERYTHING)
+    is_pause_of_a_lambda = asked.kind is Kind.PAUSE and not is_prefix(pattern)
     if is_pause_of_a_lambda and access.scope(Action.REGISTER).covers_all_of(pattern):
         return False
     raise denied(access, Action.OPERATE, pattern)

@@ -3,13 +3,15 @@
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import islice, takewhile
 
 from duly.v1 import gates_pb2, task_pb2
 from duly_core.access.current import restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import PermissionDeniedError
-from duly_core.gates import EVERYTHING, Gate
+from duly_core.gates import Gate
+from duly_core.lambda_patterns import covers, is_prefix
 from duly_core.lifecycle import Status
 from duly_core.routing import base_name
 from duly_core.rpc.checks import check_count, check_text
@@ -130,11 +132,14 @@ def _seen(found: Sequence[ListedGate], scope: Scope, lambdas: Sequence[str]) -> 
     exact = {*names, *map(base_name, names)}
 
     def is_seen(pattern: str) -> bool:
-        if not pattern.endswith(EVERYTHING):
+        if not is_prefix(pattern):
             return pattern in exact
-        prefix = pattern.removesuffix(EVERYTHING)
-        place = bisect_left(names, prefix)
-        return place < len(names) and names[place].startswith(prefix)
+        # names that go on from a prefix with a slash are of another namespace, and stand between those that it covers
+        first = bisect_left(names, pattern[:-1])
+        behind = islice(names, first, None)
+        return any(
+            covers(pattern, name) for name in takewhile(lambda name: name.startswith(pattern[:-1]), behind)
+        )
 
     return [
         each

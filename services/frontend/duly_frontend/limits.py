@@ -11,6 +11,7 @@ from duly_core.access.current import require, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
+from duly_core.routing import DEFAULT_NAMESPACE
 from duly_core.rpc.checks import check_count, page_size
 from duly_core.rpc.field_masks import is_set
 from duly_core.rpc.names import check_lambda_name
@@ -23,7 +24,6 @@ from duly_core.store.notifications import Notifier
 from duly_core.store.pool import Store
 from duly_core.store.resource_changes import Contradiction, NotPut, ResourceChange, put_resource
 from duly_core.store.resources import (
-    DEFAULT_NAMESPACE,
     NAMESPACE_QUOTA,
     NAMESPACE_SCHEDULING,
     UNLIMITED,

@@ -7,13 +7,16 @@ from functools import partial
 from uuid import UUID
 
 from duly.v1 import sessions_pb2, sessions_pb2_grpc, task_pb2
-from duly_core.access.current import restriction
+from duly_core.access.current import current_access, denied, restriction
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
+from duly_core.lambda_patterns import pattern_of_namespace
 from duly_core.rpc.checks import check_count, page_size
+from duly_core.rpc.names import check_namespace
 from duly_core.rpc.new_tasks import check_session_key, parse_task_id
 from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
+from duly_core.session_id import SessionId
 from duly_core.store import sessions as store_sessions
 from duly_core.store.notifications import Notifier
 from duly_core.store.scope import task_origins
@@ -46,14 +49,15 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
                 "max_tasks",
                 f"must be at most {_MOST_TASKS:,} for all sessions together: ask for fewer keys, or tasks",
             )
-        asked = [key for key in keys if isinstance(key, str)]
+        namespace = check_namespace("namespace", request.namespace)
+        asked = [SessionId(namespace, key) for key in keys if isinstance(key, str)]
         known = await store_sessions.get_sessions(self._stores.reads, asked, request.max_tasks)
         found = await self._reachable(Action.READ, known)
         return sessions_pb2.GetSessionResponse(
             results=[
                 sessions_pb2.GetSessionResult(error=key.to_wire())
                 if isinstance(key, Problem)
-                else _result(found.get(key))
+                else _result(found.get(SessionId(namespace, key)))
                 for key in keys
             ]
         )
@@ -62,24 +66,31 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
         self, request: sessions_pb2.ListSessionsRequest, _context: Context
     ) -> sessions_pb2.ListSessionsResponse:
         size = page_size(request.page_size)
+        namespace = None
+        if request.HasField("namespace"):
+            namespace = check_namespace("namespace", request.namespace)
+        scope = restriction(Action.READ)
+        if scope is not None and (namespace is None or not scope.covers_namespace(namespace)):
+            raise denied(current_access(), Action.READ, pattern_of_namespace(namespace or ""))
         after = page_token.read_name(request.page_token)
         with self._stores.listing("ListSessions") as lists:
             found = await store_sessions.list_sessions(
-                lists, after=after, blocked=request.blocked, limit=size + 1
+                lists, namespace=namespace, after=after, blocked=request.blocked, limit=size + 1
             )
-        token = page_token.write_name(found[size - 1].key) if len(found) > size else ""
+        token = page_token.write_name(str(found[size - 1].session_id)) if len(found) > size else ""
         return sessions_pb2.ListSessionsResponse(sessions=map(_to_wire, found[:size]), next_page_token=token)
 
     async def UnblockSession(  # noqa: N802
         self, request: sessions_pb2.UnblockSessionRequest, _context: Context
     ) -> sessions_pb2.UnblockSessionResponse:
         keys = _checked(request.keys)
-        named = _read_blockers(request)
-        asked = [key for key in keys if isinstance(key, str)]
+        namespace = check_namespace("namespace", request.namespace)
+        named = {SessionId(namespace, key): task_id for key, task_id in _read_blockers(request).items()}
+        asked = [SessionId(namespace, key) for key in keys if isinstance(key, str)]
         if restriction(Action.REDRIVE) is not None:
             found = await store_sessions.get_sessions(self._stores.reads, asked, 0)
             asked = [*await self._reachable(Action.REDRIVE, found)]
-            named = {key: task_id for key, task_id in named.items() if key in asked}
+            named = {session: task_id for session, task_id in named.items() if session in asked}
         unblocked = await store_sessions.unblock_sessions(self._stores.writes, asked, named)
         if unblocked.now:
             self._notifier.due_in(timedelta(), tasks=len(unblocked.now))
@@ -89,31 +100,46 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
             results=[
                 sessions_pb2.UnblockSessionResult(error=problem.to_wire() if problem else None)
                 for problem in (
-                    key if isinstance(key, Problem) else None if key in done else _NOT_BLOCKED for key in keys
+                    key
+                    if isinstance(key, Problem)
+                    else None
+                    if SessionId(namespace, key) in done
+                    else _NOT_BLOCKED
+                    for key in keys
                 )
             ]
         )
 
     async def _reachable(
-        self, action: Action, found: Mapping[str, SessionState]
-    ) -> Mapping[str, SessionState]:
-        """Return those sessions whose head, or what blocks them, the caller may reach; of what waits only what it may."""
+        self, action: Action, found: Mapping[SessionId, SessionState]
+    ) -> Mapping[SessionId, SessionState]:
+        """Return what the caller may reach of these sessions.
+
+        Of a namespace that is all its own that is all of them; else those whose head, or what blocks them, it may reach, and of
+        what waits only what it may.
+        """
         scope = restriction(action)
         if scope is None:
             return found
+        in_part = {
+            session: state
+            for session, state in found.items()
+            if not scope.covers_namespace(session.namespace)
+        }
         named = {
             task_id
-            for state in found.values()
+            for state in in_part.values()
             for task_id in (state.head, state.blocked_by, *state.waiting)
             if task_id is not None
         }
         origins = await task_origins(self._stores.reads, named)
         within = {task_id for task_id, origin in origins.items() if scope.reaches(*origin)}
-        return {
-            key: replace(state, waiting=tuple(each for each in state.waiting if each in within))
-            for key, state in found.items()
+        reached = {
+            session: replace(state, waiting=tuple(each for each in state.waiting if each in within))
+            for session, state in in_part.items()
             if {state.head, state.blocked_by} - {None} <= within
         }
+        return {session: state for session, state in found.items() if session not in in_part} | reached
 
 
 _NOT_BLOCKED = Problem(
@@ -150,7 +176,8 @@ def _result(state: SessionState | None) -> sessions_pb2.GetSessionResult:
 
 def _to_wire(state: SessionState) -> sessions_pb2.SessionState:
     message = sessions_pb2.SessionState(
-        key=state.key,
+        key=state.session_id.key,
+        namespace=state.session_id.namespace,
         length=state.length,
         head_task_id=str(UUID(bytes=state.head)) if state.head else "",
         blocked_by_task_id=str(UUID(bytes=state.blocked_by)) if state.blocked_by else "",

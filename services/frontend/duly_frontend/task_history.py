@@ -8,6 +8,7 @@ from uuid import UUID
 
 from duly.v1 import explain_pb2, task_pb2
 from duly_core.lifecycle import FINAL, HELD, Status
+from duly_core.session_id import SessionId
 from duly_core.store.task_history import Event, events_of
 from duly_core.store.tasks import TaskRow
 from duly_core.task import AttemptOutcome
@@ -83,7 +84,7 @@ def _scheduled(row: TaskRow) -> _Line:
     if row["graph"] is not None:
         why = f"a node of the graph {row['graph']}"
     elif row["session"] is not None:
-        why = f"in the session {row['session']}"
+        why = f"in the session {SessionId.parse(row['session']).key}"
     return _line(
         explain_pb2.HISTORY_KIND_SCHEDULED,
         row["created_at"],

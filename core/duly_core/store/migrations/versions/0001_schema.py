@@ -54,7 +54,7 @@ create table lambda (
     -- With its namespace before a slash, if it has one.
     name text primary key check (
         name ~ '^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@[A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?$'
-        and length(split_part(name, '@', 1)) <= 128
+        and length(split_part(name, '@', 1)) <= 128 and not starts_with(name, 'default/')
     ),
     owner text not null,
     version text not null,
@@ -158,8 +158,9 @@ create table task (
     failed_at timestamptz,
     -- How often the task was redriven after it had ended as fatal_failure.
     redrives integer not null default 0,
-    -- The session that the task belongs to: its tasks run one at a time, in order (decision 0029).
-    session text,
+    -- The session that the task belongs to: its tasks run one at a time, in order (decision 0029). The namespace of the
+    -- lambda, a slash and the key: sessions end at their namespace (decision 0061). Code points order them for everybody.
+    session text collate "C",
     -- 1: in the order in which they were scheduled; 2: by the time at which they are due.
     session_order smallint,
     -- What a fatal_failure of this task does to its session: 1 the next task runs; 2 the session is blocked; 3 the tasks
@@ -290,7 +291,7 @@ create table task_assoc (
     -- Since when it is held, if it is; for people to see.
     claimed_at timestamptz,
     -- As in task; tasks of a session run by rank, then by seq.
-    session text,
+    session text collate "C",
     session_rank timestamptz,
     session_seq bigint,
     session_policy smallint,
@@ -350,7 +351,10 @@ create index task_assoc_parked on task_assoc (parked_on, parked_key, lambda, pri
 -- One row for each session that has live tasks or is blocked. Whoever changes a task that waits locks the row of its
 -- session first, in the order of the keys.
 create table session (
-    key text primary key check (octet_length(key) between 1 and 255),
+    -- As in task: NAMESPACE/KEY, without a namespace /KEY.
+    key text collate "C" primary key check (
+        key ~ '^([a-z0-9][a-z0-9_.-]*)?/' and octet_length(substr(key, strpos(key, '/') + 1)) between 1 and 255
+    ),
     -- The one task that may run; null while a failed task blocks the session.
     head uuid,
     -- Live tasks, the head among them.
