@@ -115,12 +115,12 @@ async def test_an_operator_of_a_namespace_sets_any_gate_within_it(client_of):
 
 
 async def test_an_owner_leaves_room_for_the_gates_of_others(client_of, monkeypatch):
-    monkeypatch.setattr("duly_frontend.gates.MOST_OF_OWNER", 1)
-    assert gate_rights.MOST_OF_OWNER < gates.MOST_GATES
+    monkeypatch.setattr("duly_frontend.gate_rights.MOST_OF_ONE", 1)
+    assert gate_rights.MOST_OF_ONE < gate_rights.MOST_OF_TENANTS < gates.MOST_GATES
     ann, ops = await client_of("ann"), await client_of("ops")
     await ann.put_gate("one", duly.GateKind.PAUSE, "mail.send")
 
-    with pytest.raises(duly.InvalidTaskError, match="1 gates of 'ann'"):
+    with pytest.raises(duly.InvalidTaskError, match="'ann' may have 1 gates"):
         await ann.put_gate("two", duly.GateKind.PAUSE, "mail.send", session="a")
     await ann.put_gate("one", duly.GateKind.PAUSE, "mail.send", reason="again")
     await ops.put_gate("three", duly.GateKind.PAUSE, "mail.send")

@@ -190,7 +190,7 @@ async def test_nothing_is_stalled_by_a_table_that_somebody_holds(
 
 async def test_only_one_tidies_at_a_time(task_states: TaskStates, retention: Retention, dsn: str) -> None:
     async with await psycopg.AsyncConnection.connect(dsn) as other:
-        await other.execute("select pg_advisory_xact_lock(%s)", (0x64756C7A,))
+        await other.execute("select from turn where name = 'upkeep' for update")
 
         done = await retention.run_once()
 

@@ -7,7 +7,7 @@ from typing import Self
 from duly_core import lambda_patterns
 from duly_core.access.roles import ALLOWED, OWN_TASKS_ONLY, Action, Role
 from duly_core.lambda_patterns import EVERYTHING
-from duly_core.routing import LAMBDA_NAME
+from duly_core.routing import LAMBDA_NAME, namespace_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,11 @@ class Scope:
     def covers_all_that_match(self, pattern: str) -> bool:
         """Whether the action is allowed for each lambda that a pattern (a name, or a prefix and `*`) may have."""
         return any(lambda_patterns.covers_all_of(each, pattern) for each in self.all_tasks)
+
+    def covers_some_of(self, namespace: str) -> bool:
+        """Whether the action is allowed for some tasks of some lambda of a namespace, which has a name."""
+        patterns = (*self.all_tasks, *self.own_tasks)
+        return any(each == EVERYTHING or namespace_of(each) == namespace for each in patterns)
 
     def covers_namespace(self, namespace: str) -> bool:
         """Whether the action is allowed for all tasks of a namespace; empty: of the default one."""

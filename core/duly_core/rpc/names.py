@@ -3,7 +3,14 @@
 from collections.abc import Container
 from functools import lru_cache
 
-from duly_core.routing import DEFAULT_NAMESPACE, LAMBDA_NAME, NAMESPACE_MARK, PINNED_VERSION, PLAIN_NAME
+from duly_core.routing import (
+    DEFAULT_NAMESPACE,
+    LAMBDA_NAME,
+    NAMESPACE_MARK,
+    PINNED_VERSION,
+    PLAIN_NAME,
+    base_name,
+)
 from duly_core.rpc.problem import Problem
 
 _NAMES_REMEMBERED = 1024
@@ -51,6 +58,13 @@ def check_lambda_name(field: str, name: str) -> None:
             field,
             "the version after '@' must be 1 to 64 of A-Z, a-z, 0-9, '_', '.', '+', '-', the first a letter or a digit",
         )
+
+
+def check_name_in_namespace(field: str, name: str) -> None:
+    """Check a name that is written like a lambda's, with a namespace or without; or raise Problem."""
+    check_lambda_name(field, name)
+    if base_name(name) != name:
+        raise Problem(field, "must not have '@' and a version")
 
 
 def check_namespace(field: str, namespace: str) -> str:

@@ -110,17 +110,21 @@ class PutGate(NamedTuple):
 async def put_gate(
     store: Store,
     name: str,
-    make: Callable[[Gate | None], tuple[NewGate, int]],
+    make: Callable[[Gate | None], NewGate],
     may_change: MayChange = lambda _: True,
+    most_of_owner: int = MOST_GATES,
+    most: int = MOST_GATES,
 ) -> PutGate | None:
-    """Set a gate, or change the one of its name; None: there are too many, of this owner or in all.
+    """Set a gate, or change the one of its name; None: there are too many for a new one, of this owner or in all.
 
     Args:
         store: where.
         name: of the gate.
-        make: returns the gate to be, and how many its owner may have, from the gate of this name that is in force (None: there is
-            none). Nobody changes gates meanwhile. What it raises is raised, and nothing is changed.
+        make: returns the gate to be from the gate of this name that is in force (None: there is none). Nobody changes gates
+            meanwhile. What it raises is raised, and nothing is changed.
         may_change: whether the caller may change this gate.
+        most_of_owner: a new gate is refused where its owner has so many others.
+        most: a new gate is refused where there are so many others.
 
     Raises:
         GateRefusedError: the name is that of a gate of which `may_change` says no.
@@ -129,10 +133,10 @@ async def put_gate(
     async with store.connection() as connection, connection.transaction():
         await fetch(connection, GATES["lock_gates"], {})  # one change at a time
         before = await _in_force(connection, name, may_change)
-        asked, most_of_owner = make(before)
+        asked = make(before)
         others_like = {"name": asked.name, "owner": asked.owner}
         ((others, of_owner),) = await fetch(connection, GATES["count_gates"], others_like)
-        if others >= MOST_GATES or of_owner >= most_of_owner:
+        if before is None and (others >= most or of_owner >= most_of_owner):
             return None
         columns = _columns(asked)
         rows = await fetch(connection, GATES["keep_gate"], columns)

@@ -83,7 +83,7 @@ where ranked.place > %(most)s and lambda_declaration.name = ranked.name and lamb
     )
 """
 # Whoever changes the registry does so alone: a decision and what it was made of stay together.
-_LOCK = "select pg_advisory_xact_lock(hashtext('duly_lambda'))"
+_LOCK = "select from turn where name = 'registry' for update"
 _BACK_AGAIN = "delete from deleted_lambda where name = any(%(names)s)"
 _FORGET = "delete from lambda_declaration where name = any(%(names)s)"
 

@@ -23,8 +23,8 @@ from duly_core.store.partitions import (
 from duly_core.store.pool import Connection, Store
 from duly_core.store.session import PLANNED_ANEW
 
-_LOCK = 0x64756C7A
-"""The advisory lock of whoever tidies: one of all Store Consumers."""
+_TAKE_TURN = b"select true from turn where name = 'upkeep' for update skip locked"
+"""Locks the row of whoever tidies: one of all Store Consumers."""
 
 _AHEAD = 7
 """Spans: nobody need tidy for so long before rows go to the default partition."""
@@ -154,7 +154,7 @@ class Retention:
     async def _turn(self) -> AsyncIterator[Connection]:
         """A transaction in which nobody else tidies."""
         async with self._store.connection() as connection, connection.transaction():
-            cursor = await connection.execute("select pg_try_advisory_xact_lock(%s)", (_LOCK,))
+            cursor = await connection.execute(_TAKE_TURN)
             if await cursor.fetchone() != (True,):
                 raise _NotOursError
             await connection.execute(f"set local lock_timeout = '{_LOCK_TIMEOUT}'")

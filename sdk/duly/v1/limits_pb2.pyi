@@ -66,7 +66,7 @@ class ResourceLimit(_message.Message):
     NOTE_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """^[a-z0-9][a-z0-9_.-]{0,127}$, or a quota, which no task names: lambda:NAME and namespace:NAME, of which each task of the
+    """^[a-z0-9][a-z0-9_.-]{0,127}$; NAMESPACE/NAME, which only tasks of this namespace may name; or a quota, which no task names: lambda:NAME and namespace:NAME, of which each task of the
     lambda or the namespace takes a unit; schedule:NAME and schedule-namespace:NAME, whose rate bounds what clients schedule.
     """
     capacity: _builtins.int

@@ -349,7 +349,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_TIME_TABLE_CONFLICT: _ErrorCode.ValueType  # 21
     """The time table exists already, or was changed since it was read."""
     ERROR_CODE_UNKNOWN_RESOURCE: _ErrorCode.ValueType  # 40
-    """No resource of this name is declared."""
+    """No resource of this name is declared for the lambda."""
     ERROR_CODE_RESOURCE_IN_USE: _ErrorCode.ValueType  # 41
     """Tasks hold units of the resource, or wait for some."""
     ERROR_CODE_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 42
@@ -397,7 +397,7 @@ ERROR_CODE_UNKNOWN_TIME_TABLE: ErrorCode.ValueType  # 20
 ERROR_CODE_TIME_TABLE_CONFLICT: ErrorCode.ValueType  # 21
 """The time table exists already, or was changed since it was read."""
 ERROR_CODE_UNKNOWN_RESOURCE: ErrorCode.ValueType  # 40
-"""No resource of this name is declared."""
+"""No resource of this name is declared for the lambda."""
 ERROR_CODE_RESOURCE_IN_USE: ErrorCode.ValueType  # 41
 """Tasks hold units of the resource, or wait for some."""
 ERROR_CODE_QUOTA_EXCEEDED: ErrorCode.ValueType  # 42
@@ -457,7 +457,7 @@ class ResourceNeed(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     WEIGHT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """A declared resource's name."""
+    """A declared resource's name. One with a namespace is unknown to tasks of others."""
     key: _builtins.str
     """1 to 255 bytes if each key of the resource has units of its own, else empty."""
     weight: _builtins.int

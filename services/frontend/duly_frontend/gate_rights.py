@@ -4,14 +4,24 @@ from duly_core.access.current import current_access, denied
 from duly_core.access.roles import Action
 from duly_core.gates import Gate, Kind
 from duly_core.lambda_patterns import is_prefix
+from duly_core.store import gates as store_gates
 from duly_core.store.gates import NewGate
 
-MOST_OF_OWNER = 50
-"""Gates that a principal may have as an owner: there may be 1,000 in all, and operators must find room."""
+MOST_OF_ONE = 50
+"""Gates that a principal may have who is no operator of all lambdas."""
+MOST_OF_TENANTS = 900
+"""Gates that there may be for such a principal to set another: of the 1,000 in all, operators of all lambdas must find room."""
 
 
-def check_may_set(asked: NewGate) -> bool:
-    """Let the call go on; return whether the caller is an operator of all that the gate covers.
+def most_gates() -> tuple[int, int]:
+    """Return how many gates there may be in all for the caller to set another, and how many of its own."""
+    if current_access().scope(Action.OPERATE).is_everything:
+        return store_gates.MOST_GATES, store_gates.MOST_GATES
+    return MOST_OF_TENANTS, MOST_OF_ONE
+
+
+def check_may_set(asked: NewGate) -> None:
+    """Let the call go on.
 
     An owner may pause a lambda (or a version, collection, priority or session of it), and neither drop nor delay its tasks.
 
@@ -20,10 +30,10 @@ def check_may_set(asked: NewGate) -> bool:
     """
     access, pattern = current_access(), asked.scope.pattern
     if access.scope(Action.OPERATE).covers_all_that_match(pattern):
-        return True
+        return
     is_pause_of_a_lambda = asked.kind is Kind.PAUSE and not is_prefix(pattern)
     if is_pause_of_a_lambda and access.scope(Action.REGISTER).covers_all_of(pattern):
-        return False
+        return
     raise denied(access, Action.OPERATE, pattern)
 
 

@@ -25,7 +25,7 @@ from duly_frontend import events
 from duly_frontend.breakers import BreakerCalls
 from duly_frontend.convert import STATUS_TO_WIRE
 from duly_frontend.gate_checks import GATE_FIELDS, LONGEST_NAME, MOST, read_gate, read_named
-from duly_frontend.gate_rights import MOST_OF_OWNER, check_may_set, may_change
+from duly_frontend.gate_rights import check_may_set, may_change, most_gates
 from duly_frontend.gate_wire import to_wire
 from duly_frontend.stores import FrontendStores
 
@@ -40,27 +40,25 @@ class GateServicer(BreakerCalls):
         self, request: gates_pb2.PutGateRequest, _context: Context
     ) -> gates_pb2.PutGateResponse:
         named, name = read_named(request), request.gate.name
-        asked: NewGate | None = None
-        most = store_gates.MOST_GATES
 
-        def make(before: Gate | None) -> tuple[NewGate, int]:
-            nonlocal asked, most
+        def make(before: Gate | None) -> NewGate:
             asked = read_gate(request, before, named)
-            most = store_gates.MOST_GATES if check_may_set(asked) else MOST_OF_OWNER
-            return asked, most
+            check_may_set(asked)
+            return asked
 
+        most, most_of_one = most_gates()
         try:
             if request.dry_run:
                 return await self._count(request, named, make)
-            done = await store_gates.put_gate(self._stores.writes, name, make, may_change)
+            done = await store_gates.put_gate(self._stores.writes, name, make, may_change, most_of_one, most)
         except store_gates.GateRefusedError:
             message = (
                 f"a gate {name!r} is there that somebody else set: choose another name, or ask an operator"
             )
             raise PermissionDeniedError(message) from None
         if done is None:
-            whose = "" if most == store_gates.MOST_GATES or asked is None else f" of {asked.owner!r}"
-            raise Problem("gate", f"there are {most:,} gates{whose}: remove some first")
+            whose = f"you may have {most_of_one:,} gates, and " if most_of_one < most else ""
+            raise Problem("gate", f"{whose}there may be {most:,} gates in all: remove some first")
         gate, before = done
         after = to_wire(gate)
         changed = changed_fields(gates_pb2.Gate() if before is None else to_wire(before), after, GATE_FIELDS)
@@ -78,13 +76,13 @@ class GateServicer(BreakerCalls):
         self,
         request: gates_pb2.PutGateRequest,
         named: frozenset[str],
-        make: Callable[[Gate | None], tuple[NewGate, int]],
+        make: Callable[[Gate | None], NewGate],
     ) -> gates_pb2.PutGateResponse:
         """Count what the gate would hit, as the request changes it."""
         name = request.gate.name
         with self._stores.listing("PutGate") as lists:
             before = await store_gates.gate_in_force(lists, name, may_change) if name else None
-            asked, _ = make(before)
+            asked = make(before)
             counts, is_truncated = await store_gates.count_hits(lists, asked.scope)
         current = gates_pb2.Gate(name=name) if before is None else to_wire(before)
         to_be = merged(current, request.gate, named)

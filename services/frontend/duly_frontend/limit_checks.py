@@ -10,7 +10,7 @@ from duly_core.errors import InvalidRequestError
 from duly_core.routing import base_name
 from duly_core.rpc.checks import check_text, read_duration, read_instant
 from duly_core.rpc.field_masks import is_set, named_fields
-from duly_core.rpc.names import check_lambda_name, check_name
+from duly_core.rpc.names import check_lambda_name, check_name, check_name_in_namespace
 from duly_core.rpc.problem import Problem
 from duly_core.store.resource_changes import RESOURCE_FIELDS, NotPut, ResourceChange
 from duly_core.store.resources import (
@@ -41,8 +41,10 @@ def check_resource_name(name: str) -> None:
             raise Problem(
                 "name", f"versions have no quotas: {base_name(name)} counts the tasks of all versions"
             )
-    else:
+    elif name.startswith((NAMESPACE_QUOTA, NAMESPACE_SCHEDULING)):
         check_name("name", bare)
+    else:
+        check_name_in_namespace("name", name)
 
 
 def read_expected(request: limits_pb2.PutResourceRequest) -> dict[str, datetime]:

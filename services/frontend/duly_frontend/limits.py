@@ -11,7 +11,7 @@ from duly_core.access.current import require, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
-from duly_core.routing import DEFAULT_NAMESPACE
+from duly_core.routing import DEFAULT_NAMESPACE, namespace_of
 from duly_core.rpc.checks import check_count, page_size
 from duly_core.rpc.field_masks import is_set
 from duly_core.rpc.names import check_lambda_name
@@ -189,9 +189,10 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
 
 
 def _is_seen(scope: Scope, name: str) -> bool:
-    """Tell whether a resource is no quota, or that of a lambda or a whole namespace that the caller may see."""
+    """Tell whether a resource is for all, or of a lambda or a whole namespace that the caller may see."""
     if not is_quota(name):
-        return True
+        namespace = namespace_of(name)
+        return not namespace or scope.covers_some_of(namespace)
     if name.startswith(_OF_NAMESPACES):
         namespace = bare_name(name)
         return scope.covers("" if namespace == DEFAULT_NAMESPACE else f"{namespace}/")

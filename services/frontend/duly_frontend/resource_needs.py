@@ -7,6 +7,7 @@ from datetime import timedelta
 from google.protobuf.message import DecodeError
 
 from duly.v1 import task_pb2
+from duly_core.routing import namespace_of
 from duly_core.rpc.new_tasks import check_session_key
 from duly_core.rpc.problem import Problem
 from duly_core.store import resources as store_resources
@@ -65,9 +66,11 @@ def read_needs(data: bytes) -> Sequence[task_pb2.ResourceNeed] | Problem:
 
 
 def resource_needs(
-    asked: Sequence[task_pb2.ResourceNeed] | Problem, kinds: Mapping[str, bool]
+    asked: Sequence[task_pb2.ResourceNeed] | Problem, kinds: Mapping[str, bool], lambda_name: str
 ) -> tuple[ResourceNeed, ...]:
-    """Return what a task needs of resources.
+    """Return what a task of a lambda needs of resources.
+
+    A resource that has a namespace is unknown to lambdas of others: their tasks could take all of its units.
 
     Raises:
         Problem: names the field and the fix.
@@ -76,21 +79,24 @@ def resource_needs(
         raise asked
     if len(asked) > _MOST:
         raise Problem("resources", f"there may be at most {_MOST}, not {len(asked)}")
-    needs = tuple(_need(f"resources[{place}]", each, kinds) for place, each in enumerate(asked))
+    needs = tuple(_need(f"resources[{place}]", each, kinds, lambda_name) for place, each in enumerate(asked))
     if len({(need.name, need.key) for need in needs}) < len(needs):
         raise Problem("resources", "one resource and key is named twice: add up the weights")
     return needs
 
 
-def _need(field: str, asked: task_pb2.ResourceNeed, kinds: Mapping[str, bool]) -> ResourceNeed:
+def _need(
+    field: str, asked: task_pb2.ResourceNeed, kinds: Mapping[str, bool], lambda_name: str
+) -> ResourceNeed:
     if store_resources.is_quota(asked.name):
         raise Problem(f"{field}.name", f"{asked.name[:128]} is a quota: leave it out, it counts anyway")
     per_key = kinds.get(asked.name)
-    if per_key is None:
+    if per_key is None or namespace_of(asked.name) not in ("", namespace_of(lambda_name)):
         raise Problem(
             f"{field}.name",
-            f"no resource {asked.name[:128]!r} is declared: fix the name (`duly resources list` shows them), or let an "
-            "operator declare it (`duly resources set NAME CAPACITY`)",
+            f"no resource {asked.name[:128]!r} is declared for this lambda: fix the name (`duly resources list` shows "
+            "them), or let an operator declare it (`duly resources set NAME CAPACITY`); one with a namespace, such as "
+            "shop/database, is for lambdas of this namespace only",
             task_pb2.ERROR_CODE_UNKNOWN_RESOURCE,
         )
     if per_key:

@@ -114,7 +114,11 @@ class FrontendServicer(TaskChanges):
             try:
                 if refused_names and getattr(asked, "lambda") in refused_names:
                     raise refused(Action.SCHEDULE, getattr(asked, "lambda"))
-                needs = resource_needs(wanted[len(checked)], kinds) if asked.resources else ()
+                needs = (
+                    resource_needs(wanted[len(checked)], kinds, getattr(asked, "lambda"))
+                    if asked.resources
+                    else ()
+                )
                 task = new_task(asked, limits, horizon, needs)
             except Problem as problem:
                 checked.append(problem)

@@ -751,9 +751,10 @@ create table resource (
     -- That of `lambda:NAME` is the quota of a lambda: each of its tasks takes a unit, without naming it. The rate of
     -- `schedule:NAME` bounds how many of its tasks clients schedule; Frontends count them.
     -- With `lambda:` or `schedule:` the quota of a lambda, which may have a namespace. `namespace:NAME` and
-    -- `schedule-namespace:NAME` are the same for all lambdas of a namespace.
+    -- `schedule-namespace:NAME` are the same for all lambdas of a namespace. Others may have a namespace, too: then only its tasks
+    -- name them.
     name text primary key check (
-        name ~ '^((lambda|schedule):([a-z0-9][a-z0-9_.-]*/)?|(namespace|schedule-namespace):)?[a-z0-9][a-z0-9_.-]*$'
+        name ~ '^(((lambda|schedule):)?([a-z0-9][a-z0-9_.-]*/)?|(namespace|schedule-namespace):)[a-z0-9][a-z0-9_.-]*$'
         and length(name) <= 147
     ),
     capacity integer not null check (capacity between 0 and 1000000),
@@ -1361,6 +1362,11 @@ create table idempotency_key (
 );
 create index idempotency_key_by_task on idempotency_key (task_id);
 
+-- Who holds a row is alone in what it names, until its transaction ends. Rows, and no advisory locks: any login of Postgres may
+-- take those, and would stop Duly.
+create table turn (name text primary key);
+insert into turn (name) values ('registry'), ('upkeep');
+
 -- Which server the store was last found on, and since when: one row. A promoted standby, or a restored backup, carries
 -- what its predecessor was: whoever finds another server than the row says writes the new one, and from then on all know
 -- that leases may be older than they look.
@@ -1396,7 +1402,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.execute(
-        "drop table own_setting, setting, store_epoch, idempotency_key, graph_edge, graph_node, graph, graph_definition, session, "
+        "drop table own_setting, setting, turn, store_epoch, idempotency_key, graph_edge, graph_node, graph, graph_definition, session, "
         "resource_use, resource, "
         "audit_event, access_token, role_grant, access_version, task_assoc, dead_letter, attempt, task, "
         "lambda_declaration, deleted_lambda, lambda;"
