@@ -21,6 +21,7 @@ from duly.v1 import (
     limits_pb2,
     limits_pb2_grpc,
     registry_pb2,
+    task_pb2,
     time_tables_pb2,
 )
 from duly_console.page import PAGE_SIZE
@@ -86,6 +87,36 @@ async def test_every_page_is_served_with_what_is_there(browser, filled):
     assert "rack-1" in (await browser.get("/hosts")).text
     assert "a/b c" in (await browser.get("/sessions")).text
     assert "nightly" in (await browser.get("/time-tables")).text
+
+
+async def test_sessions_of_one_key_in_two_namespaces_are_two(browser, frontend, task_states):
+    for name in (LAMBDA, "shop/order.price"):
+        await task_states.register(name)
+    block = {"key": "K", "on_failure": task_pb2.SESSION_POLICY_BLOCK}
+    asked = [{"lambda": name, "session": block} for name in (LAMBDA, "shop/order.price", "shop/order.price")]
+    answer = await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=asked))
+    default, ours, waiting = (each.task_id for each in answer.results)
+    await task_states.fail(await task_states.take_of("shop/order.price"))
+
+    listed = (await browser.get("/sessions")).text
+    of_one = (await browser.get("/sessions?namespace=shop")).text
+    of_default = (await browser.get("/sessions?namespace=default&blocked=1")).text
+    shown = (await browser.get("/sessions/session?namespace=shop&key=K")).text
+    task = (await browser.get(f"/tasks/{waiting}")).text
+    unblocked = await browser.confirmed("/sessions/unblock", namespace="shop", key="K", blocker=ours)
+
+    assert 'href="/sessions/session?namespace=shop&amp;key=K"' in listed
+    assert 'href="/sessions/session?key=K"' in listed
+    assert ours in of_one
+    assert default not in of_one
+    assert "No session is blocked" in of_default
+    assert ours in shown
+    assert waiting in shown
+    assert default not in shown
+    assert (
+        task.count('href="/sessions/session?namespace=shop&amp;key=K"') == 2
+    )  # of the task, and of its reason
+    assert "is unblocked" in unblocked.text
 
 
 async def test_every_page_of_an_empty_installation_is_served(browser):

@@ -218,6 +218,19 @@ async def test_a_sessions_key_is_quoted_in_the_command_that_is_advised(client, r
     assert reason.action.endswith("`duly sessions unblock 'x; reboot'`")
 
 
+async def test_the_advice_names_the_namespace_of_a_session(client, registered):
+    await registered.register("shop/order.price", max_attempts=1)
+    session = duly.Session("K", on_failure=duly.SessionPolicy.BLOCK)
+    await client.schedule("shop/order.price", session=session)
+    second = await client.schedule("shop/order.price", session="K")
+    await registered.fail(await registered.take_of("shop/order.price"))
+
+    reason = await only(client, second)
+
+    assert reason.session == "K"
+    assert reason.action.endswith("duly sessions unblock --namespace shop K")
+
+
 async def test_tasks_of_a_session_that_fails_with_one_say_that_they_end(client, registered):
     rest = duly.Session("vlan-7", on_failure=duly.SessionPolicy.FAIL_REST)
     await client.schedule(LAMBDA, session=rest)

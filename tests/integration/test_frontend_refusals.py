@@ -43,6 +43,7 @@ BAD_ITEMS = {
     "no lambda": ({"lambda": ""}, "lambda", "1 to 128"),
     "upper case": ({"lambda": "Mail.send"}, "lambda", "a-z"),
     "space": ({"lambda": "mail send"}, "lambda", "a-z"),
+    "the namespace of lambdas without one": ({"lambda": "default/send"}, "lambda", "may be called 'default'"),
     "slashes": ({"lambda": "mail/send/now"}, "lambda", "a-z"),
     "leading dot": ({"lambda": ".send"}, "lambda", "beginning with"),
     "trailing newline": ({"lambda": "mail.send\n"}, "lambda", "a-z"),

@@ -88,6 +88,10 @@ async def test_an_invalid_session_is_refused_with_its_field_and_nothing_is_writt
     [
         ("GetSession", sessions_pb2.GetSessionRequest(), "keys"),
         ("GetSession", sessions_pb2.GetSessionRequest(keys=["a"], max_tasks=1001), "max_tasks"),
+        ("GetSession", sessions_pb2.GetSessionRequest(keys=["a"], namespace="a/b"), "namespace"),
+        ("GetSession", sessions_pb2.GetSessionRequest(keys=["a"], namespace="default"), "namespace"),
+        ("ListSessions", sessions_pb2.ListSessionsRequest(namespace="Shop"), "namespace"),
+        ("UnblockSession", sessions_pb2.UnblockSessionRequest(keys=["a"], namespace="a\0"), "namespace"),
         ("ListSessions", sessions_pb2.ListSessionsRequest(page_size=-1), "page_size"),
         ("ListSessions", sessions_pb2.ListSessionsRequest(page_token="?"), "page_token"),
         ("ListSessions", sessions_pb2.ListSessionsRequest(page_token="AA=="), "page_token"),
@@ -126,6 +130,31 @@ async def test_the_shell_shows_a_session_and_why_it_does_not_move_on(
     assert (await run_duly("sessions", "get", "unknown")).exit_code == 1
     assert (await run_duly("schedule", LAMBDA, "--session-order", "due")).exit_code == 2
     assert (await run_duly("schedule", LAMBDA, "--session", KEY, "--session-order", "odd")).exit_code == 2
+
+
+async def test_the_shell_names_the_namespace_of_a_session(client, registered, task_states, run_duly):
+    await task_states.register("shop/order.price", max_attempts=1)
+    block = duly.Session(KEY, on_failure=duly.SessionPolicy.BLOCK)
+    ours = await client.schedule("shop/order.price", session=block)
+    await client.schedule("shop/order.price", session=KEY)
+    await client.schedule(LAMBDA, session=KEY, delay=timedelta(hours=1))
+    claimed = await task_states.take_of("shop/order.price")
+    await task_states.fail(claimed)
+
+    listed = [line.split()[:2] for line in (await run_duly("sessions", "list")).stdout.splitlines()[1:]]
+    of_one = (await run_duly("sessions", "list", "--namespace", "default")).stdout
+    shown = await run_duly("sessions", "get", "--namespace", "shop", KEY)
+    default = json.loads((await run_duly("sessions", "get", KEY, "--json")).stdout)
+
+    assert listed == [["default", KEY], ["shop", KEY]]
+    assert "shop" not in of_one
+    assert ours.task_id in shown.stdout
+    assert "namespace  shop" in shown.stdout
+    assert (default["namespace"], default["blocked_by_task_id"]) == ("", None)
+    assert (await run_duly("sessions", "unblock", KEY)).exit_code == 1
+    assert (await run_duly("sessions", "unblock", "--namespace", "shop", KEY)).exit_code == 0
+    missing = await run_duly("sessions", "get", "--namespace", "ship", KEY)
+    assert (missing.exit_code, "namespace 'ship'" in missing.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("field", ["scheduled_at", "delay"])

@@ -113,7 +113,7 @@ async def put_gate(
     make: Callable[[Gate | None], NewGate],
     may_change: MayChange = lambda _: True,
     most_of_owner: int = MOST_GATES,
-    most: int = MOST_GATES,
+    most: int | None = None,
 ) -> PutGate | None:
     """Set a gate, or change the one of its name; None: there are too many for a new one, of this owner or in all.
 
@@ -124,7 +124,7 @@ async def put_gate(
             meanwhile. What it raises is raised, and nothing is changed.
         may_change: whether the caller may change this gate.
         most_of_owner: a new gate is refused where its owner has so many others.
-        most: a new gate is refused where there are so many others.
+        most: a new gate is refused where there are so many others. None: MOST_GATES.
 
     Raises:
         GateRefusedError: the name is that of a gate of which `may_change` says no.
@@ -136,7 +136,7 @@ async def put_gate(
         asked = make(before)
         others_like = {"name": asked.name, "owner": asked.owner}
         ((others, of_owner),) = await fetch(connection, GATES["count_gates"], others_like)
-        if before is None and (others >= most or of_owner >= most_of_owner):
+        if before is None and (others >= (MOST_GATES if most is None else most) or of_owner >= most_of_owner):
             return None
         columns = _columns(asked)
         rows = await fetch(connection, GATES["keep_gate"], columns)
