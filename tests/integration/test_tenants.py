@@ -32,6 +32,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 ROLES = (Role.CLIENT, Role.OWNER, Role.HOST, Role.OPERATOR)
 GRANTS = [
     Grant("ops", Role.OPERATOR, "*"),
+    Grant("rival", Role.CLIENT, OURS),
     *(Grant("shop", role, "shop/*") for role in ROLES),
     *(Grant("mallory", role, pattern) for role in ROLES for pattern in ("a.*", "s*", "evil/*")),
 ]
@@ -156,8 +157,16 @@ async def a_key_belongs_to_its_lambda(tenants, shop, mallory):
     ours = await shop.schedule(OURS, {"n": 2}, idempotency_key="once")
     again = await shop.schedule(OURS, {"n": 2}, idempotency_key="once")
 
+    # a client of the same lambda shares its keys
+    rival = await tenants.client("rival")
+    repeated = await rival.schedule(OURS, {"n": 2}, idempotency_key="once")
+
     assert ours.task_id != theirs.task_id
-    assert again.task_id == ours.task_id
+    assert again.task_id == repeated.task_id == ours.task_id
+    with pytest.raises(duly.KeyConflictError):
+        await rival.schedule(OURS, {"n": 3}, idempotency_key="once")
+    with pytest.raises(duly.TaskNotFoundError):
+        await rival.get(ours)
 
 
 @row("task id, graph id")
