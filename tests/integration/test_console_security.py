@@ -13,7 +13,11 @@ from structlog.testing import capture_logs
 from duly_console.events import SignInLog
 from duly_console.routes import CHANGES, PAGES
 from duly_console.session_cookie import Session, SessionCookies
+from duly_core import task
+from duly_core.access.grants import Grant
+from duly_core.access.roles import Role
 from duly_core.errors import SettingsError
+from duly_core.store import access
 from tests.fixtures.console import ORIGIN, browse, token_of
 from tests.integration.test_console_pages import dead_letter, text_id
 
@@ -144,6 +148,26 @@ async def test_an_owner_changes_tasks_of_its_lambdas_and_sees_no_others(guarded_
     assert (await guarded_browser.get(f"/tasks/{theirs}")).status_code == 404
     assert "bill.pay" not in (await guarded_browser.get("/lambdas")).text
     assert "bill.pay" not in (await guarded_browser.get("/")).text
+
+
+async def test_an_owner_of_a_namespace_sees_its_sessions_and_no_others(guarded_browser, task_states, store):
+    await access.add_grants(store, [Grant("nobody", Role.OWNER, "shop/*")])
+    await task_states.register()
+    await task_states.register("shop/order.price")
+    await task_states.new(session=task.Session("theirs"))
+    await task_states.new(lambda_name="shop/order.price", session=task.Session("ours"))
+    await guarded_browser.sign_in("nobody")
+
+    menu = (await guarded_browser.get("/")).text
+    listed = (await guarded_browser.get("/sessions")).text
+    others = await guarded_browser.get("/sessions?namespace=default")
+    await guarded_browser.sign_in("owner")
+
+    assert 'href="/sessions"' in menu
+    assert "ours" in listed
+    assert "theirs" not in listed
+    assert others.status_code == 403
+    assert 'href="/sessions"' not in (await guarded_browser.get("/")).text
 
 
 async def test_a_form_without_the_sessions_token_changes_nothing(browser, task_states):

@@ -60,6 +60,12 @@ class Scope:
         patterns = (*self.all_tasks, *self.own_tasks)
         return any(each == EVERYTHING or namespace_of(each) == namespace for each in patterns)
 
+    @property
+    def namespaces(self) -> list[str]:
+        """The namespaces with names for all of whose tasks the action is allowed by a pattern of their own, sorted."""
+        named = {namespace_of(each) for each in self.all_tasks} - {""}
+        return sorted(each for each in named if self.covers_namespace(each))
+
     def covers_namespace(self, namespace: str) -> bool:
         """Whether the action is allowed for all tasks of a namespace; empty: of the default one."""
         return self.covers_all_that_match(lambda_patterns.pattern_of_namespace(namespace))

@@ -13,6 +13,8 @@ class Link:
     """What a person must be allowed to do, for some lambda, to see anything there."""
     everywhere: bool = False
     """Whether it must be allowed for all lambdas."""
+    or_namespace: bool = False
+    """Whether it is enough if it is allowed for all lambdas of a namespace."""
 
 
 SECTIONS = (
@@ -22,7 +24,7 @@ SECTIONS = (
         Link("/dead-letters", "Dead letters"),
         Link("/lambdas", "Lambdas"),
         Link("/queues", "Queues"),
-        Link("/sessions", "Sessions", everywhere=True),
+        Link("/sessions", "Sessions", everywhere=True, or_namespace=True),
         Link("/graphs", "Graphs"),
         Link("/time-tables", "Time tables"),
     )),

@@ -37,6 +37,10 @@ class Viewer:
         """Whether an action is allowed for some lambda."""
         return not self.access.scope(Action[action]).is_empty
 
+    def namespaces(self, action: str) -> list[str]:
+        """Return the namespaces for all of which an action is allowed by a grant of their own, sorted."""
+        return self.access.scope(Action[action]).namespaces
+
     def may_everywhere(self, action: str) -> bool:
         """Whether an action is allowed for what belongs to no lambda."""
         return self.access.scope(Action[action]).is_everything

@@ -11,8 +11,12 @@ _WAITING_SHOWN = 50
 
 
 async def show_list(page: Page) -> Response:
-    """List sessions by key."""
+    """List sessions by namespace and key."""
     only_blocked, namespace = bool(page.asked("blocked")), page.asked("namespace")
+    if not namespace and not page.viewer.may_everywhere(
+        "READ"
+    ):  # who may not list all sees the first of the own
+        namespace = next(iter(page.viewer.namespaces("READ")), "")
     request = sessions_pb2.ListSessionsRequest(
         namespace=_read(namespace) if namespace else None,
         blocked=only_blocked,
