@@ -4,9 +4,10 @@ The cases are held against the descriptors: a new RPC, or a new field, without a
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import psycopg
@@ -16,6 +17,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+import duly
 from duly.v1 import (
     access_pb2,
     controller_pb2,
@@ -45,6 +47,7 @@ from tests.fixtures.task_states import LAMBDA
 OTHER = "report.make"
 LATER = Timestamp(seconds=4_000_000_000)
 LATEST = Timestamp(seconds=4_100_000_000)
+SOON = Timestamp(seconds=int(time.time()) + 86_400)
 
 
 def duration(seconds):
@@ -229,8 +232,8 @@ TIME_TABLE = Thing(
 THINGS = (GATE, BREAKER, RESOURCE, TIME_TABLE)
 
 OTHERWISE = {
-    "FrontendService/UpdateTask": "its fields cannot be removed: what is set is changed (test_frontend.py)",
-    "RegistryService/UpdateLambda": "its fields cannot be removed: what is set is changed (test_declarations.py)",
+    "FrontendService/UpdateTask": "below: its fields cannot be removed, what is set is changed",
+    "RegistryService/UpdateLambda": "below: its fields cannot be removed, what is set is changed",
     "SettingsService/SetSettings": "a setting is one value; ResetSettings removes it",
     "SettingsService/ResetSettings": "names what it removes",
     "TimeTableService/PauseTimeTables": "below: its one field is the note",
@@ -519,6 +522,72 @@ async def test_a_breaker_that_is_changed_keeps_its_state(apply, frontend, store,
     now, _ = await apply(BREAKER, of(BREAKER.kind, {**BREAKER.key, "probes": 2}), ["probes"])
 
     assert (now.state, now.probes, now.owner) == (gates_pb2.BREAKER_STATE_HALF_OPEN, 2, "ann")
+
+
+TASK_CHANGES = {
+    "scheduled_at": {"scheduled_at": SOON},
+    "delay": {"delay": duration(86_400)},
+    "priority": {"priority": task_pb2.PRIORITY_LOW},
+    "payload": {"payload": b'{"to": "bob"}'},
+    "payload_encoding": {"payload": b"\x00", "payload_encoding": task_pb2.ENCODING_RAW},
+}
+"""By the field of a TaskUpdate: what is sent."""
+
+
+def test_every_field_of_a_task_update_has_a_case():
+    assert TASK_CHANGES.keys() | {"task_id"} == {*frontend_pb2.TaskUpdate.DESCRIPTOR.fields_by_name}
+
+
+@pytest.mark.parametrize("field", TASK_CHANGES)
+async def test_an_update_of_a_task_leaves_what_it_does_not_set(client, task_states, frontend, field):
+    await task_states.register()
+    expires_at = datetime.now(UTC) + timedelta(days=30)
+    options = {
+        "collection": "marketing",
+        "priority": duly.Priority.HIGH,
+        "expires_at": expires_at,
+    }
+    scheduled = await client.schedule(LAMBDA, {"to": "ann"}, delay=timedelta(hours=1), **options)
+    before = await client.get(scheduled)
+    change = TASK_CHANGES[field]
+
+    update = frontend_pb2.TaskUpdate(task_id=scheduled.task_id, **change)
+    (answer,) = (await frontend.stub.UpdateTask(frontend_pb2.UpdateTaskRequest(updates=[update]))).results
+
+    after = await client.get(scheduled)
+    seen = (
+        "payload",
+        "priority",
+        "scheduled_at",
+        "next_trigger_at",
+        "expires_at",
+        "collection",
+        "session",
+        "resources",
+    )
+    differ = {each for each in seen if getattr(before, each) != getattr(after, each)}
+    times = {"scheduled_at", "next_trigger_at"}
+    assert not answer.HasField("error"), answer
+    assert differ == (times if field in ("scheduled_at", "delay") else {field.removesuffix("_encoding")})
+
+
+async def test_an_update_of_a_lambda_leaves_what_it_does_not_set(client, task_states, frontend):
+    declared = {"owner": "ann", "max_attempts": 7, "max_runtime": timedelta(minutes=5)}
+    for version in ("1", "2"):
+        await task_states.register(version=version, **declared)
+    before = (await client.get_lambda(LAMBDA)).in_force
+
+    await frontend.registry.UpdateLambda(registry_pb2.UpdateLambdaRequest(name=LAMBDA, owner="bob"))
+    given = (await client.get_lambda(LAMBDA)).in_force
+    await client.roll_back_lambda(LAMBDA, "1")
+    rolled_back = (await client.get_lambda(LAMBDA)).in_force
+
+    assert {*registry_pb2.UpdateLambdaRequest.DESCRIPTOR.fields_by_name} == {
+        "name", "owner", "version", "expected_revision"
+    }  # fmt: skip
+    assert (before.owner, before.version) == ("ann", "2")
+    assert (given.owner, given.version, given.max_runtime) == ("bob", "2", before.max_runtime)
+    assert (rolled_back.owner, rolled_back.version) == ("bob", "1")
 
 
 async def test_the_note_of_a_pause_stays_until_another_is_named(apply, frontend):
