@@ -11,7 +11,7 @@ from duly.enums import Outcome, Priority
 from duly.ids import new_task_id
 from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
-from duly_core.store import claims, polling, resources, schedule, tasks
+from duly_core.store import claims, polling, resource_changes, resources, schedule, tasks
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.resources import UNLIMITED, Deletion, Rate, ResourceLimit
 from duly_core.store.results import set_results
@@ -227,7 +227,7 @@ async def test_a_change_of_rate_that_broke_off_is_finished_by_the_next_one(ready
         raise StoreUnavailableError("gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(resources, "end_delays", no_store)
+        broken.setattr(resource_changes, "end_delays", no_store)
         with pytest.raises(StoreUnavailableError):
             await declare(ready, units=1000, burst=5)
 
