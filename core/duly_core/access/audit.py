@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 
 _MOST_ITEMS = 20
@@ -14,6 +15,7 @@ _MOST_BYTES = 8_192
 """Of what is kept of a request."""
 _DEEPEST = 4
 
+_MASK = "google.protobuf.FieldMask"
 DONE, DRY_RUN, NOTHING_DONE, PARTLY_DONE = "OK", "DRY_RUN", "NOTHING_DONE", "PARTLY_DONE"
 
 LEFT_OUT = frozenset(
@@ -113,7 +115,10 @@ def _value(field: Any, value: Any, depth: int) -> Any:
         items = [_one(field, each, depth) for each in value[:_MOST_ITEMS]]
         return items if len(value) <= _MOST_ITEMS else [*items, f"and {len(value) - _MOST_ITEMS:,} more"]
     if _is_map(field):
-        return f"{len(value)} entries"
+        kind = field.message_type.fields_by_name["value"]
+        if kind.message_type is None or kind.message_type.full_name != _MASK or len(value) > _MOST_ITEMS:
+            return f"{len(value)} entries"
+        return {name: _one(kind, value[name], depth) for name in sorted(value)}
     return _one(field, value, depth)
 
 
@@ -124,6 +129,8 @@ def _is_map(field: Any) -> bool:
 def _one(field: Any, value: Any, depth: int) -> Any:
     if isinstance(value, Message):
         name = value.DESCRIPTOR.full_name
+        if isinstance(value, FieldMask):  # what was changed
+            return ",".join(value.paths[:_MOST_ITEMS])[:_LONGEST_TEXT]
         if name in {"google.protobuf.Timestamp", "google.protobuf.Duration"}:
             try:
                 return value.ToJsonString()  # type: ignore[attr-defined]
