@@ -141,6 +141,10 @@ class SlotBoard:
                 if again[place : place + _SAME] == content[place : place + _SAME]:
                     yield RunningTask(number, slot, task_id, min(max(started, 1), now))
 
+    def runs(self, task_id: TaskId) -> bool:
+        """Whether a process says that it runs this task now."""
+        return any(entry.task_id == task_id for entry in self.running())
+
     def _read(self, process: int) -> bytes:
         return os.pread(self.descriptor, self._bytes, process * self._part).ljust(self._bytes, b"\0")
 

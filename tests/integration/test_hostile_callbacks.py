@@ -150,6 +150,18 @@ async def test_a_result_that_no_callback_can_have_ends_its_task_and_nothing_else
     assert executor.process.poll() is None
 
 
+async def test_a_result_that_no_server_takes_is_not_sent_to_one(host: Host) -> None:
+    await ready(host)
+    task = claimed("hostile.flood", 20 * 1024 * 1024)
+
+    host.hand_out(task)
+
+    result = await host.hsc.end_of(task)
+    assert result.failure_kind == task_pb2.FAILURE_KIND_BAD_RESULT
+    assert "too large: 20,971" in result.failure_message
+    assert host.hsc.calls.count("SetResults") == 1
+
+
 # ---- the environment ---------------------------------------------------------------------------------------
 
 

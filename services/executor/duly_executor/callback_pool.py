@@ -8,8 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from duly.invoke import one_line
-from duly.v1 import callback_pb2, hsc_pb2, registry_pb2, task_pb2
+from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
 from duly_core import failpoints
 from duly_core.claim_journal import ClaimJournal
 from duly_core.task import TaskId
@@ -17,28 +16,17 @@ from duly_executor import events
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.dispatch import Dispatcher
 from duly_executor.exit_handler import ExitHandler
-from duly_executor.failure_results import bad_result, cancelled, with_checkpoint
+from duly_executor.failure_results import cancelled, with_checkpoint
 from duly_executor.held_claims import HeldClaims
 from duly_executor.isolation import IsolatedLambdas
 from duly_executor.prefetch import Prefetch
 from duly_executor.process_starter import ProcessStarter
 from duly_executor.process_supervisor import ProcessSupervisor
 from duly_executor.process_tree import Containment
+from duly_executor.report_checks import checked
 from duly_executor.reserved_slots import ReservedSlots
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
-
-_OUTCOMES = frozenset(
-    (
-        hsc_pb2.OUTCOME_FATAL_FAILURE,
-        hsc_pb2.OUTCOME_RETRIABLE_FAILURE,
-        hsc_pb2.OUTCOME_SNOOZED,
-        hsc_pb2.OUTCOME_CANCELLED,
-    )
-)
-"""What a callback ends with unless it succeeds; that it crashed others say."""
-_MOST_MESSAGE = 3_500
-"""Characters of a failure's message; with the names of withheld variables it is within what the HSC takes."""
 
 
 class CallbackPool:
@@ -56,6 +44,7 @@ class CallbackPool:
     ) -> None:
         self._journal = journal
         self._board = board = journal.board
+        self.runs = board.runs
         self._held_claims = held_claims
         self._reporter = reporter
         self._exits = ExitHandler(board, held_claims, reporter)
@@ -178,21 +167,19 @@ class CallbackPool:
         self._supervisor.balance(self._dispatcher.wanted_isolated(self._processes.values()))
 
     def _take(self, process: CallbackProcess, report: callback_pb2.CallbackReport) -> None:
-        """Note what a process tells. Callbacks can write to its link, so it is believed for what it was given only."""
         process.told += len(report.results)
         if report.recalled:  # anything else may come from threads beside an event loop that is blocked
             process.recall_sent_at = None
         if report.results:
             process.ended_at = asyncio.get_running_loop().time()
             process.waits_since = None
-        if report.checkpoints or report.progress:
-            self._note_kept(process, report)
+        self._held_claims.note_told(report, process.tasks)
         ends: list[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]] = []
         for result in report.results:
             claim = result.claim
             task_id = claim.task_id
             if task_id not in process.tasks:
-                process.note_strange("a result")
+                process.own([task_id])
                 continue
             if process.overdue:
                 if process.keeps_back(result):
@@ -203,41 +190,20 @@ class CallbackPool:
             if held is None or held.token != claim.token:
                 self.release([task_id])  # a newer claim waited for the end of this one
             elif self._held_claims.report(task_id) is not None:
-                ends.append((held.task, with_checkpoint(held, self._checked(process, result))))
+                ends.append((held.task, with_checkpoint(held, checked(result, process.environment))))
         events.attempts_ended(ends)
         if report.unstarted:
-            unstarted = process.tasks.intersection(report.unstarted)
-            if len(unstarted) < len(report.unstarted):
-                process.note_strange("a task to hand back")
+            unstarted = process.own(report.unstarted)
             if process.works:
                 self.release(unstarted)
             else:  # it takes no more work
                 self._run_again(process, unstarted)
             process.tasks -= unstarted
-        if not process.tasks:
-            process.alone = False
-            process.separate = ""
+        process.share_if_idle()
         self._reporter.results([result for _, result in ends])
         self.reserved.note_ended(ends, asyncio.get_running_loop().time())
         self._assign()
         self._attempts_ended(len(ends))
-
-    def _note_kept(self, process: CallbackProcess, report: callback_pb2.CallbackReport) -> None:
-        self._held_claims.note_checkpoints(
-            each for each in report.checkpoints if each.task_id in process.tasks
-        )
-        self._held_claims.note_progress(each for each in report.progress if each.task_id in process.tasks)
-
-    def _checked(self, process: CallbackProcess, result: hsc_pb2.TaskResult) -> hsc_pb2.TaskResult:
-        """The result, if it is one that a callback can have."""
-        if result.outcome == hsc_pb2.OUTCOME_SUCCESS:
-            return result
-        if result.outcome not in _OUTCOMES:
-            return bad_result(result.claim, "the result has no outcome that a callback can have")
-        if result.failure_kind == task_pb2.FAILURE_KIND_EXCEPTION:
-            hint = process.environment.hint(result.failure_message)
-            result.failure_message = one_line(result.failure_message[:_MOST_MESSAGE] + hint)
-        return result
 
     def _run_again(self, process: CallbackProcess, task_ids: Iterable[TaskId]) -> None:
         """Have another process here run what this one has not started; hand back what may not run here."""
@@ -329,10 +295,6 @@ class CallbackPool:
 
     def unstarted_in(self, process: CallbackProcess) -> set[TaskId]:
         return process.tasks - self.running_in(process)
-
-    def runs(self, task_id: TaskId) -> bool:
-        """Whether a callback runs this task now."""
-        return any(entry.task_id == task_id for entry in self._board.running())
 
     def running_in(self, process: CallbackProcess) -> set[TaskId]:
         return {entry.task_id for entry in self._board.running(process.number)}

@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 from asyncio.subprocess import Process
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -21,7 +20,8 @@ from duly_executor.callback_environment import CallbackEnvironment
 from duly_executor.callback_spawn import spawn
 from duly_executor.events import log
 from duly_executor.exit_record import ExitRecord
-from duly_executor.process_tree import ProcessTree
+from duly_executor.process_tree import ProcessTree, kill_all
+from duly_executor.report_checks import MOST_RESULT_BYTES, refuse_large
 
 _AFTER_EXIT = timedelta(milliseconds=500)
 """Between the end of a process and that of its socket, whichever comes first."""
@@ -109,15 +109,8 @@ class CallbackProcess:
     ) -> "CallbackProcess":
         """Start the process, as `user` if one is named; it says hello when the application is imported.
 
-        Args:
-            number: its place on the board.
-            executor_id: of its Executor.
-            application: what it imports.
-            board: in which it says what it runs.
-            tree: what holds it and all that it starts.
-            user: the user of the system that it becomes; empty: it stays its Executor's.
-            environment: what its callbacks see; None: what they see without a setting.
-            note_process: is told its place and its pid once it lives, and pid 0 if it does not live any more.
+        Its callbacks see `environment`; None: what they see without a setting. `note_process` is told its place on the
+        board and its pid once it lives, and pid 0 when it does not live any more.
 
         Raises:
             OSError: it cannot be started (no memory, no descriptors); nothing is left of it then.
@@ -148,7 +141,7 @@ class CallbackProcess:
                 reader, writer = await asyncio.open_connection(sock=ours)
             except BaseException:
                 if process is not None:
-                    _kill_all(process.pid, tree)
+                    kill_all(process.pid, tree)
                     await process.wait()
                 await tree.emptied()
                 board.clear(number)
@@ -209,20 +202,29 @@ class CallbackProcess:
         try:
             head = await self._reader.readexactly(frames.LENGTH.size)
             body = await self._reader.readexactly(frames.length(head))
-            return callback_pb2.CallbackReport.FromString(body)
+            report = callback_pb2.CallbackReport.FromString(body)
+            if len(body) > MOST_RESULT_BYTES:
+                refuse_large(report)
         except DecodeError:
             self.fault = "sent its Executor what nobody understands"
             return None
         except (asyncio.IncompleteReadError, ConnectionError):
             return None
+        return report
 
-    def note_strange(self, what: str) -> None:
-        """It told of a task that it was not given; that is logged once."""
-        if not self._was_strange:
+    def own(self, task_ids: Collection[TaskId]) -> set[TaskId]:
+        """Those of these that it was given and has not told the end of; that it told of others is logged once."""
+        own = self.tasks.intersection(task_ids)
+        if len(own) < len(task_ids) and not self._was_strange:
             self._was_strange = True
-            log.warning(
-                "callback process told of a task that it was not given", pid=self.process.pid, what=what
-            )
+            log.warning("callback process told of a task that it was not given", pid=self.process.pid)
+        return own
+
+    def share_if_idle(self) -> None:
+        """With nothing to run, it is no longer for one task or one lambda only."""
+        if not self.tasks:
+            self.alone = False
+            self.separate = ""
 
     async def _watch(self) -> int:
         """Its exit code. Descendants of user code may hold the socket open: they end, or nobody listens to them."""
@@ -265,7 +267,7 @@ class CallbackProcess:
         self._kill_group()
 
     def _kill_group(self) -> None:
-        _kill_all(self.process.pid, self._tree)
+        kill_all(self.process.pid, self._tree)
 
     def keeps_back(self, result: hsc_pb2.TaskResult) -> bool:
         """Whether this end of a callback that was interrupted is told only when the process is dead.
@@ -294,10 +296,3 @@ class CallbackProcess:
         self._writer.close()
         self.exit_record.read(code)
         return code
-
-
-def _kill_all(pid: int, tree: ProcessTree) -> None:
-    with contextlib.suppress(OSError):  # if it lasts, waiting for the end says so
-        tree.kill()  # first: it may look at what the process has made before that loses its maker
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)

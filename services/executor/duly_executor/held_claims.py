@@ -5,7 +5,7 @@ plus the `process_deadline` under the terms of its answer. This process must be 
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from duly.v1 import callback_pb2, hsc_pb2
@@ -161,8 +161,14 @@ class HeldClaims:
         if self._journal is not None:
             self._journal.drop(held.journaled_at)
 
+    def note_told(self, report: callback_pb2.CallbackReport, tasks: Collection[TaskId]) -> None:
+        """Note what a report tells of these tasks, and pass over what it tells of others."""
+        if report.checkpoints:
+            self.note_checkpoints(each for each in report.checkpoints if each.task_id in tasks)
+        self.note_progress(each for each in report.progress if each.task_id in tasks)
+
     def note_progress(self, told: Iterable[callback_pb2.CallbackProgress]) -> None:
-        """Remember the newest for the next heartbeat; one that is no progress would have the HSC refuse all of them."""
+        """Remember the newest for the next heartbeat; for the sake of one that is none the HSC would refuse them all."""
         for each in told:
             if self.is_running(each.task_id) and 0 <= each.progress <= 1:
                 each.note = _fit(each.note)

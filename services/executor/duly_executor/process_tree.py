@@ -1,5 +1,9 @@
 """What keeps the processes that callbacks start from outliving them: the parts that every way of doing it has."""
 
+import os
+import signal
+from contextlib import suppress
+
 
 class ProcessTree:
     """Holds one callback process and all that it starts; as it is here, only the process group does."""
@@ -19,6 +23,14 @@ class ProcessTree:
 
     async def emptied(self) -> None:
         """Kill what the process left behind when it ended, and return when that is gone for certain."""
+
+
+def kill_all(pid: int, tree: ProcessTree) -> None:
+    """Kill a callback process, its group, and what is in its tree."""
+    with suppress(OSError):  # if it lasts, waiting for the end says so
+        tree.kill()  # first: it may look at what the process has made before that loses its maker
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 class Containment:
