@@ -109,6 +109,17 @@ def test_progress_of_what_does_not_run_is_forgotten(held_claims: HeldClaims) -> 
     assert not item.HasField("progress")
 
 
+@pytest.mark.parametrize("told", [float("nan"), float("inf"), -0.1, 1.1])
+def test_what_is_no_progress_is_kept_from_the_heartbeat(held_claims: HeldClaims, told: float) -> None:
+    task = claimed()
+    held_claims.add([task], 0)
+
+    held_claims.note_progress([progress(task, told)])
+
+    (item,) = beaten(held_claims)
+    assert not item.HasField("progress")
+
+
 def test_a_note_is_made_to_fit(held_claims: HeldClaims) -> None:
     task = claimed()
     held_claims.add([task], 0)

@@ -149,6 +149,18 @@ def test_a_writer_keeps_no_descriptor_and_reaches_no_other_part(board: SlotBoard
         ours.started(3, TASK, START)
 
 
+def test_a_slot_that_was_read_while_it_was_written_is_passed_over(
+    board: SlotBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer(board, 0).started(0, OTHER, START + 1)
+    true = os.pread(board.descriptor, 96, 0)
+    for half in (START.to_bytes(8, "little") + true[8:], true[:8] + TASK + true[24:]):
+        reads = iter([half, true])
+        monkeypatch.setattr("os.pread", lambda *_, reads=reads: next(reads))
+
+        assert list(board.running(0)) == []
+
+
 @pytest.mark.parametrize(("processes", "slots"), [(0, 1), (1, 0), (-1, -1), (4_097, 1), (1, 4_097)])
 def test_a_board_of_a_shape_that_cannot_be_is_refused(processes: int, slots: int) -> None:
     with pytest.raises(ValueError, match=r"no slot board"):
