@@ -435,6 +435,17 @@ async def test_bad_figures_change_no_plot(page, installation, bad):
     await expect_no_trouble(page)
 
 
+async def test_one_part_without_an_answer_makes_the_whole_page_old_at_once(page):
+    held: asyncio.Queue[Route] = asyncio.Queue()
+    await in_place_of(page, "/", held.put)
+    await in_place_of(page, "/live", lambda route: route.abort())
+
+    await page.goto("/")
+    await expect(page.locator("#no-answer .why")).to_have_text("The console cannot be reached.")
+
+    assert await page.locator("#now.stale, #backlog.stale, #live.stale").count() == 3
+
+
 async def test_a_rate_that_cannot_be_computed_keeps_the_last_one_dimmed(page):
     counters = [100, 300, 7]  # Postgres has forgotten its counters
     figures = {"ready": 1, "held": 0, "oldest": 0.0, "median_lateness": None, "p99_lateness": None}
