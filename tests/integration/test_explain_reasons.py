@@ -228,7 +228,7 @@ async def test_the_advice_names_the_namespace_of_a_session(client, registered):
     reason = await only(client, second)
 
     assert reason.session == "K"
-    assert reason.action.endswith("duly sessions unblock --namespace shop K")
+    assert reason.action.endswith("`duly sessions unblock --namespace shop K`")
 
 
 async def test_tasks_of_a_session_that_fails_with_one_say_that_they_end(client, registered):

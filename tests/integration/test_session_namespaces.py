@@ -22,6 +22,7 @@ from duly_core.store.results import set_results
 from duly_core.store.retention import Retention
 from duly_core.store.tasks import TaskFilter
 from duly_core.task import NewTask, Result, Scheduling, Session
+from tests.fixtures import whole
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, SECOND
 
 KEY = "customer-7"
@@ -221,7 +222,7 @@ async def test_a_purge_of_a_blocker_ends_no_block_of_another_namespace(both):
 )
 async def test_a_gate_on_a_session_holds_the_key_where_its_pattern_covers_lambdas(both, pattern, held):
     scope = GateScope(pattern, session=KEY)
-    gate = await gates.put_gate(both.store, NewGate("held", Kind.PAUSE, scope, None, "ops", "", None))
+    gate = await whole.put_gate(both.store, NewGate("held", Kind.PAUSE, scope, None, "ops", "", None))
     known = {name: await both.put(name) for name in (OURS, OTHERS)}
     others = {name: await both.put(name, key="another") for name in (OURS, OTHERS)}
 
