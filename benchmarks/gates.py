@@ -29,7 +29,7 @@ from duly_core.routing import QueueKey
 from duly_core.store.claims import Caller, Pick, claim_work
 from duly_core.store.gate_scans import GateScans
 from duly_core.store.gate_sweeps import release_parked, sweep
-from duly_core.store.gates import MOST_GATES, NewGate, delete_gates, put_gate
+from duly_core.store.gates import NewGate, delete_gates, put_gate
 from duly_core.store.migrate import migrate
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
@@ -134,7 +134,7 @@ async def _park(dsn: str, tasks: int) -> None:
     async with Store(StoreSettings(dsn=dsn)) as store:
         scope = GateScope(_SALE, _SALE)
         asked = NewGate(_SALE, Kind.PAUSE, scope, None, "bench", "", None)
-        done = await put_gate(store, _SALE, lambda _: (asked, MOST_GATES))
+        done = await put_gate(store, _SALE, lambda _: asked)
         if done is None:
             raise SystemExit("the gate was refused")
         queues = [QueueKey(_SALE, Priority.URGENT)]

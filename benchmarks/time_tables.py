@@ -51,7 +51,8 @@ async def measure(folder: Path, tables: int, rounds: int) -> dict[str, list[Figu
 
 async def _prepare(store: Store, tables: int, rhythm: Rhythm) -> None:
     for number in range(tables):
-        await time_tables.put(store, TimeTable(f"table-{number}", LAMBDA, rhythm, payload=b"{}"))
+        table = TimeTable(f"table-{number}", LAMBDA, rhythm, payload=b"{}")
+        await time_tables.put(store, table.name, lambda _, made=table: made)
     await _execute(store, _FORGET)
     await _execute(store, _DUE)
     await _execute(store, "vacuum (analyze) time_table")

@@ -31,6 +31,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.store import gates, graphs, tasks
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
+from tests.fixtures import whole
 from tests.fixtures.services import BreakableConnection, BreakableLine, Frontend, serve_frontend
 from tests.fixtures.task_states import LAMBDA, TaskStates
 from tests.unit.test_console_colours import contrast
@@ -152,14 +153,14 @@ async def overview(installation: Installation) -> Shown:
     store = installation.states.store
     for name in ("deploy", "repair"):
         scope = GateScope(LAMBDA, None, None, None)
-        await gates.put_gate(
+        await whole.put_gate(
             store, gates.NewGate(name, Kind.PAUSE, scope, None, "ann", f"because of a {name}", None)
         )
     return Shown(
         "/",
         ("Gate deploy pauses", "because of a repair", "due, not taken yet"),
         ("#now", "#backlog", "#live"),
-        lambda: gates.put_gate(
+        lambda: whole.put_gate(
             store, gates.NewGate("deploy", Kind.PAUSE, scope, None, "ann", "the deploy goes on", None)
         ),
         "the deploy goes on",
