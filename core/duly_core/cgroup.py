@@ -210,7 +210,8 @@ def _opened(folder: Path) -> Iterator[int]:
     """
     hierarchy = Hierarchy.find()
     if hierarchy is None:
-        raise FileNotFoundError("no cgroup v2 hierarchy is mounted")
+        # not "no such file": that would say that the group is gone, and so empty
+        raise OSError(errno.ENOTSUP, "no cgroup v2 hierarchy is in sight")
     descriptor = hierarchy.open(folder)
     try:
         yield descriptor

@@ -115,3 +115,14 @@ def test_the_name_of_a_group_says_whose_it_is() -> None:
     name = ExecutorGroupName("4026531836", 77, 99)
 
     assert ExecutorGroupName.parse(str(name)) == name
+
+
+def test_a_group_is_not_taken_for_empty_when_the_hierarchy_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Hierarchy, "find", lambda: None)  # as without a free descriptor
+
+    with pytest.raises(OSError, match="in sight"):
+        Cgroup(tmp_path).is_empty()
+    with pytest.raises(OSError, match="in sight"):
+        Cgroup(tmp_path).kill()
