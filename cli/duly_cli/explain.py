@@ -128,7 +128,10 @@ def _wrapped(text: str, width: int, *, first: str) -> list[str]:
 
     A command stays on one line if it fits, so that it can be copied.
     """
-    unbroken = _COMMAND.sub(lambda found: found[0].replace(" ", _NO_BREAK), one_line(text))
+    room = width - len(first)
+    unbroken = _COMMAND.sub(
+        lambda found: found[0].replace(" ", _NO_BREAK) if len(found[0]) <= room else found[0], one_line(text)
+    )
     wrapped = textwrap.wrap(
         unbroken,
         width,
