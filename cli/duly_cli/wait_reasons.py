@@ -11,6 +11,7 @@ from duly_cli.text import one_line, say
 
 ASK_EVERY = timedelta(seconds=3)
 """The first reason is said after this time; each change of it within this time."""
+_READ_AT_ONCE = 100
 _LAST_ANSWER_WITHIN = timedelta(seconds=1)
 
 
@@ -20,12 +21,14 @@ def wait_told(
     """Wait for tasks as `Client.wait_many` does, and say on stderr what the first of them waits for."""
     left = [str(task) for task in tasks]
 
-    def explain() -> "duly.Explanation | None":
-        while left:
-            found = client.explain(left[0], history=False)
-            if not found.status.is_final:
-                return found
-            del left[0]
+    def explain(ended: threading.Event) -> "duly.Explanation | None":
+        while left and not ended.is_set():
+            some = client.get_many(left[:_READ_AT_ONCE])
+            live = (place for place, task in enumerate(some) if task is not None and not task.status.is_final)
+            place = next(live, None)
+            del left[: len(some) if place is None else place]
+            if place is not None:
+                return client.explain(left[0], history=False)
         return None
 
     with _reasons_told(explain):
@@ -35,7 +38,7 @@ def wait_told(
 def wait_graph_told(client: "duly.Client", graph_id: str, timeout: timedelta | None = None) -> "duly.Graph":
     """Wait for a graph as `Client.wait_graph` does, and say on stderr what its first live node waits for."""
 
-    def explain() -> "duly.Explanation | None":
+    def explain(_ended: threading.Event) -> "duly.Explanation | None":
         nodes = client.get_graph(graph_id).nodes.values()
         live = [node for node in nodes if node.status is not None and not node.status.is_final]
         # those that wait for other nodes come last: their reason is one of the others
@@ -47,7 +50,7 @@ def wait_graph_told(client: "duly.Client", graph_id: str, timeout: timedelta | N
 
 
 @contextmanager
-def _reasons_told(explain: "Callable[[], duly.Explanation | None]") -> Iterator[None]:
+def _reasons_told(explain: "Callable[[threading.Event], duly.Explanation | None]") -> Iterator[None]:
     """Say why a task waits while the body waits for it. `explain` is called every 3 s, in a thread of its own.
 
     A task that cannot be explained does not end the wait: the error is said once, and Explain is called again.
@@ -64,12 +67,12 @@ def _reasons_told(explain: "Callable[[], duly.Explanation | None]") -> Iterator[
         )  # a Frontend that hangs must not delay the command's end
 
 
-def _tell(explain: "Callable[[], duly.Explanation | None]", ended: threading.Event) -> None:
+def _tell(explain: "Callable[[threading.Event], duly.Explanation | None]", ended: threading.Event) -> None:
     said: object = None
     while not ended.wait(ASK_EVERY.total_seconds()):
         what: object
         try:
-            found = explain()
+            found = explain(ended)
         except duly.DulyError as error:
             what, text = type(error), f"no reason known: {error_text(error)}"
         else:

@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import stat
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import structlog
@@ -88,20 +88,23 @@ class JournalFolder:
         """
         path = self.path / self.name_of(owner.executor_id)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        try:
-            journal = os.open(path, flags, 0o600)
-            fcntl.flock(journal, fcntl.LOCK_EX)
-            board = os.open(_board_of(path), flags, 0o600)
-            return ClaimJournal(journal, board, owner, processes, slots, claims)
-        except (OSError, ValueError) as error:
-            with suppress(OSError):
-                _remove(path)
-            log.warning(
-                "claim journal kept in memory only",
-                path=str(path),
-                reason=str(error),
-            )
-            return ClaimJournal.without_file(owner, processes, slots, claims)
+        with ExitStack() as undo:  # only what this call has made is removed
+            try:
+                journal = os.open(path, flags, 0o600)
+                undo.callback(os.close, journal)
+                undo.callback(path.unlink, missing_ok=True)
+                fcntl.flock(journal, fcntl.LOCK_EX)
+                board = os.open(_board_of(path), flags, 0o600)
+                undo.callback(os.close, board)
+                undo.callback(_board_of(path).unlink, missing_ok=True)
+                made = ClaimJournal(journal, board, owner, processes, slots, claims)
+            except (OSError, ValueError) as error:
+                reason = str(error)
+            else:
+                undo.pop_all()
+                return made
+        log.warning("claim journal kept in memory only", path=str(path), reason=reason)
+        return ClaimJournal.without_file(owner, processes, slots, claims)
 
     def names(self) -> list[str]:
         """The journals that are there."""

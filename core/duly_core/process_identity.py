@@ -67,10 +67,10 @@ def is_stopped(pid: int) -> bool:
 
 
 def user_ids(pid: int) -> frozenset[int] | None:
-    """Return the real, effective, saved and file system user of a process; None: there is no process of this pid."""
+    """Return the real, effective, saved and file system user of a process; None: there is no process of this pid, or nobody says."""
     try:
         said = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     users = next((line for line in said.splitlines() if line.startswith("Uid:")), "")
-    return frozenset(map(int, users.split()[1:]))
+    return frozenset(map(int, users.split()[1:])) or None

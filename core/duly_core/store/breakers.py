@@ -80,12 +80,11 @@ async def put_breaker(
     """
     async with store.connection() as connection, connection.transaction():
         await change_gates(connection)  # one change at a time
-        others = {row[0] for row in await fetch(connection, GATES["breaker_lambdas"], {})} - {lambda_name}
-        if len(others) >= MOST_BREAKERS:
-            return None
         parameters = {"lambdas": texts([lambda_name])}
         found = await fetch_as(_BREAKER, connection, GATES["list_breakers"], parameters)
         before = found[0] if found else None
+        if before is None and len(await fetch(connection, GATES["breaker_lambdas"], {})) >= MOST_BREAKERS:
+            return None
         asked = make(before)
         await fetch(
             connection,
