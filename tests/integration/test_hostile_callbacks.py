@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from duly.v1 import hsc_pb2, task_pb2
+from duly.v1 import callback_pb2, hsc_pb2, task_pb2
+from duly_executor import frames
 from tests.fixtures.controllers import ControllerUnderTest
 from tests.fixtures.host import JOURNALS, LIVELY, Command, Host, claimed, until, value_of
 from tests.fixtures.programs import is_alive
@@ -160,6 +161,37 @@ async def test_a_result_that_no_server_takes_is_not_sent_to_one(host: Host) -> N
     assert result.failure_kind == task_pb2.FAILURE_KIND_BAD_RESULT
     assert "too large: 20,971" in result.failure_message
     assert host.hsc.calls.count("SetResults") == 1
+
+
+EMPTY = bytes(4).hex()
+TINY = frames.write(callback_pb2.CallbackReport(unstarted=[b"x" * 16])).hex()
+MANY_ITEMS = (frames.LENGTH.pack(6_000_000) + b"\x12\x00" * 3_000_000).hex()
+
+
+@pytest.mark.parametrize("frame", [EMPTY, MANY_ITEMS], ids=["empty frames", "a frame of 3 M empty results"])
+async def test_a_process_that_sends_what_no_process_has_a_reason_to_send_is_killed(
+    host: Host, frame: str
+) -> None:
+    await ready(host, "--processes", 2, "--slots", 1)
+    task = claimed("hostile.frames", frame)
+
+    host.hand_out(task)
+
+    assert (await host.hsc.end_of(task)).outcome == hsc_pb2.OUTCOME_CRASHED
+
+
+async def test_a_flood_of_frames_holds_up_no_heartbeats(host: Host) -> None:
+    other, flood = claimed("hostile.wait"), claimed("hostile.frames", TINY)
+    executor = await ready(host, "--processes", 2, "--slots", 1, DULY_EXECUTOR_RECALL_AFTER="1h")
+    host.hand_out(other)
+    await host.hsc.beat_of(other)
+
+    host.hand_out(flood)
+    await host.hsc.beat_of(flood)
+    for _ in range(8):
+        await host.hsc.beat_of(flood)
+
+    assert executor.process.poll() is None
 
 
 # ---- the environment ---------------------------------------------------------------------------------------

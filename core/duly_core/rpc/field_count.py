@@ -14,8 +14,13 @@ from duly_core.rpc.wire_format import DELIMITED, FIXED32, FIXED64, VARINT, WireF
 MOST_FIELDS = 20_000
 """Of one request: no service takes more items in a call."""
 
-_MOST_FIELDS_OF = {"duly.v1.ScheduleGraphRequest": 200_000, "duly.v1.PutGraphDefinitionRequest": 200_000}
-"""A graph is one item, and may have 10,000 nodes and 100,000 edges."""
+_MOST_FIELDS_OF = {
+    # a graph is one item, and may have 10,000 nodes and 100,000 edges
+    "duly.v1.ScheduleGraphRequest": 200_000,
+    "duly.v1.PutGraphDefinitionRequest": 200_000,
+    # all that the slots of a callback process ended since the last one, each with the tasks that follow it
+    "duly.v1.CallbackReport": 500_000,
+}
 
 _SMALL = 64 * 1024
 """Bytes; what is no larger is read at once."""

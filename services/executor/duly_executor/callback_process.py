@@ -21,7 +21,7 @@ from duly_executor.callback_spawn import spawn
 from duly_executor.events import log
 from duly_executor.exit_record import ExitRecord
 from duly_executor.process_tree import ProcessTree, kill_all
-from duly_executor.report_checks import MOST_RESULT_BYTES, refuse_large
+from duly_executor.report_reader import ReportReader
 
 _AFTER_EXIT = timedelta(milliseconds=500)
 """Between the end of a process and that of its socket, whichever comes first."""
@@ -90,7 +90,7 @@ class CallbackProcess:
         self.fault: str | None = None
         """Why it was killed as if it had crashed, if it was."""
         self._was_strange = False
-        self._reader = reader
+        self._reports = ReportReader(reader)
         self._writer = writer
         self._tree = tree
         self._watching = asyncio.get_running_loop().create_task(self._watch())
@@ -200,17 +200,10 @@ class CallbackProcess:
     async def read(self) -> callback_pb2.CallbackReport | None:
         """What it tells next; None when it is gone, or says what nobody understands, which is a misdeed."""
         try:
-            head = await self._reader.readexactly(frames.LENGTH.size)
-            body = await self._reader.readexactly(frames.length(head))
-            report = callback_pb2.CallbackReport.FromString(body)
-            if len(body) > MOST_RESULT_BYTES:
-                refuse_large(report)
+            return await self._reports.read()
         except DecodeError:
             self.fault = "sent its Executor what nobody understands"
             return None
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return None
-        return report
 
     def own(self, task_ids: Collection[TaskId]) -> set[TaskId]:
         """Those of these that it was given and has not told the end of; that it told of others is logged once."""

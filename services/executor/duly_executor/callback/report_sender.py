@@ -85,7 +85,8 @@ class ReportSender:
                     for some in frames.divided(checkpoints, weigh):
                         self._link.sendall(frames.write(callback_pb2.SerializedReport(checkpoints=some)))
                 for part in parts(results, rest):
-                    self._link.sendall(frames.write(part))
+                    if part.ByteSize():  # else checkpoints were all there was
+                        self._link.sendall(frames.write(part))
             except OSError:
                 os._exit(os.EX_IOERR)  # the Executor is gone, or a callback closed what is not its own
 
