@@ -8,7 +8,7 @@ Layout: a part of whole pages for each callback process, so that each maps its o
 each slot: start in nanoseconds of CLOCK_BOOTTIME (0: the slot is free), 16 bytes of task id, how many tasks the slot
 has started.
 
-Callbacks can write whatever they like into their part. So readers never map the file, which may have been truncated;
+Callbacks can write whatever they like, as a rule into their own part. So readers never map the file, which may have been truncated;
 the shape is known to them from elsewhere; and they believe nothing but what the Executor can check.
 """
 
@@ -152,7 +152,8 @@ class SlotBoard:
 class SlotWriter:
     """The part of one callback process, as this process writes it.
 
-    It keeps no descriptor: code that runs in the process can write to its part, and neither to others nor truncate the file.
+    It keeps no descriptor, so code that runs in the process cannot truncate the file. By mistake it reaches its own part only.
+    By intent it can turn the mapping to other parts (`remap_file_pages`): these are of processes of the same user.
     """
 
     def __init__(self, descriptor: int, process: int, slots: int) -> None:

@@ -36,6 +36,7 @@ _ALLOWED = (
         "SSL_CERT_DIR",
         "REQUESTS_CA_BUNDLE",
         "CURL_CA_BUNDLE",
+        "AWS_CA_BUNDLE",
         "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
     ),
     *(f"{name}_proxy" for name in ("http", "https", "ftp", "all", "no", "grpc")),
