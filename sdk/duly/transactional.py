@@ -24,7 +24,6 @@ from duly.errors import (
     InvalidTaskError,
     KeyConflictError,
     PayloadTooLargeError,
-    PermissionDeniedError,
     UnknownLambdaError,
 )
 from duly.handles import name_of
@@ -48,7 +47,6 @@ _ERRORS: Mapping[str, type[DulyError]] = {
     "DY002": UnknownLambdaError,
     "DY003": PayloadTooLargeError,
     "DY004": KeyConflictError,
-    "DY005": PermissionDeniedError,
 }
 """By SQLSTATE."""
 

@@ -2,7 +2,6 @@
 
 import re
 
-import psycopg
 import pytest
 
 from duly_core import lambda_patterns
@@ -71,22 +70,6 @@ async def test_postgres_reads_the_regular_expression_as_python_does(store, patte
 
     covers = lambda_patterns.covers
     assert found == [name for name in NAMES if covers(pattern, name) or covers("b", name)]
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-async def test_a_login_schedules_in_sql_for_what_its_pattern_covers(store, pattern):
-    refused = set()
-    async with store.connection() as connection:
-        await connection.execute(
-            "insert into role_grant select session_user, 'client', %s, now(), 'ops'", [pattern]
-        )
-        for name in NAMES:
-            with pytest.raises(psycopg.Error) as known:  # it is not registered, or not allowed
-                await connection.execute("select duly_schedule(%s)", [name])
-            refused |= {name} if known.value.sqlstate == "DY005" else set()
-            assert known.value.sqlstate in {"DY002", "DY005"}
-
-    assert refused == {name for name in NAMES if not lambda_patterns.covers(pattern, name)}
 
 
 @pytest.mark.parametrize("wide", PATTERNS)

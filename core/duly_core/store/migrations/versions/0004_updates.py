@@ -45,20 +45,6 @@ declare  -- columns are written with their table: a new one must not take the pl
     problem text;
     field text;
 begin
-    -- A login without grants of its name may schedule for every lambda. The rule is that of lambda_patterns.py.
-    if exists (select from {schema}.role_grant as held where held.principal = session_user) and not exists (
-        select from {schema}.role_grant as held
-        where held.principal = session_user and held.role in ('client', 'owner') and case
-            when held.pattern = '*' then true
-            when right(held.pattern, 1) = '*' then starts_with(duly_schedule.lambda, left(held.pattern, -1))
-                and strpos(substr(duly_schedule.lambda, length(held.pattern)), '/') = 0
-            else held.pattern = split_part(duly_schedule.lambda, '@', 1)
-        end
-    ) then
-        raise exception using errcode = 'DY005', column = 'lambda', message = format(
-            'the login %L may not schedule %L: an operator can grant it the role client for it (duly grant)',
-            session_user, left(duly_schedule.lambda, 128));
-    end if;
     select least(known.payload_limit, 1048576) into most
     from {schema}.lambda as known where known.name = duly_schedule.lambda;
     if most is null then
