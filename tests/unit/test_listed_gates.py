@@ -47,3 +47,15 @@ def test_a_gate_is_seen_if_it_may_hit_a_lambda_that_the_caller_may_see(granted):
         for pattern in PATTERNS
         if scope.covers_all_that_match(pattern) or any(map(GateScope(pattern).covers, visible))
     ]
+
+
+def test_of_a_gate_that_reaches_beyond_the_caller_the_parked_tasks_are_not_told():
+    now = datetime.now(UTC)
+    gates = [
+        ListedGate(Gate(number, pattern, Kind.PAUSE, GateScope(pattern), None, "ann", "", now, None), 7)
+        for number, pattern in enumerate(["*", "shop/*", "shop/a"])
+    ]
+
+    seen = _seen(gates, Scope(["shop/*"], ()), LAMBDAS)
+
+    assert {each.gate.name: each.parked for each in seen} == {"*": 0, "shop/*": 7, "shop/a": 7}

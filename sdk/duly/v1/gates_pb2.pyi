@@ -127,7 +127,9 @@ class Gate(_message.Message):
     owner: _builtins.str
     """Who set it first: the principal of the caller. Where nobody is asked who they are: what the request says. A change keeps it."""
     parked: _builtins.int
-    """Tasks that are parked on it now, counted up to 10,000. A gate on whole queues parks none."""
+    """Tasks that are parked on it now, counted up to 10,000. A gate on whole queues parks none. 0 if it also hits lambdas that
+    the caller may not read.
+    """
     @_builtins.property
     def scope(self) -> Global___GateScope: ...
     @_builtins.property

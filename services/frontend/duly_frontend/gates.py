@@ -125,7 +125,10 @@ class GateServicer(BreakerCalls):
 
 
 def _seen(found: Sequence[ListedGate], scope: Scope, lambdas: Sequence[str]) -> list[ListedGate]:
-    """Return the gates that may hit tasks of lambdas that the scope covers; the lambdas are sorted."""
+    """Return the gates that may hit tasks of lambdas that the scope covers; the lambdas are sorted.
+
+    Of a gate that reaches further it is not told how many tasks are parked: they may be those of others.
+    """
     names = list(filter(scope.covers, lambdas))
     exact = {*names, *map(base_name, names)}
 
@@ -139,10 +142,11 @@ def _seen(found: Sequence[ListedGate], scope: Scope, lambdas: Sequence[str]) -> 
             covers(pattern, name) for name in takewhile(lambda name: name.startswith(pattern[:-1]), behind)
         )
 
+    own = {each for each in found if scope.covers_all_that_match(each.gate.scope.pattern)}
     return [
-        each
+        each if each in own else each._replace(parked=0)
         for each in found
-        if scope.covers_all_that_match(each.gate.scope.pattern) or is_seen(each.gate.scope.pattern)
+        if each in own or is_seen(each.gate.scope.pattern)
     ]
 
 
