@@ -119,13 +119,14 @@ def _changed(done: duly.DeclaredResource) -> str:
     said = {
         "capacity": "no capacity" if done.capacity is None else f"{done.capacity} units",
         "rate.units": f"rate {duly.Rate(rate.units, rate.period)}" if rate else "no rate",
-        "rate.burst": f"burst {rate.burst}" if rate else "",
+        "rate.burst": f"burst {rate.burst}" if rate else "no burst",
         "per_key": "for each key" if done.per_key else "for all keys together",
         "note": f"note {one_line(done.note)!r}" if done.note else "no note",
     }
     empty = {
         "capacity": done.capacity is None,
         "rate.units": rate is None,
+        "rate.burst": rate is None,
         "per_key": not done.per_key,
         "note": not done.note,
     }
