@@ -168,7 +168,7 @@ class HeldClaims:
         self.note_progress(each for each in report.progress if each.task_id in tasks)
 
     def note_progress(self, told: Iterable[callback_pb2.CallbackProgress]) -> None:
-        """Remember the newest for the next heartbeat; for the sake of one that is none the HSC would refuse them all."""
+        """Keep the newest progress for the next heartbeat, without NaN: the HSC would refuse the whole heartbeat."""
         for each in told:
             if self.is_running(each.task_id) and 0 <= each.progress <= 1:
                 each.note = _fit(each.note)
