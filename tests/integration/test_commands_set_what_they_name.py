@@ -303,7 +303,9 @@ async def test_the_shell_says_what_changed_and_what_stayed(run_duly, task_states
     stays = "unchanged: rate 5/s, burst 10, note '20 connections'"
     assert changed.stdout.endswith(f"database: 20 units; {stays}\n")
     assert same.stdout.endswith("database: unchanged: 20 units, rate 5/s, burst 10, note '20 connections'\n")
-    assert no_rate.stdout.endswith("database: no rate, no burst; unchanged: 20 units, note '20 connections'\n")
+    assert no_rate.stdout.endswith(
+        "database: no rate, no burst; unchanged: 20 units, note '20 connections'\n"
+    )
 
 
 async def test_a_change_that_contradicts_what_stays_says_the_fix(run_duly, task_states):
