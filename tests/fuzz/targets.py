@@ -34,6 +34,7 @@ from duly_core.rpc.decode_errors import explain
 from duly_core.task import TOKEN_PREFIX_BYTES
 from duly_executor import frames
 from duly_executor.callback_process import CallbackProcess
+from duly_executor.report_reader import ReportReader
 from duly_frontend import page_token
 from tests.fuzz.generator import Generator, Known
 from tests.fuzz.installation import Installation
@@ -230,7 +231,7 @@ def _report(wild: Generator) -> str:
     reader = asyncio.StreamReader()
     reader.feed_data(wild.mutate(frames.write(wild.message(callback_pb2.CallbackReport))))
     reader.feed_eof()
-    reading = CallbackProcess.read(SimpleNamespace(_reader=reader))  # type: ignore[arg-type]
+    reading = CallbackProcess.read(SimpleNamespace(_reports=ReportReader(reader)))  # type: ignore[arg-type]
     try:
         reading.send(None)
     except StopIteration as end:
