@@ -42,7 +42,8 @@ TICK = 50
 """ms between two looks of a page at what is due."""
 DEADLINE = 1_200
 """ms until a page gives up an answer; the console gives up the Frontend after 1 s."""
-TOLD = re.compile(r"No answer since \d\d:\d\d:\d\d UTC\.")
+TOLD = re.compile(r"No answer since (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC\.")
+"""The day is named when it is over: a test may run at midnight."""
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
