@@ -15,13 +15,13 @@ from benchmarks.marks import payload_of
 from benchmarks.meter import Figures, Meter
 from benchmarks.system import BenchmarkError
 from duly.enums import Outcome, Priority
-from duly.ids import new_task_id
+from duly.ids import TaskId, new_task_id
 from duly_core.routing import QueueKey
 from duly_core.store import claims, lambdas, results, schedule
 from duly_core.store.migrate import migrate
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
-from duly_core.task import TOKEN_PREFIX_BYTES, Encoding, NewTask, Result, TaskId
+from duly_core.task import TOKEN_PREFIX_BYTES, Encoding, NewTask, Result
 from duly_local.postgres.embedded import EmbeddedPostgres
 
 GROUP = 200

@@ -15,12 +15,12 @@ from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.meter import Figures, Meter
-from duly.ids import new_task_id
+from duly.ids import TaskId, new_task_id
 from duly_core.store import lambdas, schedule, ticks, time_tables
 from duly_core.store.migrate import migrate
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
-from duly_core.task import NewTask, TaskId
+from duly_core.task import NewTask
 from duly_core.time_table import Rhythm, TimeTable
 from duly_local.postgres.embedded import EmbeddedPostgres
 

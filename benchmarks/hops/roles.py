@@ -12,7 +12,7 @@ import grpc
 from benchmarks import statements
 from benchmarks.hops.wire import LAMBDA, Statements, calling, packed, serving, unpacked
 from duly.ids import new_task_id
-from duly_core.store.notifications import DUE_CHANNEL
+from duly_core.store.channels import DUE_CHANNEL
 from duly_core.task import TOKEN_PREFIX_BYTES
 
 _PAYLOAD = b"x" * 100

@@ -17,10 +17,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Self, get_type_hints
 
+from duly.ids import TaskId
 from duly_core.clock import since_boot_ns
 from duly_core.process_identity import MOST_PID, boot_id, host_name, machine_id, pid_namespace, started
 from duly_core.slot_board import MOST_PROCESSES, MOST_SLOTS, SlotBoard
-from duly_core.task import TOKEN_PREFIX_BYTES, TaskId, Token
+from duly_core.task import TOKEN_PREFIX_BYTES, Token
 
 _PAGE = 4096
 _MAGIC = b"DULYCJ02"

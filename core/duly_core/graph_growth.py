@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from duly.ids import TaskId
 from duly_core.graph_rules import (
     MOST_EDGES,
     MOST_NODES,
@@ -16,7 +17,7 @@ from duly_core.graph_rules import (
     evaluate,
 )
 from duly_core.lifecycle import Status
-from duly_core.task import NewTask, TaskId
+from duly_core.task import NewTask
 
 
 class NewNode(NamedTuple):

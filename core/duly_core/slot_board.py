@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from duly.ids import TaskId
 from duly_core.clock import since_boot_ns
-from duly_core.task import TaskId
 
 MOST_PROCESSES = 4_096
 MOST_SLOTS = 4_096

@@ -9,13 +9,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from duly.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
+from duly.ids import TaskId
 from duly_core.routing import QueueKey
 
 if TYPE_CHECKING:
     from duly_core.graph_growth import NewNode
 
-TaskId = bytes
-"""A UUIDv7's 16 bytes; text only at the edges."""
 
 GraphId = bytes
 """A UUID's 16 bytes."""

@@ -5,7 +5,8 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from duly.enums import CatchUp, Overlap, Priority
-from duly_core.task import Encoding, TaskId
+from duly.ids import TaskId
+from duly_core.task import Encoding
 
 MOST_TICKS = 10_000
 """Tasks of one catch-up, and of one backfill."""

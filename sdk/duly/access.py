@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from duly.enums import Role, member
+from duly.enum_members import member
+from duly.enums import Role
 from duly.errors import InvalidTaskError
 from duly.views import view
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import grpc
 
-from duly.errors import CredentialsError
 from duly.peers import split_addresses
 from duly.tls_files import TlsFiles
+from duly.wire_errors import CredentialsError
 
 CA_FILE = "DULY_RPC_CA_FILE"
 CERT_FILE = "DULY_RPC_CERT_FILE"

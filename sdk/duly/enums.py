@@ -1,11 +1,6 @@
 """The closed lists of the wire, as Python enums: the numbers are those of `duly.v1`."""
 
 from enum import IntEnum
-from typing import TypeVar
-
-from duly.errors import InvalidTaskError
-
-Member = TypeVar("Member", bound=IntEnum)
 
 
 class Priority(IntEnum):
@@ -267,14 +262,3 @@ class QueueOrder(IntEnum):
     # The most due tasks first; that whose oldest due task has waited longest first.
     BACKLOG = 1
     AGE = 2
-
-
-def member(field: str, value: object, kind: type[Member]) -> Member:
-    """Return the member that is given, or whose number is; raise InvalidTaskError for others, and say how it is written."""
-    for each in kind:
-        if each == value:
-            return each
-    name = str(value).upper()
-    names = [name] if name in kind.__members__ else list(kind.__members__)
-    remedy = " or ".join(f"duly.{kind.__name__}.{each}" for each in names)
-    raise InvalidTaskError(f"{field} must not be {value!r}: use {remedy}", field)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from duly.wire_errors import CredentialsError, DulyError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -54,10 +56,6 @@ __all__ = [
     "UnknownSettingError",
     "WaitTimeoutError",
 ]
-
-
-class DulyError(Exception):
-    """Base of all errors of the SDK."""
 
 
 class EncodingError(DulyError, TypeError):
@@ -195,10 +193,6 @@ class UnknownSettingError(DulyError):
 
 class InvalidSettingError(DulyError):
     """The value is invalid. The setting is unchanged."""
-
-
-class CredentialsError(DulyError, ValueError):
-    """A token, a certificate or a key cannot be used: the file is missing, or has something else."""
 
 
 class PermissionDeniedError(DulyError):

@@ -7,7 +7,8 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any, TypedDict, TypeVar
 
-from duly.enums import FailureKind, Priority, TaskStatus, member
+from duly.enum_members import member
+from duly.enums import FailureKind, Priority, TaskStatus
 from duly.new_task import aware
 
 Request = TypeVar("Request")

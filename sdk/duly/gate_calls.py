@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 
 from duly import error_mapping
 from duly.client_part import ClientPart
-from duly.enums import GateKind, Priority, TaskStatus, member
+from duly.enum_members import member
+from duly.enums import GateKind, Priority, TaskStatus
 from duly.errors import InvalidTaskError
 from duly.gate import Breaker, Gate, GateHits
 from duly.keep import KEEP, Keep, said

@@ -41,6 +41,9 @@ class _Generator:
 
 _generator = _Generator()
 
+TaskId = bytes
+"""A UUIDv7's 16 bytes; text only at the edges."""
+
 
 def _renew() -> None:
     # A forked child must neither repeat its parent's tail nor inherit its lock.

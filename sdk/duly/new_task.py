@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.codec import payload_of, protect
-from duly.enums import Priority, member
+from duly.enum_members import member
+from duly.enums import Priority
 from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.ids import new_task_id_text
 from duly.payload import HARD_LIMIT_BYTES, encode

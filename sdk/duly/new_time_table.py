@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
 from duly.codec import Codec, payload_of, protect, reveal
-from duly.enums import CatchUp, Overlap, Priority, member
+from duly.enum_members import member
+from duly.enums import CatchUp, Overlap, Priority
 from duly.errors import InvalidTaskError
 from duly.payload import encode
 from duly.time_conversion import to_duration

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from duly.enums import SessionOrder, SessionPolicy, TaskStatus, member
+from duly.enum_members import member
+from duly.enums import SessionOrder, SessionPolicy, TaskStatus
 from duly.errors import InvalidTaskError
 from duly.views import view
 

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.codec import payload_of, protect
-from duly.enums import Priority, member
+from duly.enum_members import member
+from duly.enums import Priority
 from duly.keep import KEEP
 from duly.new_task import check_size, when_fields
 from duly.payload import encode

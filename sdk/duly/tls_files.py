@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 
-from duly.errors import CredentialsError
+from duly.wire_errors import CredentialsError
 
 SYSTEM_AUTHORITIES = "system"
 

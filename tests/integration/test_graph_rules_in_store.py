@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from duly.enums import EdgeCondition, Outcome
-from duly.ids import new_task_id
+from duly.ids import TaskId, new_task_id
 from duly_core.graph_growth import NewNode
 from duly_core.graph_rules import Node, State, evaluate
 from duly_core.lifecycle import Status
@@ -19,7 +19,7 @@ from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.pool import Store
 from duly_core.store.resources import UNLIMITED, ResourceLimit
 from duly_core.store.settings import StoreSettings
-from duly_core.task import ClaimedTask, NewTask, TaskId
+from duly_core.task import ClaimedTask, NewTask
 from tests.fixtures import whole
 from tests.fixtures.graph_states import StoredGraph, Waits, claim_work, edges_of, end, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA

@@ -11,7 +11,8 @@ from duly_core import live_settings
 from duly_core.effective_settings import EffectiveSettings
 from duly_core.errors import SettingsError
 from duly_core.live_sections import LiveFrontendSettings, TriggerSettings
-from duly_core.log_levels import LogLevelFollower, log_levels
+from duly_core.log_level_follower import LogLevelFollower
+from duly_core.log_levels import log_levels
 from duly_core.rpc.field_count import MOST_FIELDS
 from duly_core.store import live_settings as kept_settings
 from duly_core.store.retention import Retention

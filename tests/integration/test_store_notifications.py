@@ -8,8 +8,9 @@ import pytest
 
 from duly.enums import Priority
 from duly.ids import new_task_id
+from duly_core.store.channels import DUE_CHANNEL
 from duly_core.store.local_notifications import LocalNotifications
-from duly_core.store.notifications import DUE_CHANNEL, HORIZON, Listener, Notifier
+from duly_core.store.notifications import HORIZON, Listener, Notifier
 from duly_core.store.pool import Store
 from duly_core.store.rate_detector import STREAM_GAP
 from duly_core.store.schedule import schedule

@@ -23,8 +23,8 @@ from duly_core.store import (
 )
 from duly_core.store.backlog import read_backlog
 from duly_core.store.changes import ChangeVerdict
+from duly_core.store.channels import DUE_CHANNEL
 from duly_core.store.claims import Caller, Pick
-from duly_core.store.notifications import DUE_CHANNEL
 from duly_core.store.resource_changes import NotPut
 from duly_core.store.resources import Deletion, ResourceLimit
 from duly_core.store.results import set_results

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 
 from duly.enums import FailureKind
+from duly.ids import TaskId
 from duly_core.lifecycle import FINAL, HELD, READY, Status
 from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.task import NewTask, TaskChange, TaskId, Token
+from duly_core.task import NewTask, TaskChange, Token
 
 WAITING = READY | {Status.ENQUEUED}
 """Statuses in which nobody holds the task."""

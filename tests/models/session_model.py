@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from duly.enums import SessionOrder, SessionPolicy
+from duly.ids import TaskId
 from duly_core.lifecycle import Status
-from duly_core.task import Session, TaskId
+from duly_core.task import Session
 
 
 @dataclass

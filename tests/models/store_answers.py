@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from duly.enums import FailureKind, Outcome
+from duly.ids import TaskId
 from duly_core.lifecycle import HELD, READY, Status
 from duly_core.routing import QueueKey
 from duly_core.store.claims import Caller, Work
 from duly_core.store.polling import TimedOut
 from duly_core.store.results import Written
-from duly_core.task import Applied, ClaimedTask, Proposal, Result, TaskId, Token
+from duly_core.task import Applied, ClaimedTask, Proposal, Result, Token
 from tests.models.model import WAITING, Between, Model, ModelTask
 
 

@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 )
 
 from duly.enums import FailureKind, Outcome, Priority
+from duly.ids import TaskId
 from duly_core.gates import GateScope, GateSet, Kind
 from duly_core.routing import QueueKey
 from duly_core.store import changes, claims, gate_sweeps, gates, lambdas, polling, schedule, tasks
@@ -32,7 +33,6 @@ from duly_core.task import (
     Session,
     TaskChange,
     TaskHeartbeat,
-    TaskId,
 )
 from tests.fixtures import whole
 from tests.models.world import EPOCH, World

@@ -17,22 +17,14 @@ from hypothesis.stateful import (
 )
 
 from duly.enums import FailureKind, Outcome, Priority
+from duly.ids import TaskId
 from duly_core.routing import QueueKey
 from duly_core.store import claims, lambdas, polling, schedule, tasks
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.resources import ResourceLimit
 from duly_core.store.results import set_results
-from duly_core.task import (
-    ClaimedTask,
-    NewTask,
-    Proposal,
-    ReleasedClaim,
-    ResourceNeed,
-    Result,
-    Session,
-    TaskId,
-)
+from duly_core.task import ClaimedTask, NewTask, Proposal, ReleasedClaim, ResourceNeed, Result, Session
 from tests.fixtures import whole
 from tests.models.world import EPOCH, World
 

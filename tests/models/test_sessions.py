@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 )
 
 from duly.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
+from duly.ids import TaskId
 from duly_core.lifecycle import FINAL, Status
 from duly_core.routing import QueueKey
 from duly_core.session_id import SessionId
@@ -23,7 +24,7 @@ from duly_core.store import claims, dead_letters, lambdas, polling, schedule, se
 from duly_core.store.claims import Caller, Pick
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.results import set_results
-from duly_core.task import ClaimedTask, NewTask, Result, Session, TaskId
+from duly_core.task import ClaimedTask, NewTask, Result, Session
 from tests.models.session_model import Member, SessionModel
 from tests.models.world import EPOCH, World
 

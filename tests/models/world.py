@@ -10,10 +10,10 @@ from uuid import UUID
 import psycopg
 
 from duly.enums import FailureKind
+from duly.ids import TaskId
 from duly_core.lifecycle import Status
 from duly_core.store.pool import Store
 from duly_core.store.settings import StoreSettings
-from duly_core.task import TaskId
 from tests.models.model import Row
 
 Answer = TypeVar("Answer")

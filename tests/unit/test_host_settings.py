@@ -15,7 +15,8 @@ from duly_controller.host_reporter import HostReporter
 from duly_controller.host_settings import HostSettings
 from duly_controller.settings import ControllerSettings
 from duly_core.clock import seconds_since_boot
-from duly_core.log_levels import LogLevelFollower, log_levels
+from duly_core.log_level_follower import LogLevelFollower
+from duly_core.log_levels import log_levels
 from duly_core.telemetry import TelemetrySettings
 from duly_executor.settings import ExecutorSettings
 from duly_executor.settings_follower import SettingsFollower

@@ -6,12 +6,12 @@ from typing import cast
 import grpc
 
 from duly.credentials import Credentials, TokenFile, check_secrecy
-from duly.errors import CredentialsError
 from duly.peer_channel import PeerChannel
 from duly.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, split_addresses, stands_for_several
 from duly.reloading_channel import ReloadingChannel
 from duly.tls_files import TlsFiles
 from duly.token_channel import show_token
+from duly.wire_errors import CredentialsError
 from duly_core.errors import SettingsError
 from duly_core.rpc.settings import RpcSettings
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from duly.enums import Priority
+from duly.ids import TaskId
 from duly_core.breakers import Breaker, State, Verdict, judge
 from duly_core.routing import base_name
 from duly_core.store.arrays import int2s, texts, uuids
@@ -13,7 +14,6 @@ from duly_core.store.gates import change_gates, name_of_breaker_gate
 from duly_core.store.pool import Connection, Store, fetch, fetch_as
 from duly_core.store.rows import named
 from duly_core.store.statements import GATES, TRANSITIONS
-from duly_core.task import TaskId
 
 MOST_BREAKERS = 1_000
 _BREAKER = named(Breaker)

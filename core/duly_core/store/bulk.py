@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from duly.ids import TaskId
 from duly_core.access.current import scheduler
 from duly_core.lifecycle import FINAL, HELD, Status
 from duly_core.store import task_queries
@@ -12,7 +13,6 @@ from duly_core.store.pool import Store
 from duly_core.store.statements import ENTITIES, TRANSITIONS
 from duly_core.store.tasks import Cancelled, TaskFilter, cancel_tasks
 from duly_core.store.waiting import cancel_waiting
-from duly_core.task import TaskId
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from duly.ids import TaskId
 from duly_core.access.current import scheduler
 from duly_core.errors import StoreUnavailableError
 from duly_core.lifecycle import LIVE, Status
@@ -14,7 +15,7 @@ from duly_core.store.pool import Store
 from duly_core.store.statements import TRANSITIONS
 from duly_core.store.tasks import get_tasks
 from duly_core.store.waiting import change_waiting
-from duly_core.task import TaskChange, TaskId
+from duly_core.task import TaskChange
 
 _TRIES = 3
 """A task may start, be released or end while the statement runs, or before the look at what it is."""

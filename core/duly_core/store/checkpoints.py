@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from typing import Protocol
 
+from duly.ids import TaskId
 from duly_core.store.arrays import byteas, uuids
 from duly_core.store.pool import Connection, fetch
 from duly_core.store.statements import ENTITIES
-from duly_core.task import TaskId, Token
+from duly_core.task import Token
 
 
 class Report(Protocol):

@@ -9,6 +9,7 @@ from psycopg import AsyncCursor
 from psycopg.rows import RowMaker
 
 from duly.enums import Priority
+from duly.ids import TaskId
 from duly_core.gates import NO_GATES, GateSet
 from duly_core.live_sections import LONGEST_LEASE
 from duly_core.routing import QueueKey
@@ -26,7 +27,6 @@ from duly_core.task import (
     Proposal,
     ReleasedClaim,
     TaskHeartbeat,
-    TaskId,
     Token,
 )
 

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from psycopg.rows import TupleRow
 
+from duly.ids import TaskId
 from duly_core.access.current import scheduler
 from duly_core.lifecycle import Status
 from duly_core.store import task_queries
@@ -16,7 +17,6 @@ from duly_core.store.lambdas import list_names
 from duly_core.store.pool import Store
 from duly_core.store.statements import TRANSITIONS
 from duly_core.store.tasks import TaskFilter, get_tasks
-from duly_core.task import TaskId
 
 _TRIES = 3
 """A task may end between the look at it and the redrive."""

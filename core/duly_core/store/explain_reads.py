@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from duly.ids import TaskId
 from duly_core.store.partitions import first_id
 from duly_core.store.pool import Store
 from duly_core.store.tasks import SUMMARY, TaskRow, select_text
-from duly_core.task import TaskId
 
 MOST_COUNTED = 10_000
 """Rows before a task; more are estimated."""

@@ -1,5 +1,5 @@
 -- Text that several statements share: `{{NAME}}` stands for a fragment, `{{NAME: TEXT}}` for one with TEXT in place of
--- its `{{}}`. Names with a dot are numbers that Python defines (statements.py): `{{kind.crash}}` is one of FailureKind,
+-- its `{{}}`. Names with a dot are constants (constants.sql): `{{kind.crash}}` is one of FailureKind,
 -- `{{policy.max_crashes}}` is that of the row of `lambda`, or LambdaPolicy's default.
 
 -- fragment: within_asked

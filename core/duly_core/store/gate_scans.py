@@ -12,13 +12,13 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from duly.enums import Priority
+from duly.ids import TaskId
 from duly_core.gates import GateSet
 from duly_core.routing import QueueKey
 from duly_core.store.arrays import int2s, texts, timestamps, uuids
 from duly_core.store.gates import gate_columns
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS
-from duly_core.task import TaskId
 
 WINDOW = 200
 """A pick reads so many rows of a queue from its first row on; or twice as many as it is to take, if that is more."""

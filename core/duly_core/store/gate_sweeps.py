@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from duly.ids import TaskId
 from duly_core.gates import Gate, GateSet, Kind
 from duly_core.routing import QueueKey
 from duly_core.store.arrays import int2s, texts, uuids
 from duly_core.store.gates import gate_columns
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import TaskId
 
 _BATCH = {Kind.PAUSE: 5_000, Kind.DELAY: 5_000, Kind.DROP: 500}
 """Tasks of one statement: to end one costs more than to change it."""

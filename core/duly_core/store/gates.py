@@ -20,9 +20,6 @@ MOST_GATES = 1_000
 """In force at a time: each service keeps all of them in memory."""
 MOST_PARKED = 10_000
 """Of the tasks parked on a gate so many are counted."""
-GATE_CHANNEL = "duly_gate"
-"""Told when gates or breakers changed, so that every service reads them at once."""
-
 
 MayChange = Callable[[Gate], bool]
 """Whether the caller may replace or remove a gate."""
@@ -209,7 +206,9 @@ async def count_hits(store: Store, scope: GateScope) -> tuple[dict[str, int], bo
         StoreUnavailableError: ask again.
     """
     async with store.connection() as connection:
-        found = await count_live(connection, scope)
+        found = await count_live(
+            connection, scope.pattern, scope.priority, collection=scope.collection, session=scope.session
+        )
     return found.by_status, not found.is_complete
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from duly.enums import EdgeCondition
+from duly.ids import TaskId
 from duly_core.graph_growth import NewNode, Placed, Source, check_request, place
 from duly_core.graph_rules import GraphError, State
 from duly_core.lifecycle import Status
@@ -15,7 +16,6 @@ from duly_core.store.graphs import edge_parameters
 from duly_core.store.pool import Connection, fetch
 from duly_core.store.schedule import task_parameters
 from duly_core.store.statements import LOCKS, READS, TRANSITIONS
-from duly_core.task import TaskId
 
 _NOT_WRITTEN = "the lambda of a node was unregistered meanwhile, or its task id is taken"
 

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from duly.ids import TaskId
 from duly_core.lifecycle import Status
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS
-from duly_core.task import TaskId
 
 MOST_PREDECESSORS = 1_000
 _MOST_BYTES = 1024 * 1024

@@ -12,6 +12,7 @@ from uuid import UUID
 import psycopg
 
 from duly.enums import EdgeCondition
+from duly.ids import TaskId
 from duly_core.access.current import scheduler
 from duly_core.graph_rules import Edge, Node, fires_on
 from duly_core.lifecycle import Status
@@ -20,7 +21,7 @@ from duly_core.store.pool import Store, fetch
 from duly_core.store.schedule import task_parameters
 from duly_core.store.statements import LOCKS, READS, TRANSITIONS
 from duly_core.store.tasks import Cancelled, cancel_tasks
-from duly_core.task import GraphId, NewTask, TaskId
+from duly_core.task import GraphId, NewTask
 
 _PAGE = 1_000
 _LOCK = "update graph set cancel_requested = true where graph_id = %(graph_id)s and open > 0"

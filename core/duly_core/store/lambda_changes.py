@@ -8,9 +8,8 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from duly_core.errors import DulyError
-from duly_core.gates import GateScope
+from duly_core.store.channels import NEW_LAMBDA_CHANNEL
 from duly_core.store.lambdas import (
-    NEW_LAMBDA_CHANNEL,
     POLICY,
     RegisteredLambda,
     lock_registry,
@@ -207,7 +206,7 @@ async def delete(
             is_there = False
             if await _one(connection, _GONE, {"name": name}) is None:
                 raise
-        live = await count_live(connection, GateScope(name))
+        live = await count_live(connection, name)
         running = sum(live.by_status.get(status, 0) for status in ("claimed", "processing"))
         pending = sum(live.by_status.values()) - running
         tables = await _one(connection, _TABLES, {"name": name}) or {}

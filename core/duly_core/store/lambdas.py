@@ -9,6 +9,7 @@ from psycopg.rows import dict_row
 
 from duly_core.lambda_patterns import to_regex
 from duly_core.routing import base_name
+from duly_core.store.channels import NEW_LAMBDA_CHANNEL
 from duly_core.store.declarations import IN_FORCE, Standing, Verdict, decide
 from duly_core.store.lambda_policy import LambdaPolicy
 from duly_core.store.pool import Connection, Store
@@ -86,9 +87,6 @@ where ranked.place > %(most)s and lambda_declaration.name = ranked.name and lamb
 _LOCK = "select from turn where name = 'registry' for update"
 _BACK_AGAIN = "delete from deleted_lambda where name = any(%(names)s)"
 _FORGET = "delete from lambda_declaration where name = any(%(names)s)"
-
-NEW_LAMBDA_CHANNEL = "duly_lambda"
-"""Told when lambdas were registered, so that Store Consumers look at their queues at once."""
 
 
 async def register(

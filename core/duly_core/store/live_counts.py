@@ -1,10 +1,8 @@
 """Counts the live tasks of some lambdas by status: exactly while there are few, and otherwise at least so many."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from duly.enums import Priority
-from duly_core.gates import GateScope
 from duly_core.lambda_patterns import to_regex
 from duly_core.store.arrays import int2s, texts
 from duly_core.store.pool import Connection, fetch
@@ -23,8 +21,15 @@ class LiveCounts:
     """False: there may be more."""
 
 
-async def count_live(connection: Connection, scope: GateScope) -> LiveCounts:
-    """Count the live tasks that have all that the scope names; those that are to end without a run are left out.
+async def count_live(
+    connection: Connection,
+    pattern: str,
+    priority: Priority | None = None,
+    *,
+    collection: str | None = None,
+    session: str | None = None,
+) -> LiveCounts:
+    """Count the live tasks of the lambdas of a pattern that have all that is named; doomed ones are left out.
 
     Raises:
         StoreUnavailableError: ask again.
@@ -32,7 +37,7 @@ async def count_live(connection: Connection, scope: GateScope) -> LiveCounts:
     names = [
         row[0]
         for row in await fetch(
-            connection, READS["queues_of"], {"pattern": to_regex([scope.pattern]), "name": scope.pattern}
+            connection, READS["queues_of"], {"pattern": to_regex([pattern]), "name": pattern}
         )
     ]
     rows = await fetch(
@@ -40,9 +45,9 @@ async def count_live(connection: Connection, scope: GateScope) -> LiveCounts:
         READS["live_by_status"],
         {
             "lambdas": texts(names),
-            "priorities": int2s(_priorities(scope)),
-            "collection": scope.collection,
-            "session": scope.session,
+            "priorities": int2s([int(priority)] if priority else [int(each) for each in Priority]),
+            "collection": collection,
+            "session": session,
             "most": MOST_READ,
         },
     )
@@ -51,7 +56,3 @@ async def count_live(connection: Connection, scope: GateScope) -> LiveCounts:
     for part, _, _, count in rows:
         read[part] = read.get(part, 0) + count
     return LiveCounts(counts, all(count < MOST_READ for count in read.values()))
-
-
-def _priorities(scope: GateScope) -> Sequence[int]:
-    return [int(scope.priority)] if scope.priority else [int(each) for each in Priority]

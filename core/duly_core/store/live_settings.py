@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from duly_core.live_sections import LONGEST_LEASE
+from duly_core.store.channels import SETTING_CHANNEL
 from duly_core.store.pool import Store
 from duly_core.store.statements import Statement
 
@@ -13,9 +14,6 @@ SETTINGS_KNOWN_FOR = timedelta(minutes=5)
 
 _FORMER_FOR = LONGEST_LEASE + SETTINGS_KNOWN_FOR
 """A lease of a timeout has ended so long after the timeout was changed."""
-
-SETTING_CHANNEL = "duly_setting"
-"""Told when settings changed, so that Store Consumers read them at once; the poll finds the change without it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,22 +11,19 @@ import structlog
 from duly_core.errors import StoreUnavailableError
 from duly_core.loop import backoff
 from duly_core.pg_connection import Connection
-from duly_core.store.gates import GATE_CHANNEL
-from duly_core.store.lambdas import NEW_LAMBDA_CHANNEL
-from duly_core.store.live_settings import SETTING_CHANNEL
+from duly_core.store.channels import (
+    DUE_CHANNEL,
+    GATE_CHANNEL,
+    NEW_LAMBDA_CHANNEL,
+    SETTING_CHANNEL,
+    TIME_TABLE_CHANNEL,
+)
 from duly_core.store.local_notifications import LocalNotifications
 from duly_core.store.pool import Store, connect_arguments_now
 from duly_core.store.rate_detector import STREAM_GAP, RateDetector
 from duly_core.store.settings import StoreSettings, direct
 
 log = structlog.get_logger()
-
-DUE_CHANNEL = "duly_due"
-"""The payload is how many milliseconds ahead something is due (0: now), and of which lambdas: `250 mail.send,mail.sort`.
-Without names: of any."""
-
-TIME_TABLE_CHANNEL = "duly_time_table"
-"""Told when the next tick of a time table may have changed, so that Store Consumers look at once."""
 
 _MOST_NAMES = 32
 """A notification of more lambdas names none: a payload holds less than 8,000 bytes."""

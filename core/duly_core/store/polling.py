@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from psycopg.rows import TupleRow
 
 from duly.enums import Priority
+from duly.ids import TaskId
 from duly_core.errors import StoreUnavailableError
 from duly_core.gates import NO_GATES, GateSet
 from duly_core.lifecycle import Status
@@ -18,7 +19,7 @@ from duly_core.store.gate_scans import GateScans
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import GATED, READS, TRANSITIONS
 from duly_core.store.waiting import end_waiting, release_skipped
-from duly_core.task import DueTask, TaskId
+from duly_core.task import DueTask
 
 Rows = TypeVar("Rows")
 

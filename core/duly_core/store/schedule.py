@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from duly.ids import TaskId
 from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.store.pool import Connection, Store, fetch
 from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import NewTask, ResourceNeed, Scheduled, Scheduling, Session, TaskId
+from duly_core.task import NewTask, ResourceNeed, Scheduled, Scheduling, Session
 
 
 async def schedule(store: Store, tasks: Sequence[NewTask], *, tell: bool = False) -> list[Scheduled]:

@@ -4,11 +4,11 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from duly.ids import TaskId
 from duly_core.access.grants import Scope
 from duly_core.lambda_patterns import EVERYTHING, to_regex
 from duly_core.store.pool import Store
 from duly_core.store.tasks import select_text
-from duly_core.task import TaskId
 
 
 class Origin(NamedTuple):

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
+from duly.ids import TaskId
 from duly_core.access.current import scheduler
 from duly_core.lifecycle import Status
 from duly_core.session_id import SessionId
 from duly_core.store.arrays import texts, uuids
 from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import LOCKS, READS, TRANSITIONS
-from duly_core.task import TaskId
 
 _ANY = bytes(16)
 _FIRST, _LAST = "", "~"

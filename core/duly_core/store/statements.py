@@ -5,15 +5,10 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from datetime import timedelta
+from dataclasses import dataclass
 from importlib.resources import files
 
-from duly.enums import FailureKind
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.task import Encoding
-
-_HEAD = re.compile(r"^-- (?:name|fragment): (\w+)\n", re.MULTILINE)
+_HEAD = re.compile(r"^-- (?:name|fragment): ([\w.]+)\n", re.MULTILINE)
 _USE = re.compile(r"\{\{([\w.]+)(?:: ([^{}]*))?\}\}")
 _TEXT = "{{}}"
 
@@ -47,25 +42,6 @@ def _blocks(file_name: str) -> Iterator[_Block]:
         yield _Block(head[1], text[head.end() : following.start() if following else len(text)])
 
 
-def _numbers() -> dict[str, str]:
-    """Return what Python defines and SQL uses: kinds of failure, encodings, and a lambda's policy with its defaults.
-
-    A policy's default holds for tasks whose lambda is gone.
-    """
-    numbers = {f"kind.{kind.name.lower()}": str(int(kind)) for kind in FailureKind}
-    numbers |= {f"encoding.{encoding.name.lower()}": str(int(encoding)) for encoding in Encoding}
-    for field in fields(LambdaPolicy):
-        if isinstance(field.default, int | float | timedelta):
-            numbers[f"policy.{field.name}"] = f"coalesce(lambda.{field.name}, {_literal(field.default)})"
-    return numbers
-
-
-def _literal(value: float | timedelta) -> str:
-    if isinstance(value, timedelta):
-        return f"interval '{value.days} days {value.total_seconds() % 86_400:g} seconds'"
-    return f"{value:g}"
-
-
 def _resolve(sql: str, fragments: dict[str, str]) -> str:
     """Put fragments in place of their names, those inside another's TEXT first."""
     while (resolved := _USE.sub(lambda use: fragments[use[1]].replace(_TEXT, use[2] or ""), sql)) != sql:
@@ -73,14 +49,9 @@ def _resolve(sql: str, fragments: dict[str, str]) -> str:
     return sql
 
 
-def _fragments() -> dict[str, str]:
-    fragments = _numbers()
-    for block in _blocks("fragments.sql"):
-        fragments[block.name] = block.sql
-    return fragments
-
-
-_FRAGMENTS = _fragments()
+CONSTANTS = {block.name: block.sql for block in _blocks("constants.sql")}
+"""Numbers with names: kinds of failure, encodings, and a lambda's policy with its defaults, for tasks whose lambda is gone."""
+_FRAGMENTS = CONSTANTS | {block.name: block.sql for block in _blocks("fragments.sql")}
 
 
 def fragment(name: str, text: str = "") -> str:

@@ -6,13 +6,14 @@ from datetime import timedelta
 from typing import Any
 
 from duly.enums import FailureKind, Outcome
+from duly.ids import TaskId
 from duly_core.graph_rules import GraphError
 from duly_core.store.arrays import byteas, int2s, timestamps, uuids
 from duly_core.store.graph_growth import NotWrittenError, grow, lock_graph_of, redriven
 from duly_core.store.pool import Connection, fetch
 from duly_core.store.schedule import write_children
 from duly_core.store.statements import TRANSITIONS
-from duly_core.task import Result, TaskId, Token
+from duly_core.task import Result, Token
 
 _REFUSED = (
     "ctx.schedule: the lambda of a task was unregistered meanwhile, or its id is taken: nothing was scheduled"

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from duly.ids import TaskId
 from duly_core.store.pool import Store
 from duly_core.store.tasks import TaskRow, select_text
-from duly_core.task import TaskId
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 

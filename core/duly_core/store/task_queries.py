@@ -9,11 +9,11 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from duly.ids import TaskId
 from duly_core.lifecycle import FINAL, Status
 from duly_core.store.pool import Store
 from duly_core.store.scope import scope_condition, scope_parameters
 from duly_core.store.tasks import SUMMARY, TaskFilter, TaskRow, select_text
-from duly_core.task import TaskId
 
 _JOINED = "task left join task_assoc on task_assoc.task_id = task.task_id"
 _LIVE = "task_assoc join task on task.task_id = task_assoc.task_id"

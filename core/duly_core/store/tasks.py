@@ -11,6 +11,7 @@ from psycopg import AsyncClientCursor
 from psycopg.rows import TupleRow, dict_row
 
 from duly.enums import FailureKind, Priority
+from duly.ids import TaskId
 from duly_core.access.current import scheduler
 from duly_core.access.grants import Scope
 from duly_core.errors import StoreUnavailableError
@@ -19,7 +20,7 @@ from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store
 from duly_core.store.statements import READS, TRANSITIONS
 from duly_core.store.waiting import cancel_waiting
-from duly_core.task import Attempt, AttemptOutcome, TaskId
+from duly_core.task import Attempt, AttemptOutcome
 
 SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
     coalesce(task_assoc.status, task.status)::text as status,

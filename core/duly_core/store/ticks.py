@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+from duly.ids import TaskId
 from duly_core.clock import seconds_since_boot
 from duly_core.errors import RowLockedError, StatementTimeoutError, StoreUnavailableError
 from duly_core.store.arrays import texts, timestamps, uuids
@@ -12,7 +13,6 @@ from duly_core.store.pool import Connection, Store, fetch, fetch_as
 from duly_core.store.rows import named
 from duly_core.store.statements import READS, TIME_TABLES, TRANSITIONS
 from duly_core.store.time_table_rows import TableRow
-from duly_core.task import TaskId
 from duly_core.tick_plan import TickPlan, fire_at, plan_ticks
 from duly_core.time_table import Tick
 

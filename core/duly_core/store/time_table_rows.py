@@ -4,7 +4,8 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from duly.enums import CatchUp, Overlap, Priority
-from duly_core.task import Encoding, TaskId
+from duly.ids import TaskId
+from duly_core.task import Encoding
 from duly_core.tick_plan import TableState, fire_at
 from duly_core.ticks import next_after
 from duly_core.time_table import Rhythm, TickPolicy, TimeTable

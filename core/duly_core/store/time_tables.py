@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from duly_core.store.notifications import TIME_TABLE_CHANNEL
+from duly_core.store.channels import TIME_TABLE_CHANNEL
 from duly_core.store.pool import Connection, Store, fetch, fetch_as
 from duly_core.store.rows import named
 from duly_core.store.statements import TIME_TABLES

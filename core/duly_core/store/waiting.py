@@ -5,12 +5,12 @@ from typing import Any
 
 from psycopg.rows import TupleRow
 
+from duly.ids import TaskId
 from duly_core.access.current import scheduler
 from duly_core.errors import StatementTimeoutError
 from duly_core.store.arrays import uuids
 from duly_core.store.pool import Store, fetch
 from duly_core.store.statements import LOCKS, TRANSITIONS, Statement
-from duly_core.task import TaskId
 
 _RELEASE_SKIPPED = Statement(
     "release_skipped", "select lambda from duly_release_skipped(%(limit)b::int4) as lambda"

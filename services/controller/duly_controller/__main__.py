@@ -29,7 +29,7 @@ from duly_controller.takeover import Takeover
 from duly_controller.work_requests import WorkRequests
 from duly_core.errors import SettingsError
 from duly_core.journal_folder import JournalFolder
-from duly_core.log_levels import LogLevelFollower
+from duly_core.log_level_follower import LogLevelFollower
 from duly_core.loop import repeat, wait_for
 from duly_core.process import default_socket
 from duly_core.queues.none import NoQueue

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import grpc
 from google.protobuf import duration_pb2
 
+from duly.ids import TaskId
 from duly.v1 import hsc_pb2
 from duly_controller import events
 from duly_controller.message_acks import MessageAcks
@@ -19,7 +20,7 @@ from duly_core.claim_tokens import Tokens
 from duly_core.clock import since_boot_ns
 from duly_core.loop import backoff
 from duly_core.rpc.retry import TRANSIENT, is_overloaded, until_definite
-from duly_core.task import TaskId, Token
+from duly_core.task import Token
 from duly_core.timing import Timing
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 
+from duly.ids import TaskId
 from duly.v1 import hsc_pb2, task_pb2
 from duly_controller import events
 from duly_controller.events import log
@@ -18,7 +19,7 @@ from duly_core.journal_folder import JournalFolder, TakenJournal
 from duly_core.process_identity import boot_id
 from duly_core.rpc.convert import boot_to_timestamp
 from duly_core.rpc.retry import until_definite
-from duly_core.task import TaskId, Token
+from duly_core.task import Token
 
 if TYPE_CHECKING:
     from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub

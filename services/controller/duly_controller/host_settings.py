@@ -1,7 +1,7 @@
 """Keeps the live settings of this host, which the Frontend answers to its reports, and gives them to Executors."""
 
 from duly.v1 import fleet_pb2
-from duly_core.log_levels import LogLevelFollower
+from duly_core.log_level_follower import LogLevelFollower
 from duly_core.rpc.convert import from_duration
 from duly_core.settings_age import SettingsAge
 

@@ -8,10 +8,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from duly.ids import TaskId
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
 from duly_core import failpoints
 from duly_core.claim_journal import ClaimJournal
-from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.dispatch import Dispatcher

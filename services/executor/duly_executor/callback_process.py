@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from duly.ids import TaskId
 from duly.v1 import callback_pb2, hsc_pb2, registry_pb2, task_pb2
 from duly_core.errors import ApplicationError
 from duly_core.slot_board import SlotBoard
-from duly_core.task import TaskId
 from duly_executor import frames
 from duly_executor.callback_environment import CallbackEnvironment
 from duly_executor.callback_spawn import spawn

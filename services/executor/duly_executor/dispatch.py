@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
+from duly.ids import TaskId
 from duly.v1 import hsc_pb2
-from duly_core.task import TaskId
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.isolation import IsolatedLambdas
 from duly_executor.reserved_slots import ReservedSlots

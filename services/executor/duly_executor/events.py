@@ -8,9 +8,9 @@ import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from duly.enums import Priority
+from duly.ids import TaskId
 from duly.v1 import hsc_pb2
 from duly_core.lambda_metrics import ByLambda
-from duly_core.task import TaskId
 from duly_core.telemetry import SECONDS
 from duly_executor.slot_use import SlotUse
 

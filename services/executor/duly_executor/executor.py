@@ -12,7 +12,7 @@ from duly.v1 import controller_pb2, hsc_pb2, registry_pb2
 from duly_core.claim_journal import Owner
 from duly_core.errors import DulyError, SettingsError
 from duly_core.journal_folder import JournalFolder
-from duly_core.log_levels import LogLevelFollower
+from duly_core.log_level_follower import LogLevelFollower
 from duly_core.loop import repeat, wait_for
 from duly_core.rpc.channel import names_several, open_channel
 from duly_core.rpc.hsc_client import HscCallStream

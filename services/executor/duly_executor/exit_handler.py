@@ -3,9 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from duly.ids import TaskId
 from duly.v1 import hsc_pb2
 from duly_core.slot_board import RunningTask, SlotBoard
-from duly_core.task import TaskId
 from duly_executor import events
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.failure_results import crash, ending_of, stopped, with_checkpoint

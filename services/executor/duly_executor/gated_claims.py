@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from duly_core.task import TaskId
+from duly.ids import TaskId
 from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
 from duly_executor.held_claims import HeldClaims

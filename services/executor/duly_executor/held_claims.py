@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from duly.ids import TaskId
 from duly.v1 import callback_pb2, hsc_pb2
 from duly_core.claim_journal import ClaimJournal
-from duly_core.task import CHECKPOINT_LIMIT, TaskId
+from duly_core.task import CHECKPOINT_LIMIT
 
 
 @dataclass(slots=True, eq=False)

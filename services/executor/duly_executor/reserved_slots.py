@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from duly.enums import Priority
+from duly.ids import TaskId
 from duly.v1 import hsc_pb2
 from duly_core.routing import base_name
-from duly_core.task import TaskId
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.prefetch import Prefetch
 from duly_executor.reservations import Reservation

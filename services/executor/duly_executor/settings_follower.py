@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from duly.v1 import controller_pb2
-from duly_core.log_levels import LogLevelFollower
+from duly_core.log_level_follower import LogLevelFollower
 
 if TYPE_CHECKING:
     from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub

@@ -8,7 +8,7 @@ from duly_core import live_settings
 from duly_core.access.authorizer import open_authorizer
 from duly_core.access.settings import AuthSettings
 from duly_core.live_sections import TriggerSettings
-from duly_core.log_levels import LogLevelFollower
+from duly_core.log_level_follower import LogLevelFollower
 from duly_core.loop import repeat
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings

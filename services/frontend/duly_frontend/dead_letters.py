@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from duly.ids import TaskId
 from duly.time_conversion import to_duration, to_timestamp
 from duly.v1 import frontend_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
@@ -11,7 +12,6 @@ from duly_core.rpc.checks import limit, read_duration
 from duly_core.rpc.problem import Problem
 from duly_core.settings import format_duration
 from duly_core.store.dead_letters import Answer, Page, Spread, Verdict
-from duly_core.task import TaskId
 from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE
 from duly_frontend.filters import instant
 

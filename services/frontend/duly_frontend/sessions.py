@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
+from duly.ids import TaskId
 from duly.v1 import sessions_pb2, sessions_pb2_grpc, task_pb2
 from duly_core.access.current import current_access, denied, restriction
 from duly_core.access.roles import Action
@@ -21,7 +22,6 @@ from duly_core.store import sessions as store_sessions
 from duly_core.store.notifications import Notifier
 from duly_core.store.scope import task_origins
 from duly_core.store.sessions import SessionState
-from duly_core.task import TaskId
 from duly_frontend import events, page_token
 from duly_frontend.convert import STATUS_TO_WIRE
 from duly_frontend.stores import FrontendStores

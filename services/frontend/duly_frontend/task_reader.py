@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
+from duly.ids import TaskId
 from duly.v1 import frontend_pb2
 from duly_core.access.current import restriction
 from duly_core.access.roles import Action
@@ -12,7 +13,6 @@ from duly_core.errors import TooMuchError
 from duly_core.rpc.problem import Problem
 from duly_core.store import tasks as store_tasks
 from duly_core.store.pool import Store
-from duly_core.task import TaskId
 from duly_frontend.convert import NO_SUCH_TASK, attempt_to_wire, may_have_attempts, task_to_wire
 from duly_frontend.reach import Readable
 

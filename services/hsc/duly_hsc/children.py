@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from duly.enums import Outcome
+from duly.ids import TaskId
 from duly.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 from duly_core.access.current import scheduler
 from duly_core.errors import InvalidRequestError
@@ -16,7 +17,7 @@ from duly_core.store.lambda_cache import LambdaCache
 from duly_core.store.pool import Store
 from duly_core.store.scope import Origin, task_origins
 from duly_core.store.successes import refused
-from duly_core.task import NewTask, Result, TaskId
+from duly_core.task import NewTask, Result
 from duly_hsc.access import Parent, parent_of
 
 _MOST_CHILDREN = 1_000

@@ -8,6 +8,7 @@ from functools import lru_cache
 from google.protobuf import duration_pb2
 
 from duly.enums import Priority
+from duly.ids import TaskId
 from duly.time_conversion import to_duration
 from duly.v1 import hsc_pb2
 from duly_core.errors import InvalidRequestError
@@ -22,7 +23,6 @@ from duly_core.task import (
     HeartbeatAnswer,
     Proposal,
     TaskHeartbeat,
-    TaskId,
     Token,
 )
 from duly_hsc.caller_groups import Claimed

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from duly.enums import FailureKind, Outcome
+from duly.ids import TaskId
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import read_duration, read_instant
-from duly_core.task import Encoding, ReleasedClaim, Result, TaskId, Token
+from duly_core.task import Encoding, ReleasedClaim, Result, Token
 from duly_hsc.convert import checkpoint, claims
 
 _RESULT_LIMIT = 1024 * 1024

@@ -7,7 +7,7 @@ from datetime import timedelta
 from duly_core.clock import seconds_since_boot
 from duly_core.effective_settings import EffectiveSettings
 from duly_core.live_sections import LiveHscSettings, LiveStoreConsumerSettings, LiveTimingSettings
-from duly_core.log_levels import LogLevelFollower
+from duly_core.log_level_follower import LogLevelFollower
 from duly_core.settings_age import SettingsAge
 from duly_core.store import live_settings as store_live_settings
 from duly_core.store.live_settings import SETTINGS_KNOWN_FOR

@@ -4,10 +4,11 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 
 from duly.enums import Outcome
+from duly.ids import TaskId
 from duly_core.errors import StoreUnavailableError
 from duly_core.store import breakers
 from duly_core.store.pool import Store
-from duly_core.task import Applied, Result, TaskId
+from duly_core.task import Applied, Result
 from duly_hsc.events import log
 
 _EVERY = timedelta(seconds=1)

@@ -8,6 +8,7 @@ from collections import Counter as Count
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from duly.ids import TaskId
 from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core import failpoints
 from duly_core.clock import seconds_since_boot
@@ -32,7 +33,6 @@ from duly_core.task import (
     ReleasedClaim,
     Result,
     TaskHeartbeat,
-    TaskId,
 )
 from duly_core.telemetry import observe_call
 from duly_hsc import convert, convert_ends, events

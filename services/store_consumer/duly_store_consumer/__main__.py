@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from duly_core.effective_settings import EffectiveSettings
-from duly_core.log_levels import LogLevelFollower
+from duly_core.log_level_follower import LogLevelFollower
 from duly_core.loop import repeat
 from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.server import RpcServer

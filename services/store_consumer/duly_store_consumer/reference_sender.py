@@ -4,6 +4,7 @@ from collections import Counter as Count
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from duly.ids import TaskId
 from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
 from duly_core.queues.message import batches
@@ -11,7 +12,7 @@ from duly_core.queues.port import QueueSender
 from duly_core.routing import QueueKey
 from duly_core.store import polling
 from duly_core.store.pool import Store
-from duly_core.task import DueTask, TaskId
+from duly_core.task import DueTask
 from duly_store_consumer import events
 from duly_store_consumer.queue_depth import DepthLimits
 

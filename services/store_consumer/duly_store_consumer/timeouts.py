@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 
+from duly.ids import TaskId
 from duly_core import failpoints
 from duly_core.errors import StoreUnavailableError
 from duly_core.routing import QueueKey
 from duly_core.store import breakers, polling
 from duly_core.store.pool import Connection, Store
-from duly_core.task import TaskId
 from duly_store_consumer import events
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.reclaim_guard import ReclaimGuard

@@ -5,8 +5,8 @@ import socket
 import threading
 from collections.abc import Iterator
 
+from duly.ids import TaskId
 from duly.v1 import callback_pb2, hsc_pb2
-from duly_core.task import TaskId
 from duly_executor import frames
 
 _NOTE_CHARACTERS = 1_024

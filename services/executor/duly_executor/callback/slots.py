@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 from duly.context import TaskContext
 from duly.errors import describe
+from duly.ids import TaskId
 from duly.invoke import one_line
 from duly.registry import App
 from duly.v1 import hsc_pb2, task_pb2
 from duly_core import failpoints
 from duly_core.slot_board import SlotWriter
-from duly_core.task import TaskId
 from duly_executor.callback import output
 from duly_executor.callback.attempt import AsyncLoop, Attempt
 from duly_executor.callback.exit_recorder import ExitRecorder
