@@ -97,7 +97,7 @@ audit: $(RELEASE_VENV)/.installed $(AUDIT_VENV)/.installed ## Look for known vul
 
 ##@ Generated files
 
-proto: $(STAMP) ## Rewrite the stubs in sdk/duly/v1 from proto/
+proto: $(STAMP) ## Rewrite the stubs in wire/duly_wire/v1 from proto/
 	scripts/genproto
 
 reference: $(STAMP) ## Rewrite docs/reference from the code (settings, metrics, errors, RPCs, commands)

@@ -1,6 +1,6 @@
 """`python -m benchmarks`: Duly and its rivals on the same work, in one run; see docs/benchmarks.md."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio

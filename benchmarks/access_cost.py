@@ -1,6 +1,6 @@
 """`python -m benchmarks.access_cost`: what roles and TLS cost, in CPU a task, beside Duly without them, in turns."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio
@@ -21,8 +21,8 @@ from benchmarks.machine import machine
 from benchmarks.results import Results
 from benchmarks.rounds import Measurement, run_rounds
 from benchmarks.suite import WORKLOADS
+from duly_core.access.first_operator import make_operator
 from duly_core.access.roles import Role
-from duly_core.store.first_operator import make_operator
 from duly_local.certificates import AUTHORITY, make_authority, make_certificate
 from duly_local.stack import LocalStack
 

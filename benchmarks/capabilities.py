@@ -5,7 +5,7 @@ turns. Each measurement has a stack of its own: all tasks are submitted while wo
 end is stored.
 """
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio

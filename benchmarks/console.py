@@ -3,7 +3,7 @@
 python -m benchmarks.console [LAMBDAS] [TASKS]
 """
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import re
 import signal
@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 
 import duly
-from duly.v1 import registry_pb2
+from duly_wire.v1 import registry_pb2
 
 _READY = re.compile(r"clients connect to (\S+)")
 _CONSOLE = re.compile(r"console at (\S+)")
@@ -122,7 +122,7 @@ def pages(lambdas: int, tasks: int) -> None:
             names = [f"team-{number % 50}/job.{number:05}" for number in range(lambdas)]
             import grpc
 
-            from duly.v1.registry_pb2_grpc import RegistryServiceStub
+            from duly_wire.v1.registry_pb2_grpc import RegistryServiceStub
 
             with grpc.insecure_channel(address) as channel:
                 for start in range(0, lambdas, _A_CALL):

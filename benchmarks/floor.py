@@ -14,15 +14,17 @@ from pathlib import Path
 from benchmarks.marks import payload_of
 from benchmarks.meter import Figures, Meter
 from benchmarks.system import BenchmarkError
-from duly.enums import Outcome, Priority
-from duly.ids import TaskId, new_task_id
-from duly_core.routing import QueueKey
-from duly_core.store import claims, lambdas, results, schedule
-from duly_core.store.migrate import migrate
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
-from duly_core.task import TOKEN_PREFIX_BYTES, Encoding, NewTask, Result
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.migrate import migrate
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.results import store as results
+from duly_core.tasks import claims, schedule
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES, Encoding, NewTask, Result
 from duly_local.postgres.embedded import EmbeddedPostgres
+from duly_wire.enums import Outcome, Priority
+from duly_wire.ids import TaskId, new_task_id
 
 GROUP = 200
 _TIMEOUT = timedelta(minutes=1)

@@ -1,6 +1,6 @@
 """`python -m benchmarks.frozen_peer`: freezes or kills one of two Frontends or HSCs under load, and prints how late tasks start."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio

@@ -5,7 +5,7 @@ python -m benchmarks.gates [--lambdas 500] [--rounds 5] [--parked 200000]
 CPU of Postgres and of this process in ms a pick: with nothing due, with tasks due in each queue, and with all of these held and not parked.
 """
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio
@@ -23,18 +23,18 @@ from benchmarks.arguments import in_range
 from benchmarks.cpu import scheduled_seconds_by_process
 from benchmarks.store.fill import fill_lambdas
 from benchmarks.tables import rows, spread
-from duly.enums import Priority
-from duly_core.gates import Gate, GateScope, GateSet, Kind
-from duly_core.routing import QueueKey
-from duly_core.store.claims import Caller, Pick, claim_work
-from duly_core.store.gate_scans import GateScans
-from duly_core.store.gate_sweeps import release_parked, sweep
-from duly_core.store.gates import NewGate, delete_gates, put_gate
-from duly_core.store.migrate import migrate
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
-from duly_core.task import TOKEN_PREFIX_BYTES
+from duly_core.gates.rules import Gate, GateScope, GateSet, Kind
+from duly_core.gates.scans import GateScans
+from duly_core.gates.store import NewGate, delete_gates, put_gate
+from duly_core.gates.sweeps import release_parked, sweep
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.migrate import migrate
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks.claims import Caller, Pick, claim_work
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES
 from duly_local.postgres.embedded import EmbeddedPostgres
+from duly_wire.enums import Priority
 
 _NOTHING_DUE = "update task_assoc set next_trigger_at = now() + interval '1 d' where priority = 4 and next_trigger_at < now()"
 _SALE = "sale"

@@ -5,7 +5,7 @@ python -m benchmarks.operators [--lambdas 10000] [--waiting 10000000] [--finishe
 CPU is of the server (`duly up`: all services and the console) and of Postgres, in ms a call, less what both use idle.
 """
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import os
@@ -26,7 +26,7 @@ from benchmarks.console import Stack
 from benchmarks.cpu import memory_by_process, scheduled_seconds_by_process
 from benchmarks.store.fill import fill_lambdas
 from benchmarks.tables import rows
-from duly_core.store.migrate import migrate
+from duly_core.postgres.migrate import migrate
 from duly_local.postgres.embedded import EmbeddedPostgres
 
 _PAGES = (

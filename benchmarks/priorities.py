@@ -4,7 +4,7 @@ For each backlog the same measurement as without one, in the same stack: urgent 
 how long from the call to the start, and how many low ones started in between.
 """
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from duly_core.store.arrays import byteas, int2s, intervals, texts, timestamps, uuids
+from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 
 PRIORITY = 3
 _COLUMNS: dict[str, Callable[[Sequence[Any]], object]] = {

@@ -4,7 +4,7 @@ Both write as many tasks by the store's own functions, in turns, with no service
 its time table on.
 """
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio
@@ -15,14 +15,17 @@ from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.meter import Figures, Meter
-from duly.ids import TaskId, new_task_id
-from duly_core.store import lambdas, schedule, ticks, time_tables
-from duly_core.store.migrate import migrate
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
-from duly_core.task import NewTask
-from duly_core.time_table import Rhythm, TimeTable
+from duly_core.lambdas import store as lambdas
+from duly_core.postgres.migrate import migrate
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks import schedule
+from duly_core.tasks.task import NewTask
+from duly_core.time_tables import store as time_tables
+from duly_core.time_tables import ticks
+from duly_core.time_tables.time_table import Rhythm, TimeTable
 from duly_local.postgres.embedded import EmbeddedPostgres
+from duly_wire.ids import TaskId, new_task_id
 
 LAMBDA = "bench.periodic"
 GROUP = 500

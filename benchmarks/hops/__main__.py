@@ -3,7 +3,7 @@
 It writes a line when it is ready, and what it found as a line of JSON when it is told to stop, or is done.
 """
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import asyncio
 import json

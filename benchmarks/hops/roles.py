@@ -11,9 +11,9 @@ import grpc
 
 from benchmarks import statements
 from benchmarks.hops.wire import LAMBDA, Statements, calling, packed, serving, unpacked
-from duly.ids import new_task_id
-from duly_core.store.channels import DUE_CHANNEL
-from duly_core.task import TOKEN_PREFIX_BYTES
+from duly_core.postgres.channels import DUE_CHANNEL
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES
+from duly_wire.ids import new_task_id
 
 _PAYLOAD = b"x" * 100
 _INSERT = "insert into bench_call (task_id, payload) values (%b, %b)"

@@ -10,10 +10,10 @@ import psycopg
 from psycopg.rows import TupleRow
 
 from benchmarks import statements
-from duly_core.store import arrays
-from duly_core.store.pool import connect_arguments, fetch
-from duly_core.store.settings import StoreSettings
-from duly_core.store.statements import TRANSITIONS
+from duly_core.postgres import arrays
+from duly_core.postgres.pool import connect_arguments, fetch
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.statements import TRANSITIONS
 
 SIZE = 200
 """Bytes of each request and each answer."""

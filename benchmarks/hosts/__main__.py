@@ -3,7 +3,7 @@
 Backends take turns within each round. With SQS the server sends to moto, whose own CPU is left out.
 """
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio

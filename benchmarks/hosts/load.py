@@ -13,10 +13,10 @@ from benchmarks.hosts.comparison import Cost
 from benchmarks.hosts.installation import Installation
 from benchmarks.hosts.simulated import Hosts
 from benchmarks.sqs import calls_of
-from duly.v1 import registry_pb2
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import registry_stub
+from duly_wire.v1 import registry_pb2
 
 _SETTLE = 1.0
 _GIVE_UP = 30.0

@@ -8,18 +8,18 @@ from itertools import cycle
 from types import TracebackType
 from typing import Any, Self
 
-from duly.enums import Priority
-from duly.time_conversion import to_duration
-from duly.v1 import hsc_pb2
-from duly_core.claim_tokens import new_prefix
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.port import Received
 from duly_core.queues.settings import QueueSettings
 from duly_core.queues.sqs.receiver import SqsReceiver
-from duly_core.routing import QueueKey
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
+from duly_core.tasks.claim_tokens import new_prefix
+from duly_wire.enums import Priority
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import hsc_pb2
 
 SLOTS = 8
 _POLL = timedelta(seconds=20)

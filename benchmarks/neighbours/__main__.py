@@ -1,6 +1,6 @@
 """`python -m benchmarks.neighbours`: the rate of good tasks beside 1 % of bad ones, against the rate without them."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio

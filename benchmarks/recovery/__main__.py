@@ -1,6 +1,6 @@
 """`python -m benchmarks.recovery`: kills parts of a local stack, measures how long until work goes on, and prints it."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio

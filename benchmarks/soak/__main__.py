@@ -1,6 +1,6 @@
 """`python -m benchmarks.soak`: steady work for hours; exit code 1 if a series grew or a task did not end."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio

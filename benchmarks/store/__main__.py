@@ -4,7 +4,7 @@ Pages that are touched, which do not depend on how busy the machine is, and CPU 
 in rounds over stores of all sizes (A B C, A B C, ...), so that a machine that drifts hits all alike.
 """
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import json
@@ -28,7 +28,7 @@ from benchmarks.machine import machine
 from benchmarks.store import growth, snapshot
 from benchmarks.store.fill import LAMBDA, fill
 from benchmarks.tables import rows
-from duly_core.store.migrate import migrate
+from duly_core.postgres.migrate import migrate
 from duly_local.postgres.binaries import ENVIRONMENT_VARIABLE
 from duly_local.postgres.embedded import EmbeddedPostgres
 

@@ -14,9 +14,9 @@ import psycopg
 from benchmarks import statements
 from benchmarks.store.fill import LAMBDA, Filled
 from benchmarks.store.touched import connect, connect_in_binary, touched
-from duly.ids import new_task_id
-from duly_core.store.statements import READS, TRANSITIONS, Statement
-from duly_core.task import TOKEN_PREFIX_BYTES
+from duly_core.postgres.statements import READS, TRANSITIONS, Statement
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES
+from duly_wire.ids import new_task_id
 
 GROUP = 100
 STEPS = ("schedule", "claim_work", "finish")

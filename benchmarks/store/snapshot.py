@@ -8,9 +8,9 @@ import psycopg
 from benchmarks import statements
 from benchmarks.store.fill import LAMBDA
 from benchmarks.store.touched import connect, literal, touched
-from duly.ids import new_task_id
-from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import TOKEN_PREFIX_BYTES
+from duly_core.postgres.statements import READS, TRANSITIONS
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES
+from duly_wire.ids import new_task_id
 
 GROUP = 500
 

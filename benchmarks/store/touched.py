@@ -7,10 +7,10 @@ from typing import Any
 
 import psycopg
 
-from duly_core.store import arrays
-from duly_core.store.pool import connect_arguments
-from duly_core.store.settings import StoreSettings
-from duly_core.store.statements import Statement
+from duly_core.postgres import arrays
+from duly_core.postgres.pool import connect_arguments
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.statements import Statement
 
 _PARAMETER = re.compile(r"%\((\w+)\)b")
 _WITHOUT_LIMITS = "set statement_timeout = 0; set idle_in_transaction_session_timeout = 0"

@@ -88,7 +88,7 @@ def list_breakers(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -
 
 
 def _table(breakers: Iterable[duly.Breaker]) -> Iterator[str]:
-    from duly_core.settings import format_duration
+    from duly_core.config.settings import format_duration
 
     rows = [
         (

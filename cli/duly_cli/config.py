@@ -10,9 +10,9 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from duly_cli.table import columns
-from duly_core.live_settings import written
-from duly_core.settings import Section, config_file, read_config
-from duly_core.timing import PROFILES, Timing
+from duly_core.config.settings import Section, config_file, read_config
+from duly_core.config.timing import PROFILES, Timing
+from duly_core.live_settings.definitions import written
 from duly_local.all_settings import sections
 
 # In `host=... password=...` (where a value may be quoted, and the quote escaped) and in `?password=...&...`.

@@ -34,9 +34,9 @@ def grant(
 ) -> None:
     """Let a role schedule tasks in its own transactions (duly_schedule), and nothing else; make it if it is missing."""
     from duly_core.errors import DulyError, StoreUnavailableError
-    from duly_core.store.client_role import grant as grant_to
-    from duly_core.store.password import full_address
-    from duly_core.store.settings import StoreSettings, direct
+    from duly_core.postgres.client_role import grant as grant_to
+    from duly_core.postgres.password import full_address
+    from duly_core.postgres.settings import StoreSettings, direct
 
     try:
         is_new = grant_to(dsn or full_address(direct(StoreSettings.load(dsn=dsn))), role)
@@ -65,9 +65,9 @@ def raise_fences(
     Stop all servers and workers before.
     """
     from duly_core.errors import DulyError, StoreUnavailableError
-    from duly_core.store import fences
-    from duly_core.store.password import full_address
-    from duly_core.store.settings import StoreSettings, direct
+    from duly_core.postgres.password import full_address
+    from duly_core.postgres.settings import StoreSettings, direct
+    from duly_core.upkeep import fences
 
     try:
         settings = direct(StoreSettings.load(dsn=dsn))
@@ -99,10 +99,10 @@ def operator(
     dsn: Dsn = None,
 ) -> None:
     """Make an operator: a token, printed once, and the role for everything. Needs no server, and the right to write into the store."""
+    from duly_core.access.first_operator import make_operator
     from duly_core.errors import DulyError, StoreUnavailableError
-    from duly_core.store.first_operator import make_operator
-    from duly_core.store.password import full_address
-    from duly_core.store.settings import StoreSettings, direct
+    from duly_core.postgres.password import full_address
+    from duly_core.postgres.settings import StoreSettings, direct
 
     valid = parse_duration(lifetime, "--lifetime")
 

@@ -13,7 +13,7 @@ from duly_cli.json_text import show_all
 from duly_cli.option_values import invalid
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected, say_answers
 from duly_cli.text import say
-from duly_core.durations import format_duration
+from duly_core.config.durations import format_duration
 
 if TYPE_CHECKING:  # these load gRPC, which `duly up` does not need
     from duly.dead_letters import Redrive

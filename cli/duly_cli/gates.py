@@ -213,7 +213,7 @@ def _scope(gate: duly.Gate) -> str:
 
 
 def _table(gates: Iterable[duly.Gate]) -> Iterator[str]:
-    from duly_core.settings import format_duration
+    from duly_core.config.settings import format_duration
 
     rows = [
         (

@@ -6,10 +6,10 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from duly.channel import open_blocking_channel
-from duly.connection_advice import advice
-from duly.credentials import Credentials
 from duly.errors import UnavailableError
-from duly_core.addresses import is_loopback
+from duly_core.config.addresses import is_loopback
+from duly_wire.connection_advice import advice
+from duly_wire.credentials import Credentials
 
 
 def ask_health(address: str, timeout_s: float) -> str:

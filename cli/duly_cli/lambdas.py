@@ -15,7 +15,7 @@ from duly_cli.option_values import refuse_misplaced
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import one_line, say
-from duly_core.durations import format_duration
+from duly_core.config.durations import format_duration
 
 if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
     from duly.lambda_info import LambdaDetail, LambdaInfo

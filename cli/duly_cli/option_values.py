@@ -28,7 +28,7 @@ def parse_duration(text: str | None, option: str) -> timedelta | None: ...
 
 def parse_duration(text: str | None, option: str) -> timedelta | None:
     """Return a duration of the command line: 250ms, 2s, 1m30s, 7d; None: none was given."""
-    from duly_core.durations import parse_duration as parse
+    from duly_core.config.durations import parse_duration as parse
 
     if text is None:
         return None

@@ -75,7 +75,7 @@ def console(
     try:
         from duly_console.__main__ import main
     except ModuleNotFoundError as error:
-        from duly_core.service import EXIT_CONFIG, fail
+        from duly_core.process.service import EXIT_CONFIG, fail
 
         fail("console", ModuleNotFoundError(f"{error}: pip install 'duly[console]'"), EXIT_CONFIG)
     main(listen=listen, frontend_address=frontend_address)
@@ -114,8 +114,8 @@ def executor(
 ) -> None:
     """An Executor alone, for the Controller of this host."""
     from duly_core.errors import SettingsError
-    from duly_core.process import default_socket
-    from duly_core.service import EXIT_CONFIG, fail
+    from duly_core.process.parent import default_socket
+    from duly_core.process.service import EXIT_CONFIG, fail
     from duly_executor.__main__ import main
 
     try:

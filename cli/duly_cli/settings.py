@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import duly
-from duly.enums import SettingSource
 from duly_cli.formatting import moment_text
 from duly_cli.json_text import as_object, show_all
 from duly_cli.option_values import refuse_misplaced
 from duly_cli.table import columns
 from duly_cli.tasks import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.text import say
+from duly_wire.enums import SettingSource
 
 if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
     from duly.settings import Setting

@@ -86,8 +86,8 @@ def up(
 ) -> None:
     """Run the whole of Duly on this machine: Postgres, the server, and a worker for each application."""
     from duly_core.errors import DulyError
+    from duly_core.process.service import EXIT_CONFIG, fail
     from duly_core.queues.settings import QueueSettings
-    from duly_core.service import EXIT_CONFIG, fail
     from duly_local.options import StackOptions, default_data_directory
     from duly_local.stack import up as run_stack
 
@@ -139,8 +139,8 @@ def health(
     """Ask a service whether it serves; exit 0 if it does, else 1. Of several addresses with commas, one must serve."""
     from duly.channel import check_address
     from duly.errors import DulyError
-    from duly.peers import split_addresses
     from duly_cli.health import ask_health
+    from duly_wire.peers import split_addresses
 
     limit = parse_duration(timeout, "--timeout")
     try:
@@ -171,11 +171,11 @@ def migrate(
 ) -> None:
     """Bring the store's schema up to this release. Services do so themselves only with store.migrate."""
     from duly_core.errors import DulyError
-    from duly_core.store.migrate import migrate as run_migrations
-    from duly_core.store.password import full_address
-    from duly_core.store.rights import names
-    from duly_core.store.roles import make_roles
-    from duly_core.store.settings import StoreSettings, direct
+    from duly_core.postgres.migrate import migrate as run_migrations
+    from duly_core.postgres.password import full_address
+    from duly_core.postgres.rights import names
+    from duly_core.postgres.service_roles import make_roles
+    from duly_core.postgres.settings import StoreSettings, direct
 
     try:
         settings = StoreSettings.load(dsn=dsn)
@@ -206,8 +206,8 @@ def config(
 ) -> None:
     """Show every setting on one screen: its value, where it is set, and its meaning."""
     from duly_cli.config import example_toml, settings_lines
+    from duly_core.config.section_names import misspelt_variables
     from duly_core.errors import DulyError
-    from duly_core.settings_sections import misspelt_variables
 
     if toml:
         typer.echo(example_toml(), nl=False)

@@ -63,9 +63,9 @@ def connected(address: str, *, is_patient: bool = False) -> Iterator["duly.Clien
 
 def _check_environment() -> None:
     """Refuse what would send the command somewhere else than was meant."""
-    from duly_core.config_file import read_config
+    from duly_core.config.config_file import read_config
+    from duly_core.config.section_names import misspelt_name
     from duly_core.errors import SettingsError
-    from duly_core.settings_sections import misspelt_name
 
     if found := misspelt_name(os.environ):
         variable, meant = found

@@ -2,7 +2,7 @@
 
 import importlib
 
-from duly_core.settings import Section
+from duly_core.config.settings import Section
 
 _SECTIONS = (
     ("duly_frontend.settings", "FrontendSettings"),
@@ -11,12 +11,12 @@ _SECTIONS = (
     ("duly_controller.settings", "ControllerSettings"),
     ("duly_executor.settings", "ExecutorSettings"),
     ("duly_console.settings", "ConsoleSettings"),
-    ("duly_core.timing", "Timing"),
+    ("duly_core.config.timing", "Timing"),
     ("duly_core.queues.settings", "QueueSettings"),
-    ("duly_core.store.settings", "StoreSettings"),
+    ("duly_core.postgres.settings", "StoreSettings"),
     ("duly_core.rpc.settings", "RpcSettings"),
     ("duly_core.access.settings", "AuthSettings"),
-    ("duly_core.telemetry", "TelemetrySettings"),
+    ("duly_core.process.telemetry", "TelemetrySettings"),
 )
 
 

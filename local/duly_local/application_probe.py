@@ -14,7 +14,7 @@ from types import TracebackType
 from duly.errors import AppImportError
 from duly.import_trace import is_owners
 from duly.loading import load_app
-from duly_core.process import die_with_parent
+from duly_core.process.parent import die_with_parent
 
 
 def main() -> None:

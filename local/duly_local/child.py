@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from signal import SIGKILL, SIGTERM
 
-from duly_core.process import PARENT_PID
-from duly_core.ready_pipe import READY_PIPE
+from duly_core.process.parent import PARENT_PID
+from duly_core.process.ready_pipe import READY_PIPE
 from duly_local.child_spec import ChildGaveUpError, ChildSpec, SupervisionTiming
 from duly_local.merged_output import MergedOutput
 from duly_local.processes import clear_group, how_it_ended, signal_group

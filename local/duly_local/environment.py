@@ -3,8 +3,8 @@
 import os
 from datetime import timedelta
 
-from duly_core.config_file import config_file, read_config
-from duly_core.durations import parse_duration
+from duly_core.config.config_file import config_file, read_config
+from duly_core.config.durations import parse_duration
 from duly_local.moto import AWS_ENVIRONMENT
 from duly_local.options import (
     CONSOLE,

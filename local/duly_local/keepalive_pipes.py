@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from duly_core.process import KEEPALIVE_PIPE
+from duly_core.process.parent import KEEPALIVE_PIPE
 from duly_local.child_spec import ChildSpec
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from duly_core.errors import DulyError, SettingsError
-from duly_core.process import PARENT_PID, die_with_parent
+from duly_core.process.parent import PARENT_PID, die_with_parent
 
 _WITHIN = timedelta(seconds=60)
 """An application that takes longer to import is left to its worker, which has a limit of its own."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from duly_core.process import PARENT_PID
+from duly_core.process.parent import PARENT_PID
 
 Stamp = tuple[int, int] | None
 """When a file was changed, and its size; None: there is no such file."""

@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from duly_core.config_file import read_config
+from duly_core.config.config_file import read_config
 from duly_core.errors import DulyError, SettingsError
 from duly_core.rpc.settings import RpcSettings
 from duly_local.child_spec import ChildSpec, SupervisionTiming

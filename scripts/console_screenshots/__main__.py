@@ -3,7 +3,7 @@
 Starts `duly up` with an application, fills it, and opens each page in a headless Chromium (/usr/bin/chromium).
 """
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import io

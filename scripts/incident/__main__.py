@@ -1,6 +1,6 @@
 """Write docs/incident.md and its pictures: python -m scripts.incident."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import tempfile
 from pathlib import Path

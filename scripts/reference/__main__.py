@@ -1,6 +1,6 @@
 """`python -m scripts.reference`: writes every page of docs/reference."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 from pathlib import Path
 

@@ -6,9 +6,9 @@ from google.rpc import code_pb2
 
 import duly.errors
 from duly import error_mapping
-from duly.v1 import task_pb2
 from duly_core import errors as core_errors
 from duly_core.rpc.error_status import status_of
+from duly_wire.v1 import task_pb2
 from scripts.reference import rpcs
 from scripts.reference.markdown import code, page, sentence, table
 from scripts.reference.protos import files

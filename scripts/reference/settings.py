@@ -8,9 +8,9 @@ import annotated_types
 from pydantic.fields import FieldInfo
 
 from duly_cli.config import meaning_of, sections
-from duly_core.live_settings import NAMES
-from duly_core.settings import Section, format_duration
-from duly_core.timing import PROFILES, Timing
+from duly_core.config.settings import Section, format_duration
+from duly_core.config.timing import PROFILES, Timing
+from duly_core.live_settings.definitions import NAMES
 from scripts.reference.markdown import code, page, sentence, table
 
 _INTRODUCTION = """

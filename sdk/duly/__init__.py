@@ -15,26 +15,6 @@ from duly import errors
 from duly.access import Access, AuditEvent, Grant, NewToken, Token
 from duly.codec import EncryptedPayload
 from duly.context import TaskContext
-from duly.enums import (
-    AttemptOutcome,
-    BreakerState,
-    CatchUp,
-    EdgeCondition,
-    FailureKind,
-    GateKind,
-    GraphStatus,
-    HistoryKind,
-    HostState,
-    Outcome,
-    Overlap,
-    Priority,
-    QueueOrder,
-    ReasonKind,
-    Role,
-    SessionOrder,
-    SessionPolicy,
-    TaskStatus,
-)
 from duly.errors import *  # noqa: F403 (each of its __all__)
 from duly.explain import Explanation, HistoryEvent, Reason, RelatedTask
 from duly.fleet import ExecutorInfo, Host, LambdaQueue, ServedLambda, ServiceInstance, TaskCount
@@ -57,6 +37,26 @@ from duly.resource import Backlog, DeclaredResource, Rate, Resource, ResourceKey
 from duly.session import Session, SessionState
 from duly.task import Attempt, Failure, Task
 from duly.task_update import TaskUpdate
+from duly_wire.enums import (
+    AttemptOutcome,
+    BreakerState,
+    CatchUp,
+    EdgeCondition,
+    FailureKind,
+    GateKind,
+    GraphStatus,
+    HistoryKind,
+    HostState,
+    Outcome,
+    Overlap,
+    Priority,
+    QueueOrder,
+    ReasonKind,
+    Role,
+    SessionOrder,
+    SessionPolicy,
+    TaskStatus,
+)
 
 if TYPE_CHECKING:
     from duly.client import AsyncClient

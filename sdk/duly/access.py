@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from duly.enum_members import member
-from duly.enums import Role
 from duly.errors import InvalidTaskError
 from duly.views import view
+from duly_wire.enums import Role
 
 if TYPE_CHECKING:
-    from duly.v1 import access_pb2
+    from duly_wire.v1 import access_pb2
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -9,8 +9,8 @@ from typing import Any
 from duly import error_mapping
 from duly.access import Access, AuditEvent, Grant, NewToken, Token, grants_to_fields
 from duly.client_part import ClientPart
-from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import access_pb2
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import access_pb2
 
 _MOST_IN_A_CALL = 1_000
 

@@ -14,14 +14,14 @@ import grpc
 from duly import error_mapping
 from duly.caller import ONE_TRY, ONE_TRY_OF_SEVERAL, RETRIED, Reachability, seconds
 from duly.channel import open_blocking_channel
-from duly.credentials import Credentials
 from duly.errors import UnavailableError
-from duly.peers import split_addresses, stands_for_several
-from duly.retry_info import jittered, pause_of
 from duly.schedule_stream import SHORTEST_TIMEOUT_S, ScheduleStream, StreamEndedError
-from duly.tls_files import TlsFiles
-from duly.v1 import frontend_pb2
-from duly.v1.frontend_pb2_grpc import FrontendServiceStub
+from duly_wire.credentials import Credentials
+from duly_wire.peers import split_addresses, stands_for_several
+from duly_wire.retry_info import jittered, pause_of
+from duly_wire.tls_files import TlsFiles
+from duly_wire.v1 import frontend_pb2
+from duly_wire.v1.frontend_pb2_grpc import FrontendServiceStub
 
 # A call that comes this soon after the one before opens a stream.
 _SOON_S = 1.0

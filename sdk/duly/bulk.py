@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from duly.caller import Caller
 from duly.errors import DulyError, InvalidTaskError
-from duly.v1 import frontend_pb2
+from duly_wire.v1 import frontend_pb2
 
 _PAGE = 1000
 """As many as one call takes."""

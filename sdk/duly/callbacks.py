@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from duly.context import TaskContext
 from duly.errors import PayloadError, RegistrationError, describe
 from duly.payload import decode
-from duly.v1 import task_pb2
 from duly.validation import Reader, reader_for
 from duly.validation_records import resolve_hints
+from duly_wire.v1 import task_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Callable

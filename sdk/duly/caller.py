@@ -13,26 +13,26 @@ import grpc
 
 from duly import error_mapping
 from duly.after_fork import keep_in_children
-from duly.call_stream import CallStream
 from duly.channel import open_channel
 from duly.codec import Codec
-from duly.credentials import Credentials
 from duly.errors import ClosedError
-from duly.peers import Avoided, split_addresses
-from duly.retry_info import pause_of
-from duly.v1 import frontend_pb2
-from duly.v1.access_pb2_grpc import AccessServiceStub
-from duly.v1.explain_pb2_grpc import ExplainServiceStub
-from duly.v1.fleet_pb2_grpc import FleetServiceStub
-from duly.v1.frontend_pb2_grpc import FrontendServiceStub
-from duly.v1.gates_pb2_grpc import GateServiceStub
-from duly.v1.graphs_pb2_grpc import GraphServiceStub
-from duly.v1.inspection_pb2_grpc import InspectionServiceStub
-from duly.v1.limits_pb2_grpc import LimitServiceStub
-from duly.v1.registry_pb2_grpc import RegistryServiceStub
-from duly.v1.sessions_pb2_grpc import SessionServiceStub
-from duly.v1.settings_pb2_grpc import SettingsServiceStub
-from duly.v1.time_tables_pb2_grpc import TimeTableServiceStub
+from duly_wire.call_stream import CallStream
+from duly_wire.credentials import Credentials
+from duly_wire.peers import Avoided, split_addresses
+from duly_wire.retry_info import pause_of
+from duly_wire.v1 import frontend_pb2
+from duly_wire.v1.access_pb2_grpc import AccessServiceStub
+from duly_wire.v1.explain_pb2_grpc import ExplainServiceStub
+from duly_wire.v1.fleet_pb2_grpc import FleetServiceStub
+from duly_wire.v1.frontend_pb2_grpc import FrontendServiceStub
+from duly_wire.v1.gates_pb2_grpc import GateServiceStub
+from duly_wire.v1.graphs_pb2_grpc import GraphServiceStub
+from duly_wire.v1.inspection_pb2_grpc import InspectionServiceStub
+from duly_wire.v1.limits_pb2_grpc import LimitServiceStub
+from duly_wire.v1.registry_pb2_grpc import RegistryServiceStub
+from duly_wire.v1.sessions_pb2_grpc import SessionServiceStub
+from duly_wire.v1.settings_pb2_grpc import SettingsServiceStub
+from duly_wire.v1.time_tables_pb2_grpc import TimeTableServiceStub
 
 Answer = TypeVar("Answer")
 

@@ -10,14 +10,14 @@ from duly import error_mapping
 from duly.bulk import run_pages
 from duly.caller import Caller
 from duly.client_part import ClientPart, only
-from duly.enums import Priority, TaskStatus
 from duly.errors import DulyError, NotPendingError
 from duly.filters import CancelFilter, PurgeFilter, filtered
 from duly.keep import KEEP
 from duly.task import Task
 from duly.task_reads import TaskRef, get_tasks, id_of, in_chunks
 from duly.task_update import TaskUpdate
-from duly.v1 import frontend_pb2
+from duly_wire.enums import Priority, TaskStatus
+from duly_wire.v1 import frontend_pb2
 
 
 class ChangeCalls(ClientPart):

@@ -6,19 +6,13 @@ from typing import cast
 
 import grpc
 
-from duly.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly.errors import AddressError
-from duly.peer_channel import PeerChannel
-from duly.peers import (
-    FAST_KEEPALIVE,
-    ROUND_ROBIN,
-    Avoided,
-    split_addresses,
-    stands_for_several,
-)
-from duly.reloading_channel import ReloadingChannel
-from duly.tls_files import TlsFiles
-from duly.token_channel import show_token, show_token_blocking
+from duly_wire.credentials import Credentials, check_secrecy, plaintext_is_allowed
+from duly_wire.peer_channel import PeerChannel
+from duly_wire.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, split_addresses, stands_for_several
+from duly_wire.reloading_channel import ReloadingChannel
+from duly_wire.tls_files import TlsFiles
+from duly_wire.token_channel import show_token, show_token_blocking
 
 DEFAULT_ADDRESS = "127.0.0.1:7401"
 ADDRESS_VARIABLE = "DULY_ADDRESS"

@@ -16,9 +16,7 @@ from duly.change_calls import ChangeCalls
 from duly.channel import resolve_address
 from duly.client_part import only
 from duly.codec import Codec
-from duly.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly.dead_letters import Redrive
-from duly.enums import TaskStatus
 from duly.errors import DulyError, TaskFailedError
 from duly.explain_calls import ExplainCalls
 from duly.filters import DeadLetterFilter, TaskFilter, filtered
@@ -35,7 +33,9 @@ from duly.settings import SettingCalls
 from duly.task import Task
 from duly.task_reads import TaskRef, id_of
 from duly.time_tables import TimeTableCalls
-from duly.v1 import frontend_pb2, task_pb2
+from duly_wire.credentials import Credentials, check_secrecy, plaintext_is_allowed
+from duly_wire.enums import TaskStatus
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 if TYPE_CHECKING:
     from duly.registry import App

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from duly.errors import DecryptionError
 from duly.payload import decode
-from duly.v1 import task_pb2
+from duly_wire.v1 import task_pb2
 
 HEAD = b"\xd0\x01"
 """D0 announces a second byte of UTF-8, and 01 is none."""

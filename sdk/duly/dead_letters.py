@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from duly import error_mapping
 from duly.caller import DEFAULT_TIMEOUT, Caller
-from duly.enums import TaskStatus
 from duly.errors import DulyError, InvalidTaskError, NotADeadLetterError, UnavailableError
 from duly.task_reads import in_chunks
-from duly.time_conversion import to_datetime, to_timedelta
-from duly.v1 import frontend_pb2, task_pb2
+from duly_wire.enums import TaskStatus
+from duly_wire.time_conversion import to_datetime, to_timedelta
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 _PAGE = 1000
 """As many as one call redrives."""

@@ -6,7 +6,6 @@ import grpc
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from duly.connection_advice import advice
 from duly.errors import (
     DulyError,
     GraphNotFoundError,
@@ -34,8 +33,9 @@ from duly.errors import (
     UnknownResourceError,
     UnknownSettingError,
 )
-from duly.retry_info import pause_of
-from duly.v1 import task_pb2
+from duly_wire.connection_advice import advice
+from duly_wire.retry_info import pause_of
+from duly_wire.v1 import task_pb2
 
 _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_UNKNOWN_LAMBDA: UnknownLambdaError,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from duly.wire_errors import CredentialsError, DulyError
+from duly_wire.errors import CredentialsError, DulyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from duly.enums import TaskStatus
     from duly.graph import Graph
     from duly.new_task import ScheduledTask
     from duly.task import Task
+    from duly_wire.enums import TaskStatus
 
 __all__ = [
     "AddressError",

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from duly.enums import AttemptOutcome, FailureKind, HistoryKind, Priority, ReasonKind, TaskStatus
 from duly.views import view
+from duly_wire.enums import AttemptOutcome, FailureKind, HistoryKind, Priority, ReasonKind, TaskStatus
 
 if TYPE_CHECKING:
-    from duly.v1 import explain_pb2
+    from duly_wire.v1 import explain_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from duly import error_mapping
 from duly.client_part import ClientPart
 from duly.explain import Explanation
 from duly.task_reads import TaskRef, id_of
-from duly.v1 import explain_pb2
+from duly_wire.v1 import explain_pb2
 
 
 class ExplainCalls(ClientPart):

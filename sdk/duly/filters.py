@@ -8,8 +8,8 @@ from enum import IntEnum
 from typing import Any, TypedDict, TypeVar
 
 from duly.enum_members import member
-from duly.enums import FailureKind, Priority, TaskStatus
 from duly.new_task import aware
+from duly_wire.enums import FailureKind, Priority, TaskStatus
 
 Request = TypeVar("Request")
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from duly.enums import HostState, Priority
-from duly.time_conversion import to_datetime
 from duly.views import view
+from duly_wire.enums import HostState, Priority
+from duly_wire.time_conversion import to_datetime
 
 if TYPE_CHECKING:
-    from duly.v1 import fleet_pb2
+    from duly_wire.v1 import fleet_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from duly.client_part import ClientPart
-from duly.enums import HostState, Priority, QueueOrder
 from duly.fleet import Host, LambdaQueue, ServiceInstance
-from duly.v1 import fleet_pb2
+from duly_wire.enums import HostState, Priority, QueueOrder
+from duly_wire.v1 import fleet_pb2
 
 _MOST_WITH_LAMBDAS = 20
 

@@ -8,10 +8,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from duly import tracing
-from duly.enums import Priority
 from duly.errors import InvalidTaskError
 from duly.handles import name_of
 from duly.new_task import NewTask, ScheduledTask
+from duly_wire.enums import Priority
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from duly.codec import Codec
     from duly.new_graph import After, NewNode
-    from duly.v1 import frontend_pb2, graphs_pb2
+    from duly_wire.v1 import frontend_pb2, graphs_pb2
 
 _MOST_CHILDREN = 1_000
 _MOST_CHILD_BYTES = 4 * 1024 * 1024

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from duly.enums import BreakerState, GateKind, Priority, TaskStatus
 from duly.views import view
+from duly_wire.enums import BreakerState, GateKind, Priority, TaskStatus
 
 if TYPE_CHECKING:
-    from duly.v1 import gates_pb2
+    from duly_wire.v1 import gates_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

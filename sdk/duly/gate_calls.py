@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from duly import error_mapping
 from duly.client_part import ClientPart
 from duly.enum_members import member
-from duly.enums import GateKind, Priority, TaskStatus
 from duly.errors import InvalidTaskError
 from duly.gate import Breaker, Gate, GateHits
 from duly.keep import KEEP, Keep, said
-from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import gates_pb2
+from duly_wire.enums import GateKind, Priority, TaskStatus
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import gates_pb2
 
 
 class GateCalls(ClientPart):

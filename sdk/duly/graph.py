@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
-from duly.enums import EdgeCondition, GraphStatus, TaskStatus
 from duly.views import view
+from duly_wire.enums import EdgeCondition, GraphStatus, TaskStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from duly.v1 import graphs_pb2
+    from duly_wire.v1 import graphs_pb2
 
 
 @dataclass(frozen=True, slots=True)

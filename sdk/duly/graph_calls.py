@@ -15,8 +15,8 @@ from duly.errors import GraphWaitTimeoutError
 from duly.graph import Graph, GraphNode, GraphRef, ScheduledGraph, graph_id_of
 from duly.graph_definition import GraphDefinition, run_of
 from duly.new_graph import NewGraph
-from duly.time_conversion import to_duration
-from duly.v1 import graphs_pb2, task_pb2
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import graphs_pb2, task_pb2
 
 Receipt = TypeVar("Receipt")
 

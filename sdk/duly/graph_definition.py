@@ -8,13 +8,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.codec import Codec, payload_of, reveal
-from duly.enums import EdgeCondition
 from duly.errors import InvalidTaskError
 from duly.new_graph import NewGraph
 from duly.payload import decode, encode
-from duly.time_conversion import to_duration
-from duly.v1 import graphs_pb2, task_pb2
 from duly.views import view
+from duly_wire.enums import EdgeCondition
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import graphs_pb2, task_pb2
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -11,9 +11,9 @@ from duly.errors import UnknownLambdaError
 
 if TYPE_CHECKING:
     from duly.context import TaskContext
-    from duly.enums import Priority
     from duly.resource import ResourceNeed
     from duly.session import Session
+    from duly_wire.enums import Priority
 
 Payload = TypeVar("Payload")
 Taking: TypeAlias = "Callable[[Payload], Any] | Callable[[Payload, TaskContext], Any]"

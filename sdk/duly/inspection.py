@@ -10,7 +10,7 @@ from duly.views import view
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from duly.v1 import inspection_pb2
+    from duly_wire.v1 import inspection_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from duly.client_part import ClientPart
 from duly.inspection import Activity
 from duly.task import Task
 from duly.task_reads import TaskRef, id_of
-from duly.v1 import inspection_pb2
+from duly_wire.v1 import inspection_pb2
 
 
 class InspectionCalls(ClientPart):

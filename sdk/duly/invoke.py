@@ -19,7 +19,7 @@ from duly.errors import DecryptionError, PayloadError, describe, text_of
 from duly.outcome import Cancelled, FatalFailure, Interrupted, RetriableFailure, Snooze, Success
 from duly.payload import encode
 from duly.traceback_text import callback_frames, traceback_of
-from duly.v1 import hsc_pb2, task_pb2
+from duly_wire.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
     from datetime import timedelta

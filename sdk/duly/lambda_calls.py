@@ -5,10 +5,10 @@ from __future__ import annotations
 from duly import error_mapping
 from duly.bulk import run_pages
 from duly.client_part import ClientPart
-from duly.enums import TaskStatus
 from duly.filters import CancelFilter, filtered
 from duly.lambda_info import LambdaDeletion, LambdaDetail, LambdaInfo
-from duly.v1 import frontend_pb2, registry_pb2
+from duly_wire.enums import TaskStatus
+from duly_wire.v1 import frontend_pb2, registry_pb2
 
 
 class LambdaCalls(ClientPart):

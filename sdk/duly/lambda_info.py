@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from duly.policy import Backoff
-from duly.time_conversion import to_datetime, to_timedelta
-from duly.v1 import registry_pb2
+from duly_wire.time_conversion import to_datetime, to_timedelta
+from duly_wire.v1 import registry_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

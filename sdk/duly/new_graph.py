@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from duly.codec import Codec, payload_of, protect
-from duly.enums import EdgeCondition, Priority
 from duly.errors import InvalidTaskError
 from duly.handles import name_of
-from duly.ids import new_task_id_text
 from duly.new_task import NewTask
-from duly.time_conversion import to_duration
-from duly.v1 import frontend_pb2, graphs_pb2
+from duly_wire.enums import EdgeCondition, Priority
+from duly_wire.ids import new_task_id_text
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import frontend_pb2, graphs_pb2
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from duly.codec import payload_of, protect
 from duly.enum_members import member
-from duly.enums import Priority
 from duly.errors import InvalidTaskError, PayloadTooLargeError
-from duly.ids import new_task_id_text
 from duly.payload import HARD_LIMIT_BYTES, encode
 from duly.resource import ResourceNeed, needs_to_fields
 from duly.session import Session
-from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import frontend_pb2, task_pb2
+from duly_wire.enums import Priority
+from duly_wire.ids import new_task_id_text
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 if TYPE_CHECKING:
     from duly.codec import Codec

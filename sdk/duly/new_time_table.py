@@ -7,11 +7,11 @@ from typing import Any, TypedDict, Unpack
 
 from duly.codec import Codec, payload_of, protect, reveal
 from duly.enum_members import member
-from duly.enums import CatchUp, Overlap, Priority
 from duly.errors import InvalidTaskError
 from duly.payload import encode
-from duly.time_conversion import to_duration
-from duly.v1 import task_pb2, time_tables_pb2
+from duly_wire.enums import CatchUp, Overlap, Priority
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import task_pb2, time_tables_pb2
 
 
 class TimeTableOptions(TypedDict, total=False):

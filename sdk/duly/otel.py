@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from duly import tracing
-from duly.v1 import hsc_pb2
+from duly_wire.v1 import hsc_pb2
 
 try:
     from opentelemetry import trace

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from duly.errors import EncodingError, PayloadError
-from duly.v1 import task_pb2
+from duly_wire.v1 import task_pb2
 
 DEFAULT_LIMIT_BYTES = 256 * 1024
 HARD_LIMIT_BYTES = 1024 * 1024

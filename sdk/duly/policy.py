@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 from duly.errors import RegistrationError
 from duly.payload import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES
-from duly.time_conversion import to_duration
-from duly.v1 import registry_pb2
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import registry_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from duly.codec import result_of, reveal_if_possible
-from duly.enums import TaskStatus
 from duly.errors import ResultOmittedError
 from duly.payload import decode
+from duly_wire.enums import TaskStatus
 
 if TYPE_CHECKING:
     from duly.codec import Codec
-    from duly.v1 import hsc_pb2
+    from duly_wire.v1 import hsc_pb2
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from duly.error_mapping import from_item
-from duly.v1 import registry_pb2
+from duly_wire.v1 import registry_pb2
 
 if TYPE_CHECKING:
     from duly.caller import Caller

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from duly.codec import Codec
-    from duly.v1 import registry_pb2, time_tables_pb2
+    from duly_wire.v1 import registry_pb2, time_tables_pb2
 
 _PINNED_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 

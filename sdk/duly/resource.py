@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.errors import InvalidTaskError
-from duly.time_conversion import to_duration, to_timedelta
 from duly.views import view
+from duly_wire.time_conversion import to_duration, to_timedelta
 
 if TYPE_CHECKING:
-    from duly.v1 import limits_pb2, task_pb2
+    from duly_wire.v1 import limits_pb2, task_pb2
 
 _MOST = 8
 _HEAVIEST = 1000

@@ -13,8 +13,8 @@ from duly.errors import InvalidTaskError
 from duly.keep import KEEP, Keep, said
 from duly.new_task import aware
 from duly.resource import Backlog, DeclaredResource, Rate, Resource
-from duly.time_conversion import to_timestamp
-from duly.v1 import limits_pb2
+from duly_wire.time_conversion import to_timestamp
+from duly_wire.v1 import limits_pb2
 
 
 class ResourceCalls(ClientPart):

@@ -10,7 +10,7 @@ from duly.caller import DEFAULT_TIMEOUT
 from duly.client_part import ClientPart
 from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
 from duly.new_task import NewTask, ScheduledTask
-from duly.v1 import frontend_pb2
+from duly_wire.v1 import frontend_pb2
 
 
 class ScheduleCalls(ClientPart):

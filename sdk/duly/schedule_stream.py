@@ -9,8 +9,8 @@ from typing import Any
 
 import grpc
 
-from duly.v1 import frontend_pb2
-from duly.v1.frontend_pb2_grpc import FrontendServiceStub
+from duly_wire.v1 import frontend_pb2
+from duly_wire.v1.frontend_pb2_grpc import FrontendServiceStub
 
 # How often the watch looks at the time: a late call ends that much later at most.
 _WATCH_S = 0.5

@@ -15,7 +15,7 @@ from duly.caller import Caller, seconds
 from duly.codec import Codec
 from duly.errors import DulyError, ScheduleManyError, UnavailableError
 from duly.new_task import NewTask, ScheduledTask
-from duly.v1 import frontend_pb2
+from duly_wire.v1 import frontend_pb2
 
 # One call of schedule_many. The server takes 10,000 and 4 MiB; smaller calls overlap better.
 _MOST_TASKS = 1000

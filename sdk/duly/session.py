@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from duly.enum_members import member
-from duly.enums import SessionOrder, SessionPolicy, TaskStatus
 from duly.errors import InvalidTaskError
 from duly.views import view
+from duly_wire.enums import SessionOrder, SessionPolicy, TaskStatus
 
 if TYPE_CHECKING:
-    from duly.v1 import sessions_pb2
+    from duly_wire.v1 import sessions_pb2
 
 
 @dataclass(frozen=True, slots=True)

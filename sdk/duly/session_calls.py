@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from duly import error_mapping
 from duly.client_part import ClientPart
 from duly.session import SessionState
-from duly.v1 import sessions_pb2, task_pb2
+from duly_wire.v1 import sessions_pb2, task_pb2
 
 
 class SessionCalls(ClientPart):

@@ -10,10 +10,10 @@ from typing import Any
 from duly import error_mapping
 from duly.caller import Caller
 from duly.client_part import ClientPart, only
-from duly.enums import SettingSource
 from duly.errors import DulyError, InvalidSettingError, InvalidTaskError
-from duly.v1 import settings_pb2, task_pb2
 from duly.views import view
+from duly_wire.enums import SettingSource
+from duly_wire.v1 import settings_pb2, task_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from duly.codec import checkpoint_of, encoding_of_checkpoint, payload_of, result_of, reveal_if_possible
-from duly.enums import AttemptOutcome, FailureKind, Priority, TaskStatus
 from duly.payload import decode
 from duly.resource import ResourceNeed
 from duly.session import Session
 from duly.views import view
+from duly_wire.enums import AttemptOutcome, FailureKind, Priority, TaskStatus
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from duly.codec import Codec
-    from duly.v1 import task_pb2
+    from duly_wire.v1 import task_pb2
 
 
 @dataclass(frozen=True, slots=True)

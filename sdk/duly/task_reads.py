@@ -16,8 +16,8 @@ from duly.codec import Codec
 from duly.errors import DulyError, InvalidTaskError, RequestError, TaskNotFoundError, WaitTimeoutError
 from duly.new_task import ScheduledTask
 from duly.task import Task
-from duly.time_conversion import to_duration
-from duly.v1 import frontend_pb2, task_pb2
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 TaskRef: TypeAlias = str | UUID | ScheduledTask | Task
 """What names a task: its id as text or UUID, the receipt of `schedule`, or a Task read before."""

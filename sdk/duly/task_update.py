@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from duly.codec import payload_of, protect
 from duly.enum_members import member
-from duly.enums import Priority
 from duly.keep import KEEP
 from duly.new_task import check_size, when_fields
 from duly.payload import encode
-from duly.v1 import frontend_pb2
+from duly_wire.enums import Priority
+from duly_wire.v1 import frontend_pb2
 
 if TYPE_CHECKING:
     from duly.codec import Codec

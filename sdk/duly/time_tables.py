@@ -12,14 +12,14 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from duly import error_mapping
 from duly.client_part import ClientPart
 from duly.codec import Codec, payload_of, reveal_if_possible, value_or_sign
-from duly.enums import CatchUp, Overlap, Priority
 from duly.handles import name_of
 from duly.keep import KEEP, Keep
 from duly.new_task import aware
 from duly.new_time_table import TimeTableOptions, new_time_table, rebind_payload, write_options, write_payload
-from duly.time_conversion import to_timedelta, to_timestamp
-from duly.v1 import task_pb2, time_tables_pb2
 from duly.views import view
+from duly_wire.enums import CatchUp, Overlap, Priority
+from duly_wire.time_conversion import to_timedelta, to_timestamp
+from duly_wire.v1 import task_pb2, time_tables_pb2
 
 _BACKFILL = timedelta(seconds=30)
 _PAGE = 1_000

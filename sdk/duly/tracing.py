@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from duly.context import TaskContext
-    from duly.v1 import hsc_pb2
+    from duly_wire.v1 import hsc_pb2
 
 
 class Tracing(Protocol):

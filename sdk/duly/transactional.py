@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from duly.enums import Priority
 from duly.errors import (
     DulyError,
     InvalidTaskError,
@@ -28,7 +27,8 @@ from duly.errors import (
 )
 from duly.handles import name_of
 from duly.new_task import NewTask
-from duly.v1 import task_pb2
+from duly_wire.enums import Priority
+from duly_wire.v1 import task_pb2
 
 _CASTS = {
     "lambda": "text",

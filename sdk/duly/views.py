@@ -6,8 +6,8 @@ from dataclasses import fields
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from duly import enums
-from duly.time_conversion import to_datetime, to_timedelta
+from duly_wire import enums
+from duly_wire.time_conversion import to_datetime, to_timedelta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -1,6 +1,6 @@
 """Wiring of the server process: the services that were picked, in one event loop."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio
@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import structlog
 
-from duly_core.service import Serve, run_service
-from duly_core.store.local_notifications import LocalNotifications
-from duly_core.store.start import Migration
+from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.postgres.start import Migration
+from duly_core.process.service import Serve, run_service
 from duly_server.roles import ROLES, build_role, parse_roles
 
 _LAST_WORDS = timedelta(seconds=10)

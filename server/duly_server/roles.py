@@ -4,9 +4,9 @@ import difflib
 import importlib
 
 from duly_core.errors import SettingsError
-from duly_core.service import Serve
-from duly_core.store.local_notifications import LocalNotifications
-from duly_core.store.start import Migration
+from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.postgres.start import Migration
+from duly_core.process.service import Serve
 
 ROLES = ("frontend", "store-consumer", "hsc")
 """The roles of a server, in the order in which they are started."""

@@ -19,7 +19,7 @@ from tests.fixtures.moves import MOVES
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = [ROOT / package for package in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
-GENERATED = ROOT / "sdk" / "duly" / "v1"
+GENERATED = ROOT / "wire" / "duly_wire" / "v1"
 TOOLS = Path(sys.executable).parent
 
 MAX_LINES = 300
@@ -177,7 +177,7 @@ def test_generated_stubs_are_fresh(tmp_path: Path) -> None:
             for file in folder.iterdir()
             if file.suffix in {".py", ".pyi"}
         }
-        for folder in (tmp_path / "duly" / "v1", GENERATED)
+        for folder in (tmp_path / "duly_wire" / "v1", GENERATED)
     )
     assert fresh.keys() == committed.keys()
     assert [name for name in fresh if fresh[name] != committed[name]] == [], "run: make proto"
@@ -286,4 +286,4 @@ def test_every_program_sets_what_grpc_reads_before_it_imports_grpc():
     assert {module.parent.name for module in tools} >= {"benchmarks", "recovery", "incident", "chaos", "fuzz"}
     for module in (*programs, *tools):
         first = next(node for node in parsed(module).body if isinstance(node, (ast.Import, ast.ImportFrom)))
-        assert ast.unparse(first) == "import duly_core.grpc_environment", module
+        assert ast.unparse(first) == "import duly_core.rpc.environment", module

@@ -3,14 +3,14 @@
 Exit codes: 0 all guarantees held, 1 one was broken, 2 nothing can be said.
 """
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import os
 import sys
 from pathlib import Path
 
-from duly_core.process import die_with_parent
+from duly_core.process.parent import die_with_parent
 from tests.chaos.campaign import Campaign
 from tests.chaos.mutation_search import MutationSearch
 from tests.chaos.mutations import MUTATIONS

@@ -11,8 +11,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
 
-from duly_core.clock import since_boot_ns
-from duly_core.lifecycle import FINAL
+from duly_core.process.clock import since_boot_ns
+from duly_core.tasks.lifecycle import FINAL
 from tests.chaos.history import (
     EdgeRow,
     FinalRow,

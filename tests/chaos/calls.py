@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import duly
 from duly.caller import Caller
-from duly.credentials import Credentials
+from duly_wire.credentials import Credentials
 
 _ONE_CALL = timedelta(seconds=4)
 _PAUSE_S = 0.1

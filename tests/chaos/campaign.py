@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from duly_core.process import PARENT_PID, die_with_parent
+from duly_core.process.parent import PARENT_PID, die_with_parent
 from tests.chaos.plan import Plan
 from tests.chaos.shared import Shared, sharing
 from tests.chaos.single import plan_of, run_single

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from duly_core import failpoints
-from duly_core.process import PARENT_PID, become_subreaper
+from duly_core.process import failpoints
+from duly_core.process.parent import PARENT_PID, become_subreaper
 from tests.chaos.process_tree import descendants
 from tests.chaos.roles import ROLES
 

@@ -1,6 +1,6 @@
 """What is known of a chaos run when it is over: the contract between the runner, who fills it in, and the checker.
 
-Every instant is CLOCK_BOOTTIME of the one host in nanoseconds (`duly_core.clock.since_boot_ns`), every duration
+Every instant is CLOCK_BOOTTIME of the one host in nanoseconds (`duly_core.process.clock.since_boot_ns`), every duration
 is in nanoseconds, every id is a UUID in text form. Empty text stands for "none".
 """
 

@@ -11,9 +11,9 @@ from random import Random
 
 import grpc
 
-from duly.ids import new_task_id
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
+from duly_wire.ids import new_task_id
 from tests.chaos.access import AUDITOR, CLIENT, HOST, STRANGER
 from tests.chaos.kinds import KINDS
 from tests.chaos.loops import end_loop

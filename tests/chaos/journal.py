@@ -18,7 +18,7 @@ from typing import Protocol
 from uuid import UUID
 
 import duly
-from duly_core.clock import since_boot_ns
+from duly_core.process.clock import since_boot_ns
 from tests.chaos.locks import gripping
 
 SUFFIX = ".jsonl"

@@ -7,7 +7,7 @@ from random import Random
 import duly
 from duly.new_graph import AnyOf, Edge, NewGraph, NewNode
 from duly.new_time_table import new_time_table
-from duly.v1 import time_tables_pb2
+from duly_wire.v1 import time_tables_pb2
 from tests.chaos.kinds import BY_NAME, IN_GRAPHS, TaskKind
 
 _NODES = (2, 8)

@@ -22,11 +22,11 @@ import psycopg
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from duly.ids import new_task_id
-from duly.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 from tests.chaos.access import HOST
 from tests.chaos.kinds import BY_NAME
 from tests.chaos.loops import end_loop
@@ -34,7 +34,7 @@ from tests.chaos.stack import System
 from tests.chaos.topology import STALE_HSC
 
 if TYPE_CHECKING:
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
+    from duly_wire.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
 _EVERY_S = 0.2
 _MOST = 12

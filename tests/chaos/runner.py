@@ -14,8 +14,8 @@ from random import Random
 
 import psycopg
 
-from duly_core.clock import since_boot_ns
 from duly_core.errors import DulyError
+from duly_core.process.clock import since_boot_ns
 from tests.chaos.collect import Collected, collect, limits_of
 from tests.chaos.faults import inject
 from tests.chaos.fork_client import ForkServer

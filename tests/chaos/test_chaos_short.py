@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from duly_core.process import PARENT_PID
+from duly_core.process.parent import PARENT_PID
 from tests.chaos.intruders import TRIED
 from tests.chaos.single import EXIT_BROKEN
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 from itertools import chain
 from random import Random
 
-from duly_core.timing import PROFILES
+from duly_core.config.timing import PROFILES
 
 SHORT_LEASE = timedelta(seconds=6)
 """heartbeat_timeout and claim_timeout of a run with faults: those of several leases fit into a minute."""

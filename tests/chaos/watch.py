@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psycopg
 
-from duly_core.clock import since_boot_ns
+from duly_core.process.clock import since_boot_ns
 from tests.chaos import audit
 from tests.chaos.history import Fault, Sample, Seen
 from tests.chaos.journal import SUFFIX

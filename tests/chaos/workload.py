@@ -7,10 +7,10 @@ from random import Random
 
 import duly
 from duly.task_update import TaskUpdate
-from duly.v1 import frontend_pb2, graphs_pb2, task_pb2, time_tables_pb2
-from duly_core.clock import since_boot_ns
-from duly_core.routing import namespace_of
-from duly_core.session_id import SessionId
+from duly_core.lambdas.names import namespace_of
+from duly_core.lambdas.session_names import SessionId
+from duly_core.process.clock import since_boot_ns
+from duly_wire.v1 import frontend_pb2, graphs_pb2, task_pb2, time_tables_pb2
 from tests.chaos.access import CLIENT, OPERATOR, Tokens
 from tests.chaos.calls import Calls
 from tests.chaos.history import SECOND, AckedTask, Change

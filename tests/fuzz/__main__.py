@@ -1,7 +1,7 @@
 # ruff: noqa: T201 (a report goes to the terminal)
 """`python -m tests.fuzz --seconds N --seed S`: fuzz for a while, print what each target was given and answered."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio
@@ -9,7 +9,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from duly_core.store.migrate import migrate
+from duly_core.postgres.migrate import migrate
 from duly_local.postgres.embedded import EmbeddedPostgres
 from tests.fuzz.campaign import Tally, fuzz, rss_megabytes
 from tests.fuzz.installation import install

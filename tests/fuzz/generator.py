@@ -11,7 +11,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from duly_core.task import TOKEN_PREFIX_BYTES
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES
 
 _F = FieldDescriptor
 _INTEGERS = [0, 1, 2, 3, 5, 10, 100, 1000, 1001, -1, -(2**31), 2**31 - 1, 999_999_999, 1_000_000_000]

@@ -14,22 +14,23 @@ from unittest.mock import AsyncMock, patch
 import grpc
 import psycopg
 
-from duly.enums import Priority
 from duly_controller.__main__ import build
 from duly_core.access.authorizer import Authorizer, Credentials
 from duly_core.access.grants import Access, Grant
 from duly_core.access.principal import Principal
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
 from duly_core.queues.message import ForeignBodyError, unpack
 from duly_core.queues.none import NoQueue
 from duly_core.queues.port import Received
 from duly_core.queues.settings import QueueSettings
-from duly_core.routing import QueueKey
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
-from duly_core.store import lambdas, polling
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
+from duly_core.tasks import polling
+from duly_wire.enums import Priority
 from tests.fixtures.services import serve_frontend, serve_hsc
 from tests.fuzz.generator import Known
 

@@ -13,7 +13,15 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from duly.v1 import (
+from duly_core.errors import InvalidRequestError
+from duly_core.queues import message as queue_message
+from duly_core.rpc.decode_errors import explain
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES
+from duly_executor import frames
+from duly_executor.callback_process import CallbackProcess
+from duly_executor.report_reader import ReportReader
+from duly_frontend import page_token
+from duly_wire.v1 import (
     callback_pb2,
     controller_pb2,
     explain_pb2,
@@ -28,14 +36,6 @@ from duly.v1 import (
     settings_pb2,
     time_tables_pb2,
 )
-from duly_core.errors import InvalidRequestError
-from duly_core.queues import message as queue_message
-from duly_core.rpc.decode_errors import explain
-from duly_core.task import TOKEN_PREFIX_BYTES
-from duly_executor import frames
-from duly_executor.callback_process import CallbackProcess
-from duly_executor.report_reader import ReportReader
-from duly_frontend import page_token
 from tests.fuzz.generator import Generator, Known
 from tests.fuzz.installation import Installation
 

@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from duly.v1 import frontend_pb2
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.rpc.decode_errors import explain
+from duly_wire.v1 import frontend_pb2
 from tests.fuzz.campaign import fuzz
 from tests.fuzz.installation import install
 

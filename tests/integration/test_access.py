@@ -9,15 +9,16 @@ import grpc
 import pytest
 
 import duly
-from duly.v1 import access_pb2, access_pb2_grpc, frontend_pb2, hsc_pb2, hsc_pb2_grpc, registry_pb2
+from duly_core.access import cache as access_cache
+from duly_core.access import store as access
 from duly_core.access.authorizer import Authorizer
+from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.methods import KNOWN_CALLERS, NEEDS
 from duly_core.access.roles import Role
 from duly_core.errors import StoreUnavailableError
-from duly_core.store import access, access_cache
-from duly_core.store.access_cache import AccessCache
-from duly_core.store.pool import Store
+from duly_core.postgres.pool import Store
+from duly_wire.v1 import access_pb2, access_pb2_grpc, frontend_pb2, hsc_pb2, hsc_pb2_grpc, registry_pb2
 from tests.fixtures.services import Frontend, Hsc, refusal, serve_frontend, serve_hsc
 from tests.fixtures.task_states import LAMBDA
 
@@ -46,7 +47,7 @@ async def guarded_hsc(store: Store) -> AsyncIterator[Hsc]:
 
 
 def test_each_rpc_is_in_the_table_of_permissions():
-    from duly.v1 import (
+    from duly_wire.v1 import (
         access_pb2,
         controller_pb2,
         explain_pb2,

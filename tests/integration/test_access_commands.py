@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 
 import duly
 from duly_cli.__main__ import app
+from duly_core.access import store as access
 from duly_core.access.authorizer import Authorizer
+from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
-from duly_core.store import access
-from duly_core.store.access_cache import AccessCache
 from tests.fixtures.services import serve_frontend
 from tests.integration.test_access import give_token
 
@@ -23,7 +23,7 @@ OPERATOR = "duly_ann_secret"
 
 @pytest.fixture
 async def served(store, monkeypatch):
-    monkeypatch.setattr("duly_core.store.access_cache.FRESH", timedelta())
+    monkeypatch.setattr("duly_core.access.cache.FRESH", timedelta())
     await give_token(store, OPERATOR, "ann")
     await access.add_grants(store, [Grant("ann", Role.OPERATOR, "*")])
     async with serve_frontend(store, authorizer=Authorizer(AccessCache(store))) as frontend:

@@ -7,8 +7,14 @@ from datetime import timedelta
 import grpc
 import pytest
 
-from duly.ids import new_task_id_text
-from duly.v1 import (
+from duly_core.access import cache as access_cache
+from duly_core.access import store as access
+from duly_core.access.audit import describe
+from duly_core.access.audit_log import list_events
+from duly_core.access.grants import Grant
+from duly_core.access.roles import Role
+from duly_wire.ids import new_task_id_text
+from duly_wire.v1 import (
     access_pb2,
     frontend_pb2,
     gates_pb2,
@@ -17,11 +23,6 @@ from duly.v1 import (
     hsc_pb2_grpc,
     settings_pb2,
 )
-from duly_core.access.audit import describe
-from duly_core.access.grants import Grant
-from duly_core.access.roles import Role
-from duly_core.store import access, access_cache
-from duly_core.store.audit import list_events
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 from tests.integration.test_access import access_stub, give_token, guarded, guarded_hsc, headers, operator

@@ -3,9 +3,9 @@
 import psycopg
 import pytest
 
-from duly.enums import Priority
-from duly_core.routing import QueueKey
+from duly_core.lambdas.names import QueueKey
 from duly_store_consumer.reclaim_limiter import ReclaimLimiter
+from duly_wire.enums import Priority
 from tests.fixtures.simulated_host import (
     CountingSender,
     SimulatedHost,

@@ -7,10 +7,10 @@ import psycopg
 
 from benchmarks.hops.roles import ROLES
 from benchmarks.hops.wire import LAMBDA
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.lambdas import register
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.lambdas.store import register
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
 from duly_local.ports import LOOPBACK, free_ports
 
 TASKS = 5

@@ -12,11 +12,11 @@ import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.stubs import hsc_stub
+from duly_wire.v1 import hsc_pb2, hsc_pb2_grpc
 from tests.fixtures.scripted_hsc import DEADLINE, WORK_METHODS
 from tests.fixtures.waiting import until
 

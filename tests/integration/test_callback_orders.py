@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from duly.v1 import hsc_pb2
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.callback_process import Callbacks
 from tests.fixtures.host import Journal, claimed, gone, until, value_of
 from tests.fixtures.programs import Programs
 
 PARENT = """
 import asyncio
-from duly_core.slot_board import SlotBoard
+from duly_core.host.slot_board import SlotBoard
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.process_tree import ProcessTree
 

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from duly.v1 import hsc_pb2, task_pb2
 from duly_core.errors import ApplicationError
-from duly_core.slot_board import SlotBoard
+from duly_core.host.slot_board import SlotBoard
 from duly_executor.callback_process import CallbackProcess, StartKilledError
 from duly_executor.process_tree import ProcessTree
+from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.fixtures.callback_process import SLOTS, Callbacks
 from tests.fixtures.host import APP, Journal, claimed, value_of
 from tests.fixtures.programs import is_alive

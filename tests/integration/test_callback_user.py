@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from duly_core.errors import SettingsError
-from duly_core.slot_board import SlotBoard
+from duly_core.host.slot_board import SlotBoard
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.process_tree import ProcessTree
 from duly_executor.settings import ExecutorSettings

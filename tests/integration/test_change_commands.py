@@ -9,11 +9,11 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import duly
-from duly.enums import Outcome
-from duly.ids import new_task_id
-from duly.v1 import frontend_pb2, task_pb2
-from duly_core.store.results import set_results
-from duly_core.task import Result
+from duly_core.results.store import set_results
+from duly_core.tasks.task import Result
+from duly_wire.enums import Outcome
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import frontend_pb2, task_pb2
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 

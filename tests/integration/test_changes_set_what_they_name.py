@@ -18,7 +18,11 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import duly
-from duly.v1 import (
+from duly_core.gates.rules import Gate, GateScope, Kind
+from duly_core.rpc.field_masks import changed_fields, is_set
+from duly_core.rpc.problem import Problem
+from duly_frontend.gate_checks import read_gate
+from duly_wire.v1 import (
     access_pb2,
     controller_pb2,
     explain_pb2,
@@ -37,10 +41,6 @@ from duly.v1 import (
     task_pb2,
     time_tables_pb2,
 )
-from duly_core.gates import Gate, GateScope, Kind
-from duly_core.rpc.field_masks import changed_fields, is_set
-from duly_core.rpc.problem import Problem
-from duly_frontend.gate_checks import read_gate
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 

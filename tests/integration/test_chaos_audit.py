@@ -7,13 +7,13 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority
-from duly_core.clock import since_boot_ns
-from duly_core.routing import QueueKey
-from duly_core.store import polling
-from duly_core.store.results import set_results
-from duly_core.store.statements import TRANSITIONS
-from duly_core.task import Result
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.statements import TRANSITIONS
+from duly_core.process.clock import since_boot_ns
+from duly_core.results.store import set_results
+from duly_core.tasks import polling
+from duly_core.tasks.task import Result
+from duly_wire.enums import FailureKind, Outcome, Priority
 from tests.chaos import audit
 from tests.chaos.checker import check
 from tests.chaos.history import AckedTask, Execution, Fault, History, Limits

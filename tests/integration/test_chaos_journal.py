@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 import pytest
 
 import duly
-from duly_core.clock import since_boot_ns
+from duly_core.process.clock import since_boot_ns
 from tests.chaos.journal import Journal
 from tests.chaos.journal_reader import read_journal
 from tests.chaos.locks import holding

@@ -7,10 +7,10 @@ import pytest
 from typer.main import get_command
 
 import duly
-from duly.enums import Priority, Role
-from duly.v1 import fleet_pb2_grpc
 from duly_cli.__main__ import app
-from duly_core.store.service_instances import reporting
+from duly_core.fleet.services import reporting
+from duly_wire.enums import Priority, Role
+from duly_wire.v1 import fleet_pb2_grpc
 from tests.fixtures.service_processes import poll
 from tests.integration.test_fleet_hosts import a_report
 from tests.integration.test_fleet_services import is_listed

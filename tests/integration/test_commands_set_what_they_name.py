@@ -9,7 +9,7 @@ from typer.main import get_command
 
 import duly
 from duly_cli.__main__ import app
-from duly_core.store.resource_changes import RESOURCE_FIELDS
+from duly_core.limits.changes import RESOURCE_FIELDS
 from duly_frontend.breakers import BREAKER_FIELDS
 from duly_frontend.gate_checks import GATE_FIELDS
 from duly_frontend.time_table_definitions import TABLE_FIELDS

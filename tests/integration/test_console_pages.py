@@ -10,9 +10,14 @@ from uuid import UUID
 import pytest
 
 import duly
-from duly.enums import Outcome
-from duly.ids import new_task_id
-from duly.v1 import (
+from duly_console.page import PAGE_SIZE
+from duly_console.pages import dead_letters
+from duly_console.routes import PAGES
+from duly_core.results.store import set_results
+from duly_core.tasks.task import Result
+from duly_wire.enums import Outcome
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import (
     fleet_pb2_grpc,
     frontend_pb2,
     gates_pb2,
@@ -24,11 +29,6 @@ from duly.v1 import (
     task_pb2,
     time_tables_pb2,
 )
-from duly_console.page import PAGE_SIZE
-from duly_console.pages import dead_letters
-from duly_console.routes import PAGES
-from duly_core.store.results import set_results
-from duly_core.task import Result
 from tests.integration.test_fleet_hosts import a_report
 
 LAMBDA = "mail.send"
@@ -508,7 +508,7 @@ async def test_a_time_table_that_is_paused_meanwhile_keeps_its_note(browser, cli
 
 async def test_breakers_are_shown_and_removed(browser, frontend, task_states):
 
-    from duly.time_conversion import to_duration
+    from duly_wire.time_conversion import to_duration
 
     await task_states.register()
     gates = gates_pb2_grpc.GateServiceStub(frontend.channel)

@@ -19,18 +19,20 @@ import pytest_asyncio
 from playwright.async_api import Browser, Page, Request, Route, async_playwright, expect
 
 import duly_console
-from duly.ids import new_task_id
-from duly.v1 import graphs_pb2
 from duly_console.app import console_app
 from duly_console.http_server import HttpServer
 from duly_console.session_cookie import SessionCookies
 from duly_console.settings import ConsoleSettings
-from duly_core.gates import GateScope, Kind
+from duly_core.gates import store as gates
+from duly_core.gates.rules import GateScope, Kind
+from duly_core.graphs import store as graphs
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
-from duly_core.store import gates, graphs, tasks
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
+from duly_core.tasks import store as tasks
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import graphs_pb2
 from tests.fixtures import whole
 from tests.fixtures.services import BreakableConnection, BreakableLine, Frontend, serve_frontend
 from tests.fixtures.task_states import LAMBDA, TaskStates

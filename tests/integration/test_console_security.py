@@ -13,11 +13,11 @@ from structlog.testing import capture_logs
 from duly_console.events import SignInLog
 from duly_console.routes import CHANGES, PAGES
 from duly_console.session_cookie import Session, SessionCookies
-from duly_core import task
+from duly_core.access import store as access
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.errors import SettingsError
-from duly_core.store import access
+from duly_core.tasks import task
 from tests.fixtures.console import ORIGIN, browse, token_of
 from tests.integration.test_console_pages import dead_letter, text_id
 
@@ -69,7 +69,7 @@ async def test_what_is_no_valid_token_does_not_sign_in(guarded_browser, token):
 
 
 async def test_a_token_that_is_revoked_ends_the_session(guarded_browser, store):
-    from duly_core.store import access
+    from duly_core.access import store as access
 
     await guarded_browser.sign_in("operator")
     before = await guarded_browser.get("/settings")

@@ -10,8 +10,8 @@ import grpc
 import pytest
 from prometheus_client import REGISTRY
 
-from duly.enums import Priority
-from duly_core.routing import QueueKey
+from duly_core.lambdas.names import QueueKey
+from duly_wire.enums import Priority
 from tests.fixtures.controllers import ControllerUnderTest
 from tests.fixtures.host import SECOND, claimed, until
 from tests.fixtures.services import refusal

@@ -2,7 +2,7 @@
 
 import signal
 
-from duly.v1 import hsc_pb2
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.controllers import ControllerUnderTest
 from tests.fixtures.host import HOUR, SECOND, Journal, claimed, value_of
 from tests.fixtures.programs import is_alive

@@ -4,7 +4,7 @@ import os
 
 import grpc
 
-from duly.enums import Priority
+from duly_wire.enums import Priority
 from tests.fixtures.controllers import ControllerUnderTest
 from tests.fixtures.host import SECOND
 from tests.fixtures.services import refusal

@@ -15,9 +15,9 @@ from uuid import uuid4
 import pytest
 
 from duly_controller.process_cleanup import kill_leftover_processes
-from duly_core.claim_journal import JournalContents, Owner
-from duly_core.process_identity import started
-from duly_core.slot_board import SlotBoard
+from duly_core.host.claim_journal import JournalContents, Owner
+from duly_core.host.slot_board import SlotBoard
+from duly_core.process.identity import started
 from tests.fixtures.programs import is_alive
 
 # A callback process that starts another, says which, and ends: the other has lost its leader.

@@ -3,21 +3,21 @@
 from datetime import timedelta
 from pathlib import Path
 
-from duly.enums import Priority
 from duly_controller.claimer import Claimer
 from duly_controller.message_acks import MessageAcks
 from duly_controller.reference_buffer import ReferenceBuffer
-from duly_core.claim_journal import JournalContents, read
-from duly_core.claim_tokens import Tokens, new_prefix
-from duly_core.clock import seconds_since_boot
-from duly_core.journal_folder import JournalFolder
+from duly_core.config.timing import Timing
+from duly_core.host.claim_journal import JournalContents, read
+from duly_core.host.journal_folder import JournalFolder
+from duly_core.lambdas.names import QueueKey
+from duly_core.process.clock import seconds_since_boot
 from duly_core.queues.none import NoQueue
 from duly_core.queues.port import Received
-from duly_core.routing import QueueKey
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
-from duly_core.timing import Timing
+from duly_core.tasks.claim_tokens import Tokens, new_prefix
+from duly_wire.enums import Priority
 from tests.fixtures.host import JOURNALS, Host, claimed
 from tests.fixtures.scripted_hsc import ScriptedHsc
 from tests.fixtures.waiting import until

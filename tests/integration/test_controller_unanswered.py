@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from duly.time_conversion import to_duration
-from duly.v1 import controller_pb2
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import controller_pb2
 from tests.fixtures.controllers import ControllerUnderTest
 from tests.fixtures.failpoints import Failpoints
 from tests.fixtures.host import SECOND, Host, claimed

@@ -11,12 +11,12 @@ import grpc
 import pytest
 
 import duly
-from duly.enums import FailureKind, Outcome
-from duly.ids import new_task_id
 from duly_cli import bulk
-from duly_core.store.results import set_results
-from duly_core.task import Result
+from duly_core.results.store import set_results
+from duly_core.tasks.task import Result
 from duly_frontend.servicer import FrontendServicer
+from duly_wire.enums import FailureKind, Outcome
+from duly_wire.ids import new_task_id
 from tests.fixtures.services import serve_frontend
 from tests.fixtures.task_states import LAMBDA
 

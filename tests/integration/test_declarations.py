@@ -7,10 +7,10 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 import duly
-from duly.v1 import registry_pb2, task_pb2, time_tables_pb2
-from duly_core.store import lambdas
-from duly_core.store.declarations import Verdict
-from duly_core.store.lambda_policy import LambdaPolicy
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.declarations import Verdict
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_wire.v1 import registry_pb2, task_pb2, time_tables_pb2
 
 NAME = "mail.send"
 

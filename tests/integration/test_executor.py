@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from duly.time_conversion import to_duration
-from duly.v1 import hsc_pb2, task_pb2
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.fixtures.host import SECOND, SHORT, Host, claimed, gone, value_of
 from tests.fixtures.programs import is_alive
 

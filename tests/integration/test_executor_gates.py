@@ -1,6 +1,6 @@
 """Gates in an Executor: what has not started goes back when a heartbeat says so, what runs goes on."""
 
-from duly.v1 import hsc_pb2
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.host import Host, value_of
 
 GATED = hsc_pb2.HEARTBEAT_VERDICT_GATED

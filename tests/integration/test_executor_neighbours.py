@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from duly.v1 import hsc_pb2, task_pb2
+from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.fixtures.host import SECOND, Host, claimed, gone, value_of
 from tests.fixtures.programs import is_alive
 

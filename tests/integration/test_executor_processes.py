@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from duly.v1 import hsc_pb2, task_pb2
+from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.chaos import process_tree
 from tests.fixtures.host import SECOND, Host, claimed, gone, until, value_of
 from tests.fixtures.programs import is_alive

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly.v1 import controller_pb2, hsc_pb2, task_pb2
+from duly_wire.v1 import controller_pb2, hsc_pb2, task_pb2
 from tests.fixtures.host import Host, claimed, value_of
 from tests.fixtures.scripted_hsc import Remembering
 

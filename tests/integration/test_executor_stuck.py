@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from duly.v1 import hsc_pb2
-from duly_core.slot_board import SlotBoard
-from duly_core.timing import Timing
+from duly_core.config.timing import Timing
+from duly_core.host.slot_board import SlotBoard
 from duly_executor.dispatch import Dispatcher
 from duly_executor.heartbeat import HeartbeatLoop
 from duly_executor.held_claims import HeldClaims
@@ -19,6 +18,7 @@ from duly_executor.isolation import IsolatedLambdas
 from duly_executor.lease_schedule import LeaseSchedule
 from duly_executor.settings import ExecutorSettings
 from duly_executor.watchdog import Watchdog
+from duly_wire.v1 import hsc_pb2
 from tests.chaos import process_tree
 from tests.fixtures.forked_process import ROOT
 from tests.fixtures.host import SECOND, Host, claimed, gone, value_of

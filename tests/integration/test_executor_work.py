@@ -7,7 +7,7 @@ from time import monotonic
 import grpc
 import pytest
 
-from duly.v1 import hsc_pb2
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.host import SECOND, Command, Host, claimed, until, value_of
 
 SHORT_LIVED = {"DULY_TIMING_PROCESS_DEADLINE": "2s"}

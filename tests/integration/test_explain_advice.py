@@ -14,11 +14,9 @@ import pytest
 
 import duly
 import duly_frontend
-from duly.enums import Outcome, ReasonKind
-from duly.v1 import fleet_pb2_grpc
-from duly_core.store.breakers import NewBreaker, judge_breakers
-from duly_core.store.gate_cache import GateCache
-from duly_core.store.waiting import end_waiting
+from duly_core.gates.breakers import NewBreaker, judge_breakers
+from duly_core.gates.cache import GateCache
+from duly_core.tasks.waiting import end_waiting
 from duly_frontend import (
     explain_gates,
     explain_held,
@@ -28,6 +26,8 @@ from duly_frontend import (
     explain_waiting,
 )
 from duly_store_consumer.gate_loop import GateLoop
+from duly_wire.enums import Outcome, ReasonKind
+from duly_wire.v1 import fleet_pb2_grpc
 from tests.fixtures import whole
 from tests.fixtures.graph_states import claim_work, end
 from tests.fixtures.task_states import HEARTBEAT_TIMEOUT, LAMBDA, SECOND

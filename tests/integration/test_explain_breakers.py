@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from duly.enums import HistoryKind
-from duly.v1 import explain_pb2
-from duly_core.store import breaker_moves
-from duly_core.store.breaker_moves import Move
-from duly_core.store.breakers import NewBreaker, judge_breakers
+from duly_core.gates import breaker_history as breaker_moves
+from duly_core.gates.breaker_history import Move
+from duly_core.gates.breakers import NewBreaker, judge_breakers
 from duly_frontend.breaker_history import with_breaker
+from duly_wire.enums import HistoryKind
+from duly_wire.v1 import explain_pb2
 from tests.fixtures import whole
 from tests.fixtures.task_states import LAMBDA
 

@@ -8,14 +8,14 @@ from uuid import UUID
 import pytest
 
 import duly
-from duly.enums import FailureKind, Outcome, Priority
 from duly_cli import explain
-from duly_core.routing import QueueKey
-from duly_core.store import claims
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.results import set_results
-from duly_core.task import Result
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.results.store import set_results
+from duly_core.tasks import claims
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.task import Result
+from duly_wire.enums import FailureKind, Outcome, Priority
 from tests.fixtures.task_states import CLAIM_TIMEOUT
 
 LONG = "a.lambda.whose.name.is.as.long.as.names.of.lambdas.may.be.in.a.large.company/" + "x" * 40

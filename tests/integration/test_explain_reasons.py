@@ -10,16 +10,17 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import duly
-from duly.enums import FailureKind, Outcome, Priority, ReasonKind
-from duly.ids import new_task_id_text
-from duly.v1 import fleet_pb2, fleet_pb2_grpc
-from duly_core.routing import QueueKey
-from duly_core.store import claims, explain_reads
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.gate_cache import GateCache
-from duly_core.store.results import set_results
-from duly_core.task import Result, TaskHeartbeat
+from duly_core.explain import reads as explain_reads
+from duly_core.gates.cache import GateCache
+from duly_core.lambdas.names import QueueKey
+from duly_core.results.store import set_results
+from duly_core.tasks import claims
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.task import Result, TaskHeartbeat
 from duly_store_consumer.gate_loop import GateLoop
+from duly_wire.enums import FailureKind, Outcome, Priority, ReasonKind
+from duly_wire.ids import new_task_id_text
+from duly_wire.v1 import fleet_pb2, fleet_pb2_grpc
 from tests.fixtures.graph_states import claim_work, end
 from tests.fixtures.task_states import CLAIM_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

@@ -9,15 +9,15 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly_core.clock import since_boot_ns
+from duly_core.config.timing import Timing
 from duly_core.errors import QueueUnavailableError, StoreUnavailableError
+from duly_core.postgres.migrate import migrate
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.process.clock import since_boot_ns
 from duly_core.queues.port import QueueSender
-from duly_core.store import claims
-from duly_core.store.migrate import migrate
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
-from duly_core.task import HeartbeatAnswer, TaskHeartbeat
-from duly_core.timing import Timing
+from duly_core.tasks import claims
+from duly_core.tasks.task import HeartbeatAnswer, TaskHeartbeat
 from duly_local.postgres.embedded import EmbeddedPostgres
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.reclaim_guard import ReclaimGuard

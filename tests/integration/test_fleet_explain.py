@@ -2,8 +2,8 @@
 
 import pytest
 
-from duly.enums import ReasonKind
-from duly.v1 import fleet_pb2_grpc
+from duly_wire.enums import ReasonKind
+from duly_wire.v1 import fleet_pb2_grpc
 from tests.fixtures.task_states import LAMBDA
 from tests.integration.test_fleet_hosts import INTERVAL, a_report
 

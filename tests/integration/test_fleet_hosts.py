@@ -8,9 +8,9 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import duly
-from duly.v1 import fleet_pb2, fleet_pb2_grpc
-from duly_core.store.host_reads import count_hosts
-from duly_core.store.hosts import HostState
+from duly_core.fleet.host_reads import count_hosts
+from duly_core.fleet.hosts import HostState
+from duly_wire.v1 import fleet_pb2, fleet_pb2_grpc
 from tests.fixtures.services import refusal
 
 STARTED_AT = datetime(2026, 11, 22, tzinfo=UTC)

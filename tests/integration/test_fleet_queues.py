@@ -8,22 +8,23 @@ import psycopg
 import pytest
 
 import duly
-from duly.enums import Priority
-from duly.v1 import fleet_pb2, fleet_pb2_grpc
+from duly_core.access import store as access
 from duly_core.access.authorizer import Authorizer
+from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
+from duly_core.counting import queues as queue_counts
+from duly_core.counting.queues import Count, CountLimits, count_queues, recount
 from duly_core.errors import StoreUnavailableError
-from duly_core.routing import QueueKey
-from duly_core.store import access, queue_counts
-from duly_core.store.access_cache import AccessCache
-from duly_core.store.pool import Store
-from duly_core.store.queue_counts import Count, CountLimits, count_queues, recount
-from duly_core.store.settings import StoreSettings
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
 from duly_frontend import queue_lists
 from duly_frontend.queue_lists import list_queues
 from duly_frontend.queue_query import read_query
 from duly_frontend.queue_snapshots import QueueSnapshots
+from duly_wire.enums import Priority
+from duly_wire.v1 import fleet_pb2, fleet_pb2_grpc
 from tests.fixtures.services import refusal, serve_frontend
 from tests.fixtures.task_states import LAMBDA
 from tests.integration.test_access import give_token, headers, operator

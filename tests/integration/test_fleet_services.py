@@ -4,12 +4,12 @@ import json
 from datetime import timedelta
 
 import duly
-from duly.v1 import fleet_pb2_grpc
-from duly_core.store.retention import Retention
-from duly_core.store.service_instances import list_services, reporting
-from duly_core.store.settings import StoreSettings
+from duly_core.fleet.services import list_services, reporting
+from duly_core.postgres.settings import StoreSettings
+from duly_core.upkeep.retention import Retention
 from duly_store_consumer import events
 from duly_store_consumer.host_watch import watch_hosts
+from duly_wire.v1 import fleet_pb2_grpc
 from tests.fixtures.service_processes import poll
 from tests.integration.test_fleet_hosts import a_report
 

@@ -11,11 +11,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from duly.enums import FailureKind, Outcome
-from duly.ids import new_task_id
-from duly.v1 import frontend_pb2, task_pb2
-from duly_core.store.results import set_results
-from duly_core.task import Result
+from duly_core.results.store import set_results
+from duly_core.tasks.task import Result
+from duly_wire.enums import FailureKind, Outcome
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import frontend_pb2, task_pb2
 from tests.fixtures.services import serve_frontend
 from tests.fixtures.task_states import LAMBDA
 

@@ -6,14 +6,14 @@ from uuid import UUID
 import pytest
 
 import duly
-from duly.enums import FailureKind, Outcome
-from duly.v1 import frontend_pb2, task_pb2
 from duly_cli.formatting import task_as_json, task_lines
 from duly_cli.lambdas import lambda_table
-from duly_core.store import claims
-from duly_core.store import tasks as store_tasks
-from duly_core.store.results import set_results
-from duly_core.task import ReleasedClaim, Result
+from duly_core.results.store import set_results
+from duly_core.tasks import claims
+from duly_core.tasks import store as store_tasks
+from duly_core.tasks.task import ReleasedClaim, Result
+from duly_wire.enums import FailureKind, Outcome
+from duly_wire.v1 import frontend_pb2, task_pb2
 from tests.fixtures.task_states import LAMBDA
 
 STARTED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

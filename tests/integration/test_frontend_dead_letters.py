@@ -10,11 +10,11 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from duly.enums import FailureKind
-from duly.ids import new_task_id
-from duly.v1 import frontend_pb2, task_pb2
-from duly_core.store.notifications import Listener
-from duly_core.store.settings import StoreSettings
+from duly_core.postgres.notifications import Listener
+from duly_core.postgres.settings import StoreSettings
+from duly_wire.enums import FailureKind
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import frontend_pb2, task_pb2
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA, SECOND
 

@@ -7,7 +7,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from duly import AsyncClient
-from duly.v1 import frontend_pb2, task_pb2
+from duly_wire.v1 import frontend_pb2, task_pb2
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 

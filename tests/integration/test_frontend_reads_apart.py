@@ -9,9 +9,10 @@ import psycopg
 import pytest
 from psycopg import ClientCursor
 
-from duly.v1 import frontend_pb2, task_pb2
-from duly_core.store import task_queries, tasks
-from duly_core.store.tasks import TaskFilter
+from duly_core.tasks import queries as task_queries
+from duly_core.tasks import store as tasks
+from duly_core.tasks.store import TaskFilter
+from duly_wire.v1 import frontend_pb2, task_pb2
 from tests.fixtures.full_tables import connect, fill, prepare
 from tests.fixtures.services import refusal, serve_frontend
 from tests.fixtures.task_states import LAMBDA

@@ -8,9 +8,9 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from duly.ids import new_task_id
-from duly.v1 import frontend_pb2, task_pb2
 from duly_core.rpc.settings import RpcSettings
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import frontend_pb2, task_pb2
 from tests.fixtures.database import count
 from tests.fixtures.services import refusal, serve_frontend
 from tests.fixtures.task_states import LAMBDA

@@ -3,10 +3,10 @@
 import asyncio
 from datetime import timedelta
 
-from duly.ids import new_task_id
-from duly_core.store.tasks import final_of
+from duly_core.tasks.store import final_of
 from duly_frontend import completion_watcher
 from duly_frontend.completion_watcher import CompletionWatcher
+from duly_wire.ids import new_task_id
 
 HOUR = timedelta(hours=1)
 SOON = 10

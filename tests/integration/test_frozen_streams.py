@@ -8,12 +8,12 @@ from typing import Any
 import grpc
 import pytest
 
-from duly.v1 import hsc_pb2, hsc_pb2_grpc
 from duly_core.errors import StoreUnavailableError
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
+from duly_wire.v1 import hsc_pb2, hsc_pb2_grpc
 from tests.fixtures.waiting import until
 from tests.integration.test_call_stream import LONG, POLL, SOON, Hsc, results
 

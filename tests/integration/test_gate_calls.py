@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import duly
-from duly.v1 import gates_pb2, gates_pb2_grpc
-from duly_core.store import gates as store_gates
+from duly_core.gates import store as store_gates
+from duly_wire.v1 import gates_pb2, gates_pb2_grpc
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 

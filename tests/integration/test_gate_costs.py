@@ -6,18 +6,18 @@ from datetime import timedelta
 
 import pytest
 
-from duly.enums import Priority
-from duly.ids import new_task_id
-from duly_core.gates import GateScope, Kind
-from duly_core.routing import QueueKey
-from duly_core.store import claims, polling, schedule
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.gate_cache import GateCache
-from duly_core.store.gate_scans import GateScans
-from duly_core.store.gates import NewGate
-from duly_core.store.pool import Store, fetch_as
-from duly_core.store.settings import StoreSettings
-from duly_core.task import NewTask
+from duly_core.gates.cache import GateCache
+from duly_core.gates.rules import GateScope, Kind
+from duly_core.gates.scans import GateScans
+from duly_core.gates.store import NewGate
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store, fetch_as
+from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks import claims, polling, schedule
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.task import NewTask
+from duly_wire.enums import Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures import whole
 from tests.fixtures.full_tables import HELD_BY_A_GATE as FILL
 from tests.fixtures.statement_costs import PAGES_FETCHED

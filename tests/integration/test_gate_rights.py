@@ -7,11 +7,12 @@ from datetime import timedelta
 import pytest
 
 import duly
+from duly_core.access import store as access
 from duly_core.access.authorizer import Authorizer
+from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
-from duly_core.store import access, gates
-from duly_core.store.access_cache import AccessCache
+from duly_core.gates import store as gates
 from duly_frontend import gate_rights
 from tests.fixtures.services import serve_frontend
 

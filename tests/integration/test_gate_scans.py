@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from duly.enums import Priority
-from duly_core.gates import Gate, GateScope, GateSet, Kind
-from duly_core.routing import QueueKey
-from duly_core.store.gate_scans import GateScans
+from duly_core.gates.rules import Gate, GateScope, GateSet, Kind
+from duly_core.gates.scans import GateScans
+from duly_core.lambdas.names import QueueKey
+from duly_wire.enums import Priority
 
 EARLIER = datetime(2026, 11, 22, tzinfo=UTC)
 OF_ONE_CUSTOMER = GateScope("*", None, None, "customer-7")

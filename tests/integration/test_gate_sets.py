@@ -1,4 +1,4 @@
-"""Picks beside any gates take exactly what no gate holds: Postgres decides as the rule without I/O does (duly_core.gates)."""
+"""Picks beside any gates take exactly what no gate holds: Postgres decides as the rule without I/O does (duly_core.gates.rules)."""
 
 import os
 import random
@@ -8,15 +8,15 @@ from uuid import UUID
 
 import pytest
 
-from duly.enums import Priority
-from duly.ids import new_task_id
-from duly_core.gates import Gate, GateScope, GateSet, Kind
-from duly_core.routing import QueueKey
-from duly_core.session_id import SessionId
-from duly_core.store import claims, polling, schedule
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.gate_scans import WINDOW, GateScans
-from duly_core.task import NewTask, Session
+from duly_core.gates.rules import Gate, GateScope, GateSet, Kind
+from duly_core.gates.scans import WINDOW, GateScans
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.session_names import SessionId
+from duly_core.tasks import claims, polling, schedule
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.task import NewTask, Session
+from duly_wire.enums import Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT
 
 LAMBDAS = ("shop.cart", "shop.pay", "report.make", "report.send")

@@ -5,15 +5,16 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly.ids import new_task_id
-from duly_core.gates import GateScope, Kind
-from duly_core.store import gates, schedule
-from duly_core.store.gate_cache import GateCache
-from duly_core.store.gates import NewGate
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
-from duly_core.task import NewTask
+from duly_core.gates import store as gates
+from duly_core.gates.cache import GateCache
+from duly_core.gates.rules import GateScope, Kind
+from duly_core.gates.store import NewGate
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks import schedule
+from duly_core.tasks.task import NewTask
 from duly_store_consumer.gate_loop import GateLoop
+from duly_wire.ids import new_task_id
 from tests.fixtures import whole
 from tests.fixtures.task_states import LAMBDA, TaskStates
 

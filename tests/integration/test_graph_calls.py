@@ -10,12 +10,12 @@ from google.protobuf.duration_pb2 import Duration
 
 import duly
 from duly.client import AsyncClient
-from duly.ids import new_task_id, new_task_id_text
-from duly.v1 import graphs_pb2, task_pb2
-from duly_core.graph_growth import NewNode
-from duly_core.graph_rules import Node
-from duly_core.store import polling
-from duly_core.task import NewTask
+from duly_core.graphs.growth_rules import NewNode
+from duly_core.graphs.rules import Node
+from duly_core.tasks import polling
+from duly_core.tasks.task import NewTask
+from duly_wire.ids import new_task_id, new_task_id_text
+from duly_wire.v1 import graphs_pb2, task_pb2
 from tests.fixtures.graph_states import claim_work, end
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA

@@ -5,11 +5,11 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly.enums import EdgeCondition
-from duly.ids import new_task_id
-from duly_core.store import graph_places
-from duly_core.store.pool import Store, connect_arguments
-from duly_core.store.settings import StoreSettings
+from duly_core.graphs import predecessors as graph_places
+from duly_core.postgres.pool import Store, connect_arguments
+from duly_core.postgres.settings import StoreSettings
+from duly_wire.enums import EdgeCondition
+from duly_wire.ids import new_task_id
 from tests.fixtures.graph_states import claim_work, end, write_graph
 
 SUCCEEDED = EdgeCondition.SUCCEEDED

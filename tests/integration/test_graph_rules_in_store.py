@@ -9,17 +9,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duly.enums import EdgeCondition, Outcome
-from duly.ids import TaskId, new_task_id
-from duly_core.graph_growth import NewNode
-from duly_core.graph_rules import Node, State, evaluate
-from duly_core.lifecycle import Status
-from duly_core.store import graph_reads, lambdas, polling
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.pool import Store
-from duly_core.store.resources import UNLIMITED, ResourceLimit
-from duly_core.store.settings import StoreSettings
-from duly_core.task import ClaimedTask, NewTask
+from duly_core.graphs import reads as graph_reads
+from duly_core.graphs.growth_rules import NewNode
+from duly_core.graphs.rules import Node, State, evaluate
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.limits.store import UNLIMITED, ResourceLimit
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks import polling
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import ClaimedTask, NewTask
+from duly_wire.enums import EdgeCondition, Outcome
+from duly_wire.ids import TaskId, new_task_id
 from tests.fixtures import whole
 from tests.fixtures.graph_states import StoredGraph, Waits, claim_work, edges_of, end, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA

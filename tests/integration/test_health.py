@@ -9,12 +9,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from duly_core.errors import StoreRefusedError, StoreUnavailableError
-from duly_core.loop import repeat
-from duly_core.store import statement_refusals
-from duly_core.store.health import HealthFollower
-from duly_core.store.pool import Store, connect_arguments
-from duly_core.store.settings import StoreSettings
-from duly_core.store.statements import Statement
+from duly_core.postgres import refusals as statement_refusals
+from duly_core.postgres.health import HealthFollower
+from duly_core.postgres.pool import Store, connect_arguments
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.statements import Statement
+from duly_core.process.loop import repeat
 from duly_store_consumer import liveness
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings

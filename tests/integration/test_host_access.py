@@ -7,14 +7,27 @@ from datetime import timedelta
 import grpc
 import pytest
 
-from duly.ids import new_task_id
-from duly.v1 import graphs_pb2, graphs_pb2_grpc, hsc_pb2, limits_pb2, limits_pb2_grpc, registry_pb2, task_pb2
+from duly_core.access import cache as access_cache
+from duly_core.access import store as access
 from duly_core.access.authorizer import Authorizer
+from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
-from duly_core.lifecycle import Status
-from duly_core.store import access, access_cache, graph_definitions, lambdas, resources, time_tables
-from duly_core.store.access_cache import AccessCache
+from duly_core.graphs import definitions as graph_definitions
+from duly_core.lambdas import store as lambdas
+from duly_core.limits import store as resources
+from duly_core.tasks.lifecycle import Status
+from duly_core.time_tables import store as time_tables
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import (
+    graphs_pb2,
+    graphs_pb2_grpc,
+    hsc_pb2,
+    limits_pb2,
+    limits_pb2_grpc,
+    registry_pb2,
+    task_pb2,
+)
 from tests.fixtures import whole
 from tests.fixtures.services import serve_frontend, serve_hsc
 

@@ -6,13 +6,14 @@ from datetime import timedelta
 import pytest
 
 import duly
-from duly.v1 import fleet_pb2, fleet_pb2_grpc
 from duly_controller.__main__ import build
+from duly_core.access import cache as access_cache
+from duly_core.access import store as access
 from duly_core.access.authorizer import Authorizer
+from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
-from duly_core.store import access, access_cache
-from duly_core.store.access_cache import AccessCache
+from duly_wire.v1 import fleet_pb2, fleet_pb2_grpc
 from tests.fixtures.host import APP, JOURNALS
 from tests.fixtures.service_processes import poll
 from tests.fixtures.services import refusal, serve_frontend

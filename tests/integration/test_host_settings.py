@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from duly.v1 import fleet_pb2
 from duly_controller.__main__ import build
-from duly_core.log_levels import log_levels
+from duly_core.process.log_levels import log_levels
+from duly_wire.v1 import fleet_pb2
 from tests.fixtures.host import APP, JOURNALS
 from tests.fixtures.services import serve_frontend
 

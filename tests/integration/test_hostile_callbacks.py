@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from duly.v1 import callback_pb2, hsc_pb2, task_pb2
 from duly_executor import frames
+from duly_wire.v1 import callback_pb2, hsc_pb2, task_pb2
 from tests.fixtures.controllers import ControllerUnderTest
 from tests.fixtures.host import JOURNALS, LIVELY, Command, Host, claimed, until, value_of
 from tests.fixtures.programs import is_alive

@@ -10,9 +10,9 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from duly.v1 import hsc_pb2, task_pb2
-from duly_core.lifecycle import Status
-from duly_core.store.tasks import cancel_tasks, get_attempts
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.store import cancel_tasks, get_attempts
+from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.fixtures.services import TIMING, serve_hsc
 from tests.fixtures.task_states import LAMBDA
 

@@ -5,10 +5,11 @@ from uuid import UUID
 
 import pytest
 
-from duly.ids import new_task_id
-from duly.v1 import frontend_pb2, graphs_pb2, hsc_pb2, task_pb2
-from duly_core.store import lambdas, polling
-from duly_core.store.lambda_policy import LambdaPolicy
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.tasks import polling
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import frontend_pb2, graphs_pb2, hsc_pb2, task_pb2
 from tests.fixtures.database import count
 from tests.fixtures.graph_states import claim_work, write_graph
 from tests.fixtures.services import refusal

@@ -6,14 +6,14 @@ from datetime import timedelta
 
 import pytest
 
-from duly.time_conversion import to_duration
-from duly.v1 import hsc_pb2
-from duly_core.gates import GateScope, Kind
-from duly_core.live_sections import LiveStoreConsumerSettings
-from duly_core.store import gates
-from duly_core.store.gate_cache import GateCache
-from duly_core.store.gates import NewGate
-from duly_core.task import TOKEN_PREFIX_BYTES
+from duly_core.config.live_sections import LiveStoreConsumerSettings
+from duly_core.gates import store as gates
+from duly_core.gates.cache import GateCache
+from duly_core.gates.rules import GateScope, Kind
+from duly_core.gates.store import NewGate
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures import whole
 from tests.fixtures.full_tables import HELD_BY_A_GATE as FILL
 from tests.fixtures.services import serve_hsc

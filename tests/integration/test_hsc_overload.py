@@ -8,7 +8,7 @@ import grpc
 import psycopg
 import pytest
 
-from duly.v1 import hsc_pb2
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.services import TIMING, refusal, serve_hsc
 from tests.fixtures.task_states import SECOND
@@ -122,7 +122,7 @@ async def test_when_too_much_is_asked_claims_are_refused_first(store, task_state
 @pytest.mark.parametrize("rpc", ["ClaimTask", "Heartbeat", "SetResults", "Release"])
 async def test_each_kind_of_call_tells_how_long_its_caller_waits(store, task_states, dsn, rpc, monkeypatch):
     told = []
-    from duly_core.group_commit import GroupCommit
+    from duly_core.traffic.group_commit import GroupCommit
 
     served = GroupCommit.__call__
 

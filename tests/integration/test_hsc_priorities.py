@@ -6,8 +6,8 @@ from datetime import timedelta
 import grpc
 import pytest
 
-from duly.enums import Priority
-from duly.v1 import hsc_pb2
+from duly_wire.enums import Priority
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.services import refusal, serve_hsc
 from tests.fixtures.task_states import LAMBDA
 from tests.integration.test_hsc_work import DEADLINE, Tuning, ids, request, waiting

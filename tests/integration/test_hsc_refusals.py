@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from duly.v1 import hsc_pb2
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.services import refusal, serve_hsc
 from tests.fixtures.task_states import LAMBDA
 

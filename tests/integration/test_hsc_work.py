@@ -9,20 +9,21 @@ import grpc
 import pytest
 
 import duly
-from duly.enums import EdgeCondition, Priority
-from duly.time_conversion import to_duration
-from duly.v1 import hsc_pb2
+from duly_core.config.live_sections import LiveHscSettings, LiveStoreConsumerSettings
 from duly_core.errors import StoreUnavailableError
-from duly_core.live_sections import LiveHscSettings, LiveStoreConsumerSettings
+from duly_core.graphs import predecessors as graph_places
+from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.postgres.notifications import Listener, Notifier
+from duly_core.postgres.settings import StoreSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
-from duly_core.store import graph_places, schedule
-from duly_core.store.local_notifications import LocalNotifications
-from duly_core.store.notifications import Listener, Notifier
-from duly_core.store.settings import StoreSettings
-from duly_core.task import TOKEN_PREFIX_BYTES, NewTask
+from duly_core.tasks import schedule
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES, NewTask
 from duly_hsc.__main__ import build
+from duly_wire.enums import EdgeCondition, Priority
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.failpoints import Failpoints
 from tests.fixtures.graph_states import end, write_graph
 from tests.fixtures.service_processes import until_health_is

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from duly_core import lambda_patterns
 from duly_core.access.grants import Grant, Scope, pattern_problem
 from duly_core.access.roles import Role
-from duly_core.gates import GateScope
+from duly_core.gates.rules import GateScope
+from duly_core.lambdas import patterns as lambda_patterns
 
 NAMES = (
     "a",

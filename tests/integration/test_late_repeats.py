@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from duly.ids import new_task_id
-from duly.v1 import frontend_pb2, task_pb2
-from duly_core.store.schedule import schedule as write
-from duly_core.task import NewTask
+from duly_core.tasks.schedule import schedule as write
+from duly_core.tasks.task import NewTask
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import frontend_pb2, task_pb2
 from tests.fixtures.task_states import LAMBDA
 
 OLD = UUID(int=new_task_id().int - (2 * 86_400_000 << 80))

@@ -9,20 +9,20 @@ import psycopg
 import pytest
 
 import duly
-from duly.enums import SettingSource
-from duly.v1 import hsc_pb2
-from duly_core.clock import nanoseconds
-from duly_core.live_sections import LONGEST_LEASE, TriggerSettings
-from duly_core.store import claims
-from duly_core.store.live_settings import SETTINGS_KNOWN_FOR, config_snapshot
-from duly_core.task import Proposal, TaskHeartbeat
-from duly_core.timing import Timing
+from duly_core.config.live_sections import LONGEST_LEASE, TriggerSettings
+from duly_core.config.timing import Timing
+from duly_core.live_settings.store import SETTINGS_KNOWN_FOR, config_snapshot
+from duly_core.process.clock import nanoseconds
+from duly_core.tasks import claims
+from duly_core.tasks.task import Proposal, TaskHeartbeat
 from duly_frontend.live_config import LiveConfig as FrontendLiveConfig
 from duly_frontend.settings import FrontendSettings
 from duly_hsc.live_config import LiveConfig
 from duly_store_consumer.live_config import LiveConfig as StoreConsumerLiveConfig
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_wire.enums import SettingSource
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.services import serve_hsc
 from tests.fixtures.task_states import CLAIM_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 from tests.integration.test_live_settings_everywhere import follower

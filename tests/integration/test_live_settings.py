@@ -7,14 +7,14 @@ import psycopg
 import pytest
 
 import duly
-from duly.enums import SettingSource
-from duly.v1 import settings_pb2, task_pb2
-from duly_core import live_settings
-from duly_core.store import live_settings as kept_settings
-from duly_core.store.notifications import Listener
-from duly_core.store.settings import StoreSettings
+from duly_core.live_settings import definitions as live_settings
+from duly_core.live_settings import store as kept_settings
+from duly_core.postgres.notifications import Listener
+from duly_core.postgres.settings import StoreSettings
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_wire.enums import SettingSource
+from duly_wire.v1 import settings_pb2, task_pb2
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import SECOND
 

@@ -6,24 +6,24 @@ import pytest
 import structlog
 
 import duly
-from duly.enums import SettingSource
-from duly_core import live_settings
-from duly_core.effective_settings import EffectiveSettings
+from duly_core.config.live_sections import LiveFrontendSettings, TriggerSettings
 from duly_core.errors import SettingsError
-from duly_core.live_sections import LiveFrontendSettings, TriggerSettings
-from duly_core.log_level_follower import LogLevelFollower
-from duly_core.log_levels import log_levels
+from duly_core.live_settings import definitions as live_settings
+from duly_core.live_settings import store as kept_settings
+from duly_core.live_settings.effective import EffectiveSettings
+from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_core.postgres.settings import StoreSettings
+from duly_core.process.log_levels import log_levels
+from duly_core.process.telemetry import TelemetrySettings
 from duly_core.rpc.field_count import MOST_FIELDS
-from duly_core.store import live_settings as kept_settings
-from duly_core.store.retention import Retention
-from duly_core.store.settings import StoreSettings
-from duly_core.telemetry import TelemetrySettings
+from duly_core.upkeep.retention import Retention
 from duly_frontend.live_config import LiveConfig
 from duly_frontend.settings import FrontendSettings
 from duly_hsc.live_config import LiveConfig as HscLiveConfig
 from duly_hsc.settings import HscSettings
 from duly_store_consumer.live_config import LiveConfig as StoreConsumerLiveConfig
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_wire.enums import SettingSource
 from tests.fixtures.services import serve_frontend
 from tests.fixtures.task_states import LAMBDA, SECOND
 

@@ -6,12 +6,12 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly.enums import Priority
-from duly_core.routing import QueueKey
-from duly_core.store import lambdas
-from duly_core.store.lambda_policy import LambdaPolicy
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.policy import LambdaPolicy
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_wire.enums import Priority
 from tests.fixtures.task_states import SECOND
 
 POLL = 60 * SECOND

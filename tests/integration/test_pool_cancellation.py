@@ -6,7 +6,7 @@ from datetime import timedelta
 import psycopg_pool
 import pytest
 
-from duly_core.pg_connection import connection_of
+from duly_core.postgres.connection import connection_of
 from tests.fixtures.waiting import until
 
 SECOND = timedelta(seconds=1)

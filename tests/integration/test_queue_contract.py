@@ -6,11 +6,11 @@ from time import monotonic
 
 import pytest
 
-from duly.enums import Priority
 from duly_core.errors import QueueUnavailableError
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.message import batches
 from duly_core.queues.port import Outgoing, QueueReceiver, Received
-from duly_core.routing import QueueKey
+from duly_wire.enums import Priority
 from tests.fixtures.queues import NO_WAIT, SECOND, AnyInstallation, message, queue_of
 
 DEADLINE = 5

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from duly.enums import Priority
-from duly_core.routing import QueueKey
-from duly_core.store import queue_statements
-from duly_core.store.pool import Store
-from duly_core.store.queue_counts import Count, CountLimits, count_queues
-from duly_core.store.settings import StoreSettings
-from duly_core.store.statements import Statement
+from duly_core.counting import queue_statements
+from duly_core.counting.queues import Count, CountLimits, count_queues
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.statements import Statement
+from duly_wire.enums import Priority
 from tests.fixtures.full_tables import LAMBDAS, connect, fill, prepare
 from tests.integration.test_store_plans import execute, nodes, numbered
 

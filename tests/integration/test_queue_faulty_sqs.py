@@ -10,18 +10,18 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duly.time_conversion import to_duration
-from duly.v1 import controller_pb2
 from duly_controller.__main__ import build
 from duly_core.errors import QueueUnavailableError
+from duly_core.postgres.pool import Store
 from duly_core.queues.port import QueueReceiver, QueueSender, Received
 from duly_core.queues.sqs.names import queue_name
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub
-from duly_core.store.pool import Store
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import controller_pb2
 from tests.chaos.faulty_sqs import Chances, FaultySqs
 from tests.fixtures.host import LIVELY
 from tests.fixtures.queues import SECOND, Installation, message, queue_of

@@ -160,8 +160,8 @@ async def test_a_process_may_end_while_a_long_poll_waits(installation):
         from datetime import timedelta
         from duly_core.queues.sqs.receiver import SqsReceiver
         from duly_core.queues.settings import QueueSettings
-        from duly.enums import Priority
-        from duly_core.routing import QueueKey
+        from duly_wire.enums import Priority
+        from duly_core.lambdas.names import QueueKey
 
         async def main():
             settings = QueueSettings(backend="sqs", endpoint_url={installation.settings.endpoint_url!r})

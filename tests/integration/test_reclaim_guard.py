@@ -5,10 +5,10 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly_core.clock import since_boot_ns
+from duly_core.config.timing import Timing
 from duly_core.errors import StoreUnavailableError
-from duly_core.store import polling
-from duly_core.timing import Timing
+from duly_core.process.clock import since_boot_ns
+from duly_core.tasks import polling
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings

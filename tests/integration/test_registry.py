@@ -7,10 +7,10 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
-from duly.v1 import frontend_pb2, registry_pb2, task_pb2
 from duly_controller.lambda_registration import LambdaRegistration
-from duly_core.store import lambdas
-from duly_core.store.lambda_cache import LambdaCache
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.cache import LambdaCache
+from duly_wire.v1 import frontend_pb2, registry_pb2, task_pb2
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 

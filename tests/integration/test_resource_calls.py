@@ -9,13 +9,13 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 import duly
-from duly.enums import Priority
-from duly.v1 import frontend_pb2, limits_pb2, limits_pb2_grpc, task_pb2
-from duly_core.routing import QueueKey
-from duly_core.store import claims
-from duly_core.store import resources as store_resources
-from duly_core.store.claims import Caller, Pick
+from duly_core.lambdas.names import QueueKey
+from duly_core.limits import store as store_resources
+from duly_core.tasks import claims
+from duly_core.tasks.claims import Caller, Pick
 from duly_frontend.resource_needs import ResourceCache
+from duly_wire.enums import Priority
+from duly_wire.v1 import frontend_pb2, limits_pb2, limits_pb2_grpc, task_pb2
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA
 
@@ -319,7 +319,7 @@ async def test_a_read_that_began_before_a_change_is_not_remembered_beyond_it(sto
             await may_end.wait()
         return answer
 
-    monkeypatch.setattr("duly_core.store.resources.per_key_of", read)
+    monkeypatch.setattr("duly_core.limits.store.per_key_of", read)
     cache = ResourceCache(store)
     asked = [[task_pb2.ResourceNeed(name=DATABASE)]]
     old = asyncio.create_task(cache.kinds(asked))

@@ -9,19 +9,20 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from duly.enums import FailureKind, Outcome, Priority
 from duly_cli.__main__ import app
-from duly_core.gates import GateScope, Kind
-from duly_core.routing import QueueKey
-from duly_core.store import claims, dead_letters, fences, schedule
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.gate_cache import GateCache
-from duly_core.store.gates import NewGate
-from duly_core.store.pool import Store
-from duly_core.store.results import set_results
-from duly_core.store.settings import StoreSettings
-from duly_core.task import Applied, ReleasedClaim, Result
+from duly_core.gates.cache import GateCache
+from duly_core.gates.rules import GateScope, Kind
+from duly_core.gates.store import NewGate
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, dead_letters, schedule
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.task import Applied, ReleasedClaim, Result
+from duly_core.upkeep import fences
 from duly_local.postgres.binaries import find_binaries
+from duly_wire.enums import FailureKind, Outcome, Priority
 from tests.fixtures import whole
 from tests.fixtures.clock import REPLACED, Clock
 from tests.fixtures.database import ask

@@ -2,10 +2,10 @@
 
 import pytest
 
-from duly.enums import Priority
-from duly.v1 import hsc_pb2
-from duly_core.routing import QueueKey
-from duly_core.task import ClaimedTask, Proposal
+from duly_core.lambdas.names import QueueKey
+from duly_core.tasks.task import ClaimedTask, Proposal
+from duly_wire.enums import Priority
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.services import serve_hsc
 from tests.fixtures.simulated_host import CountingSender, SimulatedHost, Time, consumer_on, make_due, round_of
 from tests.fixtures.task_states import LAMBDA, SECOND

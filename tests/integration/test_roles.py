@@ -7,13 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from duly.v1 import frontend_pb2, frontend_pb2_grpc, graphs_pb2, graphs_pb2_grpc, task_pb2
+from duly_core.access import cache as access_cache
+from duly_core.access import store as access
 from duly_core.access.authorizer import Authorizer
+from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.methods import KNOWN_CALLERS, NEEDS
 from duly_core.access.roles import Role
-from duly_core.store import access, access_cache
-from duly_core.store.access_cache import AccessCache
+from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc, graphs_pb2, graphs_pb2_grpc, task_pb2
 from tests.fixtures.role_calls import METHODS, PAYLOAD, REQUESTS, Answer, Thing, make, task, unknown
 from tests.fixtures.services import serve_frontend, serve_hsc
 

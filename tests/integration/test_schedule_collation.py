@@ -7,12 +7,12 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from duly.ids import new_task_id
-from duly_core.store import schedule
-from duly_core.store.migrate import migrate
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
-from duly_core.task import NewTask, Scheduling, Session
+from duly_core.postgres.migrate import migrate
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks import schedule
+from duly_core.tasks.task import NewTask, Scheduling, Session
+from duly_wire.ids import new_task_id
 from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import LAMBDA, TaskStates
 

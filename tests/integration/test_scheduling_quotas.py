@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 import duly
-from duly_core.store.resources import UNLIMITED, Rate, ResourceLimit
+from duly_core.limits.store import UNLIMITED, Rate, ResourceLimit
 from duly_frontend import scheduling_quotas
 from tests.fixtures import whole
 from tests.fixtures.task_states import LAMBDA

@@ -13,11 +13,11 @@ import grpc
 import psutil
 import pytest
 
-from duly.v1 import frontend_pb2, frontend_pb2_grpc
-from duly_core.rpc.bounds import most_connections
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.transport_limits import most_connections
+from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc
 from tests.fixtures.raw_http2 import (
     ACK,
     CONTINUATION,

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import duly
-from duly.enums import Outcome
-from duly.v1 import frontend_pb2, sessions_pb2, sessions_pb2_grpc, task_pb2
+from duly_wire.enums import Outcome
+from duly_wire.v1 import frontend_pb2, sessions_pb2, sessions_pb2_grpc, task_pb2
 from tests.fixtures.lost_replies import lose_first_reply
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA

@@ -2,12 +2,13 @@
 
 from datetime import timedelta
 
-from duly.enums import FailureKind, Outcome, SessionOrder, SessionPolicy
-from duly.ids import new_task_id
-from duly_core.session_id import SessionId
-from duly_core.store import dead_letters, polling, schedule, sessions
-from duly_core.store.retention import Retention
-from duly_core.task import NewTask, Session
+from duly_core.lambdas.session_names import SessionId
+from duly_core.sessions import store as sessions
+from duly_core.tasks import dead_letters, polling, schedule
+from duly_core.tasks.task import NewTask, Session
+from duly_core.upkeep.retention import Retention
+from duly_wire.enums import FailureKind, Outcome, SessionOrder, SessionPolicy
+from duly_wire.ids import new_task_id
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 KEY = "account-7"

@@ -6,22 +6,25 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
-from duly.ids import new_task_id
-from duly_core.gates import NO_GATES, GateScope, GateSet, Kind
-from duly_core.lifecycle import FINAL
-from duly_core.routing import QueueKey
-from duly_core.session_id import SessionId
-from duly_core.store import claims, dead_letters, gates, polling, schedule, sessions, tasks
-from duly_core.store.bulk import Place, purge_where
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.explain_reads import read_explained
-from duly_core.store.explain_waits import read_session
-from duly_core.store.gates import NewGate
-from duly_core.store.results import set_results
-from duly_core.store.retention import Retention
-from duly_core.store.tasks import TaskFilter
-from duly_core.task import NewTask, Result, Scheduling, Session
+from duly_core.explain.reads import read_explained
+from duly_core.explain.waits import read_session
+from duly_core.gates import store as gates
+from duly_core.gates.rules import NO_GATES, GateScope, GateSet, Kind
+from duly_core.gates.store import NewGate
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.session_names import SessionId
+from duly_core.results.store import set_results
+from duly_core.sessions import store as sessions
+from duly_core.tasks import claims, dead_letters, polling, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks.bulk import Place, purge_where
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.lifecycle import FINAL
+from duly_core.tasks.store import TaskFilter
+from duly_core.tasks.task import NewTask, Result, Scheduling, Session
+from duly_core.upkeep.retention import Retention
+from duly_wire.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
+from duly_wire.ids import new_task_id
 from tests.fixtures import whole
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, SECOND
 

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from duly.time_conversion import to_duration
-from duly.v1 import fleet_pb2_grpc
-from duly_core.store.service_instances import list_services, reporting
+from duly_core.fleet.services import list_services, reporting
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import fleet_pb2_grpc
 from tests.fixtures.service_processes import poll
 from tests.integration.test_fleet_hosts import a_report
 

@@ -7,9 +7,9 @@ import re
 import pytest
 
 import duly
-from duly.enums import SettingSource
-from duly_core import live_settings
-from duly_core.store import live_settings as kept_settings
+from duly_core.live_settings import definitions as live_settings
+from duly_core.live_settings import store as kept_settings
+from duly_wire.enums import SettingSource
 
 POLL = "store_consumer.poll_interval"
 EXACT = "store_consumer.exact"

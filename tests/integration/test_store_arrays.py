@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly_core.store import arrays
-from duly_core.store.pool import fetch
-from duly_core.store.statements import Statement
+from duly_core.postgres import arrays
+from duly_core.postgres.pool import fetch
+from duly_core.postgres.statements import Statement
 
 ID = bytes(range(16))
 INSTANT = datetime(1999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)

@@ -8,22 +8,26 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from prometheus_client import REGISTRY
 
-from duly.enums import FailureKind, Outcome, Priority
-from duly.ids import new_task_id
-from duly_core.breakers import Breaker, State, judge
-from duly_core.routing import QueueKey
-from duly_core.store import audit, breakers, claims, gates, schedule, tasks
-from duly_core.store.breakers import NewBreaker
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.gate_cache import GateCache
-from duly_core.store.results import set_results
-from duly_core.store.statements import Statement
-from duly_core.task import Applied, NewTask, Result
+from duly_core.access import audit_log as audit
+from duly_core.gates import breakers
+from duly_core.gates import store as gates
+from duly_core.gates.breaker_rules import Breaker, State, judge
+from duly_core.gates.breakers import NewBreaker
+from duly_core.gates.cache import GateCache
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.statements import Statement
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.task import Applied, NewTask, Result
 from duly_hsc.run_counts import RunCounts
 from duly_store_consumer.breaker_loop import BreakerLoop
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.timeouts import Timeouts
+from duly_wire.enums import FailureKind, Outcome, Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures import whole
 from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA, SECOND
 

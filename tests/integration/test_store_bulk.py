@@ -4,16 +4,17 @@ from datetime import timedelta
 
 import pytest
 
-from duly.enums import EdgeCondition, Outcome, Priority
-from duly_core.lifecycle import FINAL, READY, Status
-from duly_core.store import bulk, dead_letters, tasks
-from duly_core.store.arrays import texts, uuids
-from duly_core.store.bulk import Place
-from duly_core.store.graph_places import graph_places
-from duly_core.store.results import set_results
-from duly_core.store.statements import ENTITIES
-from duly_core.store.tasks import TaskFilter
-from duly_core.task import Result, Session
+from duly_core.graphs.predecessors import graph_places
+from duly_core.postgres.arrays import texts, uuids
+from duly_core.postgres.statements import ENTITIES
+from duly_core.results.store import set_results
+from duly_core.tasks import bulk, dead_letters
+from duly_core.tasks import store as tasks
+from duly_core.tasks.bulk import Place
+from duly_core.tasks.lifecycle import FINAL, READY, Status
+from duly_core.tasks.store import TaskFilter
+from duly_core.tasks.task import Result, Session
+from duly_wire.enums import EdgeCondition, Outcome, Priority
 from tests.fixtures.database import count
 from tests.fixtures.graph_states import claim_work, end, write_graph
 from tests.fixtures.task_states import LAMBDA

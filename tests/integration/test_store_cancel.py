@@ -6,16 +6,16 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority
-from duly.ids import new_task_id
 from duly_core.errors import StoreUnavailableError
-from duly_core.lifecycle import Status
-from duly_core.routing import QueueKey
-from duly_core.store import claims, polling
-from duly_core.store import tasks as store_tasks
-from duly_core.store.results import set_results
-from duly_core.store.statements import TRANSITIONS
-from duly_core.task import Applied, HeartbeatAnswer, Proposal, Result
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.statements import TRANSITIONS
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, polling
+from duly_core.tasks import store as store_tasks
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import Applied, HeartbeatAnswer, Proposal, Result
+from duly_wire.enums import FailureKind, Outcome, Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

@@ -7,13 +7,12 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority
-from duly.ids import new_task_id
-from duly_core.routing import QueueKey
-from duly_core.store import claims, polling, results
-from duly_core.store.results import set_results
-from duly_core.store.tasks import get_tasks
-from duly_core.task import (
+from duly_core.lambdas.names import QueueKey
+from duly_core.results import store as results
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, polling
+from duly_core.tasks.store import get_tasks
+from duly_core.tasks.task import (
     Applied,
     HeartbeatAnswer,
     NewTask,
@@ -23,6 +22,8 @@ from duly_core.task import (
     Session,
     TaskHeartbeat,
 )
+from duly_wire.enums import FailureKind, Outcome, Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures.database import count, until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

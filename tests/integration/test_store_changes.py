@@ -7,15 +7,26 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly.enums import EdgeCondition, FailureKind, Outcome, Priority, SessionOrder
-from duly.ids import new_task_id
-from duly_core.lifecycle import Status
-from duly_core.routing import QueueKey
-from duly_core.store import changes, claims, polling, schedule, tasks
-from duly_core.store.changes import Changed, ChangeVerdict
-from duly_core.store.dead_letters import redrive
-from duly_core.store.results import set_results
-from duly_core.task import Applied, Encoding, Proposal, ResourceNeed, Result, Scheduling, Session, TaskChange
+from duly_core.lambdas.names import QueueKey
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, polling, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks import updates as changes
+from duly_core.tasks.dead_letters import redrive
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import (
+    Applied,
+    Encoding,
+    Proposal,
+    ResourceNeed,
+    Result,
+    Scheduling,
+    Session,
+    TaskChange,
+)
+from duly_core.tasks.updates import Changed, ChangeVerdict
+from duly_wire.enums import EdgeCondition, FailureKind, Outcome, Priority, SessionOrder
+from duly_wire.ids import new_task_id
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import end, write_graph
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND

@@ -8,14 +8,13 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly.enums import Priority
-from duly_core.lifecycle import Status
-from duly_core.routing import QueueKey
-from duly_core.store import claims, polling, schedule
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
-from duly_core.task import (
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks import claims, polling, schedule
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import (
     TOKEN_PREFIX_BYTES,
     Applied,
     Encoding,
@@ -24,6 +23,7 @@ from duly_core.task import (
     ReleasedClaim,
     TaskHeartbeat,
 )
+from duly_wire.enums import Priority
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 NORMAL = QueueKey(LAMBDA, Priority.NORMAL)

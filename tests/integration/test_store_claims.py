@@ -7,14 +7,24 @@ from datetime import timedelta
 
 import pytest
 
-from duly.enums import Outcome, Priority
-from duly.ids import new_task_id
-from duly_core.lifecycle import Status
-from duly_core.routing import QueueKey
-from duly_core.store import claims, polling, results, tasks
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
-from duly_core.task import Applied, Encoding, HeartbeatAnswer, Proposal, ReleasedClaim, Result, TaskHeartbeat
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.results import store as results
+from duly_core.tasks import claims, polling
+from duly_core.tasks import store as tasks
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import (
+    Applied,
+    Encoding,
+    HeartbeatAnswer,
+    Proposal,
+    ReleasedClaim,
+    Result,
+    TaskHeartbeat,
+)
+from duly_wire.enums import Outcome, Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}

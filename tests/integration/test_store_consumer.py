@@ -8,16 +8,16 @@ import psycopg
 import pytest
 from prometheus_client import REGISTRY
 
-from duly.enums import Priority
 from duly_core.errors import QueueUnavailableError
-from duly_core.routing import QueueKey
-from duly_core.store import polling
-from duly_core.store.pool import Store
-from duly_core.store.resources import ResourceLimit
-from duly_core.store.settings import StoreSettings
-from duly_core.task import ResourceNeed
+from duly_core.lambdas.names import QueueKey
+from duly_core.limits.store import ResourceLimit
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks import polling
+from duly_core.tasks.task import ResourceNeed
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_wire.enums import Priority
 from tests.fixtures import whole
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 

@@ -7,16 +7,17 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority
-from duly.ids import new_task_id
-from duly_core.lifecycle import Status
-from duly_core.routing import QueueKey
-from duly_core.store import claims, dead_letters, polling, task_queries
-from duly_core.store.dead_letters import Answer, Spread, Verdict
-from duly_core.store.results import set_results
-from duly_core.store.task_queries import list_tasks
-from duly_core.store.tasks import TaskFilter, cancel_tasks
-from duly_core.task import Applied, HeartbeatAnswer, NewTask, ReleasedClaim, Result, TaskHeartbeat
+from duly_core.lambdas.names import QueueKey
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, dead_letters, polling
+from duly_core.tasks import queries as task_queries
+from duly_core.tasks.dead_letters import Answer, Spread, Verdict
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.queries import list_tasks
+from duly_core.tasks.store import TaskFilter, cancel_tasks
+from duly_core.tasks.task import Applied, HeartbeatAnswer, NewTask, ReleasedClaim, Result, TaskHeartbeat
+from duly_wire.enums import FailureKind, Outcome, Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

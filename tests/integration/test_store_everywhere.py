@@ -4,15 +4,14 @@ from datetime import timedelta
 
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority
-from duly.ids import new_task_id
-from duly_core.routing import QueueKey
-from duly_core.store import claims, dead_letters, polling, schedule, tasks
-from duly_core.store.arrays import uuids
-from duly_core.store.pool import fetch
-from duly_core.store.results import set_results
-from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import (
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.arrays import uuids
+from duly_core.postgres.pool import fetch
+from duly_core.postgres.statements import READS, TRANSITIONS
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, dead_letters, polling, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks.task import (
     Applied,
     HeartbeatAnswer,
     NewTask,
@@ -22,6 +21,8 @@ from duly_core.task import (
     Scheduling,
     TaskHeartbeat,
 )
+from duly_wire.enums import FailureKind, Outcome, Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures.retention import DAY, finished, until_nothing_is_left
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

@@ -8,28 +8,21 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly.enums import EdgeCondition, FailureKind, Priority
-from duly.ids import new_task_id
-from duly_core.gates import GateScope, Kind
-from duly_core.lifecycle import Status
-from duly_core.routing import QueueKey
-from duly_core.store import (
-    changes,
-    claims,
-    gate_sweeps,
-    gates,
-    lambda_changes,
-    live_counts,
-    polling,
-    schedule,
-    tasks,
-)
-from duly_core.store.changes import ChangeVerdict
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.gate_cache import GateCache
-from duly_core.store.gates import NewGate
-from duly_core.store.resources import ResourceLimit
-from duly_core.task import (
+from duly_core.gates import store as gates
+from duly_core.gates import sweeps as gate_sweeps
+from duly_core.gates.cache import GateCache
+from duly_core.gates.rules import GateScope, Kind
+from duly_core.gates.store import NewGate
+from duly_core.lambdas import administration as lambda_changes
+from duly_core.lambdas import live_tasks as live_counts
+from duly_core.lambdas.names import QueueKey
+from duly_core.limits.store import ResourceLimit
+from duly_core.tasks import claims, polling, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks import updates as changes
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import (
     Encoding,
     HeartbeatAnswer,
     NewTask,
@@ -39,8 +32,11 @@ from duly_core.task import (
     TaskChange,
     TaskHeartbeat,
 )
+from duly_core.tasks.updates import ChangeVerdict
 from duly_store_consumer import gate_loop
 from duly_store_consumer.gate_loop import GateLoop
+from duly_wire.enums import EdgeCondition, FailureKind, Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures import whole
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import write_graph

@@ -5,18 +5,22 @@ import os
 
 import pytest
 
-from duly.enums import EdgeCondition, FailureKind, Outcome
-from duly.ids import new_task_id
-from duly_core.graph_growth import NewNode
-from duly_core.graph_rules import Edge, Node
-from duly_core.lifecycle import Status
-from duly_core.store import graph_reads, graphs, polling, successes, tasks
-from duly_core.store.dead_letters import redrive
-from duly_core.store.pool import fetch
-from duly_core.store.results import set_results
-from duly_core.store.statements import TRANSITIONS
-from duly_core.store.successes import success_parameters
-from duly_core.task import Applied, NewTask, Result
+from duly_core.graphs import reads as graph_reads
+from duly_core.graphs import store as graphs
+from duly_core.graphs.growth_rules import NewNode
+from duly_core.graphs.rules import Edge, Node
+from duly_core.postgres.pool import fetch
+from duly_core.postgres.statements import TRANSITIONS
+from duly_core.results import successes
+from duly_core.results.store import set_results
+from duly_core.results.successes import success_parameters
+from duly_core.tasks import polling
+from duly_core.tasks import store as tasks
+from duly_core.tasks.dead_letters import redrive
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import Applied, NewTask, Result
+from duly_wire.enums import EdgeCondition, FailureKind, Outcome
+from duly_wire.ids import new_task_id
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import claim_work, end, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA

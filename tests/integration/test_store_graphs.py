@@ -6,15 +6,18 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly.enums import EdgeCondition, Outcome
-from duly_core.lifecycle import Status
-from duly_core.store import dead_letters, graph_reads, graphs, polling, tasks
-from duly_core.store.arrays import byteas, int2s, timestamps, uuids
-from duly_core.store.graph_places import graph_places
-from duly_core.store.graphs import GraphScheduling
-from duly_core.store.pool import fetch
-from duly_core.store.retention import Retention
-from duly_core.store.statements import TRANSITIONS
+from duly_core.graphs import reads as graph_reads
+from duly_core.graphs import store as graphs
+from duly_core.graphs.predecessors import graph_places
+from duly_core.graphs.store import GraphScheduling
+from duly_core.postgres.arrays import byteas, int2s, timestamps, uuids
+from duly_core.postgres.pool import fetch
+from duly_core.postgres.statements import TRANSITIONS
+from duly_core.tasks import dead_letters, polling
+from duly_core.tasks import store as tasks
+from duly_core.tasks.lifecycle import Status
+from duly_core.upkeep.retention import Retention
+from duly_wire.enums import EdgeCondition, Outcome
 from tests.fixtures.database import count, until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import StoredGraph, claim_work, end, new_graph, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA

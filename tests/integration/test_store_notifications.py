@@ -6,18 +6,18 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly.enums import Priority
-from duly.ids import new_task_id
-from duly_core.store.channels import DUE_CHANNEL
-from duly_core.store.local_notifications import LocalNotifications
-from duly_core.store.notifications import HORIZON, Listener, Notifier
-from duly_core.store.pool import Store
-from duly_core.store.rate_detector import STREAM_GAP
-from duly_core.store.schedule import schedule
-from duly_core.store.settings import StoreSettings
-from duly_core.task import NewTask
+from duly_core.postgres.channels import DUE_CHANNEL
+from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.postgres.notifications import HORIZON, Listener, Notifier
+from duly_core.postgres.pool import Store
+from duly_core.postgres.rate_detector import STREAM_GAP
+from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks.schedule import schedule
+from duly_core.tasks.task import NewTask
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_wire.enums import Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA, SECOND
 
 DEADLINE = 10

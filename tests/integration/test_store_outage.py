@@ -8,10 +8,10 @@ from time import monotonic
 import grpc
 import pytest
 
-from duly.v1 import frontend_pb2, hsc_pb2, registry_pb2
 from duly_core.errors import StoreUnavailableError
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_wire.v1 import frontend_pb2, hsc_pb2, registry_pb2
 from tests.fixtures.services import refusal, serve_frontend, serve_hsc
 from tests.fixtures.task_states import LAMBDA, SECOND
 

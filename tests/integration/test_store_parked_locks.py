@@ -13,19 +13,29 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly.enums import Outcome, Priority
-from duly.ids import new_task_id
-from duly_core.lifecycle import Status
-from duly_core.routing import QueueKey
-from duly_core.store import changes, claims, polling, schedule, tasks
-from duly_core.store.arrays import uuids
-from duly_core.store.changes import ChangeVerdict
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.pool import fetch, fetch_as
-from duly_core.store.resources import ResourceLimit
-from duly_core.store.results import set_results
-from duly_core.store.statements import LOCKS, TRANSITIONS
-from duly_core.task import NewTask, ReleasedClaim, ResourceNeed, Result, Session, TaskChange, TaskHeartbeat
+from duly_core.lambdas.names import QueueKey
+from duly_core.limits.store import ResourceLimit
+from duly_core.postgres.arrays import uuids
+from duly_core.postgres.pool import fetch, fetch_as
+from duly_core.postgres.statements import LOCKS, TRANSITIONS
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, polling, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks import updates as changes
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import (
+    NewTask,
+    ReleasedClaim,
+    ResourceNeed,
+    Result,
+    Session,
+    TaskChange,
+    TaskHeartbeat,
+)
+from duly_core.tasks.updates import ChangeVerdict
+from duly_wire.enums import Outcome, Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures import whole
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA

@@ -6,12 +6,13 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly.enums import EdgeCondition, Outcome
-from duly_core.lifecycle import Status
-from duly_core.store import graphs, polling
-from duly_core.store.resources import ResourceLimit
-from duly_core.store.results import set_results
-from duly_core.task import Result
+from duly_core.graphs import store as graphs
+from duly_core.limits.store import ResourceLimit
+from duly_core.results.store import set_results
+from duly_core.tasks import polling
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import Result
+from duly_wire.enums import EdgeCondition, Outcome
 from tests.fixtures import whole
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import end, write_graph

@@ -10,15 +10,15 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly.enums import Outcome
 from duly_core.errors import StoreUnavailableError
-from duly_core.store import tasks
-from duly_core.store.partition_drop import PartitionDrop
-from duly_core.store.partitions import list_partitions
-from duly_core.store.pool import Connection
-from duly_core.store.results import set_results
-from duly_core.store.retention import Retention
-from duly_core.task import Result
+from duly_core.postgres.pool import Connection
+from duly_core.results.store import set_results
+from duly_core.tasks import store as tasks
+from duly_core.tasks.task import Result
+from duly_core.upkeep.partition_drop import PartitionDrop
+from duly_core.upkeep.partitions import list_partitions
+from duly_core.upkeep.retention import Retention
+from duly_wire.enums import Outcome
 from tests.fixtures.clock import Clock
 from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.retention import DAY, Uptime, finished, store_now, until_nothing_is_left
@@ -28,7 +28,7 @@ from tests.fixtures.task_states import TaskStates
 async def test_a_partition_that_too_many_tasks_outlive_stays_and_is_thinned_out(
     task_states: TaskStates, retention: Retention, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duly_core.store.partition_drop.MOST_MOVED", 1)
+    monkeypatch.setattr("duly_core.upkeep.partition_drop.MOST_MOVED", 1)
     alive = [await task_states.new(delay=40 * DAY) for _ in range(2)]
     gone = await finished(task_states)
     await clock.tick(10 * DAY)
@@ -48,7 +48,7 @@ async def test_keys_leave_with_tasks_that_ended_while_their_partition_was_thinne
     uptime: Uptime,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("duly_core.store.partition_drop.MOST_MOVED", 1)
+    monkeypatch.setattr("duly_core.upkeep.partition_drop.MOST_MOVED", 1)
     held = [await task_states.claimed(idempotency_key=key) for key in ("a", "b")]
     await clock.tick(10 * DAY)
     assert (await until_nothing_is_left(retention)).dropped == []
@@ -119,7 +119,7 @@ async def test_what_is_written_after_the_look_outlives_its_partition_all_the_sam
 async def test_tasks_that_are_too_large_to_be_moved_at_once_stay_where_they_are(
     task_states: TaskStates, retention: Retention, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duly_core.store.partition_drop.MOST_MOVED_BYTES", 1_000)
+    monkeypatch.setattr("duly_core.upkeep.partition_drop.MOST_MOVED_BYTES", 1_000)
     alive = await task_states.new(delay=40 * DAY, payload=b"x" * 1_001)
     await finished(task_states)
     await clock.tick(10 * DAY)
@@ -133,8 +133,8 @@ async def test_tasks_that_are_too_large_to_be_moved_at_once_stay_where_they_are(
 async def test_a_large_partition_is_looked_through_page_by_page_and_dropped(
     task_states: TaskStates, retention: Retention, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duly_core.store.partition_drop.PAGE", 2)
-    monkeypatch.setattr("duly_core.store.partition_drop.PAGES_A_ROUND", 1)
+    monkeypatch.setattr("duly_core.upkeep.partition_drop.PAGE", 2)
+    monkeypatch.setattr("duly_core.upkeep.partition_drop.PAGES_A_ROUND", 1)
     alive = [await task_states.new(delay=40 * DAY) for _ in range(3)]
     for number in range(5):
         await finished(task_states, idempotency_key=str(number))
@@ -198,7 +198,7 @@ async def test_nothing_is_removed_by_a_clock_that_stepped_ahead_until_it_is_a_da
 async def test_a_drop_that_waits_holds_nothing_that_others_begin_with(
     task_states: TaskStates, retention: Retention, dsn: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duly_core.store.retention._LOCK_TIMEOUT", "5s")
+    monkeypatch.setattr("duly_core.upkeep.retention._LOCK_TIMEOUT", "5s")
     await clock.tick(10 * DAY)
     async with await psycopg.AsyncConnection.connect(dsn) as failing:
         await failing.execute("lock table only attempt in row exclusive mode")

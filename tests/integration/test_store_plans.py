@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from duly.ids import new_task_id
-from duly_core.store.pool import connect_arguments
-from duly_core.store.retention import Retention
-from duly_core.store.settings import StoreSettings
-from duly_core.store.statements import GATED, GATES, LOCKS, READS, TRANSITIONS
+from duly_core.postgres.pool import connect_arguments
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.statements import GATED, GATES, LOCKS, READS, TRANSITIONS
+from duly_core.upkeep.retention import Retention
+from duly_wire.ids import new_task_id
 from tests.fixtures import time_tables
 from tests.fixtures.task_states import LAMBDA, SECOND
 

@@ -8,7 +8,7 @@ that a statement touches are counted. The bounds are those of the best version, 
 import pytest
 from psycopg import sql
 
-from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.postgres.statements import READS, TRANSITIONS
 from tests.fixtures import full_tables
 from tests.fixtures.full_tables import connect, fill
 from tests.fixtures.statement_costs import CASES, GROUP, Planned, choose

@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from duly.ids import new_task_id
-from duly_core.store.partition_drop import STATEMENTS as RETENTION
-from duly_core.store.pool import connect_arguments
-from duly_core.store.retention import Retention
-from duly_core.store.session import PLANNED_ANEW
-from duly_core.store.settings import StoreSettings
-from duly_core.store.statements import ENTITIES, TIME_TABLES
+from duly_core.postgres.pool import connect_arguments
+from duly_core.postgres.session_options import PLANNED_ANEW
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.statements import ENTITIES, TIME_TABLES
+from duly_core.upkeep.partition_drop import STATEMENTS as RETENTION
+from duly_core.upkeep.retention import Retention
+from duly_wire.ids import new_task_id
 from tests.fixtures import time_tables
 from tests.fixtures.task_states import LAMBDA, SECOND
 from tests.integration.test_store_plans import execute, fill, nodes, numbered

@@ -7,11 +7,11 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly.enums import Priority
-from duly_core.routing import QueueKey
-from duly_core.store import polling
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks import polling
+from duly_wire.enums import Priority
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 NORMAL = QueueKey(LAMBDA, Priority.NORMAL)

@@ -13,16 +13,16 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from duly.enums import FailureKind, Outcome
-from duly_core.store import tasks
-from duly_core.store.pool import Store
-from duly_core.store.results import set_results
-from duly_core.store.retention import Retention
-from duly_core.store.session import options
-from duly_core.store.settings import StoreSettings
-from duly_core.store.start import ready_when_there
-from duly_core.task import Applied, Result
+from duly_core.postgres.pool import Store
+from duly_core.postgres.session_options import options
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.start import ready_when_there
+from duly_core.results.store import set_results
+from duly_core.tasks import store as tasks
+from duly_core.tasks.task import Applied, Result
+from duly_core.upkeep.retention import Retention
 from duly_local.ports import free_port
+from duly_wire.enums import FailureKind, Outcome
 from tests.fixtures.task_states import SECOND, TaskStates
 from tests.fixtures.waiting import wait_until
 

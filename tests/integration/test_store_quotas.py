@@ -4,13 +4,15 @@ from datetime import timedelta
 
 import pytest
 
-from duly.enums import Outcome, Priority
-from duly_core.lifecycle import Status
-from duly_core.routing import QueueKey
-from duly_core.store import polling, resources, schedule, tasks
-from duly_core.store.resources import Deletion, Rate, ResourceLimit
-from duly_core.store.statements import Statement
-from duly_core.task import ResourceNeed
+from duly_core.lambdas.names import QueueKey
+from duly_core.limits import store as resources
+from duly_core.limits.store import Deletion, Rate, ResourceLimit
+from duly_core.postgres.statements import Statement
+from duly_core.tasks import polling, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import ResourceNeed
+from duly_wire.enums import Outcome, Priority
 from tests.fixtures import whole
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 from tests.integration.test_store_resources import OTHER, a_task, claim_all, end, scheduled, state

@@ -7,15 +7,18 @@ from random import Random
 import psycopg
 import pytest
 
-from duly.enums import Outcome, Priority
-from duly.ids import new_task_id
 from duly_core.errors import StoreUnavailableError
-from duly_core.routing import QueueKey
-from duly_core.store import claims, polling, resource_changes, resources, schedule, tasks
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.resources import UNLIMITED, Deletion, Rate, ResourceLimit
-from duly_core.store.results import set_results
-from duly_core.task import NewTask, ResourceNeed, Result
+from duly_core.lambdas.names import QueueKey
+from duly_core.limits import changes as resource_changes
+from duly_core.limits import store as resources
+from duly_core.limits.store import UNLIMITED, Deletion, Rate, ResourceLimit
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, polling, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.task import NewTask, ResourceNeed, Result
+from duly_wire.enums import Outcome, Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures import whole
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority
-from duly.ids import new_task_id
-from duly_core.lifecycle import Status
-from duly_core.store import lambdas
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.results import set_results
-from duly_core.store.task_queries import list_tasks
-from duly_core.store.tasks import TaskFilter, cancel_tasks, final_of, get_tasks
-from duly_core.task import Result
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.results.store import set_results
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.queries import list_tasks
+from duly_core.tasks.store import TaskFilter, cancel_tasks, final_of, get_tasks
+from duly_core.tasks.task import Result
+from duly_wire.enums import FailureKind, Outcome, Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures.task_states import LAMBDA
 
 OTHER = "report.make"

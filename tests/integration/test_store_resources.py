@@ -7,29 +7,20 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority
-from duly.ids import new_task_id
-from duly_core.lifecycle import Status
-from duly_core.routing import QueueKey
-from duly_core.store import (
-    changes,
-    claims,
-    dead_letters,
-    polling,
-    resources,
-    retention,
-    schedule,
-    tasks,
-)
-from duly_core.store.backlog import read_backlog
-from duly_core.store.changes import ChangeVerdict
-from duly_core.store.channels import DUE_CHANNEL
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.resource_changes import NotPut
-from duly_core.store.resources import Deletion, ResourceLimit
-from duly_core.store.results import set_results
-from duly_core.store.statements import fragment
-from duly_core.task import (
+from duly_core.counting.backlog import read_backlog
+from duly_core.lambdas.names import QueueKey
+from duly_core.limits import store as resources
+from duly_core.limits.changes import NotPut
+from duly_core.limits.store import Deletion, ResourceLimit
+from duly_core.postgres.channels import DUE_CHANNEL
+from duly_core.postgres.statements import fragment
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, dead_letters, polling, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks import updates as changes
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import (
     NewTask,
     Proposal,
     ReleasedClaim,
@@ -39,6 +30,10 @@ from duly_core.task import (
     Session,
     TaskChange,
 )
+from duly_core.tasks.updates import ChangeVerdict
+from duly_core.upkeep import retention
+from duly_wire.enums import FailureKind, Outcome, Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures import whole
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
@@ -415,7 +410,7 @@ async def test_a_task_that_two_picks_of_a_queue_find_takes_its_units_once(declar
 
 
 async def test_the_backlog_of_a_lambda_is_counted_whole_however_many_tasks_others_have(declared, monkeypatch):
-    monkeypatch.setattr("duly_core.store.backlog._MOST", 1)
+    monkeypatch.setattr("duly_core.counting.backlog._MOST", 1)
     await whole.put_resource(declared, ResourceLimit(DATABASE, 0))
     await schedule.schedule(declared, [a_task(lambda_name=OTHER) for _ in range(10)])
     await claim_all(declared, OTHER)

@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority
-from duly_core.routing import QueueKey
-from duly_core.store import claims, polling, tasks
-from duly_core.store.results import set_results
-from duly_core.task import Applied, Encoding, HeartbeatAnswer, Result, TaskHeartbeat
+from duly_core.lambdas.names import QueueKey
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, polling
+from duly_core.tasks import store as tasks
+from duly_core.tasks.task import Applied, Encoding, HeartbeatAnswer, Result, TaskHeartbeat
+from duly_wire.enums import FailureKind, Outcome, Priority
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}

@@ -7,18 +7,19 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Outcome
 from duly_core.access.audit import AuditEntry
+from duly_core.access.audit_log import StoredAuditLog, list_events
 from duly_core.errors import StoreUnavailableError
-from duly_core.routing import QueueKey
-from duly_core.store import dead_letters, polling, tasks
-from duly_core.store.audit import StoredAuditLog, list_events
-from duly_core.store.partitions import Partition, add, first_id, list_partitions
-from duly_core.store.resources import ResourceLimit
-from duly_core.store.results import set_results
-from duly_core.store.retention import Retention, RetentionRound
-from duly_core.store.schedule import schedule
-from duly_core.task import ResourceNeed, Result, Scheduling
+from duly_core.lambdas.names import QueueKey
+from duly_core.limits.store import ResourceLimit
+from duly_core.results.store import set_results
+from duly_core.tasks import dead_letters, polling
+from duly_core.tasks import store as tasks
+from duly_core.tasks.schedule import schedule
+from duly_core.tasks.task import ResourceNeed, Result, Scheduling
+from duly_core.upkeep.partitions import Partition, add, first_id, list_partitions
+from duly_core.upkeep.retention import Retention, RetentionRound
+from duly_wire.enums import FailureKind, Outcome
 from tests.fixtures import whole
 from tests.fixtures.clock import Clock
 from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
@@ -55,7 +56,7 @@ async def test_days_that_a_clock_passed_over_get_their_partitions_when_it_is_set
 async def test_no_partition_is_made_while_the_default_one_is_too_large_to_be_read_under_a_lock(
     retention: Retention, task_states: TaskStates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duly_core.store.retention.MOST_READ_BYTES", 0)
+    monkeypatch.setattr("duly_core.upkeep.retention.MOST_READ_BYTES", 0)
     await task_states.new(
         task_id=UUID(int=first_id(await store_now(task_states) + 900 * DAY).int | 7 << 76 | 2 << 62).bytes
     )
@@ -63,7 +64,7 @@ async def test_no_partition_is_made_while_the_default_one_is_too_large_to_be_rea
     done = await retention.run_once()
 
     assert (done.crowded, done.added) == (True, [])
-    monkeypatch.setattr("duly_core.store.retention.MOST_READ_BYTES", done.rest_bytes)
+    monkeypatch.setattr("duly_core.upkeep.retention.MOST_READ_BYTES", done.rest_bytes)
     assert (await retention.run_once()).added
 
 

@@ -9,13 +9,13 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority
-from duly_core.routing import QueueKey
-from duly_core.store import claims, polling
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.results import Written, set_results
-from duly_core.store.statements import READS, TRANSITIONS
-from duly_core.task import Applied, Proposal, Result
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.postgres.statements import READS, TRANSITIONS
+from duly_core.results.store import Written, set_results
+from duly_core.tasks import claims, polling
+from duly_core.tasks.task import Applied, Proposal, Result
+from duly_wire.enums import FailureKind, Outcome, Priority
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

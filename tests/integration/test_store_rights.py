@@ -10,17 +10,17 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
+from duly_core.access.first_operator import make_operator
 from duly_core.errors import SettingsError, StoreUnavailableError
-from duly_core.store.client_role import grant
-from duly_core.store.first_operator import make_operator
-from duly_core.store.partition_drop import STATEMENTS as RETENTION
-from duly_core.store.password import full_address, read_password
-from duly_core.store.pool import Store
-from duly_core.store.rights import FRONTEND, HSC, STORE_CONSUMER, TABLES
-from duly_core.store.roles import make_roles
-from duly_core.store.settings import StoreSettings
-from duly_core.store.start import ready_when_there
-from duly_core.store.statements import Statement
+from duly_core.postgres.client_role import grant
+from duly_core.postgres.password import full_address, read_password
+from duly_core.postgres.pool import Store
+from duly_core.postgres.rights import FRONTEND, HSC, STORE_CONSUMER, TABLES
+from duly_core.postgres.service_roles import make_roles
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.start import ready_when_there
+from duly_core.postgres.statements import Statement
+from duly_core.upkeep.partition_drop import STATEMENTS as RETENTION
 from tests.fixtures.database import ask
 from tests.fixtures.roles import dsn_as
 
@@ -215,7 +215,7 @@ def test_a_user_who_may_not_make_roles_is_told_what_to_do(dsn):
     ],
 )
 def test_an_administrators_command_waits_for_locks_no_longer_than_it_may(dsn, monkeypatch, held, command):
-    monkeypatch.setattr("duly_core.store.admin_connection.LOCK_TIMEOUT", timedelta(milliseconds=50))
+    monkeypatch.setattr("duly_core.postgres.admin_connection.LOCK_TIMEOUT", timedelta(milliseconds=50))
 
     with psycopg.connect(dsn, autocommit=True) as other:
         other.execute(held)

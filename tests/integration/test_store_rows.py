@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import pytest
 
-from duly_core.store.claims import ClaimedTask
-from duly_core.store.rows import named
-from duly_core.store.statements import READS, TRANSITIONS, Statement
+from duly_core.postgres.rows import named
+from duly_core.postgres.statements import READS, TRANSITIONS, Statement
+from duly_core.tasks.claims import ClaimedTask
 
 
 class Pair(NamedTuple):

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from duly.enums import Priority
-from duly.ids import new_task_id
-from duly_core.store.pool import Store
-from duly_core.store.schedule import schedule
-from duly_core.store.settings import StoreSettings
-from duly_core.task import Encoding, NewTask, Scheduled, Scheduling
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks.schedule import schedule
+from duly_core.tasks.task import Encoding, NewTask, Scheduled, Scheduling
+from duly_wire.enums import Priority
+from duly_wire.ids import new_task_id
 from tests.fixtures.database import ask, count
 from tests.fixtures.task_states import LAMBDA, SECOND
 

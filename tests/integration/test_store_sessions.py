@@ -7,19 +7,21 @@ from datetime import timedelta
 import pytest
 from prometheus_client import REGISTRY
 
-from duly.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
-from duly.ids import new_task_id
-from duly_core.lifecycle import Status
-from duly_core.routing import QueueKey
-from duly_core.session_id import SessionId
-from duly_core.store import claims, dead_letters, polling, schedule, sessions, tasks
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.pool import fetch
-from duly_core.store.results import set_results
-from duly_core.store.statements import TRANSITIONS
-from duly_core.store.successes import success_parameters
-from duly_core.task import Applied, NewTask, Result, Scheduling, Session
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.session_names import SessionId
+from duly_core.postgres.pool import fetch
+from duly_core.postgres.statements import TRANSITIONS
+from duly_core.results.store import set_results
+from duly_core.results.successes import success_parameters
+from duly_core.sessions import store as sessions
+from duly_core.tasks import claims, dead_letters, polling, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import Applied, NewTask, Result, Scheduling, Session
 from duly_store_consumer.session_watch import count_blocked
+from duly_wire.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
+from duly_wire.ids import new_task_id
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA
 

@@ -7,12 +7,14 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly.enums import FailureKind, Outcome, Priority
 from duly_core.errors import StatementTimeoutError
-from duly_core.routing import QueueKey
-from duly_core.store import claims, polling, results, tasks, waiting
-from duly_core.store.statements import TRANSITIONS
-from duly_core.task import Applied, HeartbeatAnswer, Proposal, Result
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.statements import TRANSITIONS
+from duly_core.results import store as results
+from duly_core.tasks import claims, polling, waiting
+from duly_core.tasks import store as tasks
+from duly_core.tasks.task import Applied, HeartbeatAnswer, Proposal, Result
+from duly_wire.enums import FailureKind, Outcome, Priority
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

@@ -48,7 +48,7 @@ except DulyError as error:
 
 OBEDIENT = """
 import os, signal, sys
-from duly_core.process import die_with_parent
+from duly_core.process.parent import die_with_parent
 def stop(*_):
     print("stops")
     sys.exit(0)
@@ -77,8 +77,8 @@ sys.exit(78)
 
 HEALTHY = """
 import os, signal, socket
-from duly_core.process import die_with_parent
-from duly_core.ready_pipe import take_ready_pipe, tell_serving
+from duly_core.process.parent import die_with_parent
+from duly_core.process.ready_pipe import take_ready_pipe, tell_serving
 die_with_parent()
 take_ready_pipe()
 host, port = os.environ["LISTEN"].split(":")

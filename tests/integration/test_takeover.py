@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from duly.ids import new_task_id
-from duly.v1 import controller_pb2, hsc_pb2
 from duly_controller.__main__ import build
 from duly_controller.crash_reporter import CrashReporter
 from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
 from duly_controller.takeover import Takeover
-from duly_core.claim_journal import ClaimJournal, Owner
-from duly_core.claim_tokens import new_prefix
-from duly_core.clock import since_boot_ns
-from duly_core.journal_folder import JournalFolder
-from duly_core.process_identity import started
+from duly_core.host.claim_journal import ClaimJournal, Owner
+from duly_core.host.journal_folder import JournalFolder
+from duly_core.host.slot_board import SlotWriter
+from duly_core.process.clock import since_boot_ns
+from duly_core.process.identity import started
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
-from duly_core.slot_board import SlotWriter
+from duly_core.tasks.claim_tokens import new_prefix
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import controller_pb2, hsc_pb2
 from tests.fixtures.host import APP, LIVELY, SECOND, Command, Commands, Journal, claimed
 from tests.fixtures.programs import is_alive
 from tests.fixtures.scripted_hsc import ScriptedHsc
@@ -371,7 +371,7 @@ async def test_two_that_look_report_a_journal_once(abandoned: AbandonedHost) -> 
 async def test_after_a_restart_of_the_host_nothing_is_killed_and_all_is_reported(
     abandoned: AbandonedHost, sleeper: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duly_core.claim_journal.machine_id", lambda: "this machine")
+    monkeypatch.setattr("duly_core.host.claim_journal.machine_id", lambda: "this machine")
     born = started(sleeper.pid)
     assert born is not None
     before = replace(abandoned.owner, boot_id="of before", machine_id="this machine")

@@ -8,15 +8,17 @@ import psycopg
 import pytest
 
 import duly
-from duly.enums import AttemptOutcome, FailureKind, HistoryKind, Outcome, Priority, TaskStatus
 from duly_core.access.current import set_access
 from duly_core.access.grants import Access
-from duly_core.routing import QueueKey
-from duly_core.session_id import SessionId
-from duly_core.store import claims, dead_letters, polling, sessions, tasks
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.results import set_results
-from duly_core.task import ReleasedClaim, Result
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.session_names import SessionId
+from duly_core.results.store import set_results
+from duly_core.sessions import store as sessions
+from duly_core.tasks import claims, dead_letters, polling
+from duly_core.tasks import store as tasks
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.task import ReleasedClaim, Result
+from duly_wire.enums import AttemptOutcome, FailureKind, HistoryKind, Outcome, Priority, TaskStatus
 from tests.fixtures.graph_states import claim_work, end
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

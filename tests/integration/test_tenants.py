@@ -11,17 +11,18 @@ import pytest
 
 import duly
 from duly import transactional
-from duly.ids import new_task_id
 from duly.new_graph import NewGraph
-from duly.v1 import fleet_pb2_grpc, frontend_pb2, hsc_pb2, hsc_pb2_grpc
+from duly_core.access import store as access
 from duly_core.access.authorizer import Authorizer
+from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
-from duly_core.store import access, lambdas
-from duly_core.store.access_cache import AccessCache
-from duly_core.store.client_role import grant
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.retention import Retention
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.postgres.client_role import grant
+from duly_core.upkeep.retention import Retention
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import fleet_pb2_grpc, frontend_pb2, hsc_pb2, hsc_pb2_grpc
 from tests.fixtures.services import refusal, serve_frontend, serve_hsc
 from tests.integration.test_fleet_hosts import a_report
 

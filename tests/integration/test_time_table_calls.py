@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import duly
-from duly.v1 import registry_pb2, time_tables_pb2
+from duly_wire.v1 import registry_pb2, time_tables_pb2
 from tests.fixtures.lost_replies import lose_first_reply
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from duly.enums import Overlap
-from duly_core.time_table import Rhythm
+from duly_core.time_tables.time_table import Rhythm
 from duly_store_consumer.time_table_loop import TimeTableLoop
+from duly_wire.enums import Overlap
 from tests.fixtures.task_states import LAMBDA
 from tests.fixtures.time_tables import MINUTE
 

@@ -6,12 +6,13 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly.enums import CatchUp, Outcome, Overlap
 from duly_core.errors import StoreUnavailableError
-from duly_core.store import results, time_tables
-from duly_core.store import tasks as store_tasks
-from duly_core.task import Result
-from duly_core.time_table import Rhythm
+from duly_core.results import store as results
+from duly_core.tasks import store as store_tasks
+from duly_core.tasks.task import Result
+from duly_core.time_tables import store as time_tables
+from duly_core.time_tables.time_table import Rhythm
+from duly_wire.enums import CatchUp, Outcome, Overlap
 from tests.fixtures.task_states import LAMBDA
 from tests.fixtures.time_tables import MINUTE, NAME
 from tests.fixtures.waiting import wait_until
@@ -54,7 +55,7 @@ async def test_a_round_that_dies_before_its_commit_leaves_the_tick_to_the_next(t
         raise ConnectionError("the Store Consumer died")
 
     with monkeypatch.context() as patch:
-        patch.setattr("duly_core.store.ticks._move_on", die)
+        patch.setattr("duly_core.time_tables.ticks._move_on", die)
         died = await asyncio.gather(tables.fire(), return_exceptions=True)
     fired = await tables.fire()
 
@@ -136,7 +137,7 @@ async def test_a_claim_of_a_ticks_task_names_the_tick_at_each_attempt(tables, ta
 
 
 async def test_all_that_was_missed_is_caught_up_with_in_several_rounds(tables, monkeypatch):
-    monkeypatch.setattr("duly_core.store.ticks.MOST_TASKS", 7)
+    monkeypatch.setattr("duly_core.time_tables.ticks.MOST_TASKS", 7)
     row = await tables.make(catch_up=CatchUp.ALL)
     await tables.until_due(ticks_more=29)
 
@@ -149,7 +150,7 @@ async def test_all_that_was_missed_is_caught_up_with_in_several_rounds(tables, m
 
 
 async def test_large_payloads_are_written_in_several_rounds(tables, monkeypatch):
-    monkeypatch.setattr("duly_core.store.ticks.MOST_BYTES", 1_000)
+    monkeypatch.setattr("duly_core.time_tables.ticks.MOST_BYTES", 1_000)
     for number in range(5):
         await tables.make(f"table-{number}", payload=b"x" * 400)
     await tables.until_due("table-0")
@@ -265,7 +266,7 @@ async def test_many_time_tables_that_were_left_behind_by_an_outage_fire_once_eac
     ("limit", "value"), [("MOST_COMPUTED", 1), ("LONGEST_PLANNING", timedelta()), ("MOST_TASKS", 1)]
 )
 async def test_a_round_that_has_computed_enough_moves_on_what_it_planned(tables, monkeypatch, limit, value):
-    monkeypatch.setattr(f"duly_core.store.ticks.{limit}", value)
+    monkeypatch.setattr(f"duly_core.time_tables.ticks.{limit}", value)
     for number in range(3):
         await tables.make(f"table-{number}")
     await tables.until_due("table-0")

@@ -5,14 +5,14 @@ from datetime import timedelta
 import psycopg
 import pytest
 
-from duly.enums import Priority
 from duly_core.errors import StatementTimeoutError
-from duly_core.routing import QueueKey
-from duly_core.store import claims, polling
-from duly_core.store.claims import Caller, Pick
+from duly_core.lambdas.names import QueueKey
+from duly_core.tasks import claims, polling
+from duly_core.tasks.claims import Caller, Pick
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.timeout_loop import TimeoutLoop
+from duly_wire.enums import Priority
 from tests.fixtures.simulated_host import TIMING, Time
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 

@@ -7,8 +7,9 @@ import pytest
 from cryptography import x509
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from duly.v1 import frontend_pb2, frontend_pb2_grpc
+from duly_core.access import store as access
 from duly_core.access.authorizer import Authorizer
+from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.errors import SettingsError
@@ -16,10 +17,9 @@ from duly_core.rpc.certificate_expiry import expires_at
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
-from duly_core.store import access
-from duly_core.store.access_cache import AccessCache
 from duly_local.certificates import make_authority, make_certificate
 from duly_local.ports import free_ports
+from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc
 
 CHECK = health_pb2.HealthCheckRequest()
 

@@ -9,14 +9,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from typer.testing import CliRunner
 
 import duly
-from duly.credentials import TokenFile
-from duly.v1 import access_pb2, access_pb2_grpc, frontend_pb2, frontend_pb2_grpc
 from duly_cli.__main__ import app
 from duly_core.errors import SettingsError
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_local.certificates import make_authority, make_certificate
+from duly_wire.credentials import TokenFile
+from duly_wire.v1 import access_pb2, access_pb2_grpc, frontend_pb2, frontend_pb2_grpc
 
 PATIENCE = timedelta(seconds=20)
 FAILS_SOON = timedelta(seconds=1)
@@ -200,7 +200,7 @@ ALL = ("ca.pem", "server.pem", "server.key", "shop.pem", "shop.key")
 
 @pytest.fixture
 def looks_often(monkeypatch):
-    monkeypatch.setattr("duly.tls_files._LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr("duly_wire.tls_files._LOOK_EVERY_S", 0.01)
 
 
 async def test_an_asyncio_client_connects_with_files_that_were_replaced(

@@ -16,9 +16,9 @@ import duly.otel
 from duly import invoke, tracing
 from duly.context import TaskContext
 from duly.testing import _run_async
-from duly.v1 import hsc_pb2, task_pb2
-from duly_core.store.results import set_results
-from duly_core.task import Result
+from duly_core.results.store import set_results
+from duly_core.tasks.task import Result
+from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.fixtures.task_states import LAMBDA, SECOND
 
 app = duly.App(owner="traced")

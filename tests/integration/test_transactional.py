@@ -16,13 +16,13 @@ from sqlalchemy.orm import Session
 
 import duly
 from duly import transactional
-from duly.ids import new_task_id
-from duly.v1 import frontend_pb2
 from duly_core.errors import SettingsError, StoreUnavailableError
-from duly_core.store.client_role import grant
-from duly_core.store.migrations.url import sqlalchemy_url
-from duly_core.store.tasks import get_tasks
+from duly_core.postgres.client_role import grant
+from duly_core.postgres.migrations.url import sqlalchemy_url
+from duly_core.tasks.store import get_tasks
 from duly_frontend import stores
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import frontend_pb2
 from tests.fixtures.database import count, until_a_statement_waits_for_a_lock
 from tests.fixtures.services import refusal, serve_frontend
 from tests.fixtures.task_states import LAMBDA

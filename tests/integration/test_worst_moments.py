@@ -12,13 +12,13 @@ import pytest
 from psycopg import sql
 
 import duly
-from duly.v1 import hsc_pb2
+from duly_core.postgres.pool import Store
 from duly_core.queues.port import QueueSender
-from duly_core.store import polling
-from duly_core.store.pool import Store
-from duly_core.task import ClaimedTask, NewTask
+from duly_core.tasks import polling
+from duly_core.tasks.task import ClaimedTask, NewTask
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.failpoints import Failpoints
 from tests.fixtures.queues import MemoryInstallation
 from tests.fixtures.services import Frontend, Hsc

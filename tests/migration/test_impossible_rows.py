@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import psycopg
 
-from duly_core.lifecycle import LIVE, Status
+from duly_core.tasks.lifecycle import LIVE, Status
 from tests.fixtures.rows import ASSOC, ATTEMPT, ENDED, FAILED, HELD, KEY, LAMBDA, TASK, insert
 
 LARGE = b"x" * (1024 * 1024 + 1)

@@ -13,13 +13,13 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from structlog.testing import capture_logs
 
-import duly_core.store.migrate as migrate_module
-from duly.ids import new_task_id
+import duly_core.postgres.migrate as migrate_module
 from duly_core.errors import SettingsError, StoreUnavailableError
-from duly_core.lifecycle import Status
-from duly_core.store.migrate import migrate
-from duly_core.store.migrations.url import sqlalchemy_url
-from duly_core.store.partitions import first_id
+from duly_core.postgres.migrate import migrate
+from duly_core.postgres.migrations.url import sqlalchemy_url
+from duly_core.tasks.lifecycle import Status
+from duly_core.upkeep.partitions import first_id
+from duly_wire.ids import new_task_id
 from tests.fixtures.invariants import add_invariants
 from tests.fixtures.rows import ATTEMPT, ENDED, FAILED, TASK, insert
 

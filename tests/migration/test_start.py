@@ -7,9 +7,9 @@ import psycopg
 import pytest
 
 from duly_core.errors import SettingsError
-from duly_core.store import start
-from duly_core.store.settings import StoreSettings
-from duly_core.store.start import Migration, ready_when_there
+from duly_core.postgres import start
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.start import Migration, ready_when_there
 
 
 @pytest.fixture

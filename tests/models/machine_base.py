@@ -6,14 +6,12 @@ from datetime import datetime, timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from duly.enums import Priority
-from duly_core.lifecycle import HELD, LIVE, Status
-from duly_core.routing import QueueKey
-from duly_core.store import lambdas
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.task import (
-    Token,
-)
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.tasks.lifecycle import HELD, LIVE, Status
+from duly_core.tasks.task import Token
+from duly_wire.enums import Priority
 from tests.models.model import WAITING, Model, ModelTask
 from tests.models.world import EPOCH, World
 

@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 
-from duly.enums import FailureKind
-from duly.ids import TaskId
-from duly_core.lifecycle import FINAL, HELD, READY, Status
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.task import NewTask, TaskChange, Token
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.tasks.lifecycle import FINAL, HELD, READY, Status
+from duly_core.tasks.task import NewTask, TaskChange, Token
+from duly_wire.enums import FailureKind
+from duly_wire.ids import TaskId
 
 WAITING = READY | {Status.ENQUEUED}
 """Statuses in which nobody holds the task."""

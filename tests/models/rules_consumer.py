@@ -5,8 +5,8 @@ from datetime import timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from duly_core.lifecycle import LIVE, READY, Status
-from duly_core.store import polling
+from duly_core.tasks import polling
+from duly_core.tasks.lifecycle import LIVE, READY, Status
 from tests.models import store_answers
 from tests.models.machine_base import ENQUEUE_TIMEOUT, LIMIT, PICKS, QUEUES, ROOMS, SPANS, MachineBase
 from tests.models.model import Between

@@ -5,18 +5,14 @@ from datetime import timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from duly.enums import Priority
-from duly_core.lifecycle import FINAL, HELD, Status
-from duly_core.store import changes, dead_letters, schedule, tasks
-from duly_core.store.changes import ChangeVerdict
-from duly_core.store.dead_letters import Answer, Verdict
-from duly_core.task import (
-    Encoding,
-    NewTask,
-    Scheduled,
-    Scheduling,
-    TaskChange,
-)
+from duly_core.tasks import dead_letters, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks import updates as changes
+from duly_core.tasks.dead_letters import Answer, Verdict
+from duly_core.tasks.lifecycle import FINAL, HELD, Status
+from duly_core.tasks.task import Encoding, NewTask, Scheduled, Scheduling, TaskChange
+from duly_core.tasks.updates import ChangeVerdict
+from duly_wire.enums import Priority
 from tests.models.machine_base import LAMBDAS, LIVES, PICKS, PRIORITIES, SECOND, SPANS, MachineBase
 from tests.models.model import WAITING
 

@@ -5,10 +5,11 @@ from datetime import timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from duly.enums import FailureKind, Outcome
-from duly_core.lifecycle import HELD, Status
-from duly_core.store import claims, results
-from duly_core.task import HeartbeatAnswer, Proposal, ReleasedClaim, Result, TaskHeartbeat, Token
+from duly_core.results import store as results
+from duly_core.tasks import claims
+from duly_core.tasks.lifecycle import HELD, Status
+from duly_core.tasks.task import HeartbeatAnswer, Proposal, ReleasedClaim, Result, TaskHeartbeat, Token
+from duly_wire.enums import FailureKind, Outcome
 from tests.models import store_answers
 from tests.models.machine_base import (
     CLAIM_TIMEOUT,

@@ -5,10 +5,10 @@ from datetime import timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from duly_core.lifecycle import HELD, LIVE, READY, Status
-from duly_core.store import claims, polling
-from duly_core.store.claims import Caller, Pick
-from duly_core.task import TOKEN_PREFIX_BYTES, ReleasedClaim
+from duly_core.tasks import claims, polling
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.lifecycle import HELD, LIVE, READY, Status
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES, ReleasedClaim
 from tests.models import store_answers
 from tests.models.machine_base import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LIMIT, PICKS, QUEUES, ROOMS, MachineBase
 from tests.models.model import ModelTask

@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from duly.enums import SessionOrder, SessionPolicy
-from duly.ids import TaskId
-from duly_core.lifecycle import Status
-from duly_core.task import Session
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import Session
+from duly_wire.enums import SessionOrder, SessionPolicy
+from duly_wire.ids import TaskId
 
 
 @dataclass

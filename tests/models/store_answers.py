@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from duly.enums import FailureKind, Outcome
-from duly.ids import TaskId
-from duly_core.lifecycle import HELD, READY, Status
-from duly_core.routing import QueueKey
-from duly_core.store.claims import Caller, Work
-from duly_core.store.polling import TimedOut
-from duly_core.store.results import Written
-from duly_core.task import Applied, ClaimedTask, Proposal, Result, Token
+from duly_core.lambdas.names import QueueKey
+from duly_core.results.store import Written
+from duly_core.tasks.claims import Caller, Work
+from duly_core.tasks.lifecycle import HELD, READY, Status
+from duly_core.tasks.polling import TimedOut
+from duly_core.tasks.task import Applied, ClaimedTask, Proposal, Result, Token
+from duly_wire.enums import FailureKind, Outcome
+from duly_wire.ids import TaskId
 from tests.models.model import WAITING, Between, Model, ModelTask
 
 

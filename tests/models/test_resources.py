@@ -16,15 +16,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from duly.enums import FailureKind, Outcome, Priority
-from duly.ids import TaskId
-from duly_core.routing import QueueKey
-from duly_core.store import claims, lambdas, polling, schedule, tasks
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.resources import ResourceLimit
-from duly_core.store.results import set_results
-from duly_core.task import ClaimedTask, NewTask, Proposal, ReleasedClaim, ResourceNeed, Result, Session
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.limits.store import ResourceLimit
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, polling, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.task import ClaimedTask, NewTask, Proposal, ReleasedClaim, ResourceNeed, Result, Session
+from duly_wire.enums import FailureKind, Outcome, Priority
+from duly_wire.ids import TaskId
 from tests.fixtures import whole
 from tests.models.world import EPOCH, World
 

@@ -9,16 +9,18 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from duly.enums import Outcome, Priority
-from duly_core.lifecycle import Status
-from duly_core.routing import QueueKey
-from duly_core.session_id import SessionId
-from duly_core.store import claims, lambdas, schedule, sessions
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.pool import Store
-from duly_core.store.results import set_results
-from duly_core.task import NewTask, Result, Session
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.lambdas.session_names import SessionId
+from duly_core.postgres.pool import Store
+from duly_core.results.store import set_results
+from duly_core.sessions import store as sessions
+from duly_core.tasks import claims, schedule
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import NewTask, Result, Session
+from duly_wire.enums import Outcome, Priority
 from tests.fixtures.guards import InFunction, InStatement
 from tests.fixtures.waiting import until
 from tests.models.test_mutations import SEARCH as SEARCH_ALL

@@ -15,16 +15,19 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from duly.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
-from duly.ids import TaskId
-from duly_core.lifecycle import FINAL, Status
-from duly_core.routing import QueueKey
-from duly_core.session_id import SessionId
-from duly_core.store import claims, dead_letters, lambdas, polling, schedule, sessions, tasks
-from duly_core.store.claims import Caller, Pick
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.results import set_results
-from duly_core.task import ClaimedTask, NewTask, Result, Session
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.lambdas.session_names import SessionId
+from duly_core.results.store import set_results
+from duly_core.sessions import store as sessions
+from duly_core.tasks import claims, dead_letters, polling, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.lifecycle import FINAL, Status
+from duly_core.tasks.task import ClaimedTask, NewTask, Result, Session
+from duly_wire.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
+from duly_wire.ids import TaskId
 from tests.models.session_model import Member, SessionModel
 from tests.models.world import EPOCH, World
 

@@ -9,11 +9,11 @@ from uuid import UUID
 
 import psycopg
 
-from duly.enums import FailureKind
-from duly.ids import TaskId
-from duly_core.lifecycle import Status
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks.lifecycle import Status
+from duly_wire.enums import FailureKind
+from duly_wire.ids import TaskId
 from tests.models.model import Row
 
 Answer = TypeVar("Answer")

@@ -18,7 +18,7 @@ import yaml
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 import duly
-from duly_core.process import PARENT_PID
+from duly_core.process.parent import PARENT_PID
 from duly_local.certificates import make_authority, make_certificate
 from duly_local.ports import free_ports
 from duly_local.postgres.embedded import EmbeddedPostgres

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 import duly
-from duly_core.timing import Timing
+from duly_core.config.timing import Timing
 from tests.fixtures.waiting import wait_until
 from tests.fixtures.whole_stack import WholeStack
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly_core.addresses import check_listen, check_optional_listen, check_peers
+from duly_core.config.addresses import check_listen, check_optional_listen, check_peers
 from duly_core.errors import SettingsError
 from duly_frontend.settings import FrontendSettings
 

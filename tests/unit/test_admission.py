@@ -2,8 +2,8 @@
 
 import pytest
 
-from duly_core.admission import Admission
 from duly_core.errors import OverloadedError
+from duly_core.traffic.concurrency_limits import Admission
 
 
 def test_a_call_beyond_the_bound_is_refused_until_another_ends() -> None:

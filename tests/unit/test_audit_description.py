@@ -2,8 +2,8 @@
 
 import json
 
-from duly.v1 import frontend_pb2, gates_pb2, limits_pb2
 from duly_core.access.audit import describe
+from duly_wire.v1 import frontend_pb2, gates_pb2, limits_pb2
 
 
 def test_an_instant_that_does_not_exist_is_said_to_be_invalid():

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from benchmarks import statements
-from duly.ids import new_task_id
-from duly_core.store.statements import TRANSITIONS
+from duly_core.postgres.statements import TRANSITIONS
+from duly_wire.ids import new_task_id
 
 IDS = [new_task_id(), new_task_id()]
 GIVEN = {

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from duly.v1 import hsc_pb2
 from duly_executor.callback import output
+from duly_wire.v1 import hsc_pb2
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from duly.ids import TaskId
-from duly.v1 import hsc_pb2
-from duly_core.clock import since_boot_ns
-from duly_core.slot_board import SlotBoard, SlotWriter
+from duly_core.host.slot_board import SlotBoard, SlotWriter
+from duly_core.process.clock import since_boot_ns
 from duly_executor.callback_process import Overdue
 from duly_executor.exit_handler import ExitHandler
 from duly_executor.failure_results import cancelled
 from duly_executor.held_claims import HeldClaims
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.host import claimed
 
 

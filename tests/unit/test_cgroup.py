@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from duly_core.cgroup import Cgroup, ExecutorGroupName, Hierarchy
+from duly_core.host.cgroup import Cgroup, ExecutorGroupName, Hierarchy
 from tests.fixtures.programs import is_alive
 
 

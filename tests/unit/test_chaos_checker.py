@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duly.enums import SessionPolicy
+from duly_wire.enums import SessionPolicy
 from tests.chaos import saved_history
 from tests.chaos.checker import check
 from tests.chaos.checker.limits import is_put_off

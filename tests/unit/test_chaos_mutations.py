@@ -8,7 +8,7 @@ import pytest
 
 import tests.chaos.checker
 import tests.chaos.roles
-from duly_core.store.statements import READS, TRANSITIONS
+from duly_core.postgres.statements import READS, TRANSITIONS
 from tests.chaos.mutation_search import LONGEST, Search, describe, rules_of
 from tests.chaos.mutations import MUTATIONS
 from tests.chaos.single import EXIT_BROKEN, EXIT_HELD

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from duly_core.claim_journal import ClaimJournal, Owner, read
-from duly_core.claim_tokens import Tokens, new_prefix
-from duly_core.clock import since_boot_ns
 from duly_core.errors import SettingsError
-from duly_core.journal_folder import JournalFolder, TakenJournal
-from duly_core.process_identity import started
-from duly_core.slot_board import RunningTask, SlotWriter
-from duly_core.task import TOKEN_PREFIX_BYTES
+from duly_core.host.claim_journal import ClaimJournal, Owner, read
+from duly_core.host.journal_folder import JournalFolder, TakenJournal
+from duly_core.host.slot_board import RunningTask, SlotWriter
+from duly_core.process.clock import since_boot_ns
+from duly_core.process.identity import started
+from duly_core.tasks.claim_tokens import Tokens, new_prefix
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES
 from tests.fixtures.programs import Programs
 
 TASK, OTHER = b"t" * 16, b"o" * 16
@@ -27,8 +27,8 @@ OWNER = Owner.this_process("host:1:abc", "/sys/fs/cgroup/duly-1-2-3")
 HOLD = """
 import os, sys
 from pathlib import Path
-from duly_core.claim_journal import Owner
-from duly_core.journal_folder import JournalFolder
+from duly_core.host.claim_journal import Owner
+from duly_core.host.journal_folder import JournalFolder
 journal = JournalFolder(Path(sys.argv[1])).create(Owner.this_process("host:1:abc"), 1, 1, 8)
 journal.add(b"t" * 16, b"k" * 16)
 """
@@ -365,7 +365,7 @@ def test_a_journal_in_use_looks_so_to_what_cleans_up_old_files(
     assert os.fstat(file).st_mtime == 0
 
     now = since_boot_ns()
-    monkeypatch.setattr("duly_core.claim_journal.since_boot_ns", lambda: now + 3600 * 10**9)
+    monkeypatch.setattr("duly_core.host.claim_journal.since_boot_ns", lambda: now + 3600 * 10**9)
     journal.alive()
 
     assert os.fstat(file).st_mtime > 0
@@ -394,7 +394,7 @@ def test_a_folder_that_others_can_reach_is_refused(tmp_path: Path) -> None:
 def test_processes_of_another_boot_of_this_host_are_gone_and_those_of_another_namespace_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("duly_core.claim_journal.machine_id", lambda: "this machine")
+    monkeypatch.setattr("duly_core.host.claim_journal.machine_id", lambda: "this machine")
     rebooted = replace(OWNER, boot_id="another", machine_id="this machine")
     contained = replace(OWNER, pid_namespace="another")
 
@@ -406,7 +406,7 @@ def test_processes_of_another_boot_of_this_host_are_gone_and_those_of_another_na
 
 
 def test_of_a_machine_without_an_id_nothing_is_proved_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("duly_core.claim_journal.machine_id", lambda: "")
+    monkeypatch.setattr("duly_core.host.claim_journal.machine_id", lambda: "")
 
     assert not replace(OWNER, boot_id="another", machine_id="").is_gone_with_its_boot()
 

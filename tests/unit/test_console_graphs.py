@@ -2,9 +2,9 @@
 
 import time
 
-from duly.v1 import graphs_pb2, task_pb2
 from duly_console.graph_layout import Edge, Node, draw, layers_of
 from duly_console.graph_summary import MOST_DRAWN, picture
+from duly_wire.v1 import graphs_pb2, task_pb2
 
 
 def node(label: str, *waits_for: str, status: int = task_pb2.TASK_STATUS_SUCCESS, name: str = "a"):

@@ -1,22 +1,23 @@
 """Each .sql file of the store says here what holds the cost of its statements, so that a new one does not escape the tests of plans."""
 
-from importlib.resources import files
+from pathlib import Path
 
-from duly_core.store.statements import load
+import duly_core
+from duly_core.postgres.statements import load
 from tests.integration import test_store_plans
 
 PLANS = frozenset(test_store_plans.CASES)
 """test_store_plans.py: rows are found by index, whenever the plan was made."""
 
 HELD_BY = {
-    "transitions.sql": PLANS,
-    "reads.sql": PLANS,
-    "locks.sql": PLANS,
-    "gates.sql": PLANS,
+    "tasks/transitions.sql": PLANS,
+    "tasks/reads.sql": PLANS,
+    "tasks/locks.sql": PLANS,
+    "gates/gates.sql": PLANS,
     # by id; no test looks at their plans
-    "entities.sql": {"purge", "keep_checkpoints"},
+    "tasks/entities.sql": {"purge", "keep_checkpoints"},
     # there are thousands of time tables, not millions; no test looks at the plans
-    "time_tables.sql": {
+    "time_tables/time_tables.sql": {
         "time_table_clock",
         "time_table_lambdas",
         "locked_time_tables",
@@ -34,13 +35,14 @@ HELD_BY = {
         "put_off_time_tables",
     },
 }
-NO_STATEMENTS = {"fragments.sql", "constants.sql"}
-OF_RETENTION = {"retention.sql"}
+NO_STATEMENTS = {"tasks/fragments.sql", "postgres/constants.sql"}
+OF_RETENTION = {"upkeep/retention.sql"}
 """Reads whole partitions, one at a time; no test looks at the plans."""
 
 
 def test_the_statements_of_every_sql_file_have_a_class_of_cost():
-    found = {each.name for each in files("duly_core.store").iterdir() if each.name.endswith(".sql")}
+    core = Path(duly_core.__file__).parent
+    found = {each.relative_to(core).as_posix() for each in core.rglob("*.sql")}
 
     assert found == HELD_BY.keys() | NO_STATEMENTS | OF_RETENTION
     for name, held in HELD_BY.items():

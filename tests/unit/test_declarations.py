@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly_core.store.declarations import Standing, Verdict, decide
-from duly_core.store.lambda_policy import LambdaPolicy
+from duly_core.lambdas.declarations import Standing, Verdict, decide
+from duly_core.lambdas.policy import LambdaPolicy
 
 MAIL = LambdaPolicy("mail.send", owner="mail team", version="1.9")
 

@@ -20,9 +20,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from duly_console.session_cookie import SessionCookies
 from duly_controller.settings import DrainSettings
+from duly_core.config.settings import parse_duration
 from duly_core.queues import sqs
 from duly_core.queues.settings import QueueSettings
-from duly_core.settings import parse_duration
 from duly_local.all_settings import sections
 from tests.fixtures.command_help import help_of, options
 

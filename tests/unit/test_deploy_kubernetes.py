@@ -13,8 +13,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from duly_console.settings import ConsoleSettings
 from duly_controller.settings import ControllerSettings, DrainSettings
+from duly_core.config.settings import parse_duration
 from duly_core.rpc.settings import RpcSettings
-from duly_core.settings import parse_duration
 from duly_frontend.settings import FrontendSettings
 from duly_hsc.settings import HscSettings
 from duly_local.all_settings import sections

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from duly.v1 import hsc_pb2
 from duly_executor.dispatch import Dispatcher
 from duly_executor.isolation import IsolatedLambdas
+from duly_wire.v1 import hsc_pb2
 from tests.fixtures.host import SECOND, claimed
 
 SLOTS = 2

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from duly.v1 import frontend_pb2, task_pb2
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 _PAGE = (Path(__file__).parents[2] / "docs/clients.md").read_text(encoding="utf-8")
 _FILES = (frontend_pb2.DESCRIPTOR, task_pb2.DESCRIPTOR)

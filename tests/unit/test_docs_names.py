@@ -11,7 +11,7 @@ import typer
 
 from duly_cli.__main__ import app
 from duly_cli.config import sections
-from duly_core.store import rights
+from duly_core.postgres import rights
 from scripts.reference import metrics
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 CURRENT = [path for path in DOCUMENTS if "decisions" not in path.parts]
 SECTIONS = {section.SECTION: set(section.model_fields) for section in sections()}
 COMMAND = typer.main.get_command(app)
-SOURCES = ("core", "services", "server", "local", "cli", "sdk")
+SOURCES = ("wire", "core", "services", "server", "local", "cli", "sdk")
 
 
 @cache

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from duly.enums import Priority
-from duly_core.routing import QueueKey
+from duly_core.lambdas.names import QueueKey
 from duly_hsc.due_times import DueTimes
+from duly_wire.enums import Priority
 
 MAIL, REPORT = "mail.send", "report.make"
 POLL = 60.0

@@ -6,17 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from duly.enums import HistoryKind, ReasonKind
-from duly.v1 import explain_pb2
 from duly_frontend.event_kinds import KINDS
+from duly_wire.enums import HistoryKind, ReasonKind
+from duly_wire.v1 import explain_pb2
 
 ROOT = Path(__file__).parents[2]
-STORE = files("duly_core.store")
+CORE = files("duly_core")
 WRITTEN = {
     kind
-    for name in ("transitions.sql", "fragments.sql", "migrations/versions/0001_schema.py")
+    for name in (
+        "tasks/transitions.sql",
+        "tasks/fragments.sql",
+        "postgres/migrations/versions/0001_schema.py",
+    )
     for kind in re.findall(
-        r"duly_note\(\s*[^']*'(\w+)'|\),\s*'(redriven)'", STORE.joinpath(name).read_text("utf-8")
+        r"duly_note\(\s*[^']*'(\w+)'|\),\s*'(redriven)'", CORE.joinpath(name).read_text("utf-8")
     )
     for kind in kind
     if kind

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError, StoreUnavailableError
-from duly_core.failpoints import around, hit, hit_here
+from duly_core.process import failpoints
+from duly_core.process.failpoints import around, hit, hit_here
 from tests.fixtures.failpoint_engine import UnexpectedError, environment_of
 from tests.fixtures.failpoint_table import FAILPOINTS
 from tests.fixtures.failpoints import Failpoints
@@ -97,7 +97,7 @@ async def test_the_second_of_a_pair_is_not_hit_when_the_block_raises(points: Fai
 
 
 def test_failpoints_are_off_unless_the_environment_names_what_carries_them_out() -> None:
-    program = "from duly_core import failpoints; print(failpoints.carry_out is not None)"
+    program = "from duly_core.process import failpoints; print(failpoints.carry_out is not None)"
 
     answers = [
         subprocess.run(
@@ -192,7 +192,7 @@ async def test_who_is_stopped_goes_on_when_let_go(points: Failpoints) -> None:
 
 def test_a_crash_is_a_sigkill_that_nothing_follows(points: Failpoints) -> None:
     points.arm(POINT, "crash once")
-    program = f"from duly_core import failpoints; failpoints.hit_here({POINT!r}); print('lives')"
+    program = f"from duly_core.process import failpoints; failpoints.hit_here({POINT!r}); print('lives')"
 
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -216,7 +216,7 @@ async def test_an_order_that_makes_no_sense_is_an_error(points: Failpoints, orde
 
 def test_a_process_says_at_its_start_that_failpoints_are_on(tmp_path: Path) -> None:
     program = (
-        "import asyncio; from duly_core.service import run_service\n"
+        "import asyncio; from duly_core.process.service import run_service\n"
         "async def serve(stop): pass\n"
         "run_service('test', lambda: serve)"
     )

@@ -7,12 +7,12 @@ from datetime import timedelta
 
 import pytest
 
-from duly.enums import Priority
-from duly_core.routing import QueueKey
-from duly_core.store.claims import Pick
-from duly_core.task import ClaimedTask
+from duly_core.lambdas.names import QueueKey
+from duly_core.tasks.claims import Pick
+from duly_core.tasks.task import ClaimedTask
 from duly_hsc.caller_groups import CallerGroups
 from duly_hsc.fair_order import FairOrder
+from duly_wire.enums import Priority
 
 MAIL, REPORT = "mail.send", "report.make"
 _numbers = itertools.count()

@@ -5,9 +5,9 @@ import io
 import pytest
 from google.protobuf.message import DecodeError
 
-from duly.v1 import callback_pb2, hsc_pb2
 from duly_executor import frames
 from duly_executor.callback.report_sender import parts
+from duly_wire.v1 import callback_pb2, hsc_pb2
 
 
 def order(*task_ids: bytes) -> callback_pb2.CallbackOrder:

@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly.enums import Priority
-from duly_core.gates import NO_GATES, Gate, GateScope, GateSet, Kind
-from duly_core.routing import ALL_PRIORITIES, QueueKey
-from duly_core.store.statements import GATED, TRANSITIONS
+from duly_core.gates.rules import NO_GATES, Gate, GateScope, GateSet, Kind
+from duly_core.lambdas.names import ALL_PRIORITIES, QueueKey
+from duly_core.postgres.statements import GATED, TRANSITIONS
+from duly_wire.enums import Priority
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from duly.enums import EdgeCondition
-from duly.ids import new_task_id
-from duly_core.graph_growth import NewNode, Placed, Source, check_request, place
-from duly_core.graph_rules import MOST_EDGES, MOST_NODES, Edge, GraphError, Node, State
-from duly_core.lifecycle import Status
-from duly_core.task import NewTask
+from duly_core.graphs.growth_rules import NewNode, Placed, Source, check_request, place
+from duly_core.graphs.rules import MOST_EDGES, MOST_NODES, Edge, GraphError, Node, State
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import NewTask
+from duly_wire.enums import EdgeCondition
+from duly_wire.ids import new_task_id
 
 
 def added(label: str, *edges: Edge, any_of: bool = False) -> NewNode:

@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from duly.enums import EdgeCondition
-from duly_core.graph_rules import (
+from duly_core.graphs.rules import (
     CANCELLED,
     FAILED,
     SUCCEEDED,
@@ -19,7 +18,8 @@ from duly_core.graph_rules import (
     fires_on,
     in_order,
 )
-from duly_core.lifecycle import Status
+from duly_core.tasks.lifecycle import Status
+from duly_wire.enums import EdgeCondition
 
 ON_SUCCESS, ON_FAILURE, ON_END = EdgeCondition.SUCCEEDED, EdgeCondition.FAILED, EdgeCondition.FINISHED
 OK, NO, OFF = Status.SUCCESS, Status.FATAL_FAILURE, Status.CANCELLED

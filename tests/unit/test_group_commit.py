@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from duly_core.errors import OverloadedError, RowLockedError, StoreUnavailableError
-from duly_core.group_commit import GroupCommit
+from duly_core.traffic.group_commit import GroupCommit
 
 
 class Served:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duly_core.config.live_sections import LONGEST_LEASE
+from duly_core.config.timing import PROFILES, RATE_ERROR, Timing
 from duly_core.errors import SettingsError
-from duly_core.heartbeat_schedule import SHORTEST_CALL, SHORTEST_PERIOD, schedule_under, shortest_lease
-from duly_core.live_sections import LONGEST_LEASE
-from duly_core.timing import PROFILES, RATE_ERROR, Timing
+from duly_core.host.heartbeat_schedule import SHORTEST_CALL, SHORTEST_PERIOD, schedule_under, shortest_lease
 
 PROFILE_NAMES = sorted(PROFILES)
 

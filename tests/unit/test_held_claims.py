@@ -2,8 +2,8 @@
 
 import pytest
 
-from duly.v1 import callback_pb2, hsc_pb2
 from duly_executor.held_claims import HeldClaims
+from duly_wire.v1 import callback_pb2, hsc_pb2
 from tests.fixtures.host import claimed
 
 

@@ -3,9 +3,9 @@
 import asyncio
 from datetime import timedelta
 
-from duly.v1 import fleet_pb2
 from duly_controller.executor_registry import ExecutorRegistry
 from duly_controller.host_reporter import HostReporter
+from duly_wire.v1 import fleet_pb2
 
 SHORT = timedelta(milliseconds=10)
 

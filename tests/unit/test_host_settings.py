@@ -8,18 +8,18 @@ import pytest
 import structlog
 from google.protobuf.duration_pb2 import Duration
 
-from duly.time_conversion import to_duration
-from duly.v1 import controller_pb2, fleet_pb2
 from duly_controller.executor_registry import ExecutorRegistry
 from duly_controller.host_reporter import HostReporter
 from duly_controller.host_settings import HostSettings
 from duly_controller.settings import ControllerSettings
-from duly_core.clock import seconds_since_boot
-from duly_core.log_level_follower import LogLevelFollower
-from duly_core.log_levels import log_levels
-from duly_core.telemetry import TelemetrySettings
+from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_core.process.clock import seconds_since_boot
+from duly_core.process.log_levels import log_levels
+from duly_core.process.telemetry import TelemetrySettings
 from duly_executor.settings import ExecutorSettings
 from duly_executor.settings_follower import SettingsFollower
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import controller_pb2, fleet_pb2
 
 SHORT = timedelta(milliseconds=10)
 HOUR = timedelta(hours=1)

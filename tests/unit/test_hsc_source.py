@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import grpc
 import pytest
 
-from duly.v1 import hsc_pb2
-from duly_core.claim_journal import ClaimJournal, Owner, read
+from duly_core.host.claim_journal import ClaimJournal, Owner, read
 from duly_executor.work_sources import HscSource, Requests
+from duly_wire.v1 import hsc_pb2
 
 SECOND = timedelta(seconds=1)
 

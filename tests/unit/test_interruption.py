@@ -9,8 +9,8 @@ import pytest
 
 import duly
 from duly.context import TaskContext
-from duly.v1 import task_pb2
 from duly_executor.callback.attempt import AsyncLoop, Attempt
+from duly_wire.v1 import task_pb2
 from tests.fixtures.host import claimed
 
 ROUNDS = pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly_core.clock import since_boot_ns
+from duly_core.process.clock import since_boot_ns
 from tests.fixtures.programs import Programs, RunningProgram
 from tests.fixtures.waiting import wait_until
 
@@ -16,7 +16,7 @@ LATE_BY_AT_MOST_NS = 250 * MILLISECOND_NS
 
 ARMED = """
 import ctypes, re, sys, threading, time
-from duly_core.clock import since_boot_ns
+from duly_core.process.clock import since_boot_ns
 from duly_executor.kill_timer import KillTimer
 kill_timer = KillTimer()
 deadline = since_boot_ns() + int(sys.argv[1]) * 1_000_000

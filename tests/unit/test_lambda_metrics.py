@@ -4,7 +4,7 @@ from collections import Counter as Tally
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from duly_core.lambda_metrics import ByLambda, GaugeByLambda, NamedLambdas
+from duly_core.process.lambda_metrics import ByLambda, GaugeByLambda, NamedLambdas
 
 
 def series(registry: CollectorRegistry, name: str) -> dict[tuple[str, ...], float]:

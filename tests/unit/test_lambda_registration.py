@@ -1,7 +1,7 @@
 """How a Controller divides the lambdas that it registers."""
 
-from duly.v1 import registry_pb2
 from duly_controller.lambda_registration import _divided
+from duly_wire.v1 import registry_pb2
 
 
 def lambdas(number, tables=0, payload=b""):

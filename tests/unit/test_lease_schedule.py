@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from duly.time_conversion import to_duration
-from duly.v1 import hsc_pb2
+from duly_core.config.timing import Timing
 from duly_core.errors import SettingsError
-from duly_core.timing import Timing
 from duly_executor.lease_schedule import LeaseSchedule
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import hsc_pb2
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from itertools import chain
 
 import pytest
 
-from duly_core.lifecycle import FINAL, HELD, LIVE, READY, Status
-from duly_core.store.statements import LOCKS, READS, TRANSITIONS, fragment
+from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS, fragment
+from duly_core.tasks.lifecycle import FINAL, HELD, LIVE, READY, Status
 from tests.fixtures.moves import MOVES, Writer
 
 NAMES = [move.name for move in MOVES]
@@ -38,14 +38,14 @@ def writes_of(sql):
 def function(name):
     """The text of a function of the schema."""
     schema = (
-        files("duly_core.store").joinpath("migrations/versions/0001_schema.py").read_text(encoding="utf-8")
+        files("duly_core.postgres").joinpath("migrations/versions/0001_schema.py").read_text(encoding="utf-8")
     )
     (body,) = re.findall(rf"create function {name}\(.*?as \$\$(.*?)\$\$", schema, re.DOTALL)
     return body
 
 
 def test_every_statement_makes_the_move_that_the_table_names():
-    text = files("duly_core.store").joinpath("transitions.sql").read_text(encoding="utf-8")
+    text = files("duly_core.tasks").joinpath("transitions.sql").read_text(encoding="utf-8")
     written = {
         name: (statuses(before), statuses(after))
         for name, before, after in re.findall(r"^-- name: (\w+)\n-- move: (.*)->(.*)$", text, re.MULTILINE)
@@ -178,7 +178,7 @@ def test_the_history_is_written_by_the_one_text_for_that():
 
 def test_statements_leave_numbers_and_defaults_to_python():
     written = "".join(
-        files("duly_core.store").joinpath(name).read_text(encoding="utf-8")
+        files("duly_core.tasks").joinpath(name).read_text(encoding="utf-8")
         for name in ("fragments.sql", "transitions.sql", "reads.sql")
     )
 
@@ -195,6 +195,6 @@ def test_no_statement_reads_another_clock_than_the_stores():
 
 def test_statements_that_only_read_make_no_move():
     for name in ("reads.sql", "locks.sql"):
-        assert "-- move:" not in files("duly_core.store").joinpath(name).read_text(encoding="utf-8")
+        assert "-- move:" not in files("duly_core.tasks").joinpath(name).read_text(encoding="utf-8")
     assert not [each.name for each in LOCKS.values() if re.search(r"\b(insert|delete)\b", each.sql)]
     assert not [each.name for each in READS.values() if re.search(r"\b(update|insert|delete)\b", each.sql)]

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from duly_core.access.grants import Scope
-from duly_core.gates import Gate, GateScope, Kind
-from duly_core.store.gates import ListedGate
+from duly_core.gates.rules import Gate, GateScope, Kind
+from duly_core.gates.store import ListedGate
 from duly_frontend.gates import _seen
 
 LAMBDAS = sorted(["mail.send", "mail.send@2", "shop/a", "shop/b@1", "shop/b@2", "zoo"])

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from duly_core.clock import nanoseconds
-from duly_core.store.live_settings import SETTINGS_KNOWN_FOR, ConfigSnapshot
+from duly_core.live_settings.store import SETTINGS_KNOWN_FOR, ConfigSnapshot
+from duly_core.process.clock import nanoseconds
 from duly_store_consumer.longest_lease import HEARTBEAT_TIMEOUT, LongestLease
 
 OWN = timedelta(seconds=60)

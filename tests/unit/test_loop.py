@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from duly_core.errors import QueueUnavailableError, StoreUnavailableError
-from duly_core.loop import LONGEST_BACKOFF, backoff, repeat, wait_for
+from duly_core.process.loop import LONGEST_BACKOFF, backoff, repeat, wait_for
 
 HOUR = timedelta(hours=1)
 NOW = timedelta()

@@ -7,9 +7,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.v1 import frontend_pb2
 from duly_core.errors import InvalidRequestError
 from duly_frontend import page_token
+from duly_wire.v1 import frontend_pb2
 
 LAST = bytes(range(16))
 FILTERS = {

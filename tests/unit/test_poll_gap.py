@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly_core.store.rate_detector import STREAM, STREAM_GAP
+from duly_core.postgres.rate_detector import STREAM, STREAM_GAP
 from duly_store_consumer.poll_gap import PollGap
 
 GAP = timedelta(milliseconds=2)

@@ -1,6 +1,6 @@
 """A Postgres that is not what the settings take it for is told of."""
 
-from duly_core import pg_connection
+from duly_core.postgres import connection as pg_connection
 
 
 def test_a_pooler_that_refuses_our_settings_is_told_of_once(capsys):

@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from duly.v1 import hsc_pb2, task_pb2
 from duly_executor.callback.priority_queue import PriorityQueue
+from duly_wire.v1 import hsc_pb2, task_pb2
 
 LOW, NORMAL, URGENT = task_pb2.PRIORITY_LOW, task_pb2.PRIORITY_NORMAL, task_pb2.PRIORITY_URGENT
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from duly_core.errors import SettingsError
-from duly_core.process import default_socket
+from duly_core.process.parent import default_socket
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.enums import Priority
-from duly_core.routing import QueueKey
+from duly_core.lambdas.names import QueueKey
 from duly_store_consumer.queue_depth import DepthLimits
+from duly_wire.enums import Priority
 
 QUEUE = QueueKey("mail.send", Priority.NORMAL)
 OTHER = QueueKey("mail.send", Priority.LOW)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.enums import Priority
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.message import ForeignBodyError, batches, pack, unpack
 from duly_core.queues.port import MAX_REFERENCES
-from duly_core.routing import QueueKey
+from duly_wire.enums import Priority
 
 ID = st.binary(min_size=16, max_size=16)
 IDS = st.lists(ID, min_size=1, max_size=MAX_REFERENCES)

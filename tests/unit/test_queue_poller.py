@@ -7,13 +7,13 @@ from datetime import timedelta
 
 import pytest
 
-from duly.enums import Priority
 from duly_controller import work_requests as demand_module
 from duly_controller.queue_poller import QueuePoller
 from duly_controller.reference_buffer import ReferenceBuffer
 from duly_controller.work_requests import WorkRequests
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.port import Received
-from duly_core.routing import QueueKey
+from duly_wire.enums import Priority
 
 QUEUE = QueueKey("mail", Priority.NORMAL)
 MAIL = frozenset({"mail"})

@@ -5,13 +5,13 @@ from typing import cast
 
 import pytest
 
-from duly.enums import Priority
 from duly_core.errors import QueueUnavailableError
-from duly_core.routing import QueueKey
-from duly_core.store.pool import Store
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.queue_room import QueueRoom
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_wire.enums import Priority
 from tests.fixtures.memory_queue import MemoryQueues, MemorySender
 from tests.fixtures.queues import message
 

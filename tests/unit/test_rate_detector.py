@@ -2,7 +2,7 @@
 
 from itertools import count, takewhile
 
-from duly_core.store.rate_detector import STREAM, STREAM_GAP, RateDetector
+from duly_core.postgres.rate_detector import STREAM, STREAM_GAP, RateDetector
 
 GAP = STREAM_GAP.total_seconds()
 

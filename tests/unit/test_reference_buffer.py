@@ -5,10 +5,10 @@ from itertools import count
 
 import pytest
 
-from duly.enums import Priority
 from duly_controller.reference_buffer import ReferenceBuffer, ReferenceSlice, queues_of
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.port import Received
-from duly_core.routing import QueueKey
+from duly_wire.enums import Priority
 
 NOW = 100.0
 MAIL = frozenset({"mail"})

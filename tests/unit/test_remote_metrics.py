@@ -3,7 +3,7 @@
 import pytest
 
 from duly_core.errors import SettingsError
-from duly_core.telemetry import TelemetrySettings, serve_metrics
+from duly_core.process.telemetry import TelemetrySettings, serve_metrics
 from duly_local.ports import free_ports
 
 

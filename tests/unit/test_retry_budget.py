@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly_core.live_sections import LiveHscSettings
+from duly_core.config.live_sections import LiveHscSettings
 from duly_hsc.retry_budget import RetryBudget
 
 LONGEST = timedelta(hours=1)

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, ValidationError
 
-from duly_core import live_settings, settings_sections
+from duly_core.config import section_names as settings_sections
+from duly_core.config.section_names import misspelt_variables
+from duly_core.config.settings import Duration, Section, format_duration, parse_duration
 from duly_core.errors import SettingsError
-from duly_core.settings import Duration, Section, format_duration, parse_duration
-from duly_core.settings_sections import misspelt_variables
+from duly_core.live_settings import definitions as live_settings
 
 
 class Kitchen(Section):
@@ -193,7 +194,7 @@ def test_variables_of_other_sections_are_passed_over(monkeypatch):
 
 
 def test_a_section_whose_name_begins_like_anothers_is_not_mistaken_for_it(monkeypatch):
-    from duly_core.store.settings import StoreSettings
+    from duly_core.postgres.settings import StoreSettings
 
     monkeypatch.setenv("DULY_STORE_CONSUMER_LISTEN", "127.0.0.1:1")
     monkeypatch.setenv("DULY_STORE_CONNECTIONS", "9")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from duly_core.clock import since_boot_ns
-from duly_core.slot_board import RunningTask, SlotBoard, SlotWriter
+from duly_core.host.slot_board import RunningTask, SlotBoard, SlotWriter
+from duly_core.process.clock import since_boot_ns
 
 TASK, OTHER = b"t" * 16, b"o" * 16
 START = 1_234_567
@@ -80,7 +80,7 @@ def test_a_task_id_without_a_start_is_not_seen(board: SlotBoard) -> None:
 def test_a_reader_never_sees_the_start_of_one_task_with_the_id_of_another(board: SlotBoard) -> None:
     source = """
 import itertools, sys
-from duly_core.slot_board import SlotWriter
+from duly_core.host.slot_board import SlotWriter
 writer = SlotWriter(int(sys.argv[1]), 0, 3)
 for number in itertools.count(1):
     writer.started(0, number.to_bytes(16), number)

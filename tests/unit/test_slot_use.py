@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.v1 import hsc_pb2, task_pb2
 from duly_executor.dispatch import Dispatcher
 from duly_executor.isolation import IsolatedLambdas
 from duly_executor.reservations import Reservation
@@ -17,6 +16,7 @@ from duly_executor.settings import ExecutorSettings
 from duly_executor.slot_use import SlotUse
 from duly_executor.work_shares import make_shares
 from duly_executor.work_sources import Queues
+from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.fixtures.host import SECOND, claimed
 from tests.unit.test_dispatch import Process
 

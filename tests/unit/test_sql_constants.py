@@ -3,10 +3,10 @@
 from dataclasses import fields
 from datetime import timedelta
 
-from duly.enums import FailureKind
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.statements import CONSTANTS
-from duly_core.task import Encoding
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.postgres.statements import CONSTANTS
+from duly_core.tasks.task import Encoding
+from duly_wire.enums import FailureKind
 
 
 def test_each_kind_of_failure_and_each_encoding_is_a_constant_of_its_number():

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly.enums import Priority
 from duly_core.errors import SettingsError
+from duly_core.lambdas.names import LAMBDA_NAME, QueueKey
 from duly_core.queues.sqs.names import check_prefix, queue_name
-from duly_core.routing import LAMBDA_NAME, QueueKey
+from duly_wire.enums import Priority
 
 LAMBDA = st.from_regex(LAMBDA_NAME, fullmatch=True)
 PREFIX = st.from_regex(r"[A-Za-z0-9_-]{1,40}", fullmatch=True)

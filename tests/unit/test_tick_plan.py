@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duly.enums import CatchUp, Overlap
-from duly_core.tick_plan import TableState, fire_at, plan_ticks
-from duly_core.ticks import ticks_from
-from duly_core.time_table import ON_TIME, Rhythm, TickPolicy
+from duly_core.time_tables.rhythm import ticks_from
+from duly_core.time_tables.tick_plan import TableState, fire_at, plan_ticks
+from duly_core.time_tables.time_table import ON_TIME, Rhythm, TickPolicy
+from duly_wire.enums import CatchUp, Overlap
 
 START = datetime(2026, 11, 22, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duly_core.ticks import ALIASES, last_before, most_within, next_after, ticks_from
-from duly_core.time_table import Rhythm
+from duly_core.time_tables.rhythm import ALIASES, last_before, most_within, next_after, ticks_from
+from duly_core.time_tables.time_table import Rhythm
 
 MINUTE = timedelta(minutes=1)
 DAYS = timedelta(days=3)

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+from duly_core.config.timing import PROFILES, RATE_ERROR, Timing
 from duly_core.errors import SettingsError
-from duly_core.timing import PROFILES, RATE_ERROR, Timing
 
 FIELDS = sorted(PROFILES["production"])
 BROKEN = {

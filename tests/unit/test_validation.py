@@ -10,15 +10,15 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from duly.enums import Priority
-from duly.ids import new_task_id
-from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import frontend_pb2, registry_pb2
-from duly_core.rpc.convert import from_duration, from_timestamp
 from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
 from duly_core.rpc.problem import Problem
-from duly_core.task import Encoding
+from duly_core.rpc.times import from_duration, from_timestamp
+from duly_core.tasks.task import Encoding
 from duly_frontend.registry import policy_from_wire
+from duly_wire.enums import Priority
+from duly_wire.ids import new_task_id
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import frontend_pb2, registry_pb2
 
 LAMBDA = "mail.send"
 LIMITS = {LAMBDA: 100}

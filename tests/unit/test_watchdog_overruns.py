@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from duly_core.slot_board import SlotBoard
+from duly_core.host.slot_board import SlotBoard
 from duly_executor.callback_process import Overdue
 from duly_executor.failure_results import cancelled
 from duly_executor.held_claims import HeldClaims

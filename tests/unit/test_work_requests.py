@@ -2,11 +2,11 @@
 
 import asyncio
 
-from duly.enums import Priority
 from duly_controller.reference_buffer import ReferenceBuffer
 from duly_controller.work_requests import WorkRequests
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.port import Received
-from duly_core.routing import QueueKey
+from duly_wire.enums import Priority
 
 QUEUE = QueueKey("mail", Priority.NORMAL)
 MAIL = frozenset({"mail"})

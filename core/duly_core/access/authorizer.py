@@ -14,7 +14,7 @@ from duly_core.access.principal import Principal, is_reserved
 from duly_core.access.settings import AuthSettings
 from duly_core.access.tokens import TOKEN_PREFIX
 from duly_core.errors import PermissionDeniedError, UnauthenticatedError
-from duly_core.lambda_patterns import EVERYTHING
+from duly_core.lambdas.patterns import EVERYTHING
 
 _BEARER = "bearer "
 _REFLECTION = "/grpc.reflection."

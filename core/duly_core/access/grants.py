@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from duly_core import lambda_patterns
 from duly_core.access.roles import ALLOWED, OWN_TASKS_ONLY, Action, Role
-from duly_core.lambda_patterns import EVERYTHING
-from duly_core.routing import LAMBDA_NAME, namespace_of
+from duly_core.lambdas import patterns as lambda_patterns
+from duly_core.lambdas.names import LAMBDA_NAME, namespace_of
+from duly_core.lambdas.patterns import EVERYTHING
 
 
 @dataclass(frozen=True, slots=True)

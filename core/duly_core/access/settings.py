@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from duly_core.settings import Section
+from duly_core.config.settings import Section
 
 
 class AuthSettings(Section):

@@ -8,8 +8,8 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.port import MAX_REFERENCES, Outgoing, TaskId
-from duly_core.routing import QueueKey
 
 MARK = "duly1:"
 """What every body begins with."""

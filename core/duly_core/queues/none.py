@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.port import Received
-from duly_core.routing import QueueKey
 
 
 class NoQueue:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from duly_core.routing import QueueKey
+from duly_core.lambdas.names import QueueKey
 
 TaskId = bytes  # a UUID's 16 bytes
 

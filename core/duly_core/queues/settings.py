@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import ClassVar, Literal
 
-from duly_core.settings import Duration, Section
+from duly_core.config.settings import Duration, Section
 
 
 class QueueSettings(Section):

@@ -12,13 +12,13 @@ import grpc
 import structlog
 from grpc_status import rpc_status
 
-from duly.v1 import task_pb2
 from duly_core.access.current import set_access, stream_admission, stream_refusals
 from duly_core.access.item_refusals import collect_item_refusals
 from duly_core.errors import DulyError, InvalidRequestError, OverloadedError
 from duly_core.rpc.error_status import status_of
 from duly_core.rpc.interceptors import CallObserver
 from duly_core.rpc.stubs import Context
+from duly_wire.v1 import task_pb2
 
 log = structlog.get_logger()
 

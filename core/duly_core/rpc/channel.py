@@ -5,15 +5,15 @@ from typing import cast
 
 import grpc
 
-from duly.credentials import Credentials, TokenFile, check_secrecy
-from duly.peer_channel import PeerChannel
-from duly.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, split_addresses, stands_for_several
-from duly.reloading_channel import ReloadingChannel
-from duly.tls_files import TlsFiles
-from duly.token_channel import show_token
-from duly.wire_errors import CredentialsError
 from duly_core.errors import SettingsError
 from duly_core.rpc.settings import RpcSettings
+from duly_wire.credentials import Credentials, TokenFile, check_secrecy
+from duly_wire.errors import CredentialsError
+from duly_wire.peer_channel import PeerChannel
+from duly_wire.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, split_addresses, stands_for_several
+from duly_wire.reloading_channel import ReloadingChannel
+from duly_wire.tls_files import TlsFiles
+from duly_wire.token_channel import show_token
 
 
 def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:

@@ -5,12 +5,12 @@ from datetime import datetime, timedelta
 
 from google.protobuf import duration_pb2, timestamp_pb2
 
-from duly.enums import Priority
-from duly_core.routing import ALL_PRIORITIES
-from duly_core.rpc.convert import from_duration, from_timestamp
+from duly_core.config.settings import format_duration
+from duly_core.lambdas.names import ALL_PRIORITIES
 from duly_core.rpc.problem import Problem
-from duly_core.settings import format_duration
-from duly_core.task import HOLDER_LIMIT, TOKEN_PREFIX_BYTES
+from duly_core.rpc.times import from_duration, from_timestamp
+from duly_core.tasks.task import HOLDER_LIMIT, TOKEN_PREFIX_BYTES
+from duly_wire.enums import Priority
 
 _MOST_PREFIXES = 1_000
 _DEFAULT_PAGE = 100

@@ -3,8 +3,6 @@
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
-from duly.retry_info import overloaded
-from duly.time_conversion import to_duration
 from duly_core.errors import (
     DulyError,
     InvalidRequestError,
@@ -15,6 +13,8 @@ from duly_core.errors import (
     TooMuchError,
     UnauthenticatedError,
 )
+from duly_wire.retry_info import overloaded
+from duly_wire.time_conversion import to_duration
 
 _CODES: tuple[tuple[type[DulyError] | tuple[type[DulyError], ...], int], ...] = (
     ((StoreUnavailableError, QueueUnavailableError), code_pb2.UNAVAILABLE),

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from duly.call_stream import CallStream
-from duly.v1 import hsc_pb2
+from duly_wire.call_stream import CallStream
+from duly_wire.v1 import hsc_pb2
 
 if TYPE_CHECKING:
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
+    from duly_wire.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
 
 class HscCallStream:

@@ -14,12 +14,12 @@ from grpc_status import rpc_status
 from duly_core.access.audit import AuditLog, outcome_of
 from duly_core.access.item_refusals import collect_item_refusals
 from duly_core.errors import DulyError, InvalidRequestError
-from duly_core.rpc.admission import Admitter
+from duly_core.rpc.authentication import Admitter
 from duly_core.rpc.call_audit import CallAudit
 from duly_core.rpc.decode_errors import explain
 from duly_core.rpc.error_status import status_of
 from duly_core.rpc.field_count import check_field_count
-from duly_core.rpc.half_sent import HalfSentRequests
+from duly_core.rpc.slow_requests import HalfSentRequests
 
 log = structlog.get_logger()
 

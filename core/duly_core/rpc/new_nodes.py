@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Never
 
-from duly.enums import EdgeCondition
-from duly.v1 import graphs_pb2
-from duly_core.graph_rules import Edge
+from duly_core.graphs.rules import Edge
 from duly_core.rpc.checks import read_duration
 from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task
 from duly_core.rpc.problem import Problem
-from duly_core.task import NewTask
+from duly_core.tasks.task import NewTask
+from duly_wire.enums import EdgeCondition
+from duly_wire.v1 import graphs_pb2
 
 _LONGEST_RUNTIME = timedelta(days=365)
 _CONDITIONS = {int(condition): condition for condition in EdgeCondition} | {

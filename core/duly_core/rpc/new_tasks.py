@@ -7,17 +7,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Never
 from uuid import UUID
 
-from duly.enums import Priority, SessionOrder, SessionPolicy
-from duly.ids import new_task_id
-from duly.v1 import frontend_pb2, task_pb2
 from duly_core.access.current import scheduler
+from duly_core.config.settings import format_duration
 from duly_core.rpc.checks import check_text, read_instant
-from duly_core.rpc.convert import from_duration
-from duly_core.rpc.names import check_lambda_name, check_name, unknown_lambda
+from duly_core.rpc.name_checks import check_lambda_name, check_name, unknown_lambda
 from duly_core.rpc.problem import Problem
-from duly_core.settings import format_duration
-from duly_core.task import HARD_PAYLOAD_LIMIT, Encoding, Needs, NewTask, Session
-from duly_core.time_table import TICK_KEYS
+from duly_core.rpc.times import from_duration
+from duly_core.tasks.task import HARD_PAYLOAD_LIMIT, Encoding, Needs, NewTask, Session
+from duly_core.time_tables.time_table import TICK_KEYS
+from duly_wire.enums import Priority, SessionOrder, SessionPolicy
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 _KEY_LIMIT = 255
 _ID_CLOCK_SLACK_S = timedelta(days=1).total_seconds()

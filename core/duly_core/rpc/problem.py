@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from duly.v1 import task_pb2
 from duly_core.errors import InvalidRequestError
+from duly_wire.v1 import task_pb2
 
 Asked = TypeVar("Asked")
 Checked = TypeVar("Checked")

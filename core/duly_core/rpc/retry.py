@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import grpc
 
-from duly.connection_advice import advice
-from duly.retry_info import pause_of
-from duly_core.loop import backoff
+from duly_core.process.loop import backoff
+from duly_wire.connection_advice import advice
+from duly_wire.retry_info import pause_of
 
 Answer = TypeVar("Answer")
 

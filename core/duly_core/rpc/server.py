@@ -9,13 +9,13 @@ from grpc_reflection.v1alpha import reflection
 
 from duly_core.access.audit import AuditLog
 from duly_core.access.authorizer import Authorizer
-from duly_core.ready_pipe import tell_serving
-from duly_core.rpc.admission import Admitter
-from duly_core.rpc.bounds import bounds
-from duly_core.rpc.half_sent import HalfSentRequests
+from duly_core.process.ready_pipe import tell_serving
+from duly_core.rpc.authentication import Admitter
 from duly_core.rpc.interceptors import CallObserver, ServerInterceptor
 from duly_core.rpc.listening import bind
 from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.slow_requests import HalfSentRequests
+from duly_core.rpc.transport_limits import bounds
 
 _ONE_SERVER_A_PORT = ("grpc.so_reuseport", 0)
 """Two servers on one port by mistake would share its callers."""
@@ -122,6 +122,6 @@ class RpcServer:
 
 def _add(servicer: object, server: grpc.aio.Server) -> str:
     """Add a servicer to a server as protoc's module does; return the full name of its service."""
-    base = next(each for each in type(servicer).__mro__ if each.__module__.startswith("duly.v1."))
+    base = next(each for each in type(servicer).__mro__ if each.__module__.startswith("duly_wire.v1."))
     getattr(sys.modules[base.__module__], f"add_{base.__name__}_to_server")(servicer, server)
     return f"duly.v1.{base.__name__.removesuffix('Servicer')}"

@@ -5,8 +5,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from duly_core.addresses import is_loopback
-from duly_core.settings import Duration, Section
+from duly_core.config.addresses import is_loopback
+from duly_core.config.settings import Duration, Section
 
 
 class RpcSettings(Section):

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import grpc
 from grpc.aio import ServicerContext
 
-from duly.v1.controller_pb2_grpc import ControllerServiceStub
-from duly.v1.fleet_pb2_grpc import FleetServiceStub
-from duly.v1.hsc_pb2_grpc import HscServiceStub
-from duly.v1.registry_pb2_grpc import RegistryServiceStub
+from duly_wire.v1.controller_pb2_grpc import ControllerServiceStub
+from duly_wire.v1.fleet_pb2_grpc import FleetServiceStub
+from duly_wire.v1.hsc_pb2_grpc import HscServiceStub
+from duly_wire.v1.registry_pb2_grpc import RegistryServiceStub
 
 if TYPE_CHECKING:
-    from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
-    from duly.v1.fleet_pb2_grpc import FleetServiceAsyncStub
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
-    from duly.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+    from duly_wire.v1.controller_pb2_grpc import ControllerServiceAsyncStub
+    from duly_wire.v1.fleet_pb2_grpc import FleetServiceAsyncStub
+    from duly_wire.v1.hsc_pb2_grpc import HscServiceAsyncStub
+    from duly_wire.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
 Context: TypeAlias = ServicerContext[Any, Any]
 """What gRPC tells a servicer of a call."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import grpc
 
-from duly_core.addresses import is_loopback
+from duly_core.config.addresses import is_loopback
 from duly_core.errors import SettingsError
 from duly_core.rpc.settings import RpcSettings
 

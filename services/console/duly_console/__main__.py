@@ -1,23 +1,23 @@
 """Wiring of the console: settings, the channel to the Frontend, pages, HTTP server."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio
 from typing import Any
 
-from duly.credentials import Credentials, check_secrecy
-from duly.errors import CredentialsError
 from duly_console.app import console_app
 from duly_console.events import log
 from duly_console.http_server import HttpServer
 from duly_console.session_cookie import SessionCookies
 from duly_console.settings import ConsoleSettings
 from duly_core.errors import SettingsError
-from duly_core.ready_pipe import tell_serving
+from duly_core.process.ready_pipe import tell_serving
+from duly_core.process.service import Serve, run_service
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
-from duly_core.service import Serve, run_service
+from duly_wire.credentials import Credentials, check_secrecy
+from duly_wire.errors import CredentialsError
 
 
 def build(**overrides: object) -> Serve:

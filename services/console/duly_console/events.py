@@ -5,7 +5,7 @@ import time
 import structlog
 from prometheus_client import Counter, Histogram
 
-from duly_core.telemetry import SECONDS
+from duly_core.process.telemetry import SECONDS
 
 log = structlog.get_logger()
 

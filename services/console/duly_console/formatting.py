@@ -9,8 +9,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from duly.time_conversion import to_datetime, to_timedelta
-from duly.v1 import (
+from duly_wire.time_conversion import to_datetime, to_timedelta
+from duly_wire.v1 import (
     access_pb2,
     explain_pb2,
     fleet_pb2,

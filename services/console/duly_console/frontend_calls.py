@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
 
-from duly.v1 import (
+from duly_wire.v1 import (
     access_pb2_grpc,
     explain_pb2_grpc,
     fleet_pb2_grpc,
@@ -21,18 +21,18 @@ from duly.v1 import (
 )
 
 if TYPE_CHECKING:
-    from duly.v1.access_pb2_grpc import AccessServiceAsyncStub
-    from duly.v1.explain_pb2_grpc import ExplainServiceAsyncStub
-    from duly.v1.fleet_pb2_grpc import FleetServiceAsyncStub
-    from duly.v1.frontend_pb2_grpc import FrontendServiceAsyncStub
-    from duly.v1.gates_pb2_grpc import GateServiceAsyncStub
-    from duly.v1.graphs_pb2_grpc import GraphServiceAsyncStub
-    from duly.v1.inspection_pb2_grpc import InspectionServiceAsyncStub
-    from duly.v1.limits_pb2_grpc import LimitServiceAsyncStub
-    from duly.v1.registry_pb2_grpc import RegistryServiceAsyncStub
-    from duly.v1.sessions_pb2_grpc import SessionServiceAsyncStub
-    from duly.v1.settings_pb2_grpc import SettingsServiceAsyncStub
-    from duly.v1.time_tables_pb2_grpc import TimeTableServiceAsyncStub
+    from duly_wire.v1.access_pb2_grpc import AccessServiceAsyncStub
+    from duly_wire.v1.explain_pb2_grpc import ExplainServiceAsyncStub
+    from duly_wire.v1.fleet_pb2_grpc import FleetServiceAsyncStub
+    from duly_wire.v1.frontend_pb2_grpc import FrontendServiceAsyncStub
+    from duly_wire.v1.gates_pb2_grpc import GateServiceAsyncStub
+    from duly_wire.v1.graphs_pb2_grpc import GraphServiceAsyncStub
+    from duly_wire.v1.inspection_pb2_grpc import InspectionServiceAsyncStub
+    from duly_wire.v1.limits_pb2_grpc import LimitServiceAsyncStub
+    from duly_wire.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+    from duly_wire.v1.sessions_pb2_grpc import SessionServiceAsyncStub
+    from duly_wire.v1.settings_pb2_grpc import SettingsServiceAsyncStub
+    from duly_wire.v1.time_tables_pb2_grpc import TimeTableServiceAsyncStub
 
 Answer = TypeVar("Answer")
 

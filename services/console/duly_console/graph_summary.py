@@ -4,9 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from duly.v1 import graphs_pb2
 from duly_console.formatting import count, word
 from duly_console.graph_layout import Drawing, Edge, Node, draw, layers_of
+from duly_wire.v1 import graphs_pb2
 
 MOST_DRAWN = 200
 """Nodes; of more, those of one lambda in one layer are drawn as one."""

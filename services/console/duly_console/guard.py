@@ -12,7 +12,6 @@ import jinja2
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from duly.v1 import access_pb2
 from duly_console import events
 from duly_console.browser_checks import BrowserChecks, is_token
 from duly_console.errors import PageError, SignInNeededError, of_call
@@ -21,8 +20,9 @@ from duly_console.page import Page, render
 from duly_console.session_cookie import Session, SessionCookies
 from duly_console.settings import ConsoleSettings
 from duly_console.viewer import Viewer, viewer_of
-from duly_core.addresses import is_loopback
+from duly_core.config.addresses import is_loopback
 from duly_core.errors import DulyError
+from duly_wire.v1 import access_pb2
 
 MakePage = Callable[[Page], Awaitable[Response]]
 

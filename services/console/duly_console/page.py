@@ -9,11 +9,11 @@ import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from duly.v1 import task_pb2
 from duly_console.errors import PageError
 from duly_console.frontend_calls import FrontendCalls, FrontendStubs
 from duly_console.session_cookie import Session
 from duly_console.viewer import Viewer
+from duly_wire.v1 import task_pb2
 
 Answer = TypeVar("Answer")
 

@@ -8,7 +8,7 @@ import jinja2
 
 from duly_console import formatting
 from duly_console.navigation import SECTIONS
-from duly_core.routing import namespace_of
+from duly_core.lambdas.names import namespace_of
 
 
 def open_templates(static_version: str) -> jinja2.Environment:

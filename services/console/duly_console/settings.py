@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from duly_core.addresses import Peers, is_host_and_port
-from duly_core.settings import Duration, Section
+from duly_core.config.addresses import Peers, is_host_and_port
+from duly_core.config.settings import Duration, Section
 
 
 def _check_listen(address: object) -> object:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from duly.v1 import access_pb2
 from duly_core.access.grants import UNRESTRICTED, Access, Grant
 from duly_core.access.roles import Action, Role
+from duly_wire.v1 import access_pb2
 
 _ROLES = {
     access_pb2.ROLE_CLIENT: Role.CLIENT,

@@ -1,6 +1,6 @@
 """Wiring of the Controller process: settings, queue receiver, HSC and Frontend channels, local server."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import asyncio
 import os
@@ -27,11 +27,15 @@ from duly_controller.settings import ControllerSettings, DrainSettings
 from duly_controller.supervisor import Supervisor
 from duly_controller.takeover import Takeover
 from duly_controller.work_requests import WorkRequests
+from duly_core.config.settings import format_duration
+from duly_core.config.timing import Timing
 from duly_core.errors import SettingsError
-from duly_core.journal_folder import JournalFolder
-from duly_core.log_level_follower import LogLevelFollower
-from duly_core.loop import repeat, wait_for
-from duly_core.process import default_socket
+from duly_core.host.journal_folder import JournalFolder
+from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_core.process.loop import repeat, wait_for
+from duly_core.process.parent import default_socket
+from duly_core.process.service import Serve, run_service
+from duly_core.process.telemetry import TelemetrySettings, observe_call
 from duly_core.queues.none import NoQueue
 from duly_core.queues.port import QueueReceiver
 from duly_core.queues.settings import QueueSettings
@@ -39,10 +43,6 @@ from duly_core.rpc.channel import open_channel
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import fleet_stub, hsc_stub, registry_stub
-from duly_core.service import Serve, run_service
-from duly_core.settings import format_duration
-from duly_core.telemetry import TelemetrySettings, observe_call
-from duly_core.timing import Timing
 
 _CONTROLLER = "controller"
 _WORKER = "worker"

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, TypeAlias
 import grpc
 from google.protobuf import duration_pb2
 
-from duly.ids import TaskId
-from duly.v1 import hsc_pb2
 from duly_controller import events
 from duly_controller.message_acks import MessageAcks
 from duly_controller.reference_buffer import ReferenceBuffer, ReferenceSlice
-from duly_core import failpoints
-from duly_core.claim_tokens import Tokens
-from duly_core.clock import since_boot_ns
-from duly_core.loop import backoff
+from duly_core.config.timing import Timing
+from duly_core.process import failpoints
+from duly_core.process.clock import since_boot_ns
+from duly_core.process.loop import backoff
 from duly_core.rpc.retry import TRANSIENT, is_overloaded, until_definite
-from duly_core.task import Token
-from duly_core.timing import Timing
+from duly_core.tasks.claim_tokens import Tokens
+from duly_core.tasks.task import Token
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2
 
 if TYPE_CHECKING:
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
+    from duly_wire.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
 _Asked: TypeAlias = tuple[TaskId, Token, str]
 """A claim that is asked for, and the lambda."""

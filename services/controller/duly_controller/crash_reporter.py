@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from duly.ids import TaskId
-from duly.v1 import hsc_pb2, task_pb2
 from duly_controller import events
 from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor
 from duly_controller.process_cleanup import kill_leftover_processes
-from duly_core.claim_journal import JournalContents
-from duly_core.journal_folder import JournalFolder, TakenJournal
-from duly_core.process_identity import boot_id
-from duly_core.rpc.convert import boot_to_timestamp
+from duly_core.host.claim_journal import JournalContents
+from duly_core.host.journal_folder import JournalFolder, TakenJournal
+from duly_core.process.identity import boot_id
 from duly_core.rpc.retry import until_definite
-from duly_core.task import Token
+from duly_core.rpc.times import boot_to_timestamp
+from duly_core.tasks.task import Token
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from duly.v1.hsc_pb2_grpc import HscServiceAsyncStub
+    from duly_wire.v1.hsc_pb2_grpc import HscServiceAsyncStub
 
 _MOST_CLAIMS = 1_000
 """In one call; the HSC takes no more than a few thousand."""

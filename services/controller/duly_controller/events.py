@@ -5,7 +5,7 @@ from collections.abc import Collection
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
-from duly_core.telemetry import SIZES
+from duly_core.process.telemetry import SIZES
 
 log = structlog.get_logger()
 

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import fleet_pb2
 from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
-from duly_core.clock import seconds_since_boot
-from duly_core.loop import wait_for, worth_logging
-from duly_core.process_identity import host_name
+from duly_core.process.clock import seconds_since_boot
+from duly_core.process.identity import host_name
+from duly_core.process.loop import wait_for, worth_logging
+from duly_core.process.version import duly_version
 from duly_core.rpc.retry import describe_status
-from duly_core.version import duly_version
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import fleet_pb2
 
 if TYPE_CHECKING:
-    from duly.v1.fleet_pb2_grpc import FleetServiceAsyncStub
+    from duly_wire.v1.fleet_pb2_grpc import FleetServiceAsyncStub
 
 _MOST_EXECUTORS = 256
 _MOST_LAMBDAS = 10_000

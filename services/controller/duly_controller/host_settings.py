@@ -1,9 +1,9 @@
 """Keeps the live settings of this host, which the Frontend answers to its reports, and gives them to Executors."""
 
-from duly.v1 import fleet_pb2
-from duly_core.log_level_follower import LogLevelFollower
-from duly_core.rpc.convert import from_duration
-from duly_core.settings_age import SettingsAge
+from duly_core.live_settings.age import SettingsAge
+from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_core.rpc.times import from_duration
+from duly_wire.v1 import fleet_pb2
 
 
 class HostSettings:

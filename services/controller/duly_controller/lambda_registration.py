@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from duly.v1 import registry_pb2
 from duly_controller.events import log
-from duly_core.loop import backoff
+from duly_core.process.loop import backoff
 from duly_core.rpc.retry import TRANSIENT, describe_status
+from duly_wire.v1 import registry_pb2
 
 if TYPE_CHECKING:
-    from duly.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+    from duly_wire.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
 _AT_A_TIME = 1_000
 """Lambdas; the registry takes no more in one call."""

@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 
 from duly_controller.events import log
-from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
-from duly_core.loop import wait_for
+from duly_core.process import failpoints
+from duly_core.process.loop import wait_for
 from duly_core.queues.port import QueueReceiver, Received
 
 _GATHER = timedelta(milliseconds=20)

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import structlog
 
-from duly_core.cgroup import Cgroup, ExecutorGroupName, Hierarchy
-from duly_core.claim_journal import JournalContents, Owner
-from duly_core.process_identity import STARTED, started, status, user_ids
+from duly_core.host.cgroup import Cgroup, ExecutorGroupName, Hierarchy
+from duly_core.host.claim_journal import JournalContents, Owner
+from duly_core.process.identity import STARTED, started, status, user_ids
 
 log = structlog.get_logger()
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 from duly_controller import events
 from duly_controller.reference_buffer import ReferenceBuffer, queues_of
 from duly_controller.work_requests import WorkRequests
-from duly_core import failpoints
-from duly_core.loop import repeat
+from duly_core.lambdas.names import QueueKey
+from duly_core.process import failpoints
+from duly_core.process.loop import repeat
 from duly_core.queues.port import MAX_REFERENCES, QueueReceiver, Received
-from duly_core.routing import QueueKey
 
 _MOST_MESSAGES = 10
 

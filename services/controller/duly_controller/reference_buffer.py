@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from duly.enums import Priority
-from duly.ids import TaskId
+from duly_core.lambdas.names import ALL_PRIORITIES, QueueKey
 from duly_core.queues.port import Received
-from duly_core.routing import ALL_PRIORITIES, QueueKey
+from duly_wire.enums import Priority
+from duly_wire.ids import TaskId
 
 _LONGEST_TURN = 8
 """So many references of a lambda go one after the other while others of its priority wait."""

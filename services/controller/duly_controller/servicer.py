@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 
-from duly.enums import Priority
-from duly.v1 import controller_pb2, controller_pb2_grpc, fleet_pb2
 from duly_controller import events
 from duly_controller.claimer import Claimed, Claimer
 from duly_controller.events import log
@@ -14,11 +12,13 @@ from duly_controller.lambda_registration import LambdaRegistration
 from duly_controller.queue_poller import QueuePoller
 from duly_controller.reference_buffer import ReferenceBuffer, ReferenceSlice
 from duly_controller.work_requests import WorkRequests
-from duly_core import failpoints
-from duly_core.claim_tokens import Tokens, new_prefix
 from duly_core.errors import InvalidRequestError, NotAttachedError
+from duly_core.process import failpoints
 from duly_core.rpc.checks import check_holder, check_prefixes, read_duration, read_priorities
 from duly_core.rpc.stubs import Context
+from duly_core.tasks.claim_tokens import Tokens, new_prefix
+from duly_wire.enums import Priority
+from duly_wire.v1 import controller_pb2, controller_pb2_grpc, fleet_pb2
 
 _MOST_TASKS = 2_000
 _MOST_LAMBDAS = 2_000

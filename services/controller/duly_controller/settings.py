@@ -6,9 +6,9 @@ from typing import ClassVar
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from duly_core.addresses import OptionalListen, Peers
-from duly_core.live_sections import LiveControllerSettings
-from duly_core.settings import Duration, Section
+from duly_core.config.addresses import OptionalListen, Peers
+from duly_core.config.live_sections import LiveControllerSettings
+from duly_core.config.settings import Duration, Section
 
 
 class ControllerSettings(LiveControllerSettings):

@@ -14,9 +14,9 @@ from typing import Any
 import structlog
 
 from duly_core.errors import ApplicationError
-from duly_core.loop import backoff, wait_for
-from duly_core.process import PARENT_PID
-from duly_core.service import EXIT_CONFIG
+from duly_core.process.loop import backoff, wait_for
+from duly_core.process.parent import PARENT_PID
+from duly_core.process.service import EXIT_CONFIG
 
 log = structlog.get_logger()
 

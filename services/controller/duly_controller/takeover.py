@@ -5,8 +5,8 @@ from datetime import timedelta
 from duly_controller.crash_reporter import CrashReporter
 from duly_controller.events import log
 from duly_controller.executor_registry import ExecutorRegistry
-from duly_core.clock import seconds_since_boot
-from duly_core.journal_folder import JournalFolder, TakenJournal
+from duly_core.host.journal_folder import JournalFolder, TakenJournal
+from duly_core.process.clock import seconds_since_boot
 
 _LOOK_AGAIN = timedelta(seconds=1)
 

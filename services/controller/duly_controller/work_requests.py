@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from duly.enums import Priority
 from duly_controller.reference_buffer import ReferenceBuffer
-from duly_core.routing import ALL_PRIORITIES, QueueKey
+from duly_core.lambdas.names import ALL_PRIORITIES, QueueKey
+from duly_wire.enums import Priority
 
 _AHEAD = 2
 """The buffer holds up to this many times what was asked for, so that the next NextWork finds work."""

@@ -1,15 +1,15 @@
 """Wiring of the Executor process: its command line, settings, and the worker."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import argparse
 import asyncio
 import os
 
+from duly_core.config.timing import Timing
+from duly_core.process.service import Serve, run_service
+from duly_core.process.telemetry import TelemetrySettings
 from duly_core.rpc.settings import RpcSettings
-from duly_core.service import Serve, run_service
-from duly_core.telemetry import TelemetrySettings
-from duly_core.timing import Timing
 from duly_executor.executor import Executor
 from duly_executor.settings import ExecutorSettings
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import grpc
 
-from duly_core.loop import backoff
+from duly_core.process.loop import backoff
 from duly_core.rpc.retry import TRANSIENT, until_definite
 
 _DOUBTFUL = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.RESOURCE_EXHAUSTED})

@@ -8,10 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from duly.ids import TaskId
-from duly.v1 import callback_pb2, hsc_pb2, registry_pb2
-from duly_core import failpoints
-from duly_core.claim_journal import ClaimJournal
+from duly_core.host.claim_journal import ClaimJournal
+from duly_core.process import failpoints
 from duly_executor import events
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.dispatch import Dispatcher
@@ -27,6 +25,8 @@ from duly_executor.report_checks import checked
 from duly_executor.reserved_slots import ReservedSlots
 from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
+from duly_wire.ids import TaskId
+from duly_wire.v1 import callback_pb2, hsc_pb2, registry_pb2
 
 
 class CallbackPool:

@@ -11,10 +11,8 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from duly.ids import TaskId
-from duly.v1 import callback_pb2, hsc_pb2, registry_pb2, task_pb2
 from duly_core.errors import ApplicationError
-from duly_core.slot_board import SlotBoard
+from duly_core.host.slot_board import SlotBoard
 from duly_executor import frames
 from duly_executor.callback_environment import CallbackEnvironment
 from duly_executor.callback_spawn import spawn
@@ -22,6 +20,8 @@ from duly_executor.events import log
 from duly_executor.exit_record import ExitRecord
 from duly_executor.process_tree import ProcessTree, kill_all
 from duly_executor.report_reader import ReportReader
+from duly_wire.ids import TaskId
+from duly_wire.v1 import callback_pb2, hsc_pb2, registry_pb2, task_pb2
 
 _AFTER_EXIT = timedelta(milliseconds=500)
 """Between the end of a process and that of its socket, whichever comes first."""

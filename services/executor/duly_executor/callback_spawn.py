@@ -7,8 +7,8 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import Mapping
 
-from duly_core.process import PARENT_PID
-from duly_core.slot_board import SlotBoard
+from duly_core.host.slot_board import SlotBoard
+from duly_core.process.parent import PARENT_PID
 from duly_executor.callback.other_user import CALLBACK_USER
 from duly_executor.exit_record import ExitRecord
 from duly_executor.process_tree import ProcessTree

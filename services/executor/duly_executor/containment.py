@@ -15,10 +15,10 @@ from typing import Literal
 
 import structlog
 
-from duly_core.cgroup import Cgroup, ExecutorGroupName, own_folder
 from duly_core.errors import SettingsError
-from duly_core.process_identity import pid_namespace
-from duly_core.process_identity import started as process_started
+from duly_core.host.cgroup import Cgroup, ExecutorGroupName, own_folder
+from duly_core.process.identity import pid_namespace
+from duly_core.process.identity import started as process_started
 from duly_executor.process_tree import Containment, ProcessTree
 from duly_executor.subreaper import Subreaper
 

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
-from duly.ids import TaskId
-from duly.v1 import hsc_pb2
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.isolation import IsolatedLambdas
 from duly_executor.reserved_slots import ReservedSlots
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2
 
 Batch = tuple[CallbackProcess, list[hsc_pb2.ClaimedTask]]
 _Line = deque[tuple[hsc_pb2.ClaimedTask, float]]

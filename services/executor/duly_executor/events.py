@@ -7,12 +7,12 @@ from uuid import UUID
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
-from duly.enums import Priority
-from duly.ids import TaskId
-from duly.v1 import hsc_pb2
-from duly_core.lambda_metrics import ByLambda
-from duly_core.telemetry import SECONDS
+from duly_core.process.lambda_metrics import ByLambda
+from duly_core.process.telemetry import SECONDS
 from duly_executor.slot_use import SlotUse
+from duly_wire.enums import Priority
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2
 
 log = structlog.get_logger()
 

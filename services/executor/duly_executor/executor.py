@@ -8,20 +8,19 @@ from datetime import timedelta
 from functools import partial
 from uuid import uuid4
 
-from duly.v1 import controller_pb2, hsc_pb2, registry_pb2
-from duly_core.claim_journal import Owner
+from duly_core.config.settings import format_duration
+from duly_core.config.timing import Timing
 from duly_core.errors import DulyError, SettingsError
-from duly_core.journal_folder import JournalFolder
-from duly_core.log_level_follower import LogLevelFollower
-from duly_core.loop import repeat, wait_for
+from duly_core.host.claim_journal import Owner
+from duly_core.host.journal_folder import JournalFolder
+from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_core.process.loop import repeat, wait_for
+from duly_core.process.telemetry import TelemetrySettings
+from duly_core.process.version import duly_version
 from duly_core.rpc.channel import names_several, open_channel
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub, hsc_stub
-from duly_core.settings import format_duration
-from duly_core.telemetry import TelemetrySettings
-from duly_core.timing import Timing
-from duly_core.version import duly_version
 from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
 from duly_executor.containment import open_containment
@@ -38,6 +37,7 @@ from duly_executor.settings import ExecutorSettings
 from duly_executor.settings_follower import SettingsFollower
 from duly_executor.watchdog import Watchdog
 from duly_executor.work_poller import WorkPoller
+from duly_wire.v1 import controller_pb2, hsc_pb2, registry_pb2
 
 _DRAIN_LOOK = timedelta(milliseconds=50)
 _LAST_REPORTS = timedelta(seconds=5)

@@ -3,14 +3,14 @@
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from duly.ids import TaskId
-from duly.v1 import hsc_pb2
-from duly_core.slot_board import RunningTask, SlotBoard
+from duly_core.host.slot_board import RunningTask, SlotBoard
 from duly_executor import events
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.failure_results import crash, ending_of, stopped, with_checkpoint
 from duly_executor.held_claims import HeldClaims
 from duly_executor.result_reporter import ResultReporter
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2
 
 
 class ExitOutcome(NamedTuple):

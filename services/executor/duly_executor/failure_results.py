@@ -4,11 +4,11 @@ from datetime import timedelta
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from duly.v1 import hsc_pb2, task_pb2
-from duly_core.rpc.convert import boot_to_timestamp, from_duration
-from duly_core.settings import format_duration
-from duly_core.slot_board import RunningTask
+from duly_core.config.settings import format_duration
+from duly_core.host.slot_board import RunningTask
+from duly_core.rpc.times import boot_to_timestamp, from_duration
 from duly_executor.held_claims import HeldClaim
+from duly_wire.v1 import hsc_pb2, task_pb2
 
 _ANOTHERS = "was stopped with its callback process, for the sake of another task: "
 _REASONS = {

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
-from duly.ids import TaskId
 from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
 from duly_executor.held_claims import HeldClaims
+from duly_wire.ids import TaskId
 
 
 def hand_back_gated(pool: CallbackPool, held_claims: HeldClaims, task_ids: Collection[TaskId]) -> None:

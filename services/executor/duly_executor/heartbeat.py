@@ -16,19 +16,19 @@ from typing import Protocol
 import grpc
 import structlog
 
-from duly.ids import TaskId
-from duly.v1 import hsc_pb2
-from duly_core import failpoints
-from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.errors import SettingsError
-from duly_core.heartbeat_schedule import HeartbeatSchedule
-from duly_core.loop import wait_for, wait_for_either
+from duly_core.host.heartbeat_schedule import HeartbeatSchedule
+from duly_core.process import failpoints
+from duly_core.process.clock import nanoseconds, since_boot_ns
+from duly_core.process.loop import wait_for, wait_for_either
 from duly_core.rpc.retry import until_definite
 from duly_executor import events
 from duly_executor.heartbeat_channel import HeartbeatChannel
 from duly_executor.held_claims import HeldClaims
 from duly_executor.kill_timer import KillTimer
 from duly_executor.lease_schedule import LeaseSchedule
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2
 
 log = structlog.get_logger()
 

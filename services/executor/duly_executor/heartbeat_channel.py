@@ -10,12 +10,12 @@ from datetime import timedelta
 
 import grpc
 
-from duly.peers import split_addresses
-from duly.v1 import hsc_pb2
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.retry import TRANSIENT
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
+from duly_wire.peers import split_addresses
+from duly_wire.v1 import hsc_pb2
 
 _GRACE = timedelta(seconds=10)
 """For other calls that are under way on a connection that is given up."""

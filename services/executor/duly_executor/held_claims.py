@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from duly.ids import TaskId
-from duly.v1 import callback_pb2, hsc_pb2
-from duly_core.claim_journal import ClaimJournal
-from duly_core.task import CHECKPOINT_LIMIT
+from duly_core.host.claim_journal import ClaimJournal
+from duly_core.tasks.task import CHECKPOINT_LIMIT
+from duly_wire.ids import TaskId
+from duly_wire.v1 import callback_pb2, hsc_pb2
 
 
 @dataclass(slots=True, eq=False)

@@ -1,9 +1,9 @@
 """The heartbeat schedule that the HSCs' answers ask of this Executor."""
 
-from duly.v1 import hsc_pb2
-from duly_core.heartbeat_schedule import HeartbeatSchedule, schedule_under
-from duly_core.rpc.convert import from_duration
-from duly_core.timing import Timing
+from duly_core.config.timing import Timing
+from duly_core.host.heartbeat_schedule import HeartbeatSchedule, schedule_under
+from duly_core.rpc.times import from_duration
+from duly_wire.v1 import hsc_pb2
 
 _MOST_KEPT = 16
 _Terms = tuple[int, int, int, int]

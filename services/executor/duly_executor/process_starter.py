@@ -3,16 +3,16 @@
 import asyncio
 import os
 
-from duly.v1 import registry_pb2
-from duly_core.claim_journal import ClaimJournal
+from duly_core.config.settings import format_duration
 from duly_core.errors import ApplicationError
-from duly_core.loop import backoff, wait_for
-from duly_core.settings import format_duration
+from duly_core.host.claim_journal import ClaimJournal
+from duly_core.process.loop import backoff, wait_for
 from duly_executor.callback_environment import SETTING, CallbackEnvironment
 from duly_executor.callback_process import CallbackProcess, StartKilledError
 from duly_executor.events import log
 from duly_executor.process_tree import Containment
 from duly_executor.settings import ExecutorSettings
+from duly_wire.v1 import registry_pb2
 
 _STARTS = 5
 """A process that is killed while it imports the application is started so often; then the application is it."""

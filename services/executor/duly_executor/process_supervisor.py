@@ -5,11 +5,11 @@ import heapq
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from duly.v1 import registry_pb2
-from duly_core.loop import wait_for
+from duly_core.process.loop import wait_for
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.process_starter import ProcessStarter
 from duly_executor.settings import ExecutorSettings
+from duly_wire.v1 import registry_pb2
 
 _REST = 4
 """Beyond the first few, an isolated process is started after so many times as long as a start takes: a quarter of a processor

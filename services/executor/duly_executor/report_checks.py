@@ -1,9 +1,9 @@
 """What of a callback process's report is believed: callbacks can write to its link, so the report may be of their making."""
 
 from duly.invoke import one_line
-from duly.v1 import callback_pb2, hsc_pb2, task_pb2
 from duly_executor.callback_environment import CallbackEnvironment
 from duly_executor.failure_results import bad_result
+from duly_wire.v1 import callback_pb2, hsc_pb2, task_pb2
 
 MOST_RESULT_BYTES = 6 * 1024 * 1024
 """The HSC takes a result of 1 MiB, children of 4 MiB, and texts."""

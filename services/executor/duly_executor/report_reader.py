@@ -4,11 +4,11 @@ import asyncio
 
 from google.protobuf.message import DecodeError
 
-from duly.v1 import callback_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.field_count import check_field_count
 from duly_executor import frames
 from duly_executor.report_checks import MOST_RESULT_BYTES, refuse_large
+from duly_wire.v1 import callback_pb2
 
 _FRAMES_IN_A_ROW = 32
 """What is buffered is read without a pause: after so many frames, heartbeats and other processes have their turn."""

@@ -7,9 +7,9 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator
 
-from duly.enums import Priority
 from duly_core.errors import SettingsError
-from duly_core.routing import LAMBDA_NAME
+from duly_core.lambdas.names import LAMBDA_NAME
+from duly_wire.enums import Priority
 
 _MOST = 32
 """Each reservation is a request for work that stays open."""

@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from duly.enums import Priority
-from duly.ids import TaskId
-from duly.v1 import hsc_pb2
-from duly_core.routing import base_name
+from duly_core.lambdas.names import base_name
 from duly_executor.callback_process import CallbackProcess
 from duly_executor.prefetch import Prefetch
 from duly_executor.reservations import Reservation
 from duly_executor.settings import ExecutorSettings
 from duly_executor.slot_use import SlotUse
+from duly_wire.enums import Priority
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2
 
 _PART = 4
 """A call asks for this part of what is held ahead, or more: single ones would cost a call each."""

@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import structlog
 
-from duly.ids import TaskId
-from duly.v1 import hsc_pb2
-from duly_core import failpoints
-from duly_core.group_commit import GroupCommit
-from duly_core.loop import backoff
+from duly_core.process import failpoints
+from duly_core.process.loop import backoff
 from duly_core.rpc.hsc_client import HscCallStream
+from duly_core.traffic.group_commit import GroupCommit
 from duly_executor import events
 from duly_executor.batch_sender import BatchSender
 from duly_executor.failure_results import bad_result
 from duly_executor.frames import divided
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2
 
 log = structlog.get_logger()
 

@@ -7,9 +7,9 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from duly_core.addresses import Peers
-from duly_core.live_sections import LiveExecutorSettings
-from duly_core.settings import Duration
+from duly_core.config.addresses import Peers
+from duly_core.config.live_sections import LiveExecutorSettings
+from duly_core.config.settings import Duration
 from duly_executor.callback_environment import VariableNamesText
 from duly_executor.containment import Mode
 from duly_executor.reservations import Reservation, ReservedSlotsText, check_sum, parse_reservations

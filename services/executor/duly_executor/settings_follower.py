@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from duly.v1 import controller_pb2
-from duly_core.log_level_follower import LogLevelFollower
+from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_wire.v1 import controller_pb2
 
 if TYPE_CHECKING:
-    from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
+    from duly_wire.v1.controller_pb2_grpc import ControllerServiceAsyncStub
 
 _INTERVAL = timedelta(seconds=5)
 _TIMEOUT = timedelta(seconds=5)

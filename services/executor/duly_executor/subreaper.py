@@ -14,8 +14,8 @@ from pathlib import Path
 
 import structlog
 
-from duly_core.process import become_subreaper
-from duly_core.process_identity import lives
+from duly_core.process.identity import lives
+from duly_core.process.parent import become_subreaper
 from duly_executor.process_tree import Containment, ProcessTree
 
 log = structlog.get_logger()

@@ -9,11 +9,11 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 
-from duly_core.clock import nanoseconds, since_boot_ns
-from duly_core.process_identity import is_stopped
-from duly_core.rpc.convert import from_duration
-from duly_core.settings import format_duration
-from duly_core.slot_board import SlotBoard
+from duly_core.config.settings import format_duration
+from duly_core.host.slot_board import SlotBoard
+from duly_core.process.clock import nanoseconds, since_boot_ns
+from duly_core.process.identity import is_stopped
+from duly_core.rpc.times import from_duration
 from duly_executor import events
 from duly_executor.callback_pool import CallbackPool
 from duly_executor.callback_process import CallbackProcess, Overdue

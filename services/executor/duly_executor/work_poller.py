@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from duly.retry_info import pause_of
-from duly.v1 import controller_pb2, hsc_pb2
-from duly_core.claim_journal import ClaimJournal
-from duly_core.clock import nanoseconds, since_boot_ns
 from duly_core.errors import ApplicationError, SettingsError
-from duly_core.heartbeat_schedule import HeartbeatSchedule
-from duly_core.loop import backoff, wait_for
+from duly_core.host.claim_journal import ClaimJournal
+from duly_core.host.heartbeat_schedule import HeartbeatSchedule
+from duly_core.process.clock import nanoseconds, since_boot_ns
+from duly_core.process.loop import backoff, wait_for
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.retry import describe_status
 from duly_executor import events
@@ -26,9 +24,11 @@ from duly_executor.result_reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
 from duly_executor.work_shares import Source, WorkShare, make_shares
 from duly_executor.work_sources import ANSWER_MARGIN, ControllerSource, HscSource, Queues, Requests, Work
+from duly_wire.retry_info import pause_of
+from duly_wire.v1 import controller_pb2, hsc_pb2
 
 if TYPE_CHECKING:
-    from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
+    from duly_wire.v1.controller_pb2_grpc import ControllerServiceAsyncStub
 
 _ATTACH_TIMEOUT = timedelta(seconds=10)
 _MOST_A_CALL = 1_000

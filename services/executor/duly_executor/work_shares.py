@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from duly.v1 import task_pb2
-from duly_core.routing import base_name
+from duly_core.lambdas.names import base_name
 from duly_executor.callback_pool import CallbackPool
 from duly_executor.held_claims import HeldClaims
 from duly_executor.reservations import Reservation
 from duly_executor.work_sources import ALL, ControllerSource, HscSource, Queues
+from duly_wire.v1 import task_pb2
 
 Source: TypeAlias = ControllerSource | HscSource
 

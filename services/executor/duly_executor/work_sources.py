@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import grpc
 
-from duly.time_conversion import to_duration
-from duly.v1 import controller_pb2, hsc_pb2, task_pb2
-from duly_core import failpoints
-from duly_core.claim_journal import ClaimJournal
-from duly_core.claim_tokens import new_prefix
-from duly_core.clock import nanoseconds, since_boot_ns
+from duly_core.config.timing import RATE_ERROR
+from duly_core.host.claim_journal import ClaimJournal
+from duly_core.process import failpoints
+from duly_core.process.clock import nanoseconds, since_boot_ns
 from duly_core.rpc.hsc_client import HscCallStream
-from duly_core.timing import RATE_ERROR
+from duly_core.tasks.claim_tokens import new_prefix
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import controller_pb2, hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from duly.v1.controller_pb2_grpc import ControllerServiceAsyncStub
+    from duly_wire.v1.controller_pb2_grpc import ControllerServiceAsyncStub
 
 ANSWER_MARGIN = timedelta(seconds=10)
 """A call is given up so long after it should have been answered."""

@@ -1,30 +1,30 @@
 """Wiring of the Frontend process: settings, store, servicers, server."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import asyncio
 
-from duly_core import live_settings
+from duly_core.access.audit_log import StoredAuditLog
 from duly_core.access.authorizer import open_authorizer
+from duly_core.access.cache import AccessCache
 from duly_core.access.settings import AuthSettings
-from duly_core.live_sections import TriggerSettings
-from duly_core.log_level_follower import LogLevelFollower
-from duly_core.loop import repeat
+from duly_core.config.live_sections import TriggerSettings
+from duly_core.config.timing import Timing
+from duly_core.fleet.services import reporting
+from duly_core.lambdas.cache import LambdaCache
+from duly_core.live_settings import definitions as live_settings
+from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_core.postgres.health import HealthFollower
+from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.postgres.notifications import Notifier
+from duly_core.postgres.rights import FRONTEND
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.start import Migration
+from duly_core.process.loop import repeat
+from duly_core.process.service import Serve, run_service
+from duly_core.process.telemetry import TelemetrySettings, observe_call
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
-from duly_core.service import Serve, run_service
-from duly_core.store.access_cache import AccessCache
-from duly_core.store.audit import StoredAuditLog
-from duly_core.store.health import HealthFollower
-from duly_core.store.lambda_cache import LambdaCache
-from duly_core.store.local_notifications import LocalNotifications
-from duly_core.store.notifications import Notifier
-from duly_core.store.rights import FRONTEND
-from duly_core.store.service_instances import reporting
-from duly_core.store.settings import StoreSettings
-from duly_core.store.start import Migration
-from duly_core.telemetry import TelemetrySettings, observe_call
-from duly_core.timing import Timing
 from duly_frontend.access import AccessServicer
 from duly_frontend.events import log
 from duly_frontend.explain import ExplainServicer

@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 
-from duly.time_conversion import to_timestamp
-from duly.v1 import access_pb2, access_pb2_grpc
+from duly_core.access import store as store_access
+from duly_core.access.audit_log import list_events
 from duly_core.access.current import current_access, require
 from duly_core.access.grants import Grant, pattern_problem
 from duly_core.access.principal import is_reserved
 from duly_core.access.roles import Action, Role
 from duly_core.access.tokens import new_token
-from duly_core.lambda_patterns import EVERYTHING
+from duly_core.lambdas.patterns import EVERYTHING
+from duly_core.postgres.pool import Store
 from duly_core.rpc.checks import check_count, check_text, page_size, read_duration, read_instant
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
-from duly_core.store import access as store_access
-from duly_core.store.audit import list_events
-from duly_core.store.pool import Store
+from duly_wire.time_conversion import to_timestamp
+from duly_wire.v1 import access_pb2, access_pb2_grpc
 
 _MOST = 1_000
 _LONGEST_NAME = 255

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from duly.time_conversion import to_datetime
-from duly.v1 import explain_pb2
-from duly_core.store.breaker_moves import Move
+from duly_core.gates.breaker_history import Move
 from duly_frontend.event_kinds import STORE_CONSUMER
 from duly_frontend.explain_text import one_line
+from duly_wire.time_conversion import to_datetime
+from duly_wire.v1 import explain_pb2
 
 _MOST = 20
 _BEGINS = {explain_pb2.HISTORY_KIND_SCHEDULED, explain_pb2.HISTORY_KIND_REDRIVEN}

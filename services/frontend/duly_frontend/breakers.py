@@ -4,21 +4,21 @@ import math
 from collections.abc import Mapping
 from datetime import timedelta
 
-from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import gates_pb2, gates_pb2_grpc, task_pb2
 from duly_core.access.current import restriction
 from duly_core.access.roles import Action
-from duly_core.breakers import Breaker, State
+from duly_core.gates import breakers as store_breakers
+from duly_core.gates.breaker_rules import Breaker, State
+from duly_core.gates.breakers import NewBreaker
 from duly_core.rpc.checks import check_count, check_text, read_duration
 from duly_core.rpc.field_masks import changed_fields, is_set, merged, named_fields
-from duly_core.rpc.names import check_lambda_name
+from duly_core.rpc.name_checks import check_lambda_name
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
-from duly_core.store import breakers as store_breakers
-from duly_core.store.breakers import NewBreaker
 from duly_frontend import events
 from duly_frontend.gate_checks import LONGEST_NAME, LONGEST_REASON, MOST, owner_of
 from duly_frontend.stores import FrontendStores
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import gates_pb2, gates_pb2_grpc, task_pb2
 
 _SECOND = timedelta(seconds=1)
 _LONGEST_WINDOW = timedelta(hours=1)

@@ -3,11 +3,11 @@
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
-from duly.time_conversion import to_timestamp
-from duly.v1 import frontend_pb2
 from duly_core.rpc.new_tasks import parse_task_id
-from duly_core.store.bulk import BulkPage, Place
+from duly_core.tasks.bulk import BulkPage, Place
 from duly_frontend.filters import instant
+from duly_wire.time_conversion import to_timestamp
+from duly_wire.v1 import frontend_pb2
 
 _Request: TypeAlias = frontend_pb2.CancelTasksRequest | frontend_pb2.PurgeTasksRequest
 Response = TypeVar("Response", frontend_pb2.CancelTasksResponse, frontend_pb2.PurgeTasksResponse)

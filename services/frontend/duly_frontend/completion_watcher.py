@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from duly_core.errors import StoreUnavailableError
-from duly_core.loop import wait_for
-from duly_core.store.pool import Store
-from duly_core.store.tasks import final_of
+from duly_core.postgres.pool import Store
+from duly_core.process.loop import wait_for
+from duly_core.tasks.store import final_of
 
 _FIRST = timedelta(milliseconds=5)
 _LONGEST = timedelta(milliseconds=500)

@@ -3,13 +3,13 @@
 from datetime import datetime
 from uuid import UUID
 
-from duly.v1 import task_pb2
 from duly_core.access.grants import Scope
-from duly_core.lifecycle import Status
+from duly_core.lambdas.session_names import SessionId
 from duly_core.rpc.problem import Problem
-from duly_core.session_id import SessionId
-from duly_core.store.tasks import TaskRow
-from duly_core.task import Attempt, AttemptOutcome
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.store import TaskRow
+from duly_core.tasks.task import Attempt, AttemptOutcome
+from duly_wire.v1 import task_pb2
 
 NO_SUCH_TASK = Problem(
     "task_id",

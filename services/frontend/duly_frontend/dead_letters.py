@@ -4,16 +4,16 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from duly.ids import TaskId
-from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import frontend_pb2, task_pb2
+from duly_core.config.settings import format_duration
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import limit, read_duration
 from duly_core.rpc.problem import Problem
-from duly_core.settings import format_duration
-from duly_core.store.dead_letters import Answer, Page, Spread, Verdict
+from duly_core.tasks.dead_letters import Answer, Page, Spread, Verdict
 from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE
 from duly_frontend.filters import instant
+from duly_wire.ids import TaskId
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 
 def spread(request: frontend_pb2.RedriveTasksRequest, horizon: timedelta) -> Spread:

@@ -2,12 +2,12 @@
 
 import shlex
 
-from duly.v1 import task_pb2
-from duly_core.routing import base_name
+from duly_core.lambdas.declarations import Verdict
+from duly_core.lambdas.names import base_name
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.lambdas.store import Registered
 from duly_core.rpc.problem import Problem
-from duly_core.store.declarations import Verdict
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.lambdas import Registered
+from duly_wire.v1 import task_pb2
 
 
 def warning(declared: LambdaPolicy, registered: Registered) -> str:

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from duly.v1 import explain_pb2
-from duly_core.lifecycle import Status
+from duly_core.tasks.lifecycle import Status
+from duly_wire.v1 import explain_pb2
 
 FRONTEND, HSC, STORE_CONSUMER = "frontend", "hsc", "store_consumer"
 

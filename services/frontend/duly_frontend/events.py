@@ -3,7 +3,7 @@
 import structlog
 from prometheus_client import Counter, Histogram
 
-from duly_core.telemetry import SIZES
+from duly_core.process.telemetry import SIZES
 
 log = structlog.get_logger()
 

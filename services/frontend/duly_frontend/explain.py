@@ -4,19 +4,18 @@ from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID
 
-from duly.v1 import explain_pb2, explain_pb2_grpc
 from duly_core.access.current import restriction
 from duly_core.access.roles import Action
-from duly_core.lifecycle import FINAL, HELD, Status
-from duly_core.routing import base_name
+from duly_core.explain.reads import read_explained, read_related
+from duly_core.gates.breaker_history import read_moves
+from duly_core.lambdas.names import base_name
+from duly_core.postgres.pool import Store
 from duly_core.rpc.new_tasks import parse_task_id
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
-from duly_core.store.breaker_moves import read_moves
-from duly_core.store.explain_reads import read_explained, read_related
-from duly_core.store.pool import Store
-from duly_core.store.task_history import read_runs
-from duly_core.store.tasks import TaskRow
+from duly_core.tasks.history import read_runs
+from duly_core.tasks.lifecycle import FINAL, HELD, Status
+from duly_core.tasks.store import TaskRow
 from duly_frontend.breaker_history import with_breaker
 from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE
 from duly_frontend.explain_held import ended_reasons, held_reasons
@@ -26,6 +25,7 @@ from duly_frontend.explain_waiting import waiting_reasons
 from duly_frontend.reach import readable
 from duly_frontend.stores import FrontendStores
 from duly_frontend.task_history import history_of, named_tasks
+from duly_wire.v1 import explain_pb2, explain_pb2_grpc
 
 
 class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):

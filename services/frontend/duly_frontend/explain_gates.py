@@ -1,11 +1,11 @@
 """The reasons of tasks that gates hit."""
 
-from duly.v1 import explain_pb2
-from duly_core.gates import BREAKER, Gate, GateSet, Kind
-from duly_core.store.gates import read_gates
-from duly_core.store.pool import Store
-from duly_core.store.tasks import TaskRow
+from duly_core.gates.rules import BREAKER, Gate, GateSet, Kind
+from duly_core.gates.store import read_gates
+from duly_core.postgres.pool import Store
+from duly_core.tasks.store import TaskRow
 from duly_frontend.explain_text import ago, command, one_line, reason, span
+from duly_wire.v1 import explain_pb2
 
 GATE = "gate:"
 """Begins what a task is parked on that a gate holds back."""

@@ -2,11 +2,11 @@
 
 from datetime import timedelta
 
-from duly.enums import FailureKind
-from duly.v1 import explain_pb2
-from duly_core.lifecycle import Status
-from duly_core.store.tasks import TaskRow
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.store import TaskRow
 from duly_frontend.explain_text import ago, command, reason, span
+from duly_wire.enums import FailureKind
+from duly_wire.v1 import explain_pb2
 
 _SUCCEEDED = "it succeeded {ago}{where}"
 _LOOK = "look for {task_id} in the log of its worker there (with systemd: journalctl -u 'duly-worker@*')"

@@ -2,12 +2,12 @@
 
 from datetime import timedelta
 
-from duly.v1 import explain_pb2
-from duly_core.store.explain_hosts import Serving, read_serving
-from duly_core.store.explain_reads import Load
-from duly_core.store.pool import Store
-from duly_core.store.tasks import TaskRow
+from duly_core.explain.hosts import Serving, read_serving
+from duly_core.explain.reads import Load
+from duly_core.postgres.pool import Store
+from duly_core.tasks.store import TaskRow
 from duly_frontend.explain_text import ago, command, reason, span
+from duly_wire.v1 import explain_pb2
 
 _PATIENCE = timedelta(seconds=15)
 """The first task of a queue that waited so long, and nothing was claimed since: nobody takes them."""

@@ -2,18 +2,18 @@
 
 from datetime import timedelta
 
-from duly.enums import Priority
-from duly.v1 import explain_pb2
 from duly_core.access.grants import Scope
-from duly_core.lifecycle import Status
-from duly_core.routing import base_name
-from duly_core.store.explain_reads import Load, read_load
-from duly_core.store.pool import Store
-from duly_core.store.tasks import TaskRow
+from duly_core.explain.reads import Load, read_load
+from duly_core.lambdas.names import base_name
+from duly_core.postgres.pool import Store
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.store import TaskRow
 from duly_frontend.explain_gates import gate_reasons
 from duly_frontend.explain_hosts import host_reasons
 from duly_frontend.explain_text import ago, command, number, reason, span
 from duly_frontend.explain_waiting import faster_rates, lacking_units
+from duly_wire.enums import Priority
+from duly_wire.v1 import explain_pb2
 
 _ABOUT_TO = timedelta(seconds=2)
 """As long as what is due may take to be picked."""

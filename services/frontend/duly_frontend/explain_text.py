@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from duly.v1 import explain_pb2, task_pb2
 from duly_core.access.grants import Scope
-from duly_core.lifecycle import Status
+from duly_core.tasks.lifecycle import Status
 from duly_frontend.convert import STATUS_TO_WIRE
+from duly_wire.v1 import explain_pb2, task_pb2
 
 _UNITS = (
     (timedelta(days=1), "d"),

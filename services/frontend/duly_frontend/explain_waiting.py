@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-from duly.v1 import explain_pb2
 from duly_core.access.grants import Scope
-from duly_core.session_id import SessionId
-from duly_core.settings import format_duration
-from duly_core.store.explain_reads import MOST_COUNTED, read_related
-from duly_core.store.explain_waits import (
+from duly_core.config.settings import format_duration
+from duly_core.explain.reads import MOST_COUNTED, read_related
+from duly_core.explain.waits import (
     MOST_SHOWN,
     WaitRow,
     count_parked_before,
@@ -16,11 +14,13 @@ from duly_core.store.explain_waits import (
     read_resources,
     read_session,
 )
-from duly_core.store.pool import Store
-from duly_core.store.resources import LARGEST_RATE, UNLIMITED
-from duly_core.store.tasks import TaskRow
+from duly_core.lambdas.session_names import SessionId
+from duly_core.limits.store import LARGEST_RATE, UNLIMITED
+from duly_core.postgres.pool import Store
+from duly_core.tasks.store import TaskRow
 from duly_frontend.explain_gates import GATE, gate_reasons
 from duly_frontend.explain_text import command, may_be_named, number, reason, related, span
+from duly_wire.v1 import explain_pb2
 
 
 async def waiting_reasons(store: Store, row: TaskRow, scope: Scope | None) -> list[explain_pb2.Reason]:

@@ -5,13 +5,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TypeAlias
 
-from duly.enums import FailureKind, Priority
-from duly.v1 import frontend_pb2
 from duly_core.errors import InvalidRequestError
-from duly_core.lifecycle import FINAL, LIVE, READY, Status
 from duly_core.rpc.checks import read_instant
-from duly_core.store.tasks import TaskFilter
+from duly_core.tasks.lifecycle import FINAL, LIVE, READY, Status
+from duly_core.tasks.store import TaskFilter
 from duly_frontend.convert import STATUS_FROM_WIRE
+from duly_wire.enums import FailureKind, Priority
+from duly_wire.v1 import frontend_pb2
 
 _MOST_VALUES = 100
 """Of a list of statuses, priorities or kinds: there are fewer, but a list may repeat itself."""

@@ -2,22 +2,22 @@
 
 from collections.abc import Callable
 
-from duly.v1 import fleet_pb2, fleet_pb2_grpc
 from duly_core.access.current import current_access, denied, require, restriction
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
+from duly_core.fleet.host_reads import list_hosts
+from duly_core.fleet.hosts import Verdict, report_host
+from duly_core.fleet.services import list_services
 from duly_core.rpc.checks import check_holder, page_size
-from duly_core.rpc.names import check_lambda_name
+from duly_core.rpc.name_checks import check_lambda_name
 from duly_core.rpc.stubs import Context
-from duly_core.store.host_reads import list_hosts
-from duly_core.store.hosts import Verdict, report_host
-from duly_core.store.service_instances import list_services
 from duly_frontend import page_token
 from duly_frontend.host_wire import host_to_wire, read_lambdas, read_report, read_states, service_to_wire
 from duly_frontend.queue_lists import list_queues
 from duly_frontend.queue_query import read_query
 from duly_frontend.queue_snapshots import QueueSnapshots
 from duly_frontend.stores import FrontendStores
+from duly_wire.v1 import fleet_pb2, fleet_pb2_grpc
 
 _MOST_IDS = 100
 _MOST_WITH_LAMBDAS = 20

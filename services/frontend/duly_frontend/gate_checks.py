@@ -4,19 +4,19 @@ from datetime import timedelta
 
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from duly.enums import Priority
-from duly.v1 import gates_pb2
 from duly_core.access.current import current_access
 from duly_core.access.grants import pattern_problem
 from duly_core.access.principal import is_reserved
-from duly_core.gates import Gate, GateScope, Kind
-from duly_core.lambda_patterns import is_prefix
+from duly_core.gates.rules import Gate, GateScope, Kind
+from duly_core.gates.store import NewGate
+from duly_core.lambdas.patterns import is_prefix
 from duly_core.rpc.checks import check_text, read_duration, read_instant
 from duly_core.rpc.field_masks import merged, named_fields
-from duly_core.rpc.names import check_lambda_name, check_name
+from duly_core.rpc.name_checks import check_lambda_name, check_name
 from duly_core.rpc.problem import Problem
-from duly_core.store.gates import NewGate
 from duly_frontend.gate_wire import KINDS, to_wire
+from duly_wire.enums import Priority
+from duly_wire.v1 import gates_pb2
 
 MOST = 100
 LONGEST_REASON = 1024

@@ -2,10 +2,10 @@
 
 from duly_core.access.current import current_access, denied
 from duly_core.access.roles import Action
-from duly_core.gates import Gate, Kind
-from duly_core.lambda_patterns import is_prefix
-from duly_core.store import gates as store_gates
-from duly_core.store.gates import NewGate
+from duly_core.gates import store as store_gates
+from duly_core.gates.rules import Gate, Kind
+from duly_core.gates.store import NewGate
+from duly_core.lambdas.patterns import is_prefix
 
 MOST_OF_ONE = 50
 """Gates that a principal may have who is no operator of all lambdas."""

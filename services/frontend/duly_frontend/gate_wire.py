@@ -1,8 +1,8 @@
 """Gates from the store to the wire."""
 
-from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import gates_pb2, task_pb2
-from duly_core.gates import Gate, Kind
+from duly_core.gates.rules import Gate, Kind
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import gates_pb2, task_pb2
 
 KINDS = {
     gates_pb2.GATE_KIND_PAUSE: Kind.PAUSE,

@@ -5,22 +5,21 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import islice, takewhile
 
-from duly.v1 import gates_pb2, task_pb2
 from duly_core.access.current import restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import PermissionDeniedError
-from duly_core.gates import Gate
-from duly_core.lambda_patterns import covers, is_prefix
-from duly_core.lifecycle import Status
-from duly_core.routing import base_name
+from duly_core.gates import store as store_gates
+from duly_core.gates.rules import Gate
+from duly_core.gates.store import ListedGate, NewGate
+from duly_core.lambdas.names import base_name
+from duly_core.lambdas.patterns import covers, is_prefix
+from duly_core.lambdas.store import list_names
 from duly_core.rpc.checks import check_count, check_text
 from duly_core.rpc.field_masks import changed_fields, merged
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
-from duly_core.store import gates as store_gates
-from duly_core.store.gates import ListedGate, NewGate
-from duly_core.store.lambdas import list_names
+from duly_core.tasks.lifecycle import Status
 from duly_frontend import events
 from duly_frontend.breakers import BreakerCalls
 from duly_frontend.convert import STATUS_TO_WIRE
@@ -28,6 +27,7 @@ from duly_frontend.gate_checks import GATE_FIELDS, LONGEST_NAME, MOST, read_gate
 from duly_frontend.gate_rights import check_may_set, may_change, most_gates
 from duly_frontend.gate_wire import to_wire
 from duly_frontend.stores import FrontendStores
+from duly_wire.v1 import gates_pb2, task_pb2
 
 
 class GateServicer(BreakerCalls):

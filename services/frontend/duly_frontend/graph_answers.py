@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from duly.enums import GraphStatus
-from duly.v1 import graphs_pb2, task_pb2
-from duly_core.lifecycle import Status
+from duly_core.graphs.definitions import Definition
+from duly_core.graphs.reads import GraphRow, NodeRow
+from duly_core.graphs.store import GraphScheduling
 from duly_core.rpc.problem import Problem
-from duly_core.store.graph_definitions import Definition
-from duly_core.store.graph_reads import GraphRow, NodeRow
-from duly_core.store.graphs import GraphScheduling
+from duly_core.tasks.lifecycle import Status
 from duly_frontend.convert import STATUS_TO_WIRE
+from duly_wire.enums import GraphStatus
+from duly_wire.v1 import graphs_pb2, task_pb2
 
 REFUSALS = {
     GraphScheduling.CONFLICT: Problem(

@@ -5,23 +5,23 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from uuid import UUID
 
-from duly.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
 from duly_core.access.current import restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
+from duly_core.config.live_sections import LiveFrontendSettings
 from duly_core.errors import InvalidRequestError, TooMuchError
-from duly_core.live_sections import LiveFrontendSettings
+from duly_core.graphs import definitions as graph_definitions
+from duly_core.graphs import reads as graph_reads
+from duly_core.graphs import store as store_graphs
+from duly_core.graphs.store import GraphScheduling
+from duly_core.lambdas.cache import LambdaCache
+from duly_core.postgres.notifications import Notifier
 from duly_core.rpc.checks import page_size, read_duration
 from duly_core.rpc.new_nodes import node_field
 from duly_core.rpc.new_tasks import parse_task_id
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
-from duly_core.store import graph_definitions, graph_reads
-from duly_core.store import graphs as store_graphs
-from duly_core.store.graphs import GraphScheduling
-from duly_core.store.lambda_cache import LambdaCache
-from duly_core.store.notifications import Notifier
 from duly_frontend import events, graph_answers, page_token
 from duly_frontend import graph_validation as validation
 from duly_frontend.completion_watcher import CompletionWatcher
@@ -29,6 +29,7 @@ from duly_frontend.reach import check_lambda, refused
 from duly_frontend.restricted_lists import read_page
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
+from duly_wire.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
 
 _DEFAULT_WAIT = timedelta(seconds=20)
 _LOOKED_AT = 100

@@ -1,17 +1,17 @@
 """InspectionService: what people look at."""
 
-from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import inspection_pb2, inspection_pb2_grpc
 from duly_core.access.roles import Action
+from duly_core.counting.throughput import read_activity
 from duly_core.rpc.checks import check_text
 from duly_core.rpc.new_tasks import parse_task_id
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
-from duly_core.store.activity import read_activity
 from duly_frontend.reach import readable, refused
 from duly_frontend.stores import FrontendStores
 from duly_frontend.task_reader import TaskReader
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import inspection_pb2, inspection_pb2_grpc
 
 _LONGEST_REASON = 1_024
 

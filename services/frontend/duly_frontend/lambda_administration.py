@@ -3,23 +3,23 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from duly.v1 import registry_pb2, task_pb2
 from duly_core.access.current import current_access, denied
 from duly_core.access.roles import Action
-from duly_core.routing import base_name
-from duly_core.rpc.names import check_lambda_name, unknown_lambda
-from duly_core.rpc.problem import Problem
-from duly_core.store import lambda_changes
-from duly_core.store.lambda_cache import LambdaCache
-from duly_core.store.lambda_changes import (
+from duly_core.lambdas import administration as lambda_changes
+from duly_core.lambdas.administration import (
     LambdaDetail,
     RevisionError,
     UnknownLambdaError,
     UnknownVersionError,
 )
-from duly_core.store.pool import Store
+from duly_core.lambdas.cache import LambdaCache
+from duly_core.lambdas.names import base_name
+from duly_core.postgres.pool import Store
+from duly_core.rpc.name_checks import check_lambda_name, unknown_lambda
+from duly_core.rpc.problem import Problem
 from duly_frontend.events import log
 from duly_frontend.lambda_declarations import check_text_of
+from duly_wire.v1 import registry_pb2, task_pb2
 
 
 class LambdaAdministration:

@@ -3,14 +3,14 @@
 from dataclasses import replace
 from datetime import timedelta
 
-from duly.v1 import registry_pb2
+from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.rpc.checks import read_duration
-from duly_core.rpc.names import check_lambda_name
+from duly_core.rpc.name_checks import check_lambda_name
 from duly_core.rpc.problem import Problem
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.task import HARD_PAYLOAD_LIMIT
-from duly_core.time_table import TimeTable
+from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
+from duly_core.time_tables.time_table import TimeTable
 from duly_frontend.time_table_definitions import time_table
+from duly_wire.v1 import registry_pb2
 
 _MOST_TABLES = 1000
 _TEXT_LIMIT = 256

@@ -1,9 +1,9 @@
 """Converts registered lambdas to the wire."""
 
-from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import registry_pb2
-from duly_core.store.lambda_changes import DeclaredVersion, LambdaDetail
-from duly_core.store.lambdas import RegisteredLambda
+from duly_core.lambdas.administration import DeclaredVersion, LambdaDetail
+from duly_core.lambdas.store import RegisteredLambda
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import registry_pb2
 
 
 def to_wire(registered: RegisteredLambda) -> registry_pb2.RegisteredLambda:

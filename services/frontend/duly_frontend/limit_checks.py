@@ -5,15 +5,10 @@ from datetime import datetime, timedelta
 
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from duly.v1 import limits_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
-from duly_core.routing import base_name
-from duly_core.rpc.checks import check_text, read_duration, read_instant
-from duly_core.rpc.field_masks import is_set, named_fields
-from duly_core.rpc.names import check_lambda_name, check_name, check_name_in_namespace
-from duly_core.rpc.problem import Problem
-from duly_core.store.resource_changes import RESOURCE_FIELDS, NotPut, ResourceChange
-from duly_core.store.resources import (
+from duly_core.lambdas.names import base_name
+from duly_core.limits.changes import RESOURCE_FIELDS, NotPut, ResourceChange
+from duly_core.limits.store import (
     LARGEST_RATE,
     NAMESPACE_QUOTA,
     NAMESPACE_SCHEDULING,
@@ -22,6 +17,11 @@ from duly_core.store.resources import (
     UNLIMITED,
     bare_name,
 )
+from duly_core.rpc.checks import check_text, read_duration, read_instant
+from duly_core.rpc.field_masks import is_set, named_fields
+from duly_core.rpc.name_checks import check_lambda_name, check_name, check_name_in_namespace
+from duly_core.rpc.problem import Problem
+from duly_wire.v1 import limits_pb2, task_pb2
 
 _LARGEST_CAPACITY = UNLIMITED
 _LONGEST_NOTE = 1024

@@ -6,24 +6,16 @@ from datetime import datetime, timedelta
 
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from duly.v1 import limits_pb2, limits_pb2_grpc, task_pb2
 from duly_core.access.current import require, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
+from duly_core.counting.backlog import LambdaBacklog, read_backlog
 from duly_core.errors import InvalidRequestError
-from duly_core.routing import DEFAULT_NAMESPACE, namespace_of
-from duly_core.rpc.checks import check_count, page_size
-from duly_core.rpc.field_masks import is_set
-from duly_core.rpc.names import check_lambda_name
-from duly_core.rpc.problem import Problem
-from duly_core.rpc.stubs import Context
-from duly_core.store import resources as store_resources
-from duly_core.store.backlog import LambdaBacklog, read_backlog
-from duly_core.store.lambdas import list_names
-from duly_core.store.notifications import Notifier
-from duly_core.store.pool import Store
-from duly_core.store.resource_changes import Contradiction, NotPut, ResourceChange, put_resource
-from duly_core.store.resources import (
+from duly_core.lambdas.names import DEFAULT_NAMESPACE, namespace_of
+from duly_core.lambdas.store import list_names
+from duly_core.limits import store as store_resources
+from duly_core.limits.changes import Contradiction, NotPut, ResourceChange, put_resource
+from duly_core.limits.store import (
     NAMESPACE_QUOTA,
     NAMESPACE_SCHEDULING,
     UNLIMITED,
@@ -34,6 +26,13 @@ from duly_core.store.resources import (
     bare_name,
     is_quota,
 )
+from duly_core.postgres.notifications import Notifier
+from duly_core.postgres.pool import Store
+from duly_core.rpc.checks import check_count, page_size
+from duly_core.rpc.field_masks import is_set
+from duly_core.rpc.name_checks import check_lambda_name
+from duly_core.rpc.problem import Problem
+from duly_core.rpc.stubs import Context
 from duly_frontend import events
 from duly_frontend.limit_checks import (
     check_names_in,
@@ -47,6 +46,7 @@ from duly_frontend.resource_needs import ResourceCache
 from duly_frontend.restricted_lists import read_page
 from duly_frontend.scheduling_quotas import SchedulingQuotas
 from duly_frontend.stores import FrontendStores
+from duly_wire.v1 import limits_pb2, limits_pb2_grpc, task_pb2
 
 _MOST = 100
 _LOOKED_AT = 500

@@ -2,16 +2,16 @@
 
 from datetime import timedelta
 
-from duly.time_conversion import to_duration
-from duly.v1 import fleet_pb2
-from duly_core.clock import seconds_since_boot
-from duly_core.effective_settings import EffectiveSettings
-from duly_core.live_sections import OF_HOSTS, LiveStoreConsumerSettings, LiveTimingSettings
-from duly_core.log_level_follower import LogLevelFollower
-from duly_core.settings_age import SettingsAge
-from duly_core.store import live_settings as store_live_settings
-from duly_core.store.pool import Store
+from duly_core.config.live_sections import OF_HOSTS, LiveStoreConsumerSettings, LiveTimingSettings
+from duly_core.live_settings import store as store_live_settings
+from duly_core.live_settings.age import SettingsAge
+from duly_core.live_settings.effective import EffectiveSettings
+from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_core.postgres.pool import Store
+from duly_core.process.clock import seconds_since_boot
 from duly_frontend.settings import FrontendSettings
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import fleet_pb2
 
 _SOONEST = timedelta(seconds=1)
 

@@ -3,22 +3,22 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from duly.time_conversion import to_timestamp
-from duly.v1 import settings_pb2, settings_pb2_grpc, task_pb2
-from duly_core import live_settings
+from duly_core.config.settings import format_duration
+from duly_core.config.timing import Timing
 from duly_core.errors import SettingsError
-from duly_core.heartbeat_schedule import shortest_lease
-from duly_core.live_settings import UnknownSettingError
+from duly_core.fleet.setting_readers import SettingUser, setting_users
+from duly_core.host.heartbeat_schedule import shortest_lease
+from duly_core.live_settings import definitions as live_settings
+from duly_core.live_settings import store as store_live_settings
+from duly_core.live_settings.definitions import UnknownSettingError
+from duly_core.live_settings.store import StoredSetting
+from duly_core.postgres.pool import Store
 from duly_core.rpc.checks import check_count
 from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
-from duly_core.settings import format_duration
-from duly_core.store import live_settings as store_live_settings
-from duly_core.store.live_settings import StoredSetting
-from duly_core.store.pool import Store
-from duly_core.store.setting_users import SettingUser, setting_users
-from duly_core.timing import Timing
 from duly_frontend.events import log
+from duly_wire.time_conversion import to_timestamp
+from duly_wire.v1 import settings_pb2, settings_pb2_grpc, task_pb2
 
 _MOST = 100
 _MOST_NAMED = 20

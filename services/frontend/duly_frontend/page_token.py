@@ -5,8 +5,8 @@ import binascii
 import copy
 import hashlib
 
-from duly.v1 import frontend_pb2, graphs_pb2
 from duly_core.rpc.problem import Problem
+from duly_wire.v1 import frontend_pb2, graphs_pb2
 
 Request = frontend_pb2.ListTasksRequest | graphs_pb2.ListGraphsRequest
 

@@ -5,14 +5,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from duly.enums import Priority
-from duly.time_conversion import to_timestamp
-from duly.v1 import fleet_pb2
-from duly_core.routing import QueueKey
-from duly_core.store import queue_reads
-from duly_core.store.pool import Store
-from duly_core.store.queue_counts import EMPTY, Count, QueueCounts, Snapshot, recount
+from duly_core.counting import queue_rates as queue_reads
+from duly_core.counting.queues import EMPTY, Count, QueueCounts, Snapshot, recount
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store
 from duly_frontend.queue_query import Place, QueueQuery, write_token
+from duly_wire.enums import Priority
+from duly_wire.time_conversion import to_timestamp
+from duly_wire.v1 import fleet_pb2
 
 _CLASSES = ("ready", "scheduled", "backing_off", "waiting", "enqueued", "claimed", "processing")
 _LISTS_KEPT = 4

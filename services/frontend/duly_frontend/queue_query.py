@@ -4,19 +4,19 @@ import re
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from duly.enums import Priority
-from duly.time_conversion import EPOCH
-from duly.v1 import fleet_pb2
 from duly_core.access.current import require, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
+from duly_core.counting.queues import QueueCounts
 from duly_core.errors import InvalidRequestError
-from duly_core.routing import QUEUE_NAME, QueueKey
+from duly_core.lambdas.names import QUEUE_NAME, QueueKey
 from duly_core.rpc.checks import page_size, read_priorities
-from duly_core.rpc.names import check_lambda_name
+from duly_core.rpc.name_checks import check_lambda_name
 from duly_core.rpc.problem import Problem
-from duly_core.store.queue_counts import QueueCounts
 from duly_frontend import page_token
+from duly_wire.enums import Priority
+from duly_wire.time_conversion import EPOCH
+from duly_wire.v1 import fleet_pb2
 
 _MOST_PATTERNS = 100
 _LONGEST_PATTERN = 256

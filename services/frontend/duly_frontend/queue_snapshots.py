@@ -5,9 +5,9 @@ from datetime import timedelta
 
 import structlog
 
+from duly_core.counting.queues import Snapshot, count_queues
 from duly_core.errors import DulyError, StoreUnavailableError
-from duly_core.store.pool import Store
-from duly_core.store.queue_counts import Snapshot, count_queues
+from duly_core.postgres.pool import Store
 
 log = structlog.get_logger()
 

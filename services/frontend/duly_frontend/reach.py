@@ -3,16 +3,16 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from duly.ids import TaskId
-from duly.v1 import task_pb2
 from duly_core.access.current import current_access, denied, require, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.item_refusals import note_item_refusal
 from duly_core.access.roles import Action
+from duly_core.postgres.pool import Store
 from duly_core.rpc.problem import Problem
-from duly_core.store.pool import Store
-from duly_core.store.scope import task_origins
+from duly_core.tasks.scope import task_origins
 from duly_frontend.convert import NO_SUCH_TASK
+from duly_wire.ids import TaskId
+from duly_wire.v1 import task_pb2
 
 _LONGEST_NAME = 128
 

@@ -4,17 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from duly.v1 import task_pb2
 from duly_core.access.current import restriction
 from duly_core.access.roles import Action
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.declarations import Standing, Verdict, decide
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.postgres.pool import Store
 from duly_core.rpc.problem import Problem
-from duly_core.store import lambdas, time_tables
-from duly_core.store.declarations import Standing, Verdict, decide
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.pool import Store
-from duly_core.store.time_table_rows import TableRow
-from duly_core.time_table import TimeTable
+from duly_core.time_tables import store as time_tables
+from duly_core.time_tables.rows import TableRow
+from duly_core.time_tables.time_table import TimeTable
 from duly_frontend.reach import refused
+from duly_wire.v1 import task_pb2
 
 Declaration: TypeAlias = tuple[LambdaPolicy, list[TimeTable]]
 

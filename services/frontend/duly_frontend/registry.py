@@ -3,23 +3,22 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from duly.v1 import registry_pb2, registry_pb2_grpc, task_pb2
 from duly_core.access.current import current_access, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.cache import LambdaCache
+from duly_core.lambdas.declarations import IN_FORCE, Verdict
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.lambdas.store import Registered
+from duly_core.postgres.pool import Store
 from duly_core.rpc.checks import check_count, check_text, page_size
 from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
-from duly_core.store import lambdas
-from duly_core.store.declarations import IN_FORCE, Verdict
-from duly_core.store.declared_tables import put_declared
-from duly_core.store.lambda_cache import LambdaCache
-from duly_core.store.lambda_policy import LambdaPolicy
-from duly_core.store.lambdas import Registered
-from duly_core.store.pool import Store
-from duly_core.store.time_tables import PutVerdict
-from duly_core.time_table import TimeTable
+from duly_core.time_tables.declared import put_declared
+from duly_core.time_tables.store import PutVerdict
+from duly_core.time_tables.time_table import TimeTable
 from duly_frontend import page_token
 from duly_frontend.declaration_warnings import refusal, warning
 from duly_frontend.events import log
@@ -28,6 +27,7 @@ from duly_frontend.lambda_declarations import declared_tables, policy_from_wire
 from duly_frontend.lambda_wire import detail_to_wire, to_wire
 from duly_frontend.registration_access import permitted
 from duly_frontend.time_table_wire import put_problem
+from duly_wire.v1 import registry_pb2, registry_pb2_grpc, task_pb2
 
 _LONGEST_NAME = 256
 _MOST_LAMBDAS = 1000

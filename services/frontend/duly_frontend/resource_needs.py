@@ -6,13 +6,13 @@ from datetime import timedelta
 
 from google.protobuf.message import DecodeError
 
-from duly.v1 import task_pb2
-from duly_core.routing import namespace_of
+from duly_core.lambdas.names import namespace_of
+from duly_core.limits import store as store_resources
+from duly_core.postgres.pool import Store
 from duly_core.rpc.new_tasks import check_session_key
 from duly_core.rpc.problem import Problem
-from duly_core.store import resources as store_resources
-from duly_core.store.pool import Store
-from duly_core.task import ResourceNeed
+from duly_core.tasks.task import ResourceNeed
+from duly_wire.v1 import task_pb2
 
 FRESH = timedelta(seconds=5)
 """How long what is remembered of a resource may lag behind the store."""

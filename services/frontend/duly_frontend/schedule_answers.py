@@ -2,10 +2,10 @@
 
 from uuid import UUID
 
-from duly.v1 import frontend_pb2, task_pb2
 from duly_core.rpc.new_tasks import is_canonical
 from duly_core.rpc.problem import Problem
-from duly_core.task import Scheduled, Scheduling
+from duly_core.tasks.task import Scheduled, Scheduling
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 _REFUSALS = {
     Scheduling.UNKNOWN_LAMBDA: Problem(

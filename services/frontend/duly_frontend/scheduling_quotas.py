@@ -5,15 +5,15 @@ from collections.abc import Mapping
 from datetime import timedelta
 from time import monotonic
 
-from duly.enums import Priority
-from duly.v1 import task_pb2
+from duly_core.config.settings import format_duration
 from duly_core.errors import StoreUnavailableError
+from duly_core.limits import store as store_resources
+from duly_core.limits.store import Rate, ResourceLimit, scheduling_quotas_of
+from duly_core.postgres.pool import Store
 from duly_core.rpc.problem import Problem
-from duly_core.settings import format_duration
-from duly_core.store import resources as store_resources
-from duly_core.store.pool import Store
-from duly_core.store.resources import Rate, ResourceLimit, scheduling_quotas_of
-from duly_core.task import NewTask
+from duly_core.tasks.task import NewTask
+from duly_wire.enums import Priority
+from duly_wire.v1 import task_pb2
 
 FRESH = timedelta(seconds=5)
 """How long what is remembered of the quotas may lag behind the store."""

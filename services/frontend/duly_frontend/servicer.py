@@ -6,31 +6,30 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
-from duly.v1 import frontend_pb2, task_pb2
-from duly_core import failpoints
 from duly_core.access.current import restriction
 from duly_core.access.roles import Action
+from duly_core.config.live_sections import LiveFrontendSettings
 from duly_core.errors import InvalidRequestError
-from duly_core.group_commit import GroupCommit
-from duly_core.lifecycle import FINAL, Status
-from duly_core.live_sections import LiveFrontendSettings
+from duly_core.lambdas.cache import LambdaCache
+from duly_core.postgres.notifications import Notifier
+from duly_core.process import failpoints
+from duly_core.process.telemetry import observe_call
 from duly_core.rpc import checks
 from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.checks import check_count, page_size, read_duration
-from duly_core.rpc.names import unknown_lambda
+from duly_core.rpc.name_checks import unknown_lambda
 from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
 from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
-from duly_core.store import dead_letters as store_dead_letters
-from duly_core.store import schedule as store_schedule
-from duly_core.store import task_queries
-from duly_core.store import tasks as store_tasks
-from duly_core.store.dead_letters import Verdict
-from duly_core.store.lambda_cache import LambdaCache
-from duly_core.store.notifications import Notifier
-from duly_core.task import NewTask, Scheduled
-from duly_core.telemetry import observe_call
+from duly_core.tasks import dead_letters as store_dead_letters
+from duly_core.tasks import queries as task_queries
+from duly_core.tasks import schedule as store_schedule
+from duly_core.tasks import store as store_tasks
+from duly_core.tasks.dead_letters import Verdict
+from duly_core.tasks.lifecycle import FINAL, Status
+from duly_core.tasks.task import NewTask, Scheduled
+from duly_core.traffic.group_commit import GroupCommit
 from duly_frontend import dead_letters, events, filters, page_token
 from duly_frontend.completion_watcher import CompletionWatcher
 from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE, task_to_wire
@@ -42,6 +41,7 @@ from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 from duly_frontend.task_changes import TaskChanges
 from duly_frontend.task_reader import TaskReader
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 _DEFAULT_WAIT = timedelta(seconds=20)
 _WEIGHTY = 16 * 1024

@@ -6,25 +6,25 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
-from duly.ids import TaskId
-from duly.v1 import sessions_pb2, sessions_pb2_grpc, task_pb2
 from duly_core.access.current import current_access, denied, restriction
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
-from duly_core.lambda_patterns import pattern_of_namespace
+from duly_core.lambdas.patterns import pattern_of_namespace
+from duly_core.lambdas.session_names import SessionId
+from duly_core.postgres.notifications import Notifier
 from duly_core.rpc.checks import check_count, page_size
-from duly_core.rpc.names import check_namespace
+from duly_core.rpc.name_checks import check_namespace
 from duly_core.rpc.new_tasks import check_session_key, parse_task_id
 from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
-from duly_core.session_id import SessionId
-from duly_core.store import sessions as store_sessions
-from duly_core.store.notifications import Notifier
-from duly_core.store.scope import task_origins
-from duly_core.store.sessions import SessionState
+from duly_core.sessions import store as store_sessions
+from duly_core.sessions.store import SessionState
+from duly_core.tasks.scope import task_origins
 from duly_frontend import events, page_token
 from duly_frontend.convert import STATUS_TO_WIRE
 from duly_frontend.stores import FrontendStores
+from duly_wire.ids import TaskId
+from duly_wire.v1 import sessions_pb2, sessions_pb2_grpc, task_pb2
 
 _MOST = 1000
 _MOST_TASKS = 10_000

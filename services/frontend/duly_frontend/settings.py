@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from duly_core.addresses import Listen, OptionalListen
-from duly_core.live_sections import LiveFrontendSettings
-from duly_core.settings import Duration
+from duly_core.config.addresses import Listen, OptionalListen
+from duly_core.config.live_sections import LiveFrontendSettings
+from duly_core.config.settings import Duration
 
 
 class FrontendSettings(LiveFrontendSettings):

@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from duly_core.admission import Admission
+from duly_core.config.settings import format_duration
 from duly_core.errors import StatementTimeoutError, TooMuchError
-from duly_core.settings import format_duration
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.traffic.concurrency_limits import Admission
 from duly_frontend.settings import FrontendSettings
 
 LOCK_TIMEOUT = timedelta(seconds=1.5)

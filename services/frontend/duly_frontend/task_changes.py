@@ -4,21 +4,21 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import timedelta
 
-from duly.v1 import frontend_pb2, frontend_pb2_grpc
 from duly_core.access.roles import Action
-from duly_core.lifecycle import Status
-from duly_core.live_sections import LiveFrontendSettings
+from duly_core.config.live_sections import LiveFrontendSettings
+from duly_core.postgres.notifications import Notifier
 from duly_core.rpc.checks import check_count, limit
 from duly_core.rpc.stubs import Context
-from duly_core.store import bulk as store_bulk
-from duly_core.store import changes as store_changes
-from duly_core.store.changes import Changed, ChangeVerdict
-from duly_core.store.notifications import Notifier
-from duly_core.task import TaskChange
+from duly_core.tasks import bulk as store_bulk
+from duly_core.tasks import updates as store_changes
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import TaskChange
+from duly_core.tasks.updates import Changed, ChangeVerdict
 from duly_frontend import bulk_pages, events, filters, task_updates
 from duly_frontend.convert import NO_SUCH_TASK
 from duly_frontend.reach import reachable, scope_of
 from duly_frontend.stores import FrontendStores
+from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc
 
 _MOST_UPDATES = 1_000
 

@@ -6,15 +6,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from duly.v1 import explain_pb2, task_pb2
-from duly_core.lifecycle import FINAL, HELD, Status
-from duly_core.session_id import SessionId
-from duly_core.store.task_history import Event, events_of
-from duly_core.store.tasks import TaskRow
-from duly_core.task import AttemptOutcome
+from duly_core.lambdas.session_names import SessionId
+from duly_core.tasks.history import Event, events_of
+from duly_core.tasks.lifecycle import FINAL, HELD, Status
+from duly_core.tasks.store import TaskRow
+from duly_core.tasks.task import AttemptOutcome
 from duly_frontend.convert import ATTEMPT_OUTCOME_TO_WIRE, STATUS_TO_WIRE
 from duly_frontend.event_kinds import FRONTEND, HSC, KINDS, OF_CALLBACKS, OF_TASKS, STORE_CONSUMER
 from duly_frontend.explain_text import one_line
+from duly_wire.v1 import explain_pb2, task_pb2
 
 _SAME_STATEMENT = timedelta(seconds=1)
 """An end and the event that tells of it are not at the same microsecond."""

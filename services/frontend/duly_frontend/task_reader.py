@@ -4,17 +4,17 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from duly.ids import TaskId
-from duly.v1 import frontend_pb2
 from duly_core.access.current import restriction
 from duly_core.access.roles import Action
-from duly_core.admission import Admission
 from duly_core.errors import TooMuchError
+from duly_core.postgres.pool import Store
 from duly_core.rpc.problem import Problem
-from duly_core.store import tasks as store_tasks
-from duly_core.store.pool import Store
+from duly_core.tasks import store as store_tasks
+from duly_core.traffic.concurrency_limits import Admission
 from duly_frontend.convert import NO_SUCH_TASK, attempt_to_wire, may_have_attempts, task_to_wire
 from duly_frontend.reach import Readable
+from duly_wire.ids import TaskId
+from duly_wire.v1 import frontend_pb2
 
 _AT_A_TIME = 100
 """Tasks that one statement reads: of each there may be a hundred attempts, too."""

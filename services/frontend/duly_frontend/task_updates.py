@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from duly.ids import TaskId
-from duly.v1 import frontend_pb2, task_pb2
-from duly_core.lifecycle import HELD, Status
 from duly_core.rpc.new_tasks import parse_task_id, payload_too_large, read_encoding, read_priority, when
 from duly_core.rpc.problem import Problem
-from duly_core.store.changes import Changed, ChangeVerdict
-from duly_core.task import HARD_PAYLOAD_LIMIT, TaskChange
+from duly_core.tasks.lifecycle import HELD, Status
+from duly_core.tasks.task import HARD_PAYLOAD_LIMIT, TaskChange
+from duly_core.tasks.updates import Changed, ChangeVerdict
 from duly_frontend.convert import NO_SUCH_TASK, STATUS_TO_WIRE
+from duly_wire.ids import TaskId
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 
 def read(updates: Sequence[frontend_pb2.TaskUpdate], horizon: timedelta) -> list[TaskChange | Problem]:

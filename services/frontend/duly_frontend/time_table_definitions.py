@@ -3,16 +3,16 @@
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
-from duly.enums import CatchUp, Overlap
-from duly.v1 import time_tables_pb2
+from duly_core.config.settings import format_duration
 from duly_core.rpc.checks import read_duration
 from duly_core.rpc.field_masks import merged, named_fields
-from duly_core.rpc.names import check_lambda_name, check_name
+from duly_core.rpc.name_checks import check_lambda_name, check_name
 from duly_core.rpc.new_tasks import payload_too_large, read_encoding, read_priority
 from duly_core.rpc.problem import Problem
-from duly_core.settings import format_duration
-from duly_core.task import HARD_PAYLOAD_LIMIT
-from duly_core.time_table import MOST_TICKS, Rhythm, TickPolicy, TimeTable
+from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
+from duly_core.time_tables.time_table import MOST_TICKS, Rhythm, TickPolicy, TimeTable
+from duly_wire.enums import CatchUp, Overlap
+from duly_wire.v1 import time_tables_pb2
 
 _LONGEST_CRON = 256
 _SHORTEST = timedelta(seconds=1)
@@ -124,7 +124,7 @@ def _rhythm(asked: time_tables_pb2.TimeTable) -> Rhythm:
 def _cron(text: str) -> str:
     from cronsim import CronSimError
 
-    from duly_core import ticks
+    from duly_core.time_tables import rhythm as ticks
 
     cron = " ".join(text.split())
     if len(cron) > _LONGEST_CRON:
@@ -151,7 +151,7 @@ def _is_cron(fields: list[str], any_of: int) -> bool:
     """Tell whether these fields, with `*` in one place, are an expression."""
     from cronsim import CronSimError
 
-    from duly_core import ticks
+    from duly_core.time_tables import rhythm as ticks
 
     try:
         ticks.parse(" ".join([*fields[:any_of], "*", *fields[any_of + 1 :]]))
@@ -187,7 +187,7 @@ def _zones() -> list[str]:
 
 
 def _policy(asked: time_tables_pb2.TimeTable, rhythm: Rhythm) -> TickPolicy:
-    from duly_core import ticks
+    from duly_core.time_tables import rhythm as ticks
 
     try:
         catch_up = CatchUp(asked.catch_up or CatchUp.ONE)

@@ -3,15 +3,15 @@
 from itertools import islice
 from uuid import UUID
 
-from duly.time_conversion import to_duration, to_timestamp
-from duly.v1 import task_pb2, time_tables_pb2
 from duly_core.access.roles import Action
-from duly_core.rpc.names import unknown_lambda
+from duly_core.rpc.name_checks import unknown_lambda
 from duly_core.rpc.problem import Problem
-from duly_core.store.time_table_rows import TableRow
-from duly_core.store.time_tables import PutAnswer, PutVerdict
-from duly_core.ticks import ticks_from
+from duly_core.time_tables.rhythm import ticks_from
+from duly_core.time_tables.rows import TableRow
+from duly_core.time_tables.store import PutAnswer, PutVerdict
 from duly_frontend.reach import refused
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import task_pb2, time_tables_pb2
 
 _TIMES = (
     "paused_at",

@@ -4,30 +4,30 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from duly.ids import new_task_id
-from duly.time_conversion import EPOCH
-from duly.v1 import time_tables_pb2, time_tables_pb2_grpc
 from duly_core.access.current import restriction
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError, TooMuchError
+from duly_core.postgres.notifications import Notifier
+from duly_core.postgres.pool import Store
 from duly_core.rpc.checks import check_count, page_size, read_instant
 from duly_core.rpc.field_masks import changed_fields, named_fields
-from duly_core.rpc.names import check_name
+from duly_core.rpc.name_checks import check_name
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
-from duly_core.store import ticks as store_ticks
-from duly_core.store import time_tables as store_time_tables
-from duly_core.store.notifications import Notifier
-from duly_core.store.pool import Store
-from duly_core.store.time_table_rows import TableRow
-from duly_core.ticks import ticks_from
-from duly_core.time_table import MOST_TICKS, TimeTable
+from duly_core.time_tables import store as store_time_tables
+from duly_core.time_tables import ticks as store_ticks
+from duly_core.time_tables.rhythm import ticks_from
+from duly_core.time_tables.rows import TableRow
+from duly_core.time_tables.time_table import MOST_TICKS, TimeTable
 from duly_frontend.events import log
 from duly_frontend.reach import check_lambda, refused, scope_of
 from duly_frontend.restricted_lists import read_page
 from duly_frontend.time_table_definitions import TABLE_FIELDS, changed_table, read_named, time_table
 from duly_frontend.time_table_wire import put_problem, state_to_wire, unknown_table
+from duly_wire.ids import new_task_id
+from duly_wire.time_conversion import EPOCH
+from duly_wire.v1 import time_tables_pb2, time_tables_pb2_grpc
 
 _MOST = 100
 _LOOKED_AT = 1_000

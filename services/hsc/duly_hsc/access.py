@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from duly.v1 import task_pb2
 from duly_core.access.current import current_access, denied, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import PermissionDeniedError
-from duly_core.routing import namespace_of
+from duly_core.lambdas.names import namespace_of
 from duly_core.rpc.problem import Problem
-from duly_core.store.scope import Origin
+from duly_core.tasks.scope import Origin
+from duly_wire.v1 import task_pb2
 
 _MOST_NAMED = 10
 _REMEMBERED = 256

@@ -5,14 +5,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from duly.enums import Priority
-from duly_core.routing import ALL_PRIORITIES
-from duly_core.store.claims import Caller
-from duly_core.store.rate_detector import STREAM, STREAM_GAP
-from duly_core.task import ClaimedTask
+from duly_core.lambdas.names import ALL_PRIORITIES
+from duly_core.postgres.rate_detector import STREAM, STREAM_GAP
+from duly_core.tasks.claims import Caller
+from duly_core.tasks.task import ClaimedTask
 from duly_hsc.due_times import DueTimes
 from duly_hsc.fair_order import FairOrder
 from duly_hsc.lease_timeouts import LeaseTimeouts
+from duly_wire.enums import Priority
 
 _SMOOTHING = 0.2
 _FAR_LESS = 4

@@ -3,22 +3,22 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from duly.enums import Outcome
-from duly.ids import TaskId
-from duly.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 from duly_core.access.current import scheduler
 from duly_core.errors import InvalidRequestError
-from duly_core.graph_growth import NewNode, check_request
-from duly_core.graph_rules import GraphError, Node
+from duly_core.graphs.growth_rules import NewNode, check_request
+from duly_core.graphs.rules import GraphError, Node
+from duly_core.lambdas.cache import LambdaCache
+from duly_core.postgres.pool import Store
+from duly_core.results.successes import refused
 from duly_core.rpc.new_nodes import check_order, edges_of, max_runtime, node_field
 from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task
 from duly_core.rpc.problem import Problem
-from duly_core.store.lambda_cache import LambdaCache
-from duly_core.store.pool import Store
-from duly_core.store.scope import Origin, task_origins
-from duly_core.store.successes import refused
-from duly_core.task import NewTask, Result
+from duly_core.tasks.scope import Origin, task_origins
+from duly_core.tasks.task import NewTask, Result
 from duly_hsc.access import Parent, parent_of
+from duly_wire.enums import Outcome
+from duly_wire.ids import TaskId
+from duly_wire.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 
 _MOST_CHILDREN = 1_000
 _MOST_BYTES = 4 * 1024 * 1024

@@ -7,16 +7,12 @@ from functools import lru_cache
 
 from google.protobuf import duration_pb2
 
-from duly.enums import Priority
-from duly.ids import TaskId
-from duly.time_conversion import to_duration
-from duly.v1 import hsc_pb2
 from duly_core.errors import InvalidRequestError
-from duly_core.routing import QUEUE_NAME
+from duly_core.graphs.predecessors import GraphPlace
+from duly_core.lambdas.names import QUEUE_NAME
 from duly_core.rpc.checks import check_count, check_holder, check_prefixes, read_duration, read_priorities
-from duly_core.store.claims import Caller
-from duly_core.store.graph_places import GraphPlace
-from duly_core.task import (
+from duly_core.tasks.claims import Caller
+from duly_core.tasks.task import (
     CHECKPOINT_LIMIT,
     Applied,
     ClaimedTask,
@@ -27,6 +23,10 @@ from duly_core.task import (
 )
 from duly_hsc.caller_groups import Claimed
 from duly_hsc.convert_places import write_place
+from duly_wire.enums import Priority
+from duly_wire.ids import TaskId
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import hsc_pb2
 
 _ID_BYTES = 16
 _MOST_LAMBDAS = 2_000

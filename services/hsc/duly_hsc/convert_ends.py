@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from duly.enums import FailureKind, Outcome
-from duly.ids import TaskId
-from duly.v1 import hsc_pb2, task_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.checks import read_duration, read_instant
-from duly_core.task import Encoding, ReleasedClaim, Result, Token
+from duly_core.tasks.task import Encoding, ReleasedClaim, Result, Token
 from duly_hsc.convert import checkpoint, claims
+from duly_wire.enums import FailureKind, Outcome
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2, task_pb2
 
 _RESULT_LIMIT = 1024 * 1024
 _MESSAGE_LIMIT = 4096

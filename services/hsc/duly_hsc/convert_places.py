@@ -1,8 +1,8 @@
 """Writes what a claimed node knows of its graph: its label, and those that it waits for with their results."""
 
-from duly.v1 import hsc_pb2, task_pb2
-from duly_core.store.graph_places import GraphPlace
-from duly_core.task import ClaimedTask
+from duly_core.graphs.predecessors import GraphPlace
+from duly_core.tasks.task import ClaimedTask
+from duly_wire.v1 import hsc_pb2, task_pb2
 
 
 def write_place(task: ClaimedTask, place: GraphPlace | None, message: hsc_pb2.ClaimedTask) -> None:

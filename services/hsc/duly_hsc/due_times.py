@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 
-from duly_core.routing import QueueKey
+from duly_core.lambdas.names import QueueKey
 
 _FORGET_AFTER = 120.0
 """Seconds without a look after which a lambda is forgotten: names come from callers."""

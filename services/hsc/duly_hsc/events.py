@@ -7,10 +7,10 @@ from datetime import timedelta
 import structlog
 from prometheus_client import Counter, Histogram
 
-from duly.enums import Outcome
-from duly_core.lambda_metrics import ByLambda
-from duly_core.task import Applied, ClaimedTask, HeartbeatAnswer, Result
-from duly_core.telemetry import SECONDS, SIZES
+from duly_core.process.lambda_metrics import ByLambda
+from duly_core.process.telemetry import SECONDS, SIZES
+from duly_core.tasks.task import Applied, ClaimedTask, HeartbeatAnswer, Result
+from duly_wire.enums import Outcome
 
 log = structlog.get_logger()
 

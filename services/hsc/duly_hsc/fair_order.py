@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from duly.enums import Priority
-from duly_core.routing import ALL_PRIORITIES, QueueKey
-from duly_core.store.claims import Pick
-from duly_core.task import ClaimedTask
+from duly_core.lambdas.names import ALL_PRIORITIES, QueueKey
+from duly_core.tasks.claims import Pick
+from duly_core.tasks.task import ClaimedTask
+from duly_wire.enums import Priority
 
 _MOST_LAMBDAS = 500
 """In one look; the others are next."""

@@ -6,9 +6,9 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TypeAlias
 
-from duly.time_conversion import to_duration
-from duly.v1 import hsc_pb2
-from duly_core.live_sections import LiveTimingSettings
+from duly_core.config.live_sections import LiveTimingSettings
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import hsc_pb2
 
 
 @dataclass(frozen=True, slots=True)

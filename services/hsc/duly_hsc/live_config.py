@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
-from duly_core.clock import seconds_since_boot
-from duly_core.effective_settings import EffectiveSettings
-from duly_core.live_sections import LiveHscSettings, LiveStoreConsumerSettings, LiveTimingSettings
-from duly_core.log_level_follower import LogLevelFollower
-from duly_core.settings_age import SettingsAge
-from duly_core.store import live_settings as store_live_settings
-from duly_core.store.live_settings import SETTINGS_KNOWN_FOR
-from duly_core.store.pool import Store
+from duly_core.config.live_sections import LiveHscSettings, LiveStoreConsumerSettings, LiveTimingSettings
+from duly_core.live_settings import store as store_live_settings
+from duly_core.live_settings.age import SettingsAge
+from duly_core.live_settings.effective import EffectiveSettings
+from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_core.live_settings.store import SETTINGS_KNOWN_FOR
+from duly_core.postgres.pool import Store
+from duly_core.process.clock import seconds_since_boot
 from duly_hsc.lease_timeouts import LeaseTimeouts
 
 

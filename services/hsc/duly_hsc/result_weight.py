@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from duly_core.task import Result
+from duly_core.tasks.task import Result
 
 _WEIGHTY = 16 * 1024
 """Bytes that count for another item."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from duly_core.live_sections import LiveHscSettings
+from duly_core.config.live_sections import LiveHscSettings
 
 _WINDOW = 10.0
 """Seconds over which first attempts are averaged, and for which an account may save."""

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 
-from duly.enums import Outcome
-from duly.ids import TaskId
 from duly_core.errors import StoreUnavailableError
-from duly_core.store import breakers
-from duly_core.store.pool import Store
-from duly_core.task import Applied, Result
+from duly_core.gates import breakers
+from duly_core.postgres.pool import Store
+from duly_core.tasks.task import Applied, Result
 from duly_hsc.events import log
+from duly_wire.enums import Outcome
+from duly_wire.ids import TaskId
 
 _EVERY = timedelta(seconds=1)
 _MOST = 5_000

@@ -8,24 +8,22 @@ from collections import Counter as Count
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from duly.ids import TaskId
-from duly.v1 import hsc_pb2, hsc_pb2_grpc
-from duly_core import failpoints
-from duly_core.clock import seconds_since_boot
-from duly_core.group_commit import GroupCommit
-from duly_core.live_sections import LiveHscSettings, LiveStoreConsumerSettings
+from duly_core.config.live_sections import LiveHscSettings, LiveStoreConsumerSettings
+from duly_core.gates.cache import FixedGates, Gates
+from duly_core.graphs import predecessors as store_graph_places
+from duly_core.graphs.predecessors import GraphPlace
+from duly_core.lambdas.cache import LambdaCache
+from duly_core.postgres.notifications import Notifier
+from duly_core.process import failpoints
+from duly_core.process.clock import seconds_since_boot
+from duly_core.process.telemetry import observe_call
+from duly_core.results import store as store_results
 from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.checks import check_count, check_holder, check_prefixes
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
-from duly_core.store import claims as store_claims
-from duly_core.store import graph_places as store_graph_places
-from duly_core.store import results as store_results
-from duly_core.store.gate_cache import FixedGates, Gates
-from duly_core.store.graph_places import GraphPlace
-from duly_core.store.lambda_cache import LambdaCache
-from duly_core.store.notifications import Notifier
-from duly_core.task import (
+from duly_core.tasks import claims as store_claims
+from duly_core.tasks.task import (
     Applied,
     ClaimedTask,
     HeartbeatAnswer,
@@ -34,7 +32,7 @@ from duly_core.task import (
     Result,
     TaskHeartbeat,
 )
-from duly_core.telemetry import observe_call
+from duly_core.traffic.group_commit import GroupCommit
 from duly_hsc import convert, convert_ends, events
 from duly_hsc.access import require_run
 from duly_hsc.caller_groups import Claimed
@@ -47,6 +45,8 @@ from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
 from duly_hsc.work_answers import fitting, size_of
 from duly_hsc.work_matcher import WorkMatcher
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2, hsc_pb2_grpc
 
 _OVERFLOW_GAP = timedelta(milliseconds=100)
 """Other HSCs hear no more often than this that more is due than the hosts waiting here can take."""

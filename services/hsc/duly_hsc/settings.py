@@ -4,8 +4,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from duly_core.addresses import Listen, OptionalListen
-from duly_core.live_sections import LiveHscSettings
+from duly_core.config.addresses import Listen, OptionalListen
+from duly_core.config.live_sections import LiveHscSettings
 from duly_core.rpc.field_count import MOST_FIELDS
 
 

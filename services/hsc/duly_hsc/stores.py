@@ -10,9 +10,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from duly_core.store.pool import Store
-from duly_core.store.settings import StoreSettings
-from duly_core.timing import Timing
+from duly_core.config.timing import Timing
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
 from duly_hsc.settings import HscSettings
 
 BEATING = 2

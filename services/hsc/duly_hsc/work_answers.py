@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from duly_core.errors import DulyError
-from duly_core.task import TOKEN_PREFIX_BYTES, ClaimedTask
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES, ClaimedTask
 from duly_hsc.caller_groups import Claimed, WaitingCall
 from duly_hsc.events import log
 from duly_hsc.lease_timeouts import LeaseTimeouts

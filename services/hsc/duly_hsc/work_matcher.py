@@ -9,21 +9,21 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
-from duly.enums import Priority
-from duly_core import failpoints
+from duly_core.config.live_sections import LiveStoreConsumerSettings
 from duly_core.errors import OverloadedError
-from duly_core.live_sections import LiveStoreConsumerSettings
-from duly_core.routing import ALL_PRIORITIES
-from duly_core.store import claims as store_claims
-from duly_core.store.claims import Caller, Pick, Work
-from duly_core.store.gate_cache import FixedGates, Gates
-from duly_core.store.gate_scans import GateScans
-from duly_core.store.pool import Store
-from duly_core.task import ClaimedTask
+from duly_core.gates.cache import FixedGates, Gates
+from duly_core.gates.scans import GateScans
+from duly_core.lambdas.names import ALL_PRIORITIES
+from duly_core.postgres.pool import Store
+from duly_core.process import failpoints
+from duly_core.tasks import claims as store_claims
+from duly_core.tasks.claims import Caller, Pick, Work
+from duly_core.tasks.task import ClaimedTask
 from duly_hsc import events
 from duly_hsc.caller_groups import CallerGroup, CallerGroups, Claimed, WaitingCall
 from duly_hsc.lease_timeouts import LeaseTimeoutsNow
 from duly_hsc.work_answers import HandBack, WorkAnswers
+from duly_wire.enums import Priority
 
 _MOST_WAITERS = 20_000
 Told = Callable[[Sequence[ClaimedTask]], None]

@@ -1,32 +1,32 @@
 """Wiring of the Store Consumer process: settings, store, queue sender, loop."""
 
-import duly_core.grpc_environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import asyncio
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
 
-from duly_core.effective_settings import EffectiveSettings
-from duly_core.log_level_follower import LogLevelFollower
-from duly_core.loop import repeat
+from duly_core.config.settings import format_duration
+from duly_core.config.timing import Timing
+from duly_core.fleet.services import reporting
+from duly_core.gates.cache import GateCache
+from duly_core.live_settings.effective import EffectiveSettings
+from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_core.postgres.health import HealthFollower
+from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.postgres.notifications import Listener, Notifier
+from duly_core.postgres.pool import Store
+from duly_core.postgres.rights import STORE_CONSUMER
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.start import Migration
+from duly_core.process.loop import repeat
+from duly_core.process.service import Serve, run_service
+from duly_core.process.telemetry import TelemetrySettings
 from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
-from duly_core.service import Serve, run_service
-from duly_core.settings import format_duration
-from duly_core.store.gate_cache import GateCache
-from duly_core.store.health import HealthFollower
-from duly_core.store.local_notifications import LocalNotifications
-from duly_core.store.notifications import Listener, Notifier
-from duly_core.store.pool import Store
-from duly_core.store.retention import Retention
-from duly_core.store.rights import STORE_CONSUMER
-from duly_core.store.service_instances import reporting
-from duly_core.store.settings import StoreSettings
-from duly_core.store.start import Migration
-from duly_core.telemetry import TelemetrySettings
-from duly_core.timing import Timing
+from duly_core.upkeep.retention import Retention
 from duly_store_consumer import events
 from duly_store_consumer.breaker_loop import BreakerLoop
 from duly_store_consumer.consumer import Consumer

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from duly_core.store.backlog import read_ready
-from duly_core.store.pool import Store
+from duly_core.counting.backlog import read_ready
+from duly_core.postgres.pool import Store
 from duly_store_consumer import events
 from duly_store_consumer.live_config import LiveConfig
 

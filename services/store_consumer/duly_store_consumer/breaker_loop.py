@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Collection
 from datetime import timedelta
 
-from duly_core.store import breakers
-from duly_core.store.gate_cache import GateCache
-from duly_core.store.pool import Store
+from duly_core.gates import breakers
+from duly_core.gates.cache import GateCache
+from duly_core.postgres.pool import Store
 from duly_store_consumer import events
 from duly_store_consumer.gate_loop import NotifyDue
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 
+from duly_core.config.timing import Timing
+from duly_core.gates.cache import Gates
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store
 from duly_core.queues.port import QueueSender
-from duly_core.routing import QueueKey
-from duly_core.store.gate_cache import Gates
-from duly_core.store.pool import Store
-from duly_core.timing import Timing
 from duly_store_consumer import events
 from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.due_poller import DuePoller, Poll

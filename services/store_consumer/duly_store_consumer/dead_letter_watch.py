@@ -2,8 +2,8 @@
 
 from datetime import datetime, timedelta
 
-from duly_core.store.dead_letter_counts import count_new
-from duly_core.store.pool import Store
+from duly_core.postgres.pool import Store
+from duly_core.tasks.dead_letter_counts import count_new
 from duly_store_consumer import events
 
 _PAUSE = timedelta(seconds=15)

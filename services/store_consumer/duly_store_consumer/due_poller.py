@@ -9,10 +9,10 @@ from collections import Counter as Count
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from duly_core.routing import QueueKey
-from duly_core.store import polling
-from duly_core.store.gate_scans import GateScans
-from duly_core.store.pool import Store
+from duly_core.gates.scans import GateScans
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store
+from duly_core.tasks import polling
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.queue_room import QueueRoom
 from duly_store_consumer.reference_sender import ReferenceSender

@@ -8,17 +8,17 @@ from datetime import datetime, timedelta
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
-from duly.enums import FailureKind
-from duly_core.gates import Gate
-from duly_core.lambda_metrics import ByLambda, GaugeByLambda
-from duly_core.routing import QueueKey
-from duly_core.store.backlog import Ready
-from duly_core.store.breakers import Moved
-from duly_core.store.polling import TimedOut
-from duly_core.store.retention import RetentionRound
-from duly_core.store.ticks import Fired
-from duly_core.task import DueTask
-from duly_core.telemetry import SECONDS, SIZES
+from duly_core.counting.backlog import Ready
+from duly_core.gates.breakers import Moved
+from duly_core.gates.rules import Gate
+from duly_core.lambdas.names import QueueKey
+from duly_core.process.lambda_metrics import ByLambda, GaugeByLambda
+from duly_core.process.telemetry import SECONDS, SIZES
+from duly_core.tasks.polling import TimedOut
+from duly_core.tasks.task import DueTask
+from duly_core.time_tables.ticks import Fired
+from duly_core.upkeep.retention import RetentionRound
+from duly_wire.enums import FailureKind
 
 log = structlog.get_logger()
 

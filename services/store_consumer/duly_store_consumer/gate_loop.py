@@ -5,15 +5,15 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from duly.enums import Priority
-from duly_core import failpoints
-from duly_core.gates import Gate, Kind
-from duly_core.routing import QueueKey
-from duly_core.store import gate_sweeps
-from duly_core.store import gates as store_gates
-from duly_core.store.gate_cache import GateCache
-from duly_core.store.pool import Store
+from duly_core.gates import store as store_gates
+from duly_core.gates import sweeps as gate_sweeps
+from duly_core.gates.cache import GateCache
+from duly_core.gates.rules import Gate, Kind
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store
+from duly_core.process import failpoints
 from duly_store_consumer import events
+from duly_wire.enums import Priority
 
 _ALL_AGAIN = 60.0
 """Seconds after which all is looked at, and not only what is new: sweeps begin with the first due task, for some become due

@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from duly_core.store.host_reads import count_hosts
-from duly_core.store.pool import Store
+from duly_core.fleet.host_reads import count_hosts
+from duly_core.postgres.pool import Store
 from duly_store_consumer import events
 
 _PAUSE = timedelta(seconds=15)

@@ -4,20 +4,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 
-from duly.enums import Priority
-from duly_core import live_settings
-from duly_core.clock import seconds_since_boot
-from duly_core.effective_settings import EffectiveSettings
 from duly_core.errors import StoreUnavailableError
-from duly_core.gates import GateSet
-from duly_core.routing import QueueKey
-from duly_core.settings_age import SettingsAge
-from duly_core.store import live_settings as store_live_settings
-from duly_core.store.gate_cache import FixedGates, Gates
-from duly_core.store.live_settings import ConfigSnapshot
-from duly_core.store.pool import Store
+from duly_core.gates.cache import FixedGates, Gates
+from duly_core.gates.rules import GateSet
+from duly_core.lambdas.names import QueueKey
+from duly_core.live_settings import definitions as live_settings
+from duly_core.live_settings import store as store_live_settings
+from duly_core.live_settings.age import SettingsAge
+from duly_core.live_settings.effective import EffectiveSettings
+from duly_core.live_settings.store import ConfigSnapshot
+from duly_core.postgres.pool import Store
+from duly_core.process.clock import seconds_since_boot
 from duly_store_consumer.events import log
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_wire.enums import Priority
 
 _EARLY = 0.02
 """Seconds by which a timer may be early: the round at the end of an interval must read, not the one after it."""

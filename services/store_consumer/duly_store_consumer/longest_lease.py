@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 
-from duly_core import live_settings
-from duly_core.clock import nanoseconds
 from duly_core.errors import SettingsError
-from duly_core.store.live_settings import SETTINGS_KNOWN_FOR, ConfigSnapshot
+from duly_core.live_settings import definitions as live_settings
+from duly_core.live_settings.store import SETTINGS_KNOWN_FOR, ConfigSnapshot
+from duly_core.process.clock import nanoseconds
 
 HEARTBEAT_TIMEOUT = "timing.heartbeat_timeout"
 

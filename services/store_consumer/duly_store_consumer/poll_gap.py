@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from duly_core.store.rate_detector import STREAM, STREAM_GAP
+from duly_core.postgres.rate_detector import STREAM, STREAM_GAP
 
 
 class PollGap:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from math import isinf
 
-from duly_core.routing import QueueKey
+from duly_core.lambdas.names import QueueKey
 
 _SMOOTHING = 0.5
 _FIRST_BOUND = 1_000

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from duly_core.errors import QueueUnavailableError
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.port import FULL, QueueSender
-from duly_core.routing import QueueKey
 from duly_store_consumer import events
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.queue_depth import DepthLimits

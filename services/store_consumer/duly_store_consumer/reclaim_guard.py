@@ -7,11 +7,11 @@ holders may still run. After the longest lease that may be in force each of them
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from duly_core.clock import since_boot_ns
-from duly_core.store import server_identity
-from duly_core.store.live_settings import ConfigSnapshot
-from duly_core.store.pool import Connection
-from duly_core.timing import Timing
+from duly_core.config.timing import Timing
+from duly_core.live_settings.store import ConfigSnapshot
+from duly_core.postgres import server_identity
+from duly_core.postgres.pool import Connection
+from duly_core.process.clock import since_boot_ns
 from duly_store_consumer import events
 from duly_store_consumer.longest_lease import LongestLease
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from duly_core.clock import seconds_since_boot
+from duly_core.process.clock import seconds_since_boot
 
 
 class ReclaimLimiter:

@@ -4,17 +4,17 @@ from collections import Counter as Count
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from duly.ids import TaskId
-from duly_core import failpoints
 from duly_core.errors import QueueUnavailableError
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Store
+from duly_core.process import failpoints
 from duly_core.queues.message import batches
 from duly_core.queues.port import QueueSender
-from duly_core.routing import QueueKey
-from duly_core.store import polling
-from duly_core.store.pool import Store
-from duly_core.task import DueTask
+from duly_core.tasks import polling
+from duly_core.tasks.task import DueTask
 from duly_store_consumer import events
 from duly_store_consumer.queue_depth import DepthLimits
+from duly_wire.ids import TaskId
 
 
 class ReferenceSender:

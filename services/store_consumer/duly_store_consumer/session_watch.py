@@ -2,8 +2,8 @@
 
 from datetime import timedelta
 
-from duly_core.store import sessions
-from duly_core.store.pool import Store
+from duly_core.postgres.pool import Store
+from duly_core.sessions import store as sessions
 from duly_store_consumer import events
 
 _PAUSE = timedelta(minutes=1)

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from duly_core.addresses import Listen
-from duly_core.live_sections import LiveStoreConsumerSettings
+from duly_core.config.addresses import Listen
+from duly_core.config.live_sections import LiveStoreConsumerSettings
 
 
 class StoreConsumerSettings(LiveStoreConsumerSettings):

@@ -5,11 +5,11 @@ from collections.abc import Callable, Collection
 from datetime import timedelta
 from math import ceil
 
-from duly.ids import new_task_id
-from duly_core import failpoints
-from duly_core.store import ticks
-from duly_core.store.pool import Store
+from duly_core.postgres.pool import Store
+from duly_core.process import failpoints
+from duly_core.time_tables import ticks
 from duly_store_consumer import events
+from duly_wire.ids import new_task_id
 
 _ENDS = timedelta(seconds=1)
 """How often a tick that waits for the end of a task looks whether it has ended."""

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Collection
 from datetime import timedelta
 
-from duly_core.store.notifications import Notifier
-from duly_core.store.pool import Store
+from duly_core.postgres.notifications import Notifier
+from duly_core.postgres.pool import Store
 from duly_store_consumer import events
 from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.live_config import LiveConfig

@@ -3,16 +3,17 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 
-from duly.ids import TaskId
-from duly_core import failpoints
 from duly_core.errors import StoreUnavailableError
-from duly_core.routing import QueueKey
-from duly_core.store import breakers, polling
-from duly_core.store.pool import Connection, Store
+from duly_core.gates import breakers
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.pool import Connection, Store
+from duly_core.process import failpoints
+from duly_core.tasks import polling
 from duly_store_consumer import events
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.reclaim_limiter import ReclaimLimiter
+from duly_wire.ids import TaskId
 
 _GAP = timedelta(milliseconds=200)
 """Timeouts are handled no more often than this."""

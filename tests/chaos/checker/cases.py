@@ -7,7 +7,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TypeVar
 
-from duly_core.lifecycle import FINAL, HELD
+from duly_core.tasks.lifecycle import FINAL, HELD
 from tests.chaos.history import AckedTask, Execution, FinalRow, History, Transition
 
 _Item = TypeVar("_Item")

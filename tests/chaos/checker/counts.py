@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterator
 
-from duly.enums import FailureKind
-from duly_core.lifecycle import FINAL, Status
+from duly_core.tasks.lifecycle import FINAL, Status
+from duly_wire.enums import FailureKind
 from tests.chaos.checker.cases import Case, Claim
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.reach import endangers

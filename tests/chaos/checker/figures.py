@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from duly_core.lifecycle import FINAL, Status
+from duly_core.tasks.lifecycle import FINAL, Status
 from tests.chaos.checker.cases import Case
 from tests.chaos.checker.moves import by_silence
 from tests.chaos.history import History

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from duly_core.graph_rules import OUTCOME_BITS
-from duly_core.lifecycle import FINAL, Status
+from duly_core.graphs.rules import OUTCOME_BITS
+from duly_core.tasks.lifecycle import FINAL, Status
 from tests.chaos.checker.cases import Case
 from tests.chaos.checker.turns import NOT_YET_NS
 from tests.chaos.history import EdgeRow, History, NodeRow, Transition

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
-from duly_core.lifecycle import Status
+from duly_core.tasks.lifecycle import Status
 from tests.chaos.checker.cases import Case
 from tests.chaos.checker.graph_places import Decision, Waiting
 from tests.chaos.checker.lines import Lines

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from duly_core.lifecycle import FINAL, HELD, READY, Status
+from duly_core.tasks.lifecycle import FINAL, HELD, READY, Status
 from tests.chaos.checker.cases import Case
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.overlaps import SignsOfLife

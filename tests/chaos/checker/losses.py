@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from duly.enums import FailureKind
-from duly_core.lifecycle import Status
+from duly_core.tasks.lifecycle import Status
+from duly_wire.enums import FailureKind
 from tests.chaos.checker.cases import Case
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.verdict import Violation

@@ -5,7 +5,7 @@ Each transition is recognised as one of MOVES by what it changed; the audit does
 
 from collections.abc import Iterator
 
-from duly_core.lifecycle import FINAL, HELD, READY, Status
+from duly_core.tasks.lifecycle import FINAL, HELD, READY, Status
 from tests.chaos.checker.cases import Case, ends_claim, starts_claim
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.verdict import Violation

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from duly.enums import FailureKind, SessionPolicy
-from duly_core.lifecycle import Status
+from duly_core.tasks.lifecycle import Status
+from duly_wire.enums import FailureKind, SessionPolicy
 from tests.chaos.checker.cases import Case
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.overlaps import SignsOfLife

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from duly_core.lifecycle import LIVE, Status
+from duly_core.tasks.lifecycle import LIVE, Status
 from tests.chaos.checker.cases import Case
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.moves import clock_was_moved

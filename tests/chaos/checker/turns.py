@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from duly_core.lifecycle import FINAL, LIVE, Status
+from duly_core.tasks.lifecycle import FINAL, LIVE, Status
 from tests.chaos.checker.cases import Case, Claim
 from tests.chaos.history import Transition
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from duly_core.clock import since_boot_ns
+from duly_core.process.clock import since_boot_ns
 from tests.chaos.plan import Fault
 from tests.chaos.stack import System
 

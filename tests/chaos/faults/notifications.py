@@ -5,7 +5,7 @@ from itertools import cycle
 
 from psycopg import AsyncConnection
 
-from duly_core.store.channels import DUE_CHANNEL
+from duly_core.postgres.channels import DUE_CHANNEL
 from tests.chaos.plan import Fault
 from tests.chaos.stack import System
 

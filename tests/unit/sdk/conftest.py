@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 import duly
-from duly.v1 import frontend_pb2, frontend_pb2_grpc, registry_pb2, registry_pb2_grpc, task_pb2
 from duly_core.rpc.call_streams import CallStreams
+from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc, registry_pb2, registry_pb2_grpc, task_pb2
 
 
 class ScriptedFrontend(frontend_pb2_grpc.FrontendServiceServicer, registry_pb2_grpc.RegistryServiceServicer):

@@ -7,7 +7,7 @@ import duly
 from duly.batching import Batcher
 from duly.errors import ClosedError
 from duly.scheduling import Scheduler
-from duly.v1 import frontend_pb2
+from duly_wire.v1 import frontend_pb2
 
 
 class Line:

@@ -9,7 +9,7 @@ from google.protobuf.any_pb2 import Any
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 import duly
-from duly.v1 import task_pb2
+from duly_wire.v1 import task_pb2
 
 SECOND = timedelta(seconds=1)
 

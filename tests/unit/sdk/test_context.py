@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 import duly
-from duly.enums import FailureKind, Outcome, Priority, TaskStatus
-from duly.ids import new_task_id
-from duly.v1 import hsc_pb2, task_pb2
+from duly_wire.enums import FailureKind, Outcome, Priority, TaskStatus
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import hsc_pb2, task_pb2
 
 SECOND = timedelta(seconds=1)
 

@@ -11,13 +11,13 @@ import duly
 from duly import codec, invoke
 from duly.context import TaskContext
 from duly.encryption import AesGcm
-from duly.ids import new_task_id
 from duly.new_time_table import new_time_table, rebind_payload
 from duly.predecessors import Predecessors
 from duly.task import Task
 from duly.task_update import TaskUpdate
 from duly.testing import run
-from duly.v1 import hsc_pb2, task_pb2, time_tables_pb2
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import hsc_pb2, task_pb2, time_tables_pb2
 
 OLD, NEW, STRANGE = (os.urandom(32) for _ in range(3))
 BEFORE = AesGcm({"2026-10": OLD}, "2026-10")

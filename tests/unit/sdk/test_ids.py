@@ -4,7 +4,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
-from duly.ids import new_task_id
+from duly_wire.ids import new_task_id
 
 
 def test_an_id_is_a_uuid_of_version_7_that_tells_its_time():
@@ -39,7 +39,7 @@ def test_ids_of_several_threads_are_all_different():
 FORK = """
 import os, time
 time.time_ns = lambda: 10**18  # one millisecond for all of it
-from duly.ids import new_task_id
+from duly_wire.ids import new_task_id
 new_task_id()
 if child := os.fork():
     os.waitpid(child, 0)

@@ -11,7 +11,7 @@ import duly
 from duly import FailureKind, Outcome, invoke
 from duly.errors import PayloadError
 from duly.testing import run
-from duly.v1 import hsc_pb2, task_pb2
+from duly_wire.v1 import hsc_pb2, task_pb2
 
 SECOND = timedelta(seconds=1)
 

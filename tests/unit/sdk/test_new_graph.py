@@ -7,7 +7,7 @@ import pytest
 import duly
 from duly.graph_definition import run_of
 from duly.payload import decode
-from duly.v1 import graphs_pb2, task_pb2
+from duly_wire.v1 import graphs_pb2, task_pb2
 
 RACKHD = {
     "friendlyName": "Discovery",

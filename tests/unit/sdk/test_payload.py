@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from duly.errors import EncodingError, PayloadError
 from duly.payload import decode, encode
-from duly.v1 import task_pb2
+from duly_wire.v1 import task_pb2
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

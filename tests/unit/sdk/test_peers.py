@@ -10,9 +10,9 @@ import pytest
 
 import duly
 from duly.channel import open_channel
-from duly.credentials import Credentials
-from duly.peers import Avoided, split_addresses
-from duly.v1 import frontend_pb2
+from duly_wire.credentials import Credentials
+from duly_wire.peers import Avoided, split_addresses
+from duly_wire.v1 import frontend_pb2
 from tests.fixtures.waiting import until
 
 METHOD = "/test/Method"
@@ -221,7 +221,7 @@ def test_a_pause_grows_with_each_failure_and_is_forgotten_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 1_000.0
-    monkeypatch.setattr("duly.peers.time.monotonic", lambda: now)
+    monkeypatch.setattr("duly_wire.peers.time.monotonic", lambda: now)
     avoided = Avoided()
 
     def pause_after_a_failure() -> float:

@@ -4,9 +4,9 @@ import pytest
 
 import duly
 from duly import testing
-from duly.ids import new_task_id
 from duly.predecessors import Predecessors
-from duly.v1 import hsc_pb2, task_pb2
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import hsc_pb2, task_pb2
 
 app = duly.App(owner="test", version="1")
 

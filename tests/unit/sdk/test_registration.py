@@ -7,7 +7,7 @@ import pytest
 
 import duly
 import duly.testing
-from duly.v1 import registry_pb2
+from duly_wire.v1 import registry_pb2
 
 
 @dataclasses.dataclass

@@ -9,7 +9,7 @@ import pytest
 
 import duly
 from duly import blocking_schedule, schedule_stream
-from duly.v1 import task_pb2
+from duly_wire.v1 import task_pb2
 from tests.fixtures.waiting import until
 
 

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 import duly
-from duly.v1 import task_pb2
+from duly_wire.v1 import task_pb2
 from tests.fixtures.waiting import until
 
 

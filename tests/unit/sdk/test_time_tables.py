@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 import duly
-from duly.v1 import time_tables_pb2
+from duly_wire.v1 import time_tables_pb2
 
 HOUR = timedelta(hours=1)
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 import structlog
 
 from duly_core.errors import QueueUnavailableError
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.port import FULL
 from duly_core.queues.sqs.client import SqsClient
 from duly_core.queues.sqs.queues import SqsQueues
-from duly_core.routing import QueueKey
 
 log = structlog.get_logger()
 

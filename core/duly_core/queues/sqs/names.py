@@ -5,7 +5,7 @@ import re
 from typing import Final
 
 from duly_core.errors import SettingsError
-from duly_core.routing import QueueKey
+from duly_core.lambdas.names import QueueKey
 
 _LONGEST_NAME: Final = 80
 _LONGEST_PREFIX: Final = 40

@@ -9,11 +9,11 @@ from typing import Any
 
 import structlog
 
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.settings import QueueSettings
 from duly_core.queues.sqs.boto import LONGEST_POLL
 from duly_core.queues.sqs.client import NoQueueError, OtherAttributesError, SqsClient
 from duly_core.queues.sqs.names import queue_name
-from duly_core.routing import QueueKey
 
 log = structlog.get_logger()
 

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from duly_core.errors import QueueUnavailableError
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.message import ForeignBodyError, unpack
 from duly_core.queues.port import Received
 from duly_core.queues.settings import QueueSettings
@@ -19,7 +20,6 @@ from duly_core.queues.sqs.boto import LONGEST_POLL
 from duly_core.queues.sqs.client import ClosedError, SqsClient
 from duly_core.queues.sqs.names import check_prefix
 from duly_core.queues.sqs.queues import SqsQueues, whole_seconds
-from duly_core.routing import QueueKey
 
 log = structlog.get_logger()
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from duly_core.lambdas.names import QueueKey
 from duly_core.queues.message import pack
 from duly_core.queues.port import Outgoing
 from duly_core.queues.settings import QueueSettings
@@ -15,7 +16,6 @@ from duly_core.queues.sqs.client import SqsClient
 from duly_core.queues.sqs.depth import FRESH, DepthGauge
 from duly_core.queues.sqs.names import check_prefix
 from duly_core.queues.sqs.queues import SqsQueues
-from duly_core.routing import QueueKey
 
 log = structlog.get_logger()
 

@@ -2,11 +2,11 @@
 
 from starlette.responses import Response
 
-from duly.time_conversion import to_timestamp
-from duly.v1 import access_pb2
 from duly_console.page import PAGE_SIZE, Page
 from duly_console.pages.tasks import instant
 from duly_console.rendering import query
+from duly_wire.time_conversion import to_timestamp
+from duly_wire.v1 import access_pb2
 
 
 async def show_list(page: Page) -> Response:

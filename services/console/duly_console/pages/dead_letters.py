@@ -5,14 +5,14 @@ import asyncio
 from google.protobuf.timestamp_pb2 import Timestamp
 from starlette.responses import Response
 
-from duly.time_conversion import to_timestamp
-from duly.v1 import frontend_pb2, task_pb2
 from duly_console import formatting
 from duly_console.errors import PageError
 from duly_console.formatting import count
 from duly_console.page import Page
 from duly_console.pages.tasks import Wanted, instant
 from duly_console.rendering import query
+from duly_wire.time_conversion import to_timestamp
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 _MOST_A_REQUEST = 20
 """Calls of 1,000 tasks each: what is left is redriven by the next click."""

@@ -4,11 +4,11 @@ import asyncio
 
 from starlette.responses import Response
 
-from duly.v1 import fleet_pb2
 from duly_console import formatting
 from duly_console.errors import PageError
 from duly_console.page import PAGE_SIZE, Page
 from duly_console.rendering import query
+from duly_wire.v1 import fleet_pb2
 
 _ORDERS = {
     "backlog": fleet_pb2.QUEUE_ORDER_BACKLOG,

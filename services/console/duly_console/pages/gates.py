@@ -5,13 +5,13 @@ from datetime import timedelta
 
 from starlette.responses import Response
 
-from duly.time_conversion import to_duration, to_timedelta
-from duly.v1 import gates_pb2
 from duly_console import formatting
 from duly_console.errors import PageError
 from duly_console.formatting import count, word
 from duly_console.page import Page, check
-from duly_core.durations import format_duration, parse_duration
+from duly_core.config.durations import format_duration, parse_duration
+from duly_wire.time_conversion import to_duration, to_timedelta
+from duly_wire.v1 import gates_pb2
 
 _PATHS = {
     "kind": "kind",

@@ -4,10 +4,10 @@ import asyncio
 
 from starlette.responses import Response
 
-from duly.v1 import graphs_pb2, task_pb2
 from duly_console.graph_summary import MOST_DRAWN, picture
 from duly_console.page import PAGE_SIZE, Page, check
 from duly_console.rendering import query
+from duly_wire.v1 import graphs_pb2, task_pb2
 
 _NODES_LISTED = 200
 

@@ -4,10 +4,10 @@ import asyncio
 
 from starlette.responses import Response
 
-from duly.v1 import limits_pb2, registry_pb2
 from duly_console.errors import PageError
 from duly_console.page import PAGE_SIZE, Page, check
 from duly_console.rendering import query
+from duly_wire.v1 import limits_pb2, registry_pb2
 
 
 async def show_list(page: Page) -> Response:

@@ -8,9 +8,9 @@ from datetime import timedelta
 from google.protobuf.message import Message
 from starlette.responses import JSONResponse, Response
 
-from duly.time_conversion import to_datetime, to_timedelta
-from duly.v1 import fleet_pb2, gates_pb2, inspection_pb2
 from duly_console.page import Page
+from duly_wire.time_conversion import to_datetime, to_timedelta
+from duly_wire.v1 import fleet_pb2, gates_pb2, inspection_pb2
 
 _COUNTED = 1_000
 """Queues of which the totals are the sums: those with the most due tasks."""

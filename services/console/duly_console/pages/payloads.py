@@ -4,9 +4,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from duly.v1 import inspection_pb2
 from duly_console.page import Page, check
 from duly_console.pages.tasks import explain, facts
+from duly_wire.v1 import inspection_pb2
 
 
 async def reveal(page: Page) -> Response:

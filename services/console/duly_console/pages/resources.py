@@ -2,10 +2,10 @@
 
 from starlette.responses import Response
 
-from duly.v1 import limits_pb2
 from duly_console.errors import PageError
 from duly_console.page import PAGE_SIZE, Page, check
 from duly_console.rendering import query
+from duly_wire.v1 import limits_pb2
 
 _KEYS_SHOWN = 5
 _MOST_UNITS = 1_000_000

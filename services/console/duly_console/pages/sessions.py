@@ -2,10 +2,10 @@
 
 from starlette.responses import Response
 
-from duly.v1 import sessions_pb2
 from duly_console.page import PAGE_SIZE, Page, check
 from duly_console.rendering import query
-from duly_core.routing import DEFAULT_NAMESPACE
+from duly_core.lambdas.names import DEFAULT_NAMESPACE
+from duly_wire.v1 import sessions_pb2
 
 _WAITING_SHOWN = 50
 

@@ -2,9 +2,9 @@
 
 from starlette.responses import Response
 
-from duly.v1 import settings_pb2
 from duly_console.errors import PageError
 from duly_console.page import Page, check
+from duly_wire.v1 import settings_pb2
 
 
 async def show_list(page: Page) -> Response:

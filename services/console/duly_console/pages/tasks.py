@@ -8,13 +8,13 @@ from typing import Any
 
 from starlette.responses import RedirectResponse, Response
 
-from duly.enums import TaskStatus
-from duly.time_conversion import to_timestamp
-from duly.v1 import explain_pb2, frontend_pb2, task_pb2
 from duly_console import formatting
 from duly_console.errors import PageError
 from duly_console.page import PAGE_SIZE, Page, check
 from duly_console.rendering import query
+from duly_wire.enums import TaskStatus
+from duly_wire.time_conversion import to_timestamp
+from duly_wire.v1 import explain_pb2, frontend_pb2, task_pb2
 
 FINAL: frozenset[int] = frozenset(status.value for status in TaskStatus if status.is_final)
 """The statuses in which a task has ended."""

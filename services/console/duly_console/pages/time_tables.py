@@ -2,9 +2,9 @@
 
 from starlette.responses import Response
 
-from duly.v1 import time_tables_pb2
 from duly_console.page import PAGE_SIZE, Page, check
 from duly_console.rendering import query
+from duly_wire.v1 import time_tables_pb2
 
 _NEXT_TICKS = 10
 

@@ -20,15 +20,15 @@ from typing import NoReturn
 
 from duly.errors import AppImportError
 from duly.loading import load_app
-from duly.v1 import callback_pb2
-from duly_core.process import become_subreaper, die_with_parent
-from duly_core.slot_board import SlotWriter
+from duly_core.host.slot_board import SlotWriter
+from duly_core.process.parent import become_subreaper, die_with_parent
 from duly_executor import frames
 from duly_executor.callback import output
 from duly_executor.callback.exit_recorder import ExitRecorder
 from duly_executor.callback.other_user import become_callback_user
 from duly_executor.callback.report_sender import ReportSender
 from duly_executor.callback.slots import Slots
+from duly_wire.v1 import callback_pb2
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from duly.callbacks import Callback
 from duly.context import TaskContext
 from duly.invoke import interrupted, run
 from duly.outcome import Interrupted
-from duly.v1 import hsc_pb2
+from duly_wire.v1 import hsc_pb2
 
 
 class AsyncLoop:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from duly.v1 import hsc_pb2
+from duly_wire.v1 import hsc_pb2
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Whoever prints these could draw over the head of the line, or clear the terminal."""

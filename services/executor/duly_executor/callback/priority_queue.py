@@ -3,8 +3,8 @@
 import queue
 from collections import deque
 
-from duly.ids import TaskId
-from duly.v1 import hsc_pb2, task_pb2
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2, task_pb2
 
 Waiting = tuple[hsc_pb2.ClaimedTask, TaskId, int]
 """A task, its id, and the instant of CLOCK_BOOTTIME before which it must start, in ns."""

@@ -5,9 +5,9 @@ import socket
 import threading
 from collections.abc import Iterator
 
-from duly.ids import TaskId
-from duly.v1 import callback_pb2, hsc_pb2
 from duly_executor import frames
+from duly_wire.ids import TaskId
+from duly_wire.v1 import callback_pb2, hsc_pb2
 
 _NOTE_CHARACTERS = 1_024
 """Of a progress note; the Executor keeps fewer still."""

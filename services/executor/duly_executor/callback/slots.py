@@ -9,17 +9,17 @@ from collections.abc import Iterable
 
 from duly.context import TaskContext
 from duly.errors import describe
-from duly.ids import TaskId
 from duly.invoke import one_line
 from duly.registry import App
-from duly.v1 import hsc_pb2, task_pb2
-from duly_core import failpoints
-from duly_core.slot_board import SlotWriter
+from duly_core.host.slot_board import SlotWriter
+from duly_core.process import failpoints
 from duly_executor.callback import output
 from duly_executor.callback.attempt import AsyncLoop, Attempt
 from duly_executor.callback.exit_recorder import ExitRecorder
 from duly_executor.callback.priority_queue import PriorityQueue
 from duly_executor.callback.report_sender import ReportSender
+from duly_wire.ids import TaskId
+from duly_wire.v1 import hsc_pb2, task_pb2
 
 
 class Slots:

@@ -1,0 +1,104 @@
+"""What a server remembers of tokens and grants: all of them, compared with the store every two seconds."""
+
+import asyncio
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from duly_core.access.grants import Access, Grant
+from duly_core.access.principal import Principal
+from duly_core.access.roles import Role
+from duly_core.errors import StoreUnavailableError
+from duly_core.postgres.pool import Store
+from duly_core.process.newer_values import known
+
+FRESH = timedelta(seconds=2)
+"""How long a grant or token that was taken away may still be honoured."""
+
+STALE = timedelta(minutes=1)
+"""How long the same while the store does not answer: what is admitted needs the store anyway."""
+
+RETRY = timedelta(seconds=1)
+"""How soon a store that did not answer is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Snapshot:
+    version: int
+    tokens: dict[bytes, tuple[str, datetime | None]]
+    grants: dict[str, list[Grant]]
+    access: dict[str, Access] = field(default_factory=dict)
+
+
+class AccessCache:
+    """An unknown token costs no statement, so nobody can load the store with guesses."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._snapshot = _Snapshot(-1, {}, {})
+        self._read_at = self._failed_at = float("-inf")
+        self._lock = asyncio.Lock()
+
+    async def token_holder(self, digest: bytes) -> Principal | None:
+        """Return whose token has this SHA-256; None: it is unknown or revoked. It may have expired.
+
+        Raises:
+            StoreUnavailableError: what is remembered is too old, and the store does not answer.
+        """
+        found = (await self._fresh()).tokens.get(digest)
+        return None if found is None else Principal(*found)
+
+    async def access_of(self, principal: str) -> Access:
+        """Return what a principal may do.
+
+        Raises:
+            StoreUnavailableError: what is remembered is too old, and the store does not answer.
+        """
+        snapshot = await self._fresh()
+        access = snapshot.access.get(principal)
+        if access is None:
+            access = Access(principal, snapshot.grants.get(principal, ()))
+            if principal in snapshot.grants:  # others are anybody that a JWT or a certificate names
+                snapshot.access[principal] = access
+        return access
+
+    async def _fresh(self) -> _Snapshot:
+        if self._age() > FRESH.total_seconds():
+            async with self._lock:
+                # of the calls that waited here while one asked in vain, each would wait as long for itself
+                failed_now = time.monotonic() - self._failed_at < RETRY.total_seconds()
+                if self._age() > FRESH.total_seconds() and not (
+                    failed_now and self._age() <= STALE.total_seconds()
+                ):
+                    try:
+                        await self._read()
+                    except StoreUnavailableError:
+                        self._failed_at = time.monotonic()
+                        if self._age() > STALE.total_seconds():
+                            raise
+        return self._snapshot
+
+    def _age(self) -> float:
+        return time.monotonic() - self._read_at
+
+    async def _read(self) -> None:
+        asked_at = time.monotonic()
+        async with self._store.connection() as connection, connection.cursor() as cursor:
+            await cursor.execute("select version from access_version")
+            row = await cursor.fetchone()
+            version = row[0] if row else 0
+            if version != self._snapshot.version:
+                await cursor.execute(
+                    "select digest, principal, expires_at from access_token where revoked_at is null"
+                )
+                tokens = {
+                    bytes(digest): (name, expires_at) for digest, name, expires_at in await cursor.fetchall()
+                }
+                await cursor.execute("select principal, role, pattern from role_grant")
+                grants = defaultdict(list)
+                for name, text, pattern in await cursor.fetchall():
+                    if role := known(Role, text):
+                        grants[name].append(Grant(name, role, pattern))
+                self._snapshot = _Snapshot(version, tokens, dict(grants))
+        self._read_at = asked_at

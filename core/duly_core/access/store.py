@@ -1,0 +1,129 @@
+"""Tokens and grants, as operators made them. Each change raises the version that servers compare (access_cache.py)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from psycopg.rows import dict_row
+
+from duly_core.access.grants import Grant
+from duly_core.access.roles import Role
+from duly_core.postgres.pool import Store
+from duly_core.process.newer_values import known
+
+_CHANGED = b"update access_version set version = version + 1"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """A token, without its secret."""
+
+    token_id: str
+    principal: str
+    note: str
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+async def add_token(
+    store: Store,
+    digest: bytes,
+    token_id: str,
+    principal: str,
+    *,
+    note: str = "",
+    lifetime: timedelta | None = None,
+    created_by: str = "",
+) -> None:
+    """Store a token by its SHA-256; nobody can tell the token from that."""
+    await _run(
+        store,
+        """
+        insert into access_token (digest, token_id, principal, note, created_at, created_by, expires_at)
+        values (%s, %s, %s, %s, duly_now(), %s, duly_now() + %s::interval)
+        """,
+        (digest, token_id, principal, note, created_by, lifetime),
+    )
+
+
+async def list_tokens(store: Store) -> list[TokenInfo]:
+    """Every token that was made and is not forgotten, the newest first."""
+    async with store.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(
+            "select token_id, principal, note, created_at, created_by, expires_at, revoked_at"
+            " from access_token order by created_at desc, token_id"
+        )
+        return [TokenInfo(**row) for row in await cursor.fetchall()]
+
+
+async def revoke_tokens(store: Store, token_ids: Sequence[str]) -> list[str]:
+    """Refuse tokens from now on; return the ids of those that were not revoked before."""
+    async with (
+        store.connection() as connection,
+        connection.transaction(),
+        connection.cursor() as cursor,
+    ):
+        await cursor.execute(_CHANGED)
+        await cursor.execute(
+            "update access_token set revoked_at = duly_now() where token_id = any(%s) and revoked_at is null"
+            " returning token_id",
+            (list(token_ids),),
+        )
+        return sorted(token_id for (token_id,) in await cursor.fetchall())
+
+
+async def add_grants(store: Store, grants: Sequence[Grant], granted_by: str = "") -> int:
+    """Write grants, and return how many are new."""
+    rows = sorted({(grant.principal, str(grant.role), grant.pattern) for grant in grants})
+    return await _run(
+        store,
+        """
+        insert into role_grant (principal, role, pattern, granted_at, granted_by)
+        select asked.principal, asked.role, asked.pattern, duly_now(), %s
+        from unnest(%s::text[], %s::text[], %s::text[]) as asked (principal, role, pattern)
+        on conflict do nothing
+        """,
+        (granted_by, *[[row[place] for row in rows] for place in range(3)]),
+    )
+
+
+async def remove_grants(store: Store, grants: Sequence[Grant]) -> int:
+    """Take grants away, and return how many there were."""
+    rows = sorted({(grant.principal, str(grant.role), grant.pattern) for grant in grants})
+    return await _run(
+        store,
+        """
+        delete from role_grant
+        using unnest(%s::text[], %s::text[], %s::text[]) as asked (principal, role, pattern)
+        where role_grant.principal = asked.principal and role_grant.role = asked.role
+            and role_grant.pattern = asked.pattern
+        """,
+        tuple([row[place] for row in rows] for place in range(3)),
+    )
+
+
+async def list_grants(store: Store, principal: str = "") -> list[Grant]:
+    """Every grant, or those of one principal."""
+    async with store.connection() as connection, connection.cursor() as cursor:
+        await cursor.execute(
+            "select principal, role, pattern from role_grant where %s = '' or principal = %s order by 1, 2, 3",
+            (principal, principal),
+        )
+        return [
+            Grant(name, role, pattern)
+            for name, text, pattern in await cursor.fetchall()
+            if (role := known(Role, text))
+        ]
+
+
+async def _run(store: Store, statement: str, parameters: tuple[object, ...]) -> int:
+    async with (
+        store.connection() as connection,
+        connection.transaction(),
+        connection.cursor() as cursor,
+    ):
+        await cursor.execute(_CHANGED)
+        await cursor.execute(statement.encode(), parameters)
+        return cursor.rowcount

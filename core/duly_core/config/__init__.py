@@ -1,0 +1,1 @@
+"""Settings as they are read from the file and the environment, and what they may be."""

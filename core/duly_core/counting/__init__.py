@@ -1,0 +1,1 @@
+"""Counts of tasks for people, at a bounded cost."""

@@ -1,0 +1,101 @@
+"""Counts what stands before the hosts of each lambda."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.arrays import int2s, texts
+from duly_core.postgres.pool import Store
+from duly_core.postgres.statements import READS, Statement
+from duly_core.tasks.polling import next_triggers
+from duly_wire.enums import Priority
+
+_MOST = 10_000
+_MOST_READY = 50_000
+_LEAST_OF_A_QUEUE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LambdaBacklog:
+    """What is due, taken and parked of a lambda."""
+
+    lambda_name: str
+    ready: int
+    """Due, and taken by nobody."""
+    ready_since: datetime | None
+    """When the first of them was due."""
+    enqueued: int
+    held: int
+    parked: int
+
+
+async def read_backlog(store: Store, names: Sequence[str] | None = None) -> list[LambdaBacklog]:
+    """Return the backlogs of lambdas by name, of all if `names` is None; unknown ones are left out.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    parameters = {
+        "names": None if names is None else texts(sorted(set(names))),
+        "priorities": int2s(list(Priority)),
+        "most": _MOST,
+    }
+    return [LambdaBacklog(*row) for row in await store.run(READS["backlog"], parameters)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What is due of a queue, and taken by nobody."""
+
+    tasks: int = 0
+    """Counted up to a limit."""
+    age: timedelta = timedelta()
+    """How long the first of them has been due."""
+
+
+_COUNT_READY = Statement(
+    "count_ready",
+    """
+select queue.lambda, queue.priority, ready.count
+from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, priority)
+cross join lateral (
+    select count(*) as count
+    from (
+        select
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure') and assoc.next_trigger_at <= (select duly_now())
+        order by assoc.next_trigger_at
+        limit %(most)b::int8
+    ) as first
+) as ready
+""",
+)
+
+
+async def read_ready(store: Store, queues: Sequence[QueueKey]) -> dict[QueueKey, Ready]:
+    """Return what is due of these queues, each of them in the answer.
+
+    It looks at one row of each queue, and counts 50,000 at most of all those that have something due.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    ready = dict.fromkeys(queues, Ready())
+    ahead = await next_triggers(store, queues)
+    ages = {queue: -due_in for queue, due_in in ahead.items() if due_in <= timedelta()}
+    if not ages:
+        return ready
+    rows = await store.run(
+        _COUNT_READY,
+        {
+            "lambdas": texts([queue.lambda_name for queue in ages]),
+            "priorities": int2s([queue.priority for queue in ages]),
+            "most": max(_LEAST_OF_A_QUEUE, min(_MOST, _MOST_READY // len(ages))),
+        },
+    )
+    for name, priority, tasks in rows:
+        queue = QueueKey(name, Priority(priority))
+        ready[queue] = Ready(tasks, ages[queue])
+    return ready

@@ -1,0 +1,1 @@
+"""Reads that explain why a task does not run."""

@@ -1,0 +1,1 @@
+"""Hosts and processes of services, as they reported themselves."""

@@ -1,0 +1,187 @@
+"""Keeps what Controllers report of their hosts: Executors, slots and lambdas."""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from duly_core.postgres.arrays import int2s, texts
+from duly_core.postgres.pool import Store, fetch
+from duly_core.postgres.statements import Statement
+
+MISSED_REPORTS = 3
+"""A host that has not reported for so many of its intervals is silent."""
+
+
+class HostState(enum.StrEnum):
+    """What the last report of a host, and its age, say."""
+
+    ALIVE = "alive"
+    DRAINING = "draining"
+    """It takes no more tasks, and lets those that run end."""
+    STOPPED = "stopped"
+    """It said that it ended."""
+    SILENT = "silent"
+    """It did not say so, and has not reported for three of its intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorReport:
+    """An Executor process."""
+
+    executor_id: str
+    pid: int
+    version: str
+    processes: int
+    slots: int
+    """Of each callback process."""
+    busy_slots: int | None
+    """None: unknown."""
+    started_at: str
+    """ISO 8601; empty: unknown."""
+    lambda_set: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServedLambda:
+    """A lambda that Executors of a host serve."""
+
+    name: str
+    version: str
+    lambda_set: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostReport:
+    """What a Controller says of its host."""
+
+    host_id: str
+    name: str
+    version: str
+    queue_backend: str
+    started_at: datetime
+    interval: timedelta
+    draining: bool
+    stopped: bool
+    executors: Sequence[ExecutorReport]
+    lambdas_digest: bytes
+    settings_age: timedelta | None = None
+    """How long ago the live settings that it has were read from the store; None: it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHost:
+    """A host as it was reported last."""
+
+    report: HostReport
+    state: HostState
+    reported_at: datetime
+    reported_by: str
+    lambda_count: int
+    """Of those that the caller may see."""
+    lambdas: Sequence[ServedLambda] = field(default=())
+
+
+class Verdict(enum.Enum):
+    """What became of a report."""
+
+    WRITTEN = "written"
+    LAMBDAS_WANTED = "lambdas wanted"
+    """Written, but the store has not the lambdas that it means."""
+    NOT_YOURS = "not yours"
+    """Another principal reports this host."""
+
+
+_REPORT = Statement(
+    "report_host",
+    """
+insert into host as known (
+    host_id, name, version, queue_backend, started_at, first_reported_at, reported_at, report_interval, draining, stopped,
+    reported_by, executors, settings_read_at
+)
+select %(host_id)b::text, %(name)b::text, %(version)b::text, %(queue_backend)b::text, %(started_at)b::timestamptz, now, now,
+    %(interval)b::interval, %(draining)b::boolean, %(stopped)b::boolean, %(reported_by)b::text, %(executors)b::jsonb,
+    now - %(settings_age)b::interval
+from (select duly_now() as now) as clock
+on conflict (host_id) do update
+set name = excluded.name, version = excluded.version, queue_backend = excluded.queue_backend,
+    started_at = excluded.started_at, reported_at = excluded.reported_at, report_interval = excluded.report_interval,
+    draining = excluded.draining, stopped = excluded.stopped, executors = excluded.executors,
+    settings_read_at = excluded.settings_read_at
+where known.reported_by = excluded.reported_by
+returning known.lambdas_digest = %(digest)b::bytea
+""",
+)
+
+_REPORT_LAMBDAS = Statement(
+    "report_host_lambdas",
+    """
+with served (lambda, lambda_set, version) as materialized (
+    select * from unnest(%(lambdas)b::text[], %(sets)b::int2[], %(versions)b::text[])
+), gone as (
+    delete from host_lambda as old
+    where old.host_id = %(host_id)b::text and not exists (
+        select from served where served.lambda = old.lambda and served.lambda_set = old.lambda_set
+    )
+), marked as (
+    update host set lambdas_digest = %(digest)b::bytea where host_id = %(host_id)b::text
+)
+insert into host_lambda as known (host_id, lambda, lambda_set, version)
+select distinct on (lambda, lambda_set) %(host_id)b::text, lambda, lambda_set, version from served
+order by lambda, lambda_set
+on conflict (host_id, lambda, lambda_set) do update set version = excluded.version
+where known.version <> excluded.version
+""",
+)
+
+
+async def report_host(
+    store: Store, report: HostReport, lambdas: Sequence[ServedLambda] | None, reported_by: str
+) -> Verdict:
+    """Write a host as it is now, with its lambdas if they are given.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; report again.
+    """
+    parameters: dict[str, Any] = {
+        "host_id": report.host_id,
+        "name": report.name,
+        "version": report.version,
+        "queue_backend": report.queue_backend,
+        "started_at": report.started_at,
+        "interval": report.interval,
+        "draining": report.draining,
+        "stopped": report.stopped,
+        "reported_by": reported_by,
+        "executors": Jsonb([asdict(each) for each in report.executors]),
+        "digest": report.lambdas_digest,
+        "settings_age": report.settings_age,
+    }
+    if lambdas is None:
+        rows = await store.run(_REPORT, parameters)
+        return _verdict(rows)
+    async with store.connection() as connection, connection.transaction():
+        rows = await fetch(connection, _REPORT, parameters)
+        if not rows:
+            return Verdict.NOT_YOURS
+        cursor = connection.cursor(binary=True)
+        await cursor.execute(
+            _REPORT_LAMBDAS.sql,
+            {
+                "host_id": report.host_id,
+                "lambdas": texts([each.name for each in lambdas]),
+                "sets": int2s([each.lambda_set for each in lambdas]),
+                "versions": texts([each.version for each in lambdas]),
+                "digest": report.lambdas_digest,
+            },
+        )
+    return Verdict.WRITTEN
+
+
+def _verdict(rows: Sequence[Any]) -> Verdict:
+    if not rows:
+        return Verdict.NOT_YOURS
+    return Verdict.WRITTEN if rows[0][0] else Verdict.LAMBDAS_WANTED

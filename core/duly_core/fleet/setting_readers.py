@@ -1,0 +1,45 @@
+"""Which processes and hosts have read the live settings, and when: they report it with themselves."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from duly_core.fleet.hosts import MISSED_REPORTS
+from duly_core.postgres.pool import Store
+from duly_core.postgres.statements import Statement
+
+HOST = "host"
+_MOST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SettingUser:
+    """A process of a service, or a host with its workers."""
+
+    service: str
+    """`frontend`, `hsc`, `store-consumer`; HOST: a Controller with its Executors."""
+    name: str
+    read_at: datetime | None
+    """What it has was read from the store then, at the earliest; None: it has read nothing yet."""
+
+
+_USERS = Statement(
+    "setting_users",
+    f"""
+select service, instance_id, settings_read_at from service_instance
+where not stopped and reported_at > duly_now() - {MISSED_REPORTS} * report_interval
+union all
+select '{HOST}', host_id, settings_read_at from host
+where not stopped and reported_at > duly_now() - {MISSED_REPORTS} * report_interval
+order by 1, 2
+limit {_MOST}
+""",  # noqa: S608 (constants)
+)
+
+
+async def setting_users(store: Store) -> list[SettingUser]:
+    """Return up to 10,000 processes and hosts that report themselves.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    return [SettingUser(*row) for row in await store.run(_USERS, {})]

@@ -1,0 +1,1 @@
+"""Gates and breakers: what holds tasks back, and until when."""

@@ -1,0 +1,1 @@
+"""Graphs of tasks: their rules, and the store of them."""

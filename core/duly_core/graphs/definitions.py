@@ -1,0 +1,91 @@
+"""Keep definitions of graphs: named, and with versions that never change."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from duly_core.postgres.pool import Store
+from duly_core.tasks.store import select_text
+
+
+class Definition(NamedTuple):
+    """A version of a definition."""
+
+    name: str
+    version: int
+    created_at: datetime
+    definition: bytes
+    """As the Frontend wrote it; empty in lists."""
+
+
+_PUT = """with newest as (
+    select version, definition from graph_definition where name = %(name)s order by version desc limit 1
+), made as (
+    insert into graph_definition (name, version, definition, created_at)
+    select %(name)s, coalesce((select version from newest), 0) + 1, %(definition)s, duly_now()
+    where not exists (select from newest where definition = %(definition)s)
+    on conflict do nothing
+    returning version
+)
+select version, true as created from made
+union all
+select version, false from newest where definition = %(definition)s"""
+
+_GET = """select name, version, created_at, definition
+from graph_definition
+where name = %(name)s and (version = %(version)s or %(version)s = 0)
+order by version desc
+limit 1"""
+
+_LIST = """select distinct on (name) name, version, created_at,
+    case when %(whole)s then definition else ''::bytea end as definition
+from graph_definition
+where name > %(after)s
+order by name, version desc
+limit %(limit)s offset %(skipped)s"""
+
+_TRIES = 5
+
+
+async def put_definition(store: Store, name: str, definition: bytes) -> tuple[int, bool]:
+    """Store a definition; return its version, and whether it is new.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    for _ in range(_TRIES):  # somebody else may store a version of the same name at the same time
+        rows = await _select(store, _PUT, {"name": name, "definition": definition})
+        if rows:
+            return rows[0]["version"], rows[0]["created"]
+    message = f"versions of {name!r} are stored faster than this one could be"
+    raise RuntimeError(message)
+
+
+async def get_definition(store: Store, name: str, version: int) -> Definition | None:
+    """Return a version of a definition, the newest for 0; None: there is none.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await _select(store, _GET, {"name": name, "version": version})
+    return Definition(**rows[0]) if rows else None
+
+
+async def list_definitions(
+    store: Store, *, after: str, skipped: int = 0, limit: int, whole: bool = False
+) -> list[Definition]:
+    """Return the newest versions by name, from `skipped` behind `after` on; what they define only if `whole`.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    return [
+        Definition(**row)
+        for row in await _select(
+            store, _LIST, {"after": after, "skipped": skipped, "limit": limit, "whole": whole}
+        )
+    ]
+
+
+async def _select(store: Store, query: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return await select_text(store, query, parameters)

@@ -1,0 +1,106 @@
+"""Read graphs for people: how they stand, with their nodes, and lists of them."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from duly_core.access.grants import Scope
+from duly_core.postgres.arrays import uuids
+from duly_core.postgres.pool import Store
+from duly_core.postgres.statements import READS
+from duly_core.tasks.scope import graph_condition, scope_parameters
+from duly_core.tasks.store import select_text
+from duly_core.tasks.task import GraphId
+
+GraphRow = Mapping[str, Any]
+"""Columns of `graph` by name."""
+
+NodeRow = Mapping[str, Any]
+"""A node by column name; `waits_for` has pairs of a label and a condition."""
+
+_NODES = """select node.label, node.task_id, node.any_of, node.ignore_failure, task.lambda,
+    coalesce(assoc.status, task.status)::text as status,
+    array(
+        select source.label
+        from unnest(node.waits_for) with ordinality as edge (from_task, number) cross join lateral (
+            select source.label from graph_node as source where source.task_id = edge.from_task limit 1
+        ) as source
+        order by edge.number
+    ) as sources,
+    node.conditions::int4[] as conditions
+from graph_node as node
+left join task_assoc as assoc on assoc.task_id = node.task_id
+left join lateral (
+    select task.lambda, task.status from task where task.task_id = node.task_id limit 1
+) as task on true
+where node.graph_id = %(graph_id)s
+order by node.place"""
+
+_LIST = """select graph.*
+from graph
+where graph.graph_id < %(before)s and (graph.name = %(name)s or %(name)s = '') and (graph.open > 0 or not %(running)s)
+    and {scope}
+order by graph.graph_id desc
+limit %(limit)s"""
+
+_LAST = bytes([255] * 16)
+
+
+async def get_graphs(
+    store: Store, graph_ids: Sequence[GraphId], scope: Scope | None = None
+) -> dict[GraphId, GraphRow]:
+    """Return graphs by id; unknown ones are left out, and those that are not in the scope (None: all are).
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await select_text(
+        store,
+        f"select * from graph where graph_id = any(%(graph_ids)s::uuid[]) and {_condition(scope)}",  # noqa: S608
+        {"graph_ids": [UUID(bytes=graph_id) for graph_id in graph_ids]} | scope_parameters(scope),
+    )
+    return {row["graph_id"].bytes: row for row in rows}
+
+
+async def finished_of(store: Store, graph_ids: Collection[GraphId]) -> set[GraphId]:
+    """Return which of these graphs need not be waited for: finished, or not there at all.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    wanted = set(graph_ids)
+    rows = await store.run(READS["running_graphs"], {"graph_ids": uuids(sorted(wanted))})
+    return wanted - {row[0] for row in rows}
+
+
+async def get_nodes(store: Store, graph_id: GraphId) -> list[NodeRow]:
+    """Return the nodes of a graph, in the order in which they were given.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await select_text(store, _NODES, {"graph_id": UUID(bytes=graph_id)})
+    return [row | {"waits_for": sorted(zip(row["sources"], row["conditions"], strict=True))} for row in rows]
+
+
+async def list_graphs(
+    store: Store,
+    *,
+    name: str,
+    running: bool,
+    before: GraphId | None,
+    limit: int,
+    scope: Scope | None = None,
+) -> list[GraphRow]:
+    """Return up to `limit` graphs, newest id first, from below `before` on.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    parameters = {"name": name, "running": running, "before": UUID(bytes=before or _LAST), "limit": limit}
+    query = _LIST.format(scope=_condition(scope))
+    return list(await select_text(store, query, parameters | scope_parameters(scope)))
+
+
+def _condition(scope: Scope | None) -> str:
+    return "true" if scope is None else graph_condition(scope)

@@ -1,0 +1,190 @@
+"""The rules of graphs, without a store: which graphs are valid, which edges an end fires, which nodes then run.
+
+The store decides the same in SQL (duly_advance_graphs); a property test holds the two against each other.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from duly_core.tasks.lifecycle import Status
+from duly_wire.enums import EdgeCondition
+
+MOST_NODES = 10_000
+MOST_EDGES = 100_000
+LONGEST_LABEL = 128
+
+SUCCEEDED, FAILED, CANCELLED = 1, 2, 4
+"""The bits of an edge's `fires_on`."""
+
+OUTCOME_BITS = {
+    Status.SUCCESS: SUCCEEDED,
+    Status.FATAL_FAILURE: FAILED,
+    Status.CANCELLED: CANCELLED,
+    Status.DROPPED: 0,
+}
+
+
+class GraphError(ValueError):
+    """A graph that cannot be run; the text names the nodes at fault and the fix."""
+
+
+class Node(NamedTuple):
+    """What the rules know of a node."""
+
+    label: str
+    any_of: bool = False
+    """One edge that fires is enough."""
+    ignore_failure: bool = False
+    """Its failure fires what waits for its success."""
+
+
+class Edge(NamedTuple):
+    """`target` waits for `source`."""
+
+    source: str
+    target: str
+    condition: EdgeCondition = EdgeCondition.SUCCEEDED
+
+
+class State(StrEnum):
+    """What the rules say of a node that has not ended."""
+
+    WAITS = "waits"
+    RUNS = "runs"
+    SKIPPED = "skipped"
+
+
+def fires_on(condition: EdgeCondition, *, ignore_failure: bool) -> int:
+    """Return the ends of its source, as bits, at which an edge fires."""
+    if condition is EdgeCondition.SUCCEEDED:
+        return SUCCEEDED | FAILED * ignore_failure
+    return FAILED if condition is EdgeCondition.FAILED else SUCCEEDED | FAILED | CANCELLED
+
+
+def check(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
+    """Check that a graph can be run.
+
+    Raises:
+        GraphError: it is empty or too large, a label is invalid or used twice, an edge is said twice or leads from an
+            unknown node, or nodes wait for each other.
+    """
+    if not nodes:
+        raise GraphError("the graph has no nodes: add one at least")
+    if len(nodes) > MOST_NODES or len(edges) > MOST_EDGES:
+        raise GraphError(
+            f"the graph has {len(nodes):,} nodes and {len(edges):,} edges; at most {MOST_NODES:,} and {MOST_EDGES:,} are "
+            "possible: split it, and let the last node of a part schedule the next part"
+        )
+    labels = Counter(node.label for node in nodes)
+    check_labels(labels)
+    if twice := [label for label, number in labels.items() if number > 1]:
+        raise GraphError(f"{_names(twice)} named more than once: each node needs a label of its own")
+    pairs = set()
+    for source, target, _ in edges:
+        if source not in labels or target not in labels:
+            unknown = target if source in labels else source
+            raise GraphError(
+                f"{target!r} waits for {source!r}, but no node has the label {unknown[:LONGEST_LABEL]!r}"
+            )
+        if (source, target) in pairs:
+            raise GraphError(f"{target!r} waits for {source!r} more than once: keep one condition")
+        pairs.add((source, target))
+    if cycle := find_cycle(labels, edges):
+        raise GraphError(f"nodes wait for each other: {' -> '.join(cycle)}; take out one of these edges")
+
+
+def check_labels(labels: Iterable[str]) -> None:
+    """Check that nodes may have these labels.
+
+    Raises:
+        GraphError: one is empty, too long, or has a NUL.
+    """
+    for label in labels:
+        if not 1 <= len(label.encode()) <= LONGEST_LABEL or "\x00" in label:
+            raise GraphError(f"the label {label[:64]!r} must be 1 to {LONGEST_LABEL} bytes without NUL")
+
+
+def find_cycle(labels: Iterable[str], edges: Sequence[Edge]) -> list[str]:
+    """Return the labels of a cycle, the first once more at its end; empty: there is none."""
+    labels = list(labels)
+    left = set(labels).difference(in_order(labels, edges))
+    if not left:
+        return []
+    before: dict[str, list[str]] = {}
+    for edge in edges:
+        before.setdefault(edge.target, []).append(edge.source)
+    # each node that is left waits for another one that is left: walked backwards, one comes twice
+    label = next(label for label in labels if label in left)
+    seen: dict[str, int] = {}
+    path: list[str] = []
+    while label not in seen:
+        seen[label] = len(path)
+        path.append(label)
+        label = next(source for source in before[label] if source in left)
+    return [label, *reversed(path[seen[label] :])]
+
+
+def evaluate(nodes: Sequence[Node], edges: Sequence[Edge], ended: Mapping[str, Status]) -> dict[str, State]:
+    """Return the state of each node that has not ended.
+
+    Args:
+        nodes: of a valid graph.
+        edges: of the same.
+        ended: the final statuses of the nodes that ended after a run or were cancelled.
+    """
+    by_label = {node.label: node for node in nodes}
+    incoming: dict[str, list[Edge]] = {node.label: [] for node in nodes}
+    for edge in edges:
+        incoming[edge.target].append(edge)
+    states: dict[str, State] = {}
+
+    def fired(edge: Edge) -> bool | None:
+        if edge.source in ended:
+            return bool(
+                fires_on(edge.condition, ignore_failure=by_label[edge.source].ignore_failure)
+                & OUTCOME_BITS[ended[edge.source]]
+            )
+        return False if states[edge.source] is State.SKIPPED else None
+
+    for label in in_order(by_label, edges):
+        if label not in ended:
+            states[label] = _judge(by_label[label], [fired(edge) for edge in incoming[label]])
+        else:
+            states[label] = State.RUNS
+    return {label: state for label, state in states.items() if label not in ended}
+
+
+def _judge(node: Node, fired: Sequence[bool | None]) -> State:
+    """Say what becomes of a node whose edges fired, never will, or are not decided yet (None)."""
+    if not fired or (any(fired) if node.any_of else all(fired)):
+        return State.RUNS
+    if node.any_of:
+        return State.WAITS if None in fired else State.SKIPPED
+    return State.SKIPPED if False in fired else State.WAITS
+
+
+def in_order(labels: Iterable[str], edges: Iterable[Edge]) -> list[str]:
+    """Return labels, each behind those that it waits for; those in a cycle, or behind one, are left out."""
+    open_edges = dict.fromkeys(labels, 0)
+    after: dict[str, list[str]] = {}
+    for edge in edges:
+        open_edges[edge.target] += 1
+        after.setdefault(edge.source, []).append(edge.target)
+    ordered = [label for label, number in open_edges.items() if not number]
+    for label in ordered:
+        for target in after.get(label, ()):
+            open_edges[target] -= 1
+            if not open_edges[target]:
+                ordered.append(target)
+    return ordered
+
+
+def _names(labels: Sequence[str]) -> str:
+    shown = ", ".join(repr(label) for label in labels[:5])
+    return (
+        f"{shown} and {len(labels) - 5} more are"
+        if len(labels) > 5
+        else f"{shown} {'are' if len(labels) > 1 else 'is'}"
+    )

@@ -1,0 +1,182 @@
+"""Write graphs and cancel them. The ends of their tasks release those that wait (end_task in fragments.sql)."""
+
+import asyncio
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import accumulate
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from duly_core.access.current import scheduler
+from duly_core.graphs.rules import Edge, Node, fires_on
+from duly_core.postgres.arrays import int2s, intervals, texts, uuids
+from duly_core.postgres.pool import Store, fetch
+from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.schedule import task_parameters
+from duly_core.tasks.store import Cancelled, cancel_tasks
+from duly_core.tasks.task import GraphId, NewTask
+from duly_wire.enums import EdgeCondition
+from duly_wire.ids import TaskId
+
+_PAGE = 1_000
+_LOCK = "update graph set cancel_requested = true where graph_id = %(graph_id)s and open > 0"
+
+
+@dataclass(frozen=True, slots=True)
+class NewGraph:
+    """A graph that was asked for and found valid (graph_rules); not written yet."""
+
+    graph_id: GraphId
+    name: str
+    nodes: Sequence[Node]
+    tasks: Sequence[NewTask]
+    """One for each node, in the same order. They have neither keys nor sessions."""
+    max_runtimes: Sequence[timedelta | None]
+    """As well; None: the lambda's."""
+    edges: Sequence[Edge]
+    digest: bytes
+    """Of all that was asked for: a repeat has the same."""
+    definition: tuple[str, int] | None = None
+    """Name and version of the definition that it was made of."""
+
+
+class GraphScheduling(enum.Enum):
+    """What became of a NewGraph."""
+
+    CREATED = "created"
+    REPEATED = "repeated"
+    CONFLICT = "conflict"
+    """Its id belongs to another graph."""
+    TASK_CONFLICT = "task conflict"
+    """The id of one of its tasks is taken."""
+    UNKNOWN_LAMBDA = "unknown lambda"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledGraph:
+    """The store's answer to a NewGraph."""
+
+    verdict: GraphScheduling
+    due_in: timedelta | None = None
+    """With CREATED: how far ahead the first of its tasks is due."""
+
+
+async def schedule_graph(store: Store, graph: NewGraph) -> ScheduledGraph:
+    """Write a graph with all its tasks, or nothing.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again with the same graph.
+    """
+    async with store.connection() as connection, connection.transaction() as transaction:
+        rows = await fetch(connection, TRANSITIONS["schedule_graph"], _parameters(graph))
+        due_in = {row[0]: row[1] for row in rows}
+        made = due_in.pop(None) > 0
+        whole = len(due_in) == len(graph.nodes)
+        if made and not whole:
+            raise psycopg.Rollback(transaction)
+    if made and not whole:
+        names = {task.lambda_name for task in graph.tasks}
+        registered = await store.run(READS["registered"], {"names": texts(sorted(names))})
+        known = len(registered) == len(names)
+        return ScheduledGraph(GraphScheduling.TASK_CONFLICT if known else GraphScheduling.UNKNOWN_LAMBDA)
+    if made:
+        first = min(due_in[task.task_id] for task in roots(graph))
+        return ScheduledGraph(GraphScheduling.CREATED, timedelta(microseconds=first))
+    same = await is_repeated(store, graph.graph_id, graph.digest)
+    return ScheduledGraph(GraphScheduling.REPEATED if same else GraphScheduling.CONFLICT)
+
+
+async def is_repeated(store: Store, graph_id: GraphId, digest: bytes) -> bool:
+    """Return whether this very graph was written before.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await store.run(READS["graph_digest"], {"graph_id": UUID(bytes=graph_id)})
+    return [row[0] for row in rows] == [digest]
+
+
+def roots(graph: NewGraph) -> list[NewTask]:
+    """Return the tasks of the nodes that wait for no other."""
+    waiting = {edge.target for edge in graph.edges}
+    pairs = zip(graph.nodes, graph.tasks, strict=True)
+    return [task for node, task in pairs if node.label not in waiting]
+
+
+def _parameters(graph: NewGraph) -> dict[str, Any]:
+    ids = {node.label: task.task_id for node, task in zip(graph.nodes, graph.tasks, strict=True)}
+    ignoring = {node.label: node.ignore_failure for node in graph.nodes}
+    handled = {edge.source for edge in graph.edges if edge.condition is not EdgeCondition.SUCCEEDED}
+    tasks = graph.tasks
+    name, version = graph.definition or (None, None)
+    return (
+        task_parameters(tasks)
+        | {
+            "graph_id": UUID(bytes=graph.graph_id),
+            "name": graph.name,
+            "digest": graph.digest,
+            "definition": name,
+            "version": version,
+            "max_runtimes": intervals(graph.max_runtimes),
+            "labels": texts([node.label for node in graph.nodes]),
+            "any_of": [node.any_of for node in graph.nodes],
+            "ignore_failure": [node.ignore_failure for node in graph.nodes],
+            "handled": [node.ignore_failure or node.label in handled for node in graph.nodes],
+        }
+        | edge_parameters([node.label for node in graph.nodes], graph.edges, ids, ignoring)
+    )
+
+
+def edge_parameters(
+    labels: Iterable[str], edges: Iterable[Edge], ids: Mapping[str, TaskId], ignoring: Mapping[str, bool]
+) -> dict[str, Any]:
+    """Return the parameters for the edges of new nodes: by node, `waits_for` of them from `first_edges` on.
+
+    `ids` and `ignoring` also have the older nodes that the edges lead from.
+    """
+    by_target: dict[str, list[Edge]] = {label: [] for label in labels}
+    for edge in edges:
+        by_target[edge.target].append(edge)
+    waits_for = [len(each) for each in by_target.values()]
+    ordered = [edge for each in by_target.values() for edge in each]
+    return {
+        "waits_for": waits_for,
+        "first_edges": list(accumulate(waits_for[:-1], initial=1)),
+        "edges_from": uuids(ids[edge.source] for edge in ordered),
+        "edges_to": uuids(ids[edge.target] for edge in ordered),
+        "conditions": int2s([edge.condition for edge in ordered]),
+        "fires_on": int2s(
+            [fires_on(edge.condition, ignore_failure=ignoring[edge.source]) for edge in ordered]
+        ),
+    }
+
+
+async def cancel_graph(store: Store, graph_id: GraphId) -> Cancelled:
+    """End the nodes of a graph that nobody runs, and ask the holders of the others; nothing follows what ends.
+
+    Repeating it is safe, and finishes what a call began that was cut off.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    parameters = {"graph_id": UUID(bytes=graph_id)}
+    async with store.connection() as connection, connection.transaction():
+        # in statements of their own: each sees the rows as they are once the others have locked
+        await connection.execute(_LOCK, parameters)
+        waiting = await fetch(connection, LOCKS["lock_nodes"], parameters)
+        task_ids = uuids(row[0] for row in waiting)
+        rows = await fetch(connection, TRANSITIONS["cancel_graph"], {"task_ids": task_ids, "by": scheduler()})
+    statuses = {row[0]: Status.CANCELLED for row in rows if row[0] is not None}
+    released: dict[str, timedelta] = {}
+    left = [row[0] for row in await store.run(READS["live_nodes"], parameters)]
+    for start in range(0, len(left), _PAGE):
+        cancelled = await cancel_tasks(store, left[start : start + _PAGE])
+        statuses |= cancelled.statuses
+        released |= cancelled.released
+        await asyncio.sleep(0)
+    return Cancelled(statuses, released)

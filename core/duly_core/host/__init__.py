@@ -1,0 +1,1 @@
+"""What outlives a process on a host: journals, boards, control groups."""

@@ -1,0 +1,280 @@
+"""The claim journal: a file that an Executor maps, from which others learn what it held when it died.
+
+It says who wrote it, which callback processes that had, the prefixes of requests for claims that have no answer yet,
+and the claims that are held. The slot board, which callback processes write, is a file of its own: the journal is never
+open in a callback process. It is never synced: it outlives the kill of its writer, not a power cut. A word that is
+written last makes an entry valid, so a kill leaves no entry half written. Whatever it says of claims is checked again
+by the store: a claim counts only with the token that the task has now. Readers believe nothing else without a check,
+for code of the Executor's own user can write to the file.
+"""
+
+import json
+import mmap
+import os
+import stat
+import struct
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Self, get_type_hints
+
+from duly_core.host.slot_board import MOST_PROCESSES, MOST_SLOTS, SlotBoard
+from duly_core.process.clock import since_boot_ns
+from duly_core.process.identity import MOST_PID, boot_id, host_name, machine_id, pid_namespace, started
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES, Token
+from duly_wire.ids import TaskId
+
+_PAGE = 4096
+_MAGIC = b"DULYCJ02"
+_HEAD = struct.Struct("<8sIIHH")
+"""The magic, the length of what names the owner, how many claims there is room for, and the shape of the board."""
+_ALIVE = 24
+"""When the owner was last alive, in nanoseconds of CLOCK_BOOTTIME."""
+_PREFIXES = 32
+_MOST_PREFIXES = 64
+_PREFIX = struct.Struct("<14sH")
+_NOTED = 1
+_OWNER = _PREFIXES + _MOST_PREFIXES * _PREFIX.size
+_CLAIMS = 2 * _PAGE
+_CLAIM = struct.Struct("<q16s16s")
+_WORD = 8
+_HELD = 1
+_TOUCH_EVERY_NS = 3600 * 10**9
+_LEADER = struct.Struct("<qq")
+"""A callback process: its number and when it started; number 0: there is none."""
+_MOST_CLAIMS = 1_000_000
+"""A journal with room for more is not read, so none is made."""
+_MOST_UID = 2**32 - 2
+_MEMORY = "duly-claim-journal"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The Executor process that writes a journal."""
+
+    executor_id: str
+    pid: int
+    started: int
+    """In clock ticks since boot: the pid goes to another process later."""
+    boot_id: str
+    pid_namespace: str
+    host: str
+    machine_id: str
+    """Empty: unknown."""
+    cgroup: str
+    """The folder of the cgroup of its callback processes; empty: none."""
+    callback_uid: int
+    """The user that its callback processes become."""
+
+    @classmethod
+    def this_process(cls, executor_id: str, cgroup: str = "", callback_uid: int | None = None) -> Self:
+        """As this process has to name itself; without `callback_uid`, callbacks run as its own user."""
+        pid = os.getpid()
+        return cls(
+            executor_id,
+            pid,
+            started(pid) or 0,
+            boot_id(),
+            pid_namespace(),
+            host_name(),
+            machine_id(),
+            cgroup,
+            os.geteuid() if callback_uid is None else callback_uid,
+        )
+
+    def is_gone_with_its_boot(self) -> bool:
+        """Whether this host was started again since: no process of before lives.
+
+        Machines may share a name, so a machine without an id of its own proves nothing.
+        """
+        same = bool(self.machine_id) and (self.host, self.machine_id) == (host_name(), machine_id())
+        return same and self.boot_id != boot_id()
+
+    def can_be_proved_dead(self) -> bool:
+        """Whether its process numbers mean here what they meant to it."""
+        return self.boot_id == boot_id() and self.pid_namespace == pid_namespace()
+
+
+@dataclass(frozen=True, slots=True)
+class JournalContents:
+    """What a journal says."""
+
+    owner: Owner
+    claims: dict[TaskId, Token]
+    prefixes: list[bytes]
+    """Of requests for claims whose answer had not come."""
+    alive_boot_ns: int
+    """Not later than now."""
+    leaders: dict[int, int]
+    """Its callback processes: when each started, in clock ticks since boot, by its number."""
+    board: SlotBoard
+
+
+class ClaimJournal:
+    """The writer's side; only the Executor has it."""
+
+    def __init__(
+        self,
+        descriptor: int,
+        board_descriptor: int | None,
+        owner: Owner,
+        processes: int,
+        slots: int,
+        claims: int,
+    ) -> None:
+        """Lay a journal and its board out in empty files; the files are not closed by this object.
+
+        Args:
+            descriptor: the journal's file.
+            board_descriptor: the slot board's file; None: memory.
+            owner: this process.
+            processes: of the slot board.
+            slots: of the slot board, for each process.
+            claims: there is room for so many, and for a million at most.
+
+        Raises:
+            OSError: a file cannot be made so large.
+            ValueError: the owner's description is too long.
+        """
+        self.descriptor = descriptor
+        self.board = SlotBoard.create(processes, slots, board_descriptor)
+        claims = min(claims, _MOST_CLAIMS)
+        size = _size(claims, processes)
+        os.posix_fallocate(descriptor, 0, size)  # writing to a hole on a full disk would kill this process
+        described = json.dumps(asdict(owner)).encode()
+        if len(described) > _CLAIMS - _OWNER:
+            message = "what names the owner of a claim journal is too long"
+            raise ValueError(message)
+        self._memory = memoryview(mmap.mmap(descriptor, size))
+        self._words = self._memory.cast("q")
+        self._alive = _ALIVE // _WORD
+        self._leaders = _CLAIMS + claims * _CLAIM.size
+        self._free = list(reversed(range(_CLAIMS, self._leaders, _CLAIM.size)))
+        self._free_prefixes = list(range(_PREFIXES, _OWNER, _PREFIX.size))
+        self._prefixes: dict[bytes, int] = {}
+        self._touch_at = 0
+        self.alive()
+        self._memory[_OWNER : _OWNER + len(described)] = described
+        self._memory[: _HEAD.size] = _HEAD.pack(_MAGIC, len(described), claims, processes, slots)
+
+    @classmethod
+    def without_file(cls, owner: Owner, processes: int, slots: int, claims: int) -> Self:
+        """One in memory: who opened it while this process lived can read it, others cannot find it."""
+        return cls(os.memfd_create(_MEMORY), None, owner, processes, slots, claims)
+
+    def note_process(self, number: int, pid: int) -> None:
+        """Note a callback process of the board's part `number`; pid 0: it is gone, with all that it started."""
+        place = (self._leaders + number * _LEADER.size) // _WORD
+        self._words[place] = 0
+        self._words[place + 1] = (pid and started(pid)) or 0
+        self._words[place] = pid
+
+    def alive(self) -> None:
+        """Record that this process lives: what began much later does not belong to it."""
+        now = self._words[self._alive] = since_boot_ns()
+        if now >= self._touch_at:
+            self._touch_at = now + _TOUCH_EVERY_NS
+            for descriptor in (self.descriptor, self.board.descriptor):
+                with suppress(OSError):
+                    os.utime(
+                        descriptor
+                    )  # writing to memory does not: what cleans /tmp takes it for forgotten
+
+    def add(self, task_id: TaskId, token: Token) -> int:
+        """Note a claim that is held from now on; where it is noted, 0 if there is no room."""
+        claim = task_id + token
+        if not self._free or len(claim) != _CLAIM.size - _WORD:
+            return 0
+        place = self._free.pop()
+        self._memory[place + _WORD : place + _CLAIM.size] = claim
+        self._words[place // _WORD] = _HELD  # last: whoever sees it sees the whole claim
+        return place
+
+    def drop(self, place: int) -> None:
+        """What was noted there is held no longer."""
+        if place:
+            self._words[place // _WORD] = 0
+            self._free.append(place)
+
+    def note_prefix(self, prefix: bytes) -> None:
+        """Note the prefix of a request for claims; to be called before it is sent.
+
+        Of more than 64 that nobody forgets, the oldest goes: its claims are held by then, or have been given up.
+        """
+        if prefix in self._prefixes or len(prefix) != TOKEN_PREFIX_BYTES:
+            return
+        if not self._free_prefixes:
+            self.forget_prefix(next(iter(self._prefixes)))
+        place = self._prefixes[prefix] = self._free_prefixes.pop()
+        self._memory[place : place + _PREFIX.size] = _PREFIX.pack(prefix, _NOTED)
+
+    def forget_prefix(self, prefix: bytes) -> None:
+        """What was claimed under it is held by now, or handed back."""
+        place = self._prefixes.pop(prefix, None)
+        if place is not None:
+            self._memory[place : place + _PREFIX.size] = bytes(_PREFIX.size)
+            self._free_prefixes.append(place)
+
+
+def read(descriptor: int, board_descriptor: int) -> JournalContents:
+    """Read what a journal says; its writer must be dead, or may write on meanwhile.
+
+    Raises:
+        ValueError: it is not a journal, or its writer died before it was complete.
+    """
+    found = os.fstat(descriptor)
+    content = os.pread(descriptor, _CLAIMS, 0) if stat.S_ISREG(found.st_mode) else b""
+    if len(content) < _CLAIMS:
+        raise ValueError(_NO_JOURNAL)
+    magic, described, claims, processes, slots = _HEAD.unpack_from(content)
+    if (
+        magic != _MAGIC
+        or described > _CLAIMS - _OWNER
+        or claims > _MOST_CLAIMS
+        or processes > MOST_PROCESSES
+        or slots > MOST_SLOTS
+    ):
+        raise ValueError(_NO_JOURNAL)
+    size = _size(claims, processes) - _CLAIMS
+    rest = os.pread(descriptor, size, _CLAIMS) if found.st_size >= _CLAIMS + size else b""
+    if len(rest) < size:
+        raise ValueError(_NO_JOURNAL)
+    leaders = claims * _CLAIM.size
+    noted = _PREFIX.iter_unpack(content[_PREFIXES:_OWNER])
+    held = _CLAIM.iter_unpack(rest[:leaders])
+    alive = int.from_bytes(content[_ALIVE : _ALIVE + _WORD], "little")
+    return JournalContents(
+        _owner(content[_OWNER : _OWNER + described]),
+        {task_id: token for valid, task_id, token in held if valid == _HELD},
+        [prefix for prefix, valid in noted if valid == _NOTED],
+        min(alive, since_boot_ns()),
+        {pid: at for pid, at in _LEADER.iter_unpack(rest[leaders:]) if 1 < pid <= MOST_PID},
+        SlotBoard(board_descriptor, processes, slots),
+    )
+
+
+_NO_JOURNAL = "this file is not a claim journal"
+
+
+def _owner(described: bytes) -> Owner:
+    """Raises: ValueError: it is invalid."""
+    try:
+        said = json.loads(described)
+    except RecursionError:
+        said = None
+    fields = get_type_hints(Owner)
+    if not isinstance(said, dict) or {name: type(value) for name, value in said.items()} != fields:
+        message = "this claim journal does not say whose it is"
+        raise ValueError(message)
+    owner = Owner(**said)
+    words = [value for value in said.values() if isinstance(value, str)]
+    numbers = (
+        1 < owner.pid <= MOST_PID and 0 <= owner.started < 2**63 and 0 <= owner.callback_uid <= _MOST_UID
+    )
+    if not numbers or not owner.executor_id or not all(map(str.isprintable, words)):
+        message = "this claim journal names an owner that cannot be"
+        raise ValueError(message)
+    return owner
+
+
+def _size(claims: int, processes: int) -> int:
+    return _CLAIMS + claims * _CLAIM.size + processes * _LEADER.size

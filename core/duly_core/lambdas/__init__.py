@@ -1,0 +1,1 @@
+"""Lambdas: names, policies, declarations, and the registry of them."""

@@ -1,0 +1,75 @@
+"""Remembers the registry, so that checking a task asks Postgres nothing."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+
+from duly_core.errors import StoreUnavailableError
+from duly_core.lambdas import store as lambdas
+from duly_core.postgres.pool import Store
+
+FRESH = timedelta(seconds=5)
+"""How long a remembered policy may lag behind the store."""
+
+RETRY = timedelta(milliseconds=100)
+"""How soon the store may be asked again for a name that nobody knows."""
+
+
+class LambdaCache:
+    """The registered lambdas' payload limits; the store still has the last word when the task is written."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._limits: dict[str, int] = {}
+        self._read_at = float("-inf")
+        self._asked_at = float("-inf")
+        """When the last read that succeeded began."""
+        self._changes = 0
+        self._lock = asyncio.Lock()
+
+    async def payload_limits(self, names: set[str]) -> Mapping[str, int]:
+        """Limits by lambda, fresh enough, and looked up anew if one of `names` is not among them.
+
+        Raises:
+            StoreUnavailableError: they had to be looked up, and could not.
+        """
+        if self._stale(names):
+            async with self._lock:
+                if self._stale(names):
+                    try:
+                        await self._read()
+                    except StoreUnavailableError:
+                        if not names <= self._limits.keys():
+                            raise
+                        # stale: the store has the last word, once it is back
+        return self._limits
+
+    async def payload_limits_now(self) -> Mapping[str, int]:
+        """Limits by lambda as the store has them after this call began: for who must not refuse by what is old.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        called_at = time.monotonic()
+        async with self._lock:
+            if self._asked_at <= called_at:
+                await self._read()
+        return self._limits
+
+    async def _read(self) -> None:
+        changes, asked_at = self._changes, time.monotonic()
+        registered = await lambdas.list_lambdas(self._store)
+        self._limits = {each.policy.name: each.policy.payload_limit for each in registered}
+        self._asked_at = asked_at
+        if changes == self._changes:  # else what was read may be older than the change
+            self._read_at = time.monotonic()
+
+    def _stale(self, names: set[str]) -> bool:
+        age = timedelta(seconds=min(time.monotonic() - self._read_at, 1e6))
+        return age > FRESH or (age > RETRY and not names <= self._limits.keys())
+
+    def forget(self) -> None:
+        """The registry changed: read it anew next time."""
+        self._changes += 1
+        self._read_at = float("-inf")

@@ -1,0 +1,42 @@
+"""Which queue a task goes through: one per (lambda, priority)."""
+
+import re
+from typing import NamedTuple
+
+from duly_wire.enums import Priority
+
+NAMESPACE_MARK = "/"
+"""Ends the namespace in the name of a lambda."""
+DEFAULT_NAMESPACE = "default"
+"""How people and quotas call the namespace of lambdas without one. No lambda may write it: `default/x` is no name."""
+ALL_PRIORITIES = frozenset(Priority)
+PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,127}")
+"""Of a collection or resource."""
+LAMBDA_NAME = re.compile(
+    rf"(?!{DEFAULT_NAMESPACE}/)(?=[a-z0-9_./-]{{1,128}}(?![a-z0-9_./-]))(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*"
+)
+"""With its namespace before a slash, if it has one."""
+PINNED_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
+"""A version that tasks may be pinned to: their queue is NAME@VERSION."""
+QUEUE_NAME = re.compile(f"{LAMBDA_NAME.pattern}(@{PINNED_VERSION.pattern})?")
+"""What hosts ask for: a lambda, or the queue of one of its versions."""
+
+
+def base_name(name: str) -> str:
+    """Return the lambda of a queue; that of a queue of a version, too."""
+    return name.partition("@")[0]
+
+
+def namespace_of(lambda_name: str) -> str:
+    """Return the namespace of a lambda; empty: the default one."""
+    return lambda_name.rpartition(NAMESPACE_MARK)[0]
+
+
+class QueueKey(NamedTuple):
+    """The name of a queue, free of any backend's rules for names."""
+
+    lambda_name: str
+    priority: Priority
+
+    def __str__(self) -> str:
+        return f"{self.lambda_name}/{self.priority.name.lower()}"

@@ -1,0 +1,289 @@
+"""The lambda registry: which lambdas exist, and the policy that holds for each."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import datetime
+from typing import Any
+
+from psycopg.rows import dict_row
+
+from duly_core.lambdas.declarations import IN_FORCE, Standing, Verdict, decide
+from duly_core.lambdas.names import base_name
+from duly_core.lambdas.patterns import to_regex
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.postgres.channels import NEW_LAMBDA_CHANNEL
+from duly_core.postgres.pool import Connection, Store
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredLambda:
+    """A lambda as the store holds it."""
+
+    policy: LambdaPolicy
+    registered_at: datetime = field(compare=False)
+    updated_at: datetime = field(compare=False)
+    revision: int = field(compare=False)
+    registered_by: str = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What became of a declaration."""
+
+    verdict: Verdict
+    before: LambdaPolicy | None
+    """The one that was in force, or that was deleted."""
+
+
+POLICY = [field.name for field in fields(LambdaPolicy)]
+_COLUMNS = ", ".join(POLICY)
+_VALUES = ", ".join(f"%({name})s" for name in POLICY)
+_EXCLUDED = ", ".join(f"{name} = excluded.{name}" for name in POLICY)
+_VERSIONS_KEPT = 50
+
+# Each column by its name: a later release may add some while this one still serves.
+_LIST = f"select {_COLUMNS}, registered_at, updated_at, revision, registered_by from lambda"  # noqa: S608 (the names are our own)
+_SOME = """
+where name > %(after)s and (%(part)s = '' or strpos(name, %(part)s) > 0)
+    and (%(patterns)s::text is null or name ~ %(patterns)s)
+order by name limit %(limit)s
+"""
+_STANDINGS = f"select {_COLUMNS}, revision from lambda where name = any(%(names)s)"  # noqa: S608 (as above)
+_SUPERSEDED = """
+select name, array_agg(version) as versions from lambda_declaration where name = any(%(names)s) and was_in_force group by name
+"""
+_DELETED = "select name, owner, version, revision from deleted_lambda where name = any(%(names)s)"
+# Those that need not be written again: their hosts restart often.
+_NOTED = f"""
+select {", ".join(f"noted.{name}" for name in POLICY)}
+from unnest(%(names)s::text[], %(versions)s::text[]) as asked (name, version)
+join lambda_declaration as noted on noted.name = any (array[asked.name]) and noted.version = asked.version
+where noted.updated_at > duly_now() - interval '1 minute'
+"""  # noqa: S608 (as above)
+_PUT = f"""
+insert into lambda ({_COLUMNS}, registered_at, updated_at, revision, registered_by)
+values ({_VALUES}, duly_now(), duly_now(), %(revision)s, %(by)s)
+on conflict (name) do update
+set {_EXCLUDED}, updated_at = duly_now(), revision = excluded.revision, registered_by = excluded.registered_by
+"""  # noqa: S608 (as above)
+_NOTE = f"""
+insert into lambda_declaration ({_COLUMNS}, registered_at, updated_at, registered_by, was_in_force)
+values ({_VALUES}, duly_now(), duly_now(), %(by)s, %(in_force)s)
+on conflict (name, version) do update
+set {_EXCLUDED}, updated_at = duly_now(), registered_by = excluded.registered_by,
+    was_in_force = lambda_declaration.was_in_force or excluded.was_in_force
+"""  # noqa: S608 (as above)
+_FORGET_OLD = """
+delete from lambda_declaration using (
+    select name, version, row_number() over (partition by name order by updated_at desc, version) as place
+    from lambda_declaration where name = any(%(names)s)
+) as ranked
+where ranked.place > %(most)s and lambda_declaration.name = ranked.name and lambda_declaration.version = ranked.version
+    and not exists (
+        select from lambda where lambda.name = lambda_declaration.name and lambda.version = lambda_declaration.version
+    )
+"""
+# Whoever changes the registry does so alone: a decision and what it was made of stay together.
+_LOCK = "select from turn where name = 'registry' for update"
+_BACK_AGAIN = "delete from deleted_lambda where name = any(%(names)s)"
+_FORGET = "delete from lambda_declaration where name = any(%(names)s)"
+
+
+async def register(
+    store: Store, policies: Sequence[LambdaPolicy], registered_by: str = ""
+) -> dict[str, Registered]:
+    """Take what hosts declare; return by name what became of each. What changes nothing locks nothing.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    declared = {policy.name: policy for policy in sorted(policies, key=lambda policy: policy.name)}
+    async with store.connection() as connection:
+        standings = await read_standings(connection, declared)
+        answers = _decide(declared, standings)
+        if any(answer.verdict in (Verdict.NEW, Verdict.CHANGED) for answer in answers.values()):
+            async with connection.transaction():
+                await lock_registry(connection)
+                standings = await read_standings(connection, declared)
+                answers = _decide(declared, standings)
+                await _put(connection, declared, standings, answers, registered_by)
+        await _note(connection, declared, answers, registered_by)
+    return answers
+
+
+def _decide(declared: Mapping[str, LambdaPolicy], standings: Mapping[str, Standing]) -> dict[str, Registered]:
+    """Decide in the order of the names: a lambda comes before the queues of its versions."""
+    answers: dict[str, Registered] = {}
+    for name, policy in declared.items():
+        standing = standings.get(name, Standing())
+        verdict = decide(policy, standing)
+        base = base_name(name)
+        if base != name:
+            verdict = _of_pinned(policy, verdict, declared, standings, answers)
+        answers[name] = Registered(verdict, standing.in_force or standing.deleted)
+    return answers
+
+
+def _of_pinned(
+    policy: LambdaPolicy,
+    verdict: Verdict,
+    declared: Mapping[str, LambdaPolicy],
+    standings: Mapping[str, Standing],
+    answers: Mapping[str, Registered],
+) -> Verdict:
+    """Return what becomes of the queue of a version: it belongs to whom the lambda does, and goes with it."""
+    base = base_name(policy.name)
+    standing = standings.get(base, Standing())
+    if base in answers and answers[base].verdict in (Verdict.DELETED, Verdict.NOT_OWNER):
+        return answers[base].verdict
+    lambda_policy = standing.in_force or declared.get(base)
+    if lambda_policy is None:
+        return Verdict.DELETED if standing.deleted else Verdict.NO_LAMBDA
+    if lambda_policy.owner and lambda_policy.owner != policy.owner:
+        return Verdict.NOT_OWNER
+    return verdict
+
+
+async def read_standings(connection: Connection, names: Iterable[str]) -> dict[str, Standing]:
+    """Return what the store has of these lambdas, and of those of which they are versions."""
+    wanted = {"names": sorted({*names, *map(base_name, names)})}
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(_STANDINGS.encode(), wanted)
+        current = {row["name"]: row for row in await cursor.fetchall()}
+        await cursor.execute(_SUPERSEDED.encode(), wanted)
+        superseded = {row["name"]: frozenset(row["versions"]) for row in await cursor.fetchall()}
+        await cursor.execute(_DELETED.encode(), wanted)
+        deleted = {row["name"]: row for row in await cursor.fetchall()}
+    return {
+        name: Standing(
+            _policy(current[name]) if name in current else None,
+            (current.get(name) or deleted[name])["revision"],
+            superseded.get(name, frozenset()),
+            _deleted(deleted[name]) if name in deleted else None,
+        )
+        for name in current.keys() | deleted.keys()
+    }
+
+
+def _policy(row: Mapping[str, Any]) -> LambdaPolicy:
+    return LambdaPolicy(**{name: row[name] for name in POLICY})
+
+
+def _deleted(row: Mapping[str, Any]) -> LambdaPolicy:
+    return LambdaPolicy(row["name"], owner=row["owner"], version=row["version"])
+
+
+async def standings(store: Store, names: Iterable[str]) -> dict[str, Standing]:
+    """Return what the store has of these lambdas.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    async with store.connection() as connection:
+        return await read_standings(connection, names)
+
+
+async def lock_registry(connection: Connection) -> None:
+    """Keep others from changing the registry until the transaction ends."""
+    await connection.execute(_LOCK)
+
+
+async def _put(
+    connection: Connection,
+    declared: Mapping[str, LambdaPolicy],
+    standings: Mapping[str, Standing],
+    answers: Mapping[str, Registered],
+    registered_by: str,
+) -> None:
+    written = [name for name, answer in answers.items() if answer.verdict in (Verdict.NEW, Verdict.CHANGED)]
+    rows = [
+        asdict(declared[name])
+        | {"revision": standings.get(name, Standing()).revision + 1, "by": registered_by, "in_force": True}
+        for name in written
+    ]
+    if not rows:
+        return
+    async with connection.cursor() as cursor:
+        await cursor.execute(_BACK_AGAIN, {"names": written})
+        await cursor.execute(_FORGET, {"names": _taken_over(written, declared, standings)})
+        await cursor.executemany(_PUT.encode(), rows)
+        await cursor.executemany(_NOTE.encode(), rows)
+        await cursor.execute(_FORGET_OLD, {"names": written, "most": _VERSIONS_KEPT})
+        await cursor.execute("select pg_notify(%s, '')", (NEW_LAMBDA_CHANNEL,))
+
+
+def _taken_over(
+    names: Iterable[str], declared: Mapping[str, LambdaPolicy], standings: Mapping[str, Standing]
+) -> list[str]:
+    """Return the lambdas that had another owner until they were deleted: the versions of that one say nothing any more."""
+    return [
+        name
+        for name in names
+        if (gone := standings.get(name, Standing()).deleted) and gone.owner != declared[name].owner
+    ]
+
+
+async def _note(
+    connection: Connection,
+    declared: Mapping[str, LambdaPolicy],
+    answers: Mapping[str, Registered],
+    registered_by: str,
+) -> None:
+    """Remember which versions were declared, and when last, to a minute."""
+    taken = {
+        name: policy
+        for name, policy in declared.items()
+        if answers[name].verdict in IN_FORCE or answers[name].verdict is Verdict.OLDER
+    }
+    versions = [policy.version for policy in taken.values()]
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(_NOTED.encode(), {"names": list(taken), "versions": versions})
+        noted = {row["name"]: _policy(row) for row in await cursor.fetchall()}
+        rows = [
+            asdict(policy) | {"by": registered_by, "in_force": answers[name].verdict in IN_FORCE}
+            for name, policy in taken.items()
+            if noted.get(name) != policy
+        ]
+        if rows:
+            async with connection.transaction():
+                await cursor.executemany(_NOTE.encode(), rows)
+
+
+async def list_lambdas(store: Store) -> list[RegisteredLambda]:
+    """Every lambda, by name."""
+    async with store.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(f"{_LIST} order by name".encode())
+        return [registered(row) for row in await cursor.fetchall()]
+
+
+async def list_names(store: Store) -> list[str]:
+    """Return the names of all lambdas, sorted by code points."""
+    async with store.connection() as connection, connection.cursor() as cursor:
+        await cursor.execute(b"select name from lambda")
+        return sorted([row[0] for row in await cursor.fetchall()])
+
+
+async def list_some(
+    store: Store, *, after: str, name_part: str, limit: int, patterns: Sequence[str] | None = None
+) -> list[RegisteredLambda]:
+    """Return lambdas behind this name, by name.
+
+    Args:
+        store: has them.
+        after: the name of the last one of the page before; empty: from the first one.
+        name_part: only those whose name has this text.
+        limit: how many at most.
+        patterns: only those that one of these covers (lambda_patterns). None: any.
+    """
+    regex = None if patterns is None else to_regex(patterns)
+    wanted = {"after": after, "part": name_part, "limit": limit, "patterns": regex}
+    async with store.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(f"{_LIST} {_SOME}".encode(), wanted)
+        return [registered(row) for row in await cursor.fetchall()]
+
+
+def registered(row: Mapping[str, Any]) -> RegisteredLambda:
+    """Return the lambda of a row."""
+    return RegisteredLambda(
+        _policy(row), row["registered_at"], row["updated_at"], row["revision"], row["registered_by"]
+    )

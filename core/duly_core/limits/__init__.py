@@ -1,0 +1,1 @@
+"""Resources: limits that tasks share while they run."""

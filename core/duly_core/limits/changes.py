@@ -1,0 +1,168 @@
+"""Declare resources, and change what a call names of them."""
+
+import enum
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from duly_core.limits.store import UNLIMITED, Rate, ResourceLimit, end_delays
+from duly_core.postgres.arrays import texts
+from duly_core.postgres.pool import Store
+from duly_core.postgres.statements import Statement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceChange:
+    """What a call says of a resource: a field that is not named stays as it is."""
+
+    name: str
+    named: Collection[str]
+    """Of RESOURCE_FIELDS."""
+    capacity: int | None = None
+    """None: only the rate limits it."""
+    per_key: bool = False
+    note: str = ""
+    units: int | None = None
+    """Of the rate; None with `period`: it has none."""
+    period: timedelta | None = None
+    burst: int | None = None
+    """None: 1."""
+
+    @classmethod
+    def whole(cls, limit: ResourceLimit) -> "ResourceChange":
+        """Return the change that makes a resource what `limit` says."""
+        rate = limit.rate
+        return cls(
+            name=limit.name,
+            named=RESOURCE_FIELDS,
+            capacity=None if rate and limit.capacity == UNLIMITED else limit.capacity,
+            per_key=limit.per_key,
+            note=limit.note,
+            units=rate.units if rate else None,
+            period=rate.period if rate else None,
+            burst=rate.burst if rate else None,
+        )
+
+
+RESOURCE_FIELDS = ("capacity", "per_key", "note", "rate.units", "rate.period", "rate.burst")
+"""What a change may name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutResource:
+    """What a call made of a resource."""
+
+    limit: ResourceLimit
+    changed_at: datetime
+    is_created: bool
+    changed: tuple[str, ...]
+    """The fields that are different now, of RESOURCE_FIELDS."""
+    released: frozenset[str]
+    """The lambdas of tasks that are due since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """The resource would contradict itself: nothing was changed."""
+
+    field: str
+    """Of RESOURCE_FIELDS: what is missing, or stands alone."""
+
+
+class NotPut(enum.Enum):
+    """Why a resource was not changed."""
+
+    IN_USE = "in use"
+    """Tasks hold units of it, and per_key would be another."""
+    CHANGED = "changed"
+    """Somebody changed it since the caller read it."""
+    UNKNOWN = "unknown"
+    """It is not declared any more."""
+
+
+_PUT = Statement(
+    "put_resource",
+    """
+select is_done, is_expected, wrong, put_at, rate_is_new, is_created, changed, new_capacity, new_per_key, new_note, new_rate,
+    new_period, new_burst
+from duly_put_resource(
+    %(name)b::text, %(named)b::text[], %(capacity)b::int4, %(per_key)b, %(note)b::text, %(units)b::int4,
+    %(period)b::interval, %(burst)b::int4, %(expected_at)b::timestamptz
+)
+""",
+)
+_RELEASE = Statement(
+    "release_parked",
+    "select lambdas, next_key, has_more from duly_release_parked(%(name)b::text, %(from_key)b::text)",
+)
+_FORGET = Statement("forget_starts", "select duly_forget_starts(%(name)b::text, %(from_key)b::text)")
+_SETTLE = Statement(
+    "settle_rate",
+    "update resource set rate_is_new = false "
+    "where name = %(name)b::text and changed_at = %(put_at)b::timestamptz returning name",
+)
+_STEP = 1000
+"""How many tasks of a lambda and priority one statement releases."""
+
+
+async def put_resource(
+    store: Store, change: ResourceChange, expected_changed_at: datetime | None = None
+) -> PutResource | NotPut | Contradiction:
+    """Declare a resource, or change what is named of it; the rest stays as it is.
+
+    Args:
+        store: to change.
+        change: what is named. `ResourceChange.whole` names all.
+        expected_changed_at: of the resource, which is changed only if this is so, or if it is as `change` says already. None:
+            whatever it is.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    parameters = {
+        "name": change.name,
+        "named": texts(sorted(change.named)),
+        "capacity": change.capacity,
+        "per_key": change.per_key,
+        "note": change.note,
+        "units": change.units,
+        "period": change.period,
+        "burst": change.burst,
+        "expected_at": expected_changed_at,
+    }
+    ((is_done, is_expected, wrong, put_at, rate_is_new, is_created, changed, *columns),) = await store.run(
+        _PUT, parameters
+    )
+    if not is_done and not is_expected:
+        return NotPut.UNKNOWN if is_created else NotPut.CHANGED
+    if not is_done:
+        return NotPut.IN_USE if wrong is None else Contradiction(wrong)
+    capacity, per_key, note, units, period, burst = columns
+    rate = Rate(units, period, burst) if units else None
+    limit = ResourceLimit(change.name, capacity, per_key, note, rate)
+    # in statements of their own: there may be more than fits into one, and nobody takes units while one changes it
+    released = await _release_parked(store, limit)
+    if rate_is_new:
+        from_key: str | None = ""
+        while from_key is not None:
+            ((from_key,),) = await store.run(_FORGET, {"name": limit.name, "from_key": from_key})
+        released |= await end_delays(store, [limit.name])
+        await store.run(_SETTLE, {"name": limit.name, "put_at": put_at})
+    return PutResource(limit, put_at, is_created, tuple(changed), frozenset(released))
+
+
+async def _release_parked(store: Store, limit: ResourceLimit) -> set[str]:
+    """Release what fits into the capacity; return the lambdas."""
+    released: set[str] = set()
+    from_key: str | None = "" if limit.capacity else None
+    while from_key is not None:
+        next_key = None
+        for _ in range(math.ceil(limit.capacity / _STEP)):
+            parameters = {"name": limit.name, "from_key": from_key}
+            ((lambdas, next_key, has_more),) = await store.run(_RELEASE, parameters)
+            released.update(lambdas)
+            if not has_more:
+                break
+        from_key = next_key
+    return released

@@ -1,0 +1,1 @@
+"""Settings that operators change while Duly runs."""

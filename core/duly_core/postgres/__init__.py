@@ -1,0 +1,1 @@
+"""Postgres: connections, statements, rights, the schema and its migrations."""

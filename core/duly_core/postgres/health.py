@@ -1,0 +1,98 @@
+"""Health that follows the store: NOT_SERVING while Postgres does not answer, or refuses what it is asked."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+import structlog
+
+from duly_core.errors import StoreUnavailableError
+from duly_core.postgres.pool import Store
+from duly_core.process.loop import wait_for
+
+log = structlog.get_logger()
+
+_LOOK_EVERY = timedelta(milliseconds=500)
+_PING_AFTER = timedelta(seconds=1)
+"""Whoever has work for the store needs no pings: only a store that was silent for this long is asked."""
+_LAST_WORD = 1.0
+"""Seconds, at most, to end the asking."""
+
+
+class Server(Protocol):
+    """Whose health it is."""
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """Answer health checks so from now on."""
+
+
+class HealthFollower:
+    """Tells health checks SERVING, then what it sees, until `stop`."""
+
+    def __init__(
+        self,
+        server: Server,
+        stores: Sequence[Store],
+        patience: timedelta,
+        trouble: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            server: whose health it is.
+            stores: pools to the same Postgres; an answer to any of them counts, the first is used to ask.
+            patience: how long Postgres may be silent.
+            trouble: another reason not to serve; None: no other.
+        """
+        self._server = server
+        self._stores = stores
+        self._patience = patience.total_seconds()
+        self._trouble = trouble
+        self._begun_at = float("inf")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Follow until `stop`; the store has just answered when this begins."""
+        self._begun_at = asyncio.get_running_loop().time()
+        await self._server.set_serving(serving=True)
+        asking = asyncio.ensure_future(self._keep_asking())
+        try:
+            await self._follow(stop)
+        finally:
+            asking.cancel()
+            await asyncio.wait({asking}, timeout=_LAST_WORD)  # Postgres may hang
+
+    async def _follow(self, stop: asyncio.Event) -> None:
+        serves = True
+        while not await wait_for(stop, _LOOK_EVERY):
+            silent_for = self._silent_for()
+            reason = self._trouble() or self._refusal()
+            if silent_for > self._patience:
+                reason = f"Postgres has not answered for {silent_for:.1f} s"
+            if (reason is None) is serves:
+                continue
+            serves = reason is None
+            await self._server.set_serving(serving=serves)
+            if serves:
+                log.info("health: serving again")
+            else:
+                log.warning("health: not serving", reason=reason)
+
+    async def _keep_asking(self) -> None:
+        """The first pool's own bounds end each try."""
+        while True:
+            if self._silent_for() >= _PING_AFTER.total_seconds():
+                try:
+                    await self._stores[0].ping()
+                except StoreUnavailableError:
+                    pass  # its silence is what counts
+                except Exception:
+                    log.exception("health: Postgres check failed")  # and is asked again: nobody else would
+            await asyncio.sleep(_LOOK_EVERY.total_seconds())
+
+    def _refusal(self) -> str | None:
+        return next((reason for store in self._stores if (reason := store.refusal())), None)
+
+    def _silent_for(self) -> float:
+        answered_at = max(store.answered_at for store in self._stores)
+        return asyncio.get_running_loop().time() - max(self._begun_at, answered_at)

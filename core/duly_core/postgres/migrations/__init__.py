@@ -1,0 +1,1 @@
+"""The schema's history; `duly_core.postgres.migrate` runs it."""

@@ -1,0 +1,247 @@
+"""Connections to the store: one pool a process, with a bound on every wait."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import partial
+from typing import Any, Self, TypeVar, cast
+
+import psycopg
+import psycopg_pool
+from psycopg.adapt import Loader
+from psycopg.pq import Format
+from psycopg.rows import AsyncRowFactory, TupleRow, tuple_row
+
+from duly_core.errors import RowLockedError, StatementTimeoutError, StoreUnavailableError
+from duly_core.postgres import arrays
+from duly_core.postgres import session_options as session
+from duly_core.postgres.connection import PendingConnects, connection_of, hang_up
+from duly_core.postgres.dsn import describe, parse
+from duly_core.postgres.password import read_password_in_thread
+from duly_core.postgres.refusals import REFUSED, StatementRefusals
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.statements import Statement
+
+Connection = psycopg.AsyncConnection[TupleRow]
+Row = TypeVar("Row")
+
+_BYTEA_OID = 17
+
+_RECONNECT = timedelta(seconds=1)
+"""How long the pool tries again by itself; after that whoever needs a connection makes it try anew, so that an
+outage is not prolonged by a backoff that grew with it."""
+
+_UNAVAILABLE = (
+    psycopg.OperationalError,  # lost connections, timeouts (57014), shutdowns and deadlocks alike
+    psycopg.errors.IdleInTransactionSessionTimeout,  # this process stood still in a transaction
+    psycopg_pool.PoolTimeout,
+    psycopg_pool.PoolClosed,
+    psycopg.errors.ReadOnlySqlTransaction,  # a standby: the primary is elsewhere, or will be
+    psycopg.errors.FeatureNotSupported,  # a standby again: it has no unlogged tables
+)
+"""What may pass without a change of ours: the caller tries again."""
+
+_KINDS: Mapping[type[BaseException], type[StoreUnavailableError]] = {
+    psycopg.errors.LockNotAvailable: RowLockedError,
+    psycopg.errors.QueryCanceled: StatementTimeoutError,
+}
+
+_GRACE = timedelta(seconds=1)
+"""How much longer than statement_timeout a connection may be held: by then the server would have answered."""
+
+_BYTES_LOADER = cast("type[Loader]", psycopg.adapters.get_loader(_BYTEA_OID, Format.BINARY))
+"""psycopg's own of bytea, which is written in C."""
+
+
+async def _configure(connection: Connection) -> None:
+    await connection.set_autocommit(True)
+    connection.prepare_threshold = 0
+    for kind in arrays.KINDS:
+        connection.adapters.register_dumper(kind, arrays.dumper(kind))
+    # a UUID's 16 bytes as they come: no UUID object is made on the hot path
+    connection.adapters.register_loader(arrays.UUID.ELEMENT, _BYTES_LOADER)
+
+
+async def _configure_pooled(connection: Connection) -> None:
+    """Behind a pooler the next transaction may be in another session, which knows nothing of this one's statements."""
+    await _configure(connection)
+    connection.prepare_threshold = None
+
+
+def connect_arguments(settings: StoreSettings, lock_timeout: timedelta | None = None) -> dict[str, Any]:
+    """libpq parameters with every wait bounded: connecting, a statement, a lock, a dead peer."""
+    return {
+        **parse(settings.dsn),
+        "connect_timeout": max(2, round(settings.connect_timeout.total_seconds())),
+        "keepalives_idle": 5,
+        "keepalives_interval": 3,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 10_000,
+        "application_name": "duly",
+        "client_encoding": "utf8",  # what arrays.py writes, whatever the environment or the database says
+        **session.start_up(settings, lock_timeout),
+    }
+
+
+async def connect_arguments_now(
+    settings: StoreSettings, lock_timeout: timedelta | None = None
+) -> dict[str, Any]:
+    """The same with the password as it is now, for one connection.
+
+    Raises:
+        StoreUnavailableError: the password cannot be read.
+    """
+    password = await read_password_in_thread(settings)
+    arguments = connect_arguments(settings, lock_timeout)
+    return arguments if password is None else arguments | {"password": password}
+
+
+class Store:
+    """The pool, and how a statement is run; what the statements say is in the other modules."""
+
+    def __init__(self, settings: StoreSettings, lock_timeout: timedelta | None = None) -> None:
+        """Make one; a statement waits for a lock no longer than `lock_timeout` (None: as long as it may run)."""
+        parse(settings.dsn)
+        self.settings = settings
+        self.longest_held = (settings.statement_timeout + _GRACE).total_seconds()
+        """Seconds; whoever holds a connection for longer is hung up on."""
+        self.answered_at = float("-inf")
+        """When Postgres last did what it was asked, on the loop's clock."""
+        self._refusals = StatementRefusals()
+        self._connecting = PendingConnects()
+        self._pool: psycopg_pool.AsyncConnectionPool[Connection] = psycopg_pool.AsyncConnectionPool(
+            connection_class=self._connecting.connection_class,
+            kwargs=partial(connect_arguments_now, settings, lock_timeout),
+            min_size=1,
+            max_size=settings.connections,
+            timeout=settings.acquire_timeout.total_seconds(),
+            reconnect_timeout=_RECONNECT.total_seconds(),
+            configure=_configure_pooled if settings.pooled else _configure,
+            open=False,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self._pool.open(wait=False)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._pool.close(timeout=2)
+        await self._connecting.abandon()
+
+    @property
+    def where(self) -> str:
+        """Host, port and database, for messages."""
+        return describe(self.settings.dsn)
+
+    def refusal(self) -> str | None:
+        """Return what Postgres refuses until somebody acts; None: nothing."""
+        reason = self._refusals.lasting()
+        return reason and f"Postgres at {self.where} refuses statements: {reason}"
+
+    def connection(self) -> "_Lent":
+        """Lend a connection in autocommit mode, for an `async with`.
+
+        Raises:
+            StoreUnavailableError: no connection is available, it was lost, or the statement timed out.
+            RowLockedError: one of these, too; the statement waited too long for a row that somebody else holds.
+        """
+        return _Lent(self, self._pool)
+
+    def problem(self, error: BaseException | None, *, hung: bool) -> StoreUnavailableError | None:
+        """What an error of psycopg means to whoever asked the store; None: it is not the store's."""
+        if isinstance(error, psycopg.errors.UndefinedTable) and self.answered_at == float("-inf"):
+            # a service that starts makes the schema, or reports why it cannot
+            return StoreUnavailableError(f"Postgres at {self.where} has no schema of Duly yet")
+        if isinstance(error, REFUSED):
+            return self._refusals.note(error, self.where)
+        if isinstance(error, _UNAVAILABLE):
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            if hung:
+                reason = f"no answer within {self.longest_held:g} s"
+            return _KINDS.get(type(error), StoreUnavailableError)(
+                f"Postgres at {self.where} did not do it: {reason}"
+            )
+        if isinstance(error, psycopg.errors.CheckViolation) and error.diag.constraint_name is None:
+            # a row on its way to the default partition stood behind the one that its partition was made with
+            return StoreUnavailableError(f"Postgres at {self.where} made a partition meanwhile")
+        return None
+
+    async def run(self, statement: Statement, parameters: Mapping[str, Any]) -> list[TupleRow]:
+        """Run one statement in a transaction of its own and fetch its rows."""
+        return await self.run_as(tuple_row, statement, parameters)
+
+    async def run_as(
+        self, shape: AsyncRowFactory[Row], statement: Statement, parameters: Mapping[str, Any]
+    ) -> list[Row]:
+        """Do the same, with rows as `shape` makes them (rows.py)."""
+        async with self.connection() as connection:
+            return await fetch_as(shape, connection, statement, parameters)
+
+    async def ping(self) -> None:
+        """Ask Postgres whether it can be written to.
+
+        Raises:
+            StoreUnavailableError: it does not answer, or is a standby.
+        """
+        async with self.connection() as connection:
+            cursor = await connection.execute("select pg_is_in_recovery()")
+            if await cursor.fetchone() == (True,):
+                raise StoreUnavailableError(f"Postgres at {self.where} is a standby")
+
+
+class _Lent:
+    """A connection on loan. Written out: as nested context managers it cost a fifth of a small RPC's Python."""
+
+    def __init__(self, store: Store, pool: "psycopg_pool.AsyncConnectionPool[Connection]") -> None:
+        self._store = store
+        self._pool = pool
+        self._hung = False
+
+    async def __aenter__(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            self._connection = await self._acquire(loop)
+        except _UNAVAILABLE as error:
+            raise self._store.problem(error, hung=False) or error from error
+        # a server that hangs keeps the peer alive and ends no statement: only we can end the wait
+        self._watch = loop.call_later(self._store.longest_held, self._hang_up)
+        return self._connection
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self._watch.cancel()
+        if error is None:
+            self._store.answered_at = asyncio.get_running_loop().time()
+        await self._pool.putconn(self._connection)  # which looks at the state that it is in
+        problem = self._store.problem(error, hung=self._hung)
+        if problem is not None:
+            raise problem from error
+
+    async def _acquire(self, loop: asyncio.AbstractEventLoop) -> Connection:
+        end = loop.time() + self._store.settings.acquire_timeout.total_seconds()
+        while True:
+            left = timedelta(seconds=max(0.001, end - loop.time()))
+            try:
+                return await connection_of(self._pool, min(left, _RECONNECT))
+            except psycopg_pool.PoolTimeout:
+                if loop.time() >= end:
+                    raise
+
+    def _hang_up(self) -> None:
+        self._hung = True
+        hang_up(self._connection)
+
+
+async def fetch(
+    connection: Connection, statement: Statement, parameters: Mapping[str, Any]
+) -> list[TupleRow]:
+    """Run a statement on this connection, in binary and prepared unless it is planned anew, and fetch its rows."""
+    return await fetch_as(tuple_row, connection, statement, parameters)
+
+
+async def fetch_as(
+    shape: AsyncRowFactory[Row], connection: Connection, statement: Statement, parameters: Mapping[str, Any]
+) -> list[Row]:
+    """Do the same, with rows as `shape` makes them (rows.py)."""
+    cursor = connection.cursor(binary=True, row_factory=shape)
+    await cursor.execute(statement.sql, parameters, prepare=not statement.anew)
+    return await cursor.fetchall()

@@ -1,0 +1,95 @@
+"""Whether a service can work with the store as it is: the schema's version, and the rights of its user."""
+
+from enum import Enum
+from pathlib import Path
+
+import psycopg
+
+from duly_core.errors import SettingsError, StoreUnavailableError
+from duly_core.postgres.dsn import describe
+from duly_core.postgres.pool import connect_arguments_now
+from duly_core.postgres.rights import missing_rights
+from duly_core.postgres.settings import StoreSettings
+
+
+class SchemaState(Enum):
+    """How the schema compares with what this release needs."""
+
+    MISSING = "missing"
+    OLDER = "older"
+    USABLE = "usable"
+    """It is this release's, or a newer one's: each migration works under the release before."""
+
+
+NEWEST = max(
+    path.stem for path in (Path(__file__).parent / "migrations" / "versions").glob("[0-9]*.py")
+).split("_")[0]
+"""The version of the schema that this release needs."""
+
+
+async def look_at_schema(settings: StoreSettings) -> SchemaState:
+    """Return the state of the schema.
+
+    Raises:
+        StoreUnavailableError: Postgres cannot be reached.
+        SettingsError: the user may not see the schema.
+    """
+    try:
+        async with await _connect(settings) as connection:
+            cursor = await connection.execute("select version_num from alembic_version")
+            row = await cursor.fetchone()
+    except psycopg.errors.UndefinedTable:
+        return SchemaState.MISSING
+    except psycopg.errors.InsufficientPrivilege as error:
+        user = error.diag.message_primary or "a right is missing"
+        raise SettingsError(
+            f"the user of store.dsn may not read the store at {describe(settings.dsn)}: {user}; "
+            "run `duly migrate --roles`, and grant the service's role to the user (grant duly_frontend to ...)"
+        ) from error
+    except psycopg.OperationalError as error:
+        raise _unreachable(settings, error) from error
+    if row is None:
+        return SchemaState.MISSING
+    return SchemaState.USABLE if str(row[0]) >= NEWEST else SchemaState.OLDER
+
+
+async def check_store(settings: StoreSettings, role: str | None) -> None:
+    """Check that the schema is usable, and that the user has all rights of `role`.
+
+    Raises:
+        StoreUnavailableError: Postgres cannot be reached.
+        SettingsError: the schema or a right is missing; says which command helps.
+    """
+    state = await look_at_schema(settings)
+    where = describe(settings.dsn)
+    if state is SchemaState.MISSING:
+        raise SettingsError(
+            f"the store at {where} has no schema of Duly: run `duly migrate`, or set store.migrate = true"
+        )
+    if state is SchemaState.OLDER:
+        raise SettingsError(
+            f"the schema of the store at {where} is older than this release, which needs {NEWEST}: "
+            "run `duly migrate`, or set store.migrate = true"
+        )
+    if role is None:
+        return
+    try:
+        async with await _connect(settings) as connection:
+            user, lacking = await missing_rights(connection, role)
+    except psycopg.OperationalError as error:
+        raise _unreachable(settings, error) from error
+    if lacking:
+        shown = ", ".join(lacking[:5]) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
+        raise SettingsError(
+            f"the user {user} of the store at {where} lacks rights: {shown}; "
+            f'run `duly migrate --roles`, and then in Postgres: grant {role} to "{user}"'
+        )
+
+
+async def _connect(settings: StoreSettings) -> psycopg.AsyncConnection:
+    return await psycopg.AsyncConnection.connect(**await connect_arguments_now(settings), autocommit=True)
+
+
+def _unreachable(settings: StoreSettings, error: psycopg.Error) -> StoreUnavailableError:
+    reason = str(error).strip().partition("\n")[0]
+    return StoreUnavailableError(f"the store at {describe(settings.dsn)} cannot be reached: {reason}")

@@ -1,0 +1,76 @@
+"""Whether the store is still the server it was: its timeline and start, kept in a row that a failover carries along.
+
+After a promotion, a restart or a restore the leases in the store may be older than those that were acknowledged
+last; whoever wants to void leases looks here first, on the connection that it will use.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from duly_core.postgres.pool import Connection, fetch
+from duly_core.postgres.statements import Statement
+
+# duly_server(): timeline and start of the server that answers. On a standby it is an error, as it should be.
+# A change that is said to lie ahead comes from a clock that was set back since: it would hold for ever.
+_LOOK = Statement(
+    "look",
+    """
+with server as materialized (
+    select duly_server() as name, (select duly_now()) as at
+), written as (
+    update store_epoch set server = server.name, changed_at = server.at
+    from server
+    where store_epoch.server <> server.name or store_epoch.changed_at > server.at
+    returning true
+)
+select server.at, server.name, before.server, server.at - before.changed_at, exists (select from written)
+from server left join store_epoch as before on true
+""",
+)
+
+_CHANGED = Statement(
+    "changed",
+    """
+insert into store_epoch (server, changed_at) select duly_server(), duly_now()
+on conflict (one) do update set server = excluded.server, changed_at = excluded.changed_at
+returning true
+""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCheck:
+    """What one look found."""
+
+    at: datetime
+    """The store's time."""
+    server: str
+    """Timeline and start of the server that answered."""
+    before: str | None
+    """The server that the row named until now."""
+    since_change: timedelta | None
+    """How long ago the server changed, or its clock stepped; None: never."""
+    written: bool
+    """Whether this look was the one that wrote the change."""
+
+    @property
+    def changed(self) -> bool:
+        """Another server than the row named: this look, or another at the same moment, wrote it."""
+        return self.server != self.before
+
+
+async def check_server(connection: Connection) -> ServerCheck:
+    """See which server this connection leads to, and write it down if it is another than before.
+
+    What the connection is used for afterwards is done by that very server.
+    """
+    ((at, server, before, since_change, written),) = await fetch(connection, _LOOK, {})
+    if before is None:
+        written = True
+        await note_change(connection)
+    return ServerCheck(at, server, before, since_change, written)
+
+
+async def note_change(connection: Connection) -> None:
+    """Write down that leases are not what they seem from now on, for all Store Consumers."""
+    await fetch(connection, _CHANGED, {})

@@ -1,0 +1,89 @@
+"""Loads the `.sql` files: statements with a name and a sentence.
+
+`fragments.sql` holds what several statements share, and says how a statement refers to it.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+
+_HEAD = re.compile(r"^-- (?:name|fragment): ([\w.]+)\n", re.MULTILINE)
+_USE = re.compile(r"\{\{([\w.]+)(?:: ([^{}]*))?\}\}")
+_TEXT = "{{}}"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One named statement."""
+
+    name: str
+    sql: str
+    anew: bool = False
+    """Its comment says "Planned anew", because a kept plan could be a bad one (decision 0021)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A head and what follows it, up to the next."""
+
+    name: str
+    body: str
+
+    @property
+    def sql(self) -> str:
+        return "\n".join(line for line in self.body.splitlines() if not line.startswith("--")).strip()
+
+
+def _blocks(file_name: str) -> Iterator[_Block]:
+    text = files("duly_core").joinpath(file_name).read_text(encoding="utf-8")
+    heads = list(_HEAD.finditer(text))
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        yield _Block(head[1], text[head.end() : following.start() if following else len(text)])
+
+
+def _resolve(sql: str, fragments: dict[str, str]) -> str:
+    """Put fragments in place of their names, those inside another's TEXT first."""
+    while (resolved := _USE.sub(lambda use: fragments[use[1]].replace(_TEXT, use[2] or ""), sql)) != sql:
+        sql = resolved
+    return sql
+
+
+CONSTANTS = {block.name: block.sql for block in _blocks("postgres/constants.sql")}
+"""Numbers with names: kinds of failure, encodings, and a lambda's policy with its defaults, for tasks whose lambda is gone."""
+_FRAGMENTS = CONSTANTS | {block.name: block.sql for block in _blocks("tasks/fragments.sql")}
+
+
+def fragment(name: str, text: str = "") -> str:
+    """Return a fragment as statements have it, with `text` in its place."""
+    return _resolve(_FRAGMENTS[name].replace(_TEXT, text), _FRAGMENTS)
+
+
+def load(file_name: str) -> dict[str, Statement]:
+    """Read one file, such as `tasks/transitions.sql`, into its statements, by name."""
+    return {
+        block.name: Statement(block.name, _resolve(block.sql, _FRAGMENTS), "-- Planned anew" in block.body)
+        for block in _blocks(file_name)
+    }
+
+
+def load_gated(file_name: str) -> dict[str, Statement]:
+    """Read the statements of a file that pick tasks, by name, as they are while gates hold some of what they pick from."""
+    fragments = _FRAGMENTS | {"eligible": _FRAGMENTS["eligible_gated"]}
+    return {
+        block.name: Statement(
+            f"{block.name}_gated", _resolve(block.sql, fragments), "-- Planned anew" in block.body
+        )
+        for block in _blocks(file_name)
+        if _resolve(block.sql, fragments) != _resolve(block.sql, _FRAGMENTS)
+    }
+
+
+TRANSITIONS = load("tasks/transitions.sql")
+GATED = load_gated("tasks/transitions.sql")
+"""Beside TRANSITIONS: `claim_work` and `enqueue`, which leave out what gates hold."""
+READS = load("tasks/reads.sql")
+LOCKS = load("tasks/locks.sql")
+ENTITIES = load("tasks/entities.sql")
+TIME_TABLES = load("time_tables/time_tables.sql")
+GATES = load("gates/gates.sql")

@@ -1,0 +1,1 @@
+"""How each process of Duly runs: loop, logs, metrics, clock, failpoints."""

@@ -1,0 +1,1 @@
+"""How attempts end: results, with the tasks and nodes that callbacks added."""

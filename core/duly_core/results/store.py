@@ -1,0 +1,126 @@
+"""Write how attempts ended: the moves out of claimed and processing, each guarded by the token."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from duly_core.postgres.arrays import int2s, intervals, texts, uuids
+from duly_core.postgres.pool import Store, fetch
+from duly_core.postgres.statements import LOCKS, TRANSITIONS
+from duly_core.results.successes import claims_of, finish_with_children, success_parameters
+from duly_core.tasks.checkpoints import keep_checkpoints
+from duly_core.tasks.claims import answer
+from duly_core.tasks.task import Applied, AttemptOutcome, Result, Token
+from duly_wire.enums import Outcome
+
+_FAILED = {
+    Outcome.FATAL_FAILURE: AttemptOutcome.FATAL_FAILURE,
+    Outcome.RETRIABLE_FAILURE: AttemptOutcome.RETRIABLE_FAILURE,
+    Outcome.CRASHED: AttemptOutcome.CRASHED,
+    Outcome.CANCELLED: AttemptOutcome.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What came of a group of results."""
+
+    verdicts: list[Applied]
+    """One for each result, in its order."""
+    due_in: timedelta | None
+    """How far ahead the first of those that run again does; None: none does."""
+    due_lambdas: frozenset[str]
+    """Of which lambdas they are; empty: of some."""
+    retried: Counter[str]
+    """How many retries were written of each lambda, after failures and crashes; snoozes are none."""
+
+
+async def set_results(
+    store: Store, results: Sequence[Result], hold_back: Mapping[str, timedelta] | None = None
+) -> Written:
+    """Write many results, each for itself.
+
+    `hold_back` is the least time, by lambda name, that retries written now have to wait; each waits up to half as
+    much again, so that they do not come together. Neither the backoff nor the callback's retry_after shortens it.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
+    """
+    batch = sorted(results, key=lambda result: result.task_id)
+    succeeded = [result for result in batch if result.outcome is Outcome.SUCCESS and not result.writes_tasks]
+    parents = [result for result in batch if result.outcome is Outcome.SUCCESS and result.writes_tasks]
+    # a report that came twice at once is written once: one statement must not plan two ends for one claim
+    failed = list({result.token: result for result in batch if result.outcome in _FAILED}.values())
+    snoozed = [result for result in batch if result.outcome is Outcome.SNOOZED]
+    applied: set[Token] = set()
+    due_in: list[timedelta] = []
+    chained_lambdas: set[str] = set()
+    retried: Counter[str] = Counter()
+    released: list[tuple[Any, ...]] = []
+    """Rows without a task: what the ends of others made due."""
+    async with store.connection() as connection:
+        # each statement commits by itself, so that rows are never locked in another order than that of their ids
+        if succeeded:
+            rows = await fetch(connection, TRANSITIONS["finish"], success_parameters(succeeded))
+            applied |= {row[1] for row in rows if row[0]}
+            released += [row for row in rows if not row[0]]
+        if parents:
+            chained = await finish_with_children(connection, parents)
+            applied |= chained.applied
+            due_in += chained.due_in
+            chained_lambdas = chained.lambdas
+            failed = sorted([*failed, *chained.refused], key=lambda result: result.task_id)
+        await keep_checkpoints(connection, [*failed, *snoozed])
+        if failed:
+            parameters = _failure_parameters(failed) | _hold_back_parameters(hold_back or {})
+            rows = await fetch(connection, TRANSITIONS["fail"], parameters)
+            released += [row for row in rows if not row[0]]
+            for _, token, lambda_name, ahead in (row for row in rows if row[0]):
+                applied.add(token)
+                if ahead is not None:
+                    due_in.append(ahead)
+                    retried[lambda_name] += 1
+        if snoozed:
+            # one transaction: a task that is to be cancelled must not be seen waiting for another run in between
+            async with connection.transaction():
+                await fetch(connection, LOCKS["lock_cancelled"], claims_of(snoozed))
+                found = await fetch(connection, TRANSITIONS["snooze"], _snooze_parameters(snoozed))
+                rows = [row for row in found if row[0]]
+                released += [(None, None, row[3], row[2]) for row in found if not row[0]]
+                if rows:
+                    again = {
+                        "task_ids": uuids(sorted(row[0] for row in rows)),
+                        "only_if_requested": True,
+                        "by": None,
+                    }
+                    cancelled = await fetch(connection, TRANSITIONS["cancel"], again)
+                    released += [(None, None, *row[1:]) for row in cancelled if not row[0]]
+            applied |= {row[1] for row in rows}
+            due_in += [row[2] for row in rows]
+    verdicts = await answer(store, [(result.task_id, result.token) for result in results], applied)
+    due_in += [row[3] for row in released]
+    lambdas = frozenset(retried) | chained_lambdas | {row[2] for row in released}
+    return Written(verdicts, min(due_in, default=None), frozenset() if snoozed else lambdas, retried)
+
+
+def _failure_parameters(results: Sequence[Result]) -> dict[str, Any]:
+    return claims_of(results) | {
+        "outcomes": texts([_FAILED[result.outcome] for result in results]),
+        "retry_after": intervals([result.retry_after for result in results]),
+        "failure_kinds": int2s([result.failure_kind for result in results]),
+        "failure_messages": texts([result.failure_message or None for result in results]),
+        "tracebacks": texts([result.traceback or None for result in results]),
+    }
+
+
+def _snooze_parameters(results: Sequence[Result]) -> dict[str, Any]:
+    return claims_of(results) | {
+        "retry_after": intervals([result.retry_after for result in results]),
+        "failure_messages": texts([result.failure_message or None for result in results]),
+    }
+
+
+def _hold_back_parameters(hold_back: Mapping[str, timedelta]) -> dict[str, Any]:
+    return {"held_back": texts(list(hold_back)), "hold_back": intervals(list(hold_back.values()))}

@@ -1,1 +1,0 @@
-"""The schema's history; `duly_core.store.migrate` runs it."""

@@ -1,0 +1,1 @@
+"""Tasks: scheduled, claimed, changed, found."""

@@ -1,0 +1,299 @@
+"""The exclusive right to run: give it, keep it alive, take it back. Every write compares the token."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from psycopg import AsyncCursor
+from psycopg.rows import RowMaker
+
+from duly_core.config.live_sections import LONGEST_LEASE
+from duly_core.gates.rules import NO_GATES, GateSet
+from duly_core.gates.scans import GateScans
+from duly_core.gates.sweeps import dequeue
+from duly_core.lambdas.names import QueueKey
+from duly_core.postgres.arrays import byteas, int2s, texts, timestamps, uuids
+from duly_core.postgres.pool import Store, fetch
+from duly_core.postgres.rows import named
+from duly_core.postgres.statements import GATED, LOCKS, READS, TRANSITIONS, Statement
+from duly_core.tasks.checkpoints import keep_checkpoints
+from duly_core.tasks.task import (
+    Applied,
+    ClaimedTask,
+    HeartbeatAnswer,
+    Proposal,
+    ReleasedClaim,
+    TaskHeartbeat,
+    Token,
+)
+from duly_wire.enums import Priority
+from duly_wire.ids import TaskId
+
+_CLAIMED = named(ClaimedTask)
+
+_JUDGED_BY = ", assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates"
+_JUDGED_HEARTBEAT = Statement("heartbeat_judged", TRANSITIONS["heartbeat"].sql + _JUDGED_BY)
+"""Also tells what gates are judged by."""
+
+
+async def claim(
+    store: Store,
+    asked: Sequence[tuple[Proposal, str]],
+    claim_timeout: timedelta,
+    gates: GateSet = NO_GATES,
+    freed: Callable[[Collection[str]], object] = lambda _: None,
+) -> list[ClaimedTask | None]:
+    """Claim what is enqueued, each for its holder; None for each proposal that was refused, in order.
+
+    A proposal whose token holds the task already is answered as the first time: its reply was lost. Its lease begins anew.
+    What gates hold is refused, and waits in the store again: `freed` is told of the lambdas that its units make due.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
+    """
+    batch = sorted(asked, key=lambda each: each[0].task_id)
+    closed = [*gates.all_of({proposal.lambda_name for proposal, _ in batch})] if gates else ()
+    if closed and (due := await dequeue(store, closed, [proposal.task_id for proposal, _ in batch])):
+        freed(due)
+    rows = await store.run_as(
+        _CLAIMED,
+        TRANSITIONS["claim"],
+        {
+            "task_ids": uuids(proposal.task_id for proposal, _ in batch),
+            "tokens": uuids(proposal.token for proposal, _ in batch),
+            "lambdas": texts([proposal.lambda_name for proposal, _ in batch]),
+            "holders": texts([holder for _, holder in batch]),
+            "claim_timeout": claim_timeout,
+        },
+    )
+    claimed = {task.token: task for task in rows if not task.is_stale}
+    if refused := [(each.task_id, each.token) for each, _ in batch if each.token not in claimed]:
+        terms = {"claim_timeout": claim_timeout, "longest_lease": LONGEST_LEASE}
+        for task in await store.run_as(_CLAIMED, TRANSITIONS["claim_repeated"], _pairs(refused) | terms):
+            claimed[task.token] = task
+    return [claimed.get(proposal.token) for proposal, _ in asked]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks for work."""
+
+    holder: str
+    token_prefix: bytes
+
+
+class Pick(NamedTuple):
+    """Take so many tasks of a queue, those passed over that earlier picks of the same look may take."""
+
+    queue: QueueKey
+    size: int
+    skip: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a look for work found."""
+
+    tasks: list[ClaimedTask]
+    ahead: dict[QueueKey, timedelta] | None
+    """How long until each queue has something to run; queues with nothing ahead are left out. None: as many tasks as
+    wanted were found, or some of them were parked, and there may be more."""
+    unread: frozenset[str] = frozenset()
+    """Lambdas of which more may be due behind what gates hold."""
+
+
+class _Ahead(NamedTuple):
+    """A row of claim_work that tells of a queue, and of no task."""
+
+    lambda_name: str
+    priority: int
+    due_in: timedelta | None
+
+
+def _work(cursor: AsyncCursor[Any]) -> RowMaker[ClaimedTask | _Ahead]:
+    """Make the rows of claim_work."""
+    claimed, ahead = _CLAIMED(cursor), named(_Ahead)(cursor)
+
+    def make(values: Sequence[Any]) -> ClaimedTask | _Ahead:
+        task = claimed(values)
+        return task if task.task_id else ahead(values)
+
+    return make
+
+
+async def claim_work(
+    store: Store,
+    picks: Sequence[Pick],
+    callers: Sequence[Caller],
+    most: int,
+    claim_timeout: timedelta,
+    gates: GateSet = NO_GATES,
+    scans: GateScans | None = None,
+) -> Work:
+    """Pick what may run, in the order of `picks`, and claim it.
+
+    Args:
+        store: where.
+        picks: from which queues to take, and how many tasks of each at most.
+        callers: who gets the tasks, in turn.
+        most: how many to take in all.
+        claim_timeout: how long the claims live without a heartbeat.
+        gates: those in force; the picks have no queue that is held as a whole.
+        scans: what is known of tasks behind those that gates hold; None: nothing.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; `claim_again` tells it.
+    """
+    held = {pick.queue for pick in picks if gates.of(pick.queue.lambda_name).of_rows} if gates else ()
+    scans = scans or GateScans()
+    gated = await scans.look(store, gates, held, most) if held else None
+    rows = await store.run_as(
+        _work,
+        (GATED if gated else TRANSITIONS)["claim_work"],
+        {
+            **(gated.parameters if gated else {}),
+            "lambdas": texts([pick.queue.lambda_name for pick in picks]),
+            "priorities": int2s([pick.queue.priority for pick in picks]),
+            "sizes": [pick.size for pick in picks],
+            "skips": [pick.skip for pick in picks],
+            "holders": texts([caller.holder for caller in callers]),
+            "prefixes": byteas([caller.token_prefix for caller in callers]),
+            "callers": len(callers),
+            "most": most,
+            "claim_timeout": claim_timeout,
+        },
+    )
+    tasks = [row for row in rows if isinstance(row, ClaimedTask)]
+    ahead = [row for row in rows if isinstance(row, _Ahead)]
+    unread: frozenset[str] = frozenset()
+    if gated:
+        unread = scans.picked(gated, {task.task_id for task in tasks}, is_all=bool(ahead))
+    tasks = await _read_again(store, tasks)
+    due_in = {(row.lambda_name, row.priority): row.due_in for row in ahead if row.due_in is not None}
+    ahead_of = {QueueKey(name, Priority(priority)): each for (name, priority), each in due_in.items()}
+    return Work(tasks, ahead_of if ahead else None, unread)
+
+
+async def claim_again(
+    store: Store, caller: Caller, lost_prefixes: Sequence[bytes], claim_timeout: timedelta
+) -> list[ClaimedTask]:
+    """Give a caller what it claimed under these prefixes and never heard of, under its new prefix.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again, with the new prefix among the lost ones.
+    """
+    tasks = await store.run_as(
+        _CLAIMED,
+        TRANSITIONS["claim_again"],
+        {
+            "holder": caller.holder,
+            "prefix": caller.token_prefix,
+            "lost": byteas(lost_prefixes),
+            "claim_timeout": claim_timeout,
+        },
+    )
+    return await _read_again(store, tasks)
+
+
+async def _read_again(store: Store, tasks: list[ClaimedTask]) -> list[ClaimedTask]:
+    """Read anew those that were changed after the snapshot that their claim read them in: those are stale."""
+    stale = [(task.task_id, task.token) for task in tasks if task.is_stale]
+    if not stale:
+        return tasks
+    again = await store.run_as(_CLAIMED, READS["claimed_before"], _pairs(sorted(stale)))
+    by_token = {task.token: task for task in again}
+    fresh = (by_token.get(task.token) if task.is_stale else task for task in tasks)
+    return [task for task in fresh if task is not None]
+
+
+async def claims_under(store: Store, token_prefixes: Sequence[bytes]) -> list[tuple[TaskId, Token]]:
+    """Find the claims that were made under these prefixes and live.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    rows = await store.run(READS["claimed_under"], {"prefixes": byteas(token_prefixes)})
+    return [(row[0], row[1]) for row in rows]
+
+
+def _pairs(claims: Sequence[tuple[TaskId, Token]]) -> dict[str, Any]:
+    return {"task_ids": uuids(claim[0] for claim in claims), "tokens": uuids(claim[1] for claim in claims)}
+
+
+async def heartbeat(
+    store: Store, beats: Sequence[TaskHeartbeat], heartbeat_timeout: timedelta, gates: GateSet = NO_GATES
+) -> list[HeartbeatAnswer]:
+    """Renew the leases of those whose token is current; answers in order. What gates hold is renewed, too.
+
+    A lease is never shortened, whatever `heartbeat_timeout` is.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; a later heartbeat covers it.
+    """
+    batch = sorted(beats, key=lambda beat: beat.task_id)
+    rows = await store.run(
+        _JUDGED_HEARTBEAT if gates else TRANSITIONS["heartbeat"],
+        _pairs([(beat.task_id, beat.token) for beat in batch])
+        | {
+            "progress": [beat.progress for beat in batch],
+            "notes": texts([beat.note for beat in batch]),
+            "heartbeat_timeout": heartbeat_timeout,
+            "longest_lease": LONGEST_LEASE,
+        },
+    )
+    if any(beat.checkpoint is not None for beat in batch):
+        async with store.connection() as connection:
+            await keep_checkpoints(connection, batch)
+    kept = {
+        row[0]: HeartbeatAnswer.CANCEL_REQUESTED
+        if row[1]
+        else HeartbeatAnswer.GATED
+        if gates and gates.holding(*row[2:])
+        else HeartbeatAnswer.KEPT
+        for row in rows
+    }
+    return [kept.get(beat.token, HeartbeatAnswer.LOST) for beat in beats]
+
+
+async def release(store: Store, releases: Sequence[ReleasedClaim]) -> tuple[list[Applied], timedelta | None]:
+    """Hand tasks back, due at once and uncharged; answers in order, and how far ahead the first of them runs again.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
+    """
+    batch = sorted(releases, key=lambda release: (release.task_id, release.token))
+    pairs = _pairs([(release.task_id, release.token) for release in batch])
+    async with store.connection() as connection, connection.transaction():
+        await fetch(connection, LOCKS["lock_cancelled"], pairs)
+        await keep_checkpoints(connection, batch)
+        found = await fetch(
+            connection,
+            TRANSITIONS["release"],
+            pairs
+            | {
+                "started_at": timestamps([release.started_at for release in batch]),
+                "reasons": texts([release.reason for release in batch]),
+            },
+        )
+        if rows := [row for row in found if row[0]]:
+            # a cancel that was asked for while it ran need not wait for another run
+            released = uuids(sorted(row[0] for row in rows))
+            again = {"task_ids": released, "only_if_requested": True, "by": None}
+            await fetch(connection, TRANSITIONS["cancel"], again)
+    claims = [(release.task_id, release.token) for release in releases]
+    return await answer(store, claims, {row[1] for row in rows}), timedelta() if rows else None
+
+
+async def answer(store: Store, claims: Sequence[tuple[TaskId, Token]], applied: set[Token]) -> list[Applied]:
+    """Tell for each write whether it was applied now, was before (a lost reply), or came too late.
+
+    Told apart by token, not by task: one group may carry the current claim of a task and a stale one.
+    """
+    others = [claim for claim in claims if claim[1] not in applied]
+    rows = await store.run(READS["applied_before"], _pairs(others)) if others else []
+    before = {row[0] for row in rows}
+    return [
+        Applied.APPLIED if token in applied else Applied.ALREADY_APPLIED if token in before else Applied.LOST
+        for _, token in claims
+    ]

@@ -1,0 +1,186 @@
+"""Queries of people: the tasks that a filter finds, to be listed, counted, cancelled, purged or redriven.
+
+Only names of our own are put into their text. Values are literals there, so Postgres plans each for what it asks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from duly_core.postgres.pool import Store
+from duly_core.tasks.lifecycle import FINAL, Status
+from duly_core.tasks.scope import scope_condition, scope_parameters
+from duly_core.tasks.store import SUMMARY, TaskFilter, TaskRow, select_text
+from duly_wire.ids import TaskId
+
+_JOINED = "task left join task_assoc on task_assoc.task_id = task.task_id"
+_LIVE = "task_assoc join task on task.task_id = task_assoc.task_id"
+_DEAD = "dead_letter join task on task.task_id = dead_letter.task_id"
+_NO_GRAPH_RUNS = """(task.graph is null
+    or not exists (select from graph where graph.graph_id = task.graph and graph.open > 0))"""
+"""The result of a node is for the nodes that wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which tasks."""
+
+    source: str
+    key: str
+    """The column with their ids."""
+    conditions: list[str]
+    parameters: Mapping[str, Any]
+
+    def select(self, columns: str, rest: str = "") -> str:
+        """Return its text."""
+        where = f"where {' and '.join(self.conditions)}" if self.conditions else ""
+        return f"select {columns} from {self.source} {where} {rest}"  # noqa: S608 (the names are our own)
+
+
+async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> list[TaskRow]:
+    """Up to `limit` tasks, newest id first, from below `before` on; without payloads and results."""
+    return await select_text(store, *list_query(wanted, before, limit))
+
+
+def list_query(wanted: TaskFilter, before: TaskId | None, limit: int) -> tuple[str, Mapping[str, Any]]:
+    """Return the query of `list_tasks`, and its parameters."""
+    # live tasks are few and finished ones many: a list of live ones begins with the assoc rows
+    only_live = bool(wanted.statuses) and not wanted.statuses & FINAL
+    source, key = (_LIVE, "task_assoc.task_id") if only_live else (_JOINED, "task.task_id")
+    is_dead = wanted.statuses == {Status.FATAL_FAILURE}
+    if is_dead:  # few among the finished, too
+        source = f"dead_letter join ({_JOINED}) on task.task_id = dead_letter.task_id"
+        key = "dead_letter.task_id"
+    found = _conditions(wanted, is_dead=is_dead)
+    if before is not None:
+        found.append(f"{key} < %(before)s")
+    parameters = _parameters(wanted) | {"before": UUID(bytes=before or bytes(16)), "limit": limit}
+    query = Query(source, key, found, parameters)
+    return query.select(SUMMARY, f"order by {key} desc limit %(limit)s"), parameters
+
+
+def live(wanted: TaskFilter, as_of: datetime) -> Query:
+    """Live tasks that were scheduled by `as_of`.
+
+    What the assoc knows is asked of it: the rows of a lambda that lie ahead are few, its tasks many.
+    """
+    found = ["task.created_at <= %(as_of)s", "task_assoc.status::text = any(%(statuses)s)"]
+    if wanted.lambda_name:
+        found.append("task_assoc.lambda = %(lambda)s")
+    if wanted.collection:
+        found.append("task_assoc.collection = %(collection)s")
+    if wanted.priorities:
+        found.append("task_assoc.priority = any(%(priorities)s)")
+    found += _scope(wanted, "task_assoc")
+    return Query(_LIVE, "task_assoc.task_id", found, _parameters(wanted, as_of))
+
+
+def finished(wanted: TaskFilter, as_of: datetime) -> Query:
+    """Tasks that ended by `as_of`, without those of graphs that run."""
+    found = ["task.finished_at <= %(as_of)s", "task.status::text = any(%(statuses)s)", _NO_GRAPH_RUNS]
+    others = replace(wanted, statuses=frozenset())  # else task_assoc is asked, too
+    found += _conditions(others, is_dead=False)
+    return Query("task", "task.task_id", found, _parameters(wanted, as_of))
+
+
+def dead(wanted: TaskFilter, as_of: datetime) -> Query:
+    """Dead letters that a redrive takes: dead by then, found by the filter, and of a lambda that somebody serves."""
+    found = [
+        *_conditions(wanted, is_dead=True),
+        "dead_letter.finished_at <= %(as_of)s",
+        "exists (select from lambda where lambda.name = dead_letter.lambda)",
+    ]
+    # what dead_letter knows by itself is asked without a look at each task
+    of_task = (
+        wanted.collection
+        or wanted.priorities
+        or wanted.failure_kinds
+        or (wanted.scope is not None and wanted.scope.own_tasks)
+    )
+    source = _DEAD if of_task else "dead_letter"
+    return Query(source, "dead_letter.task_id", found, _parameters(wanted, as_of))
+
+
+async def ids_after(store: Store, query: Query, after: TaskId | None, limit: int) -> list[TaskId]:
+    """Return up to `limit` ids, ascending, from above `after` on."""
+    if after is not None:
+        query = replace(query, conditions=[*query.conditions, f"{query.key} > %(after)s"])
+    parameters = {**query.parameters, "after": UUID(bytes=after or bytes(16)), "limit": limit}
+    return await _ids(store, query, f"order by {query.key} limit %(limit)s", parameters)
+
+
+async def first_dead(store: Store, wanted: TaskFilter, as_of: datetime, limit: int) -> list[TaskId]:
+    """Return the ids of up to `limit` dead letters that a redrive takes, those that ended first before the others."""
+    query = dead(wanted, as_of)
+    rest = "order by dead_letter.finished_at, dead_letter.task_id limit %(limit)s"
+    return await _ids(store, query, rest, {**query.parameters, "limit": limit})
+
+
+async def count(store: Store, query: Query) -> int:
+    """Return how many there are."""
+    (row,) = await select_text(store, query.select("count(*) as count"), query.parameters)
+    return int(row["count"])
+
+
+async def begun_at(store: Store, wanted: datetime | None) -> tuple[datetime, datetime]:
+    """The store's now, and the instant at which a call over several pages began: never later, whatever its caller says."""
+    (row,) = await select_text(store, "select duly_now() as now", {})
+    now: datetime = row["now"]
+    return now, min(wanted or now, now)
+
+
+async def _ids(store: Store, query: Query, rest: str, parameters: Mapping[str, Any]) -> list[TaskId]:
+    return [
+        row["id"].bytes
+        for row in await select_text(store, query.select(f"{query.key} as id", rest), parameters)
+    ]
+
+
+def _conditions(wanted: TaskFilter, *, is_dead: bool) -> list[str]:
+    """The filter as SQL, on task (and on task_assoc, if live statuses are wanted).
+
+    With `is_dead` all that dead_letter knows is asked of it: it has no others, and what is said of task beside it
+    leads the planner to walk all of the lambda's tasks.
+    """
+    known = "dead_letter" if is_dead else "task"
+    statuses = []
+    if wanted.statuses - FINAL:
+        statuses.append("task_assoc.status::text = any(%(live)s)")
+    if wanted.statuses & FINAL:
+        statuses.append("task.status::text = any(%(final)s)")
+    return _scope(wanted, known) + [
+        condition
+        for asked, condition in (
+            (wanted.lambda_name, f"{known}.lambda = %(lambda)s"),
+            (wanted.collection, "task.collection = %(collection)s"),
+            (wanted.priorities, "task.priority = any(%(priorities)s)"),
+            (statuses and not is_dead, f"({' or '.join(statuses)})"),
+            (wanted.failure_kinds, "task.failure_kind = any(%(failure_kinds)s)"),
+            (wanted.finished_after, f"{known}.finished_at >= %(finished_after)s"),
+            (wanted.finished_before, f"{known}.finished_at < %(finished_before)s"),
+        )
+        if asked
+    ]
+
+
+def _scope(wanted: TaskFilter, known: str) -> list[str]:
+    if wanted.scope is None:
+        return []
+    return [scope_condition(wanted.scope, wanted.lambda_name, f"{known}.lambda", "task.scheduled_by")]
+
+
+def _parameters(wanted: TaskFilter, as_of: datetime | None = None) -> dict[str, Any]:
+    return scope_parameters(wanted.scope) | {
+        "lambda": wanted.lambda_name,
+        "collection": wanted.collection,
+        "priorities": sorted(map(int, wanted.priorities)),
+        "statuses": sorted(map(str, wanted.statuses)),
+        "live": sorted(map(str, wanted.statuses - FINAL)),
+        "final": sorted(map(str, wanted.statuses & FINAL)),
+        "failure_kinds": sorted(map(int, wanted.failure_kinds)),
+        "finished_after": wanted.finished_after,
+        "finished_before": wanted.finished_before,
+        "as_of": as_of,
+    }

@@ -1,0 +1,186 @@
+"""Write new tasks: entity and assoc in one statement, once, however often it is asked."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
+from duly_core.postgres.pool import Connection, Store, fetch
+from duly_core.postgres.statements import READS, TRANSITIONS
+from duly_core.tasks.task import NewTask, ResourceNeed, Scheduled, Scheduling, Session
+from duly_wire.ids import TaskId
+
+
+async def schedule(store: Store, tasks: Sequence[NewTask], *, tell: bool = False) -> list[Scheduled]:
+    """Write what is not there yet; answer for each task in order.
+
+    Repeating a call is safe: a task that is there already under the same id or key is REPEATED if it says
+    the same (lambda, payload, priority, collection, session, resources), and a CONFLICT if not.
+
+    With `tell` the same commit tells Store Consumers of what is due now, which saves a round trip. Commits that
+    notify pass one at a time on a whole server, their flushes included: it is for callers with little to write, and
+    not for tasks of sessions.
+
+    Raises:
+        StoreUnavailableError: nothing is known of the outcome; ask again with the same tasks.
+    """
+    in_sessions = [task for task in tasks if task.session is not None]
+    if not in_sessions:
+        return await _write(store, tasks, tell=tell)
+    plain = [task for task in tasks if task.session is None]
+    written = iter(await _write(store, plain, tell=tell))
+    written_in_sessions = iter(await _write(store, in_sessions))
+    return [next(written if task.session is None else written_in_sessions) for task in tasks]
+
+
+async def _write(
+    store: Store, tasks: Sequence[NewTask], *, tell: bool = False, again: bool = True
+) -> list[Scheduled]:
+    """Write tasks that all have a session, or of which none has one.
+
+    `again` allows for a key that was taken, and removed with its task before anybody could look.
+    """
+    if not tasks:
+        return []
+    in_sessions = tasks[0].session is not None
+    ordered = list(range(len(tasks))) if in_sessions else _lock_order(tasks)
+    columns = _columns([tasks[place] for place in ordered])
+    parameters = _said(columns)
+    rest = _rest(columns)
+    if in_sessions:
+        sessions = _orders(columns["session"])
+        rows = await store.run(TRANSITIONS["schedule_in_sessions"], parameters | rest | sessions)
+    else:
+        rows = await store.run(TRANSITIONS["schedule"], parameters | rest | {"tell": tell})
+    created: dict[TaskId, int | None] = {row[0]: row[1] for row in rows}
+    due_in = {
+        ahead_us: None if ahead_us is None else timedelta(microseconds=ahead_us)
+        for ahead_us in set(created.values())
+    }
+    if len(created) == len(tasks):  # as nearly always, and there is nothing to explain
+        return [Scheduled(Scheduling.CREATED, task.task_id, due_in[created[task.task_id]]) for task in tasks]
+    found = {row[0]: (row[1], row[2]) for row in await store.run(READS["existing"], parameters)}
+    gone = [
+        place
+        for number, place in enumerate(ordered, start=1)
+        if again
+        and tasks[place].idempotency_key
+        and number not in found
+        and tasks[place].task_id not in created
+    ]
+    second = await _write(store, [tasks[place] for place in gone], tell=tell, again=False)
+    answers = dict(zip(gone, second, strict=True))
+    for number, place in enumerate(ordered, start=1):
+        task = tasks[place]
+        if place in answers:
+            continue
+        # of tasks that share an id in this very batch, one that says what was written is the created one
+        if task.task_id in created and found.get(number, (task.task_id, True)) == (task.task_id, True):
+            ahead = due_in[created.pop(task.task_id)]
+            answers[place] = Scheduled(Scheduling.CREATED, task.task_id, ahead)
+        else:
+            answers[place] = _explain(task, found.get(number))
+    return [answers[place] for place in range(len(tasks))]
+
+
+async def write_children(connection: Connection, tasks: Sequence[NewTask]) -> dict[TaskId, timedelta]:
+    """Write new tasks in the transaction of `connection`; answer how far ahead each that was written is due.
+
+    Those that are left out cannot be: their lambda is not registered, or their id is taken.
+    """
+    parameters = task_parameters(sorted(tasks, key=lambda task: task.task_id)) | {"tell": False}
+    rows = await fetch(connection, TRANSITIONS["schedule"], parameters)
+    return {row[0]: timedelta(microseconds=row[1]) for row in rows}
+
+
+def task_parameters(tasks: Sequence[NewTask]) -> dict[str, Any]:
+    """Return the parameters that say what new tasks are, and when they are due; an element for each task, in order."""
+    columns = _columns(tasks)
+    return _said(columns) | _rest(columns)
+
+
+async def find_repeated(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled | None]:
+    """Return for each task, in order, what a repeat of it is answered; None: it was not written before.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    if not tasks:
+        return []
+    rows = await store.run(READS["existing"], _said(_columns(tasks)))
+    found = {row[0]: (row[1], row[2]) for row in rows}
+    return [
+        _explain(task, found[number]) if number in found else None
+        for number, task in enumerate(tasks, start=1)
+    ]
+
+
+def _columns(tasks: Sequence[NewTask]) -> dict[str, tuple[Any, ...]]:
+    """Return the values of each field, by its name."""
+    return dict(zip(NewTask._fields, zip(*tasks, strict=True), strict=True))
+
+
+def _rest(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the parameters that say when, and who asked."""
+    return {
+        "scheduled_at": timestamps(columns["scheduled_at"]),
+        "delays": intervals(columns["delay"]),
+        "expires_at": timestamps(columns["expires_at"]),
+        "scheduled_by": texts(columns["scheduled_by"] if any(columns["scheduled_by"]) else []),
+    }
+
+
+def _said(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
+    """Return the parameters for what two tasks are compared by."""
+    return {
+        "task_ids": uuids(columns["task_id"]),
+        "lambdas": texts(columns["lambda_name"]),
+        "collections": texts(columns["collection"]),
+        "priorities": int2s(columns["priority"]),
+        "encodings": int2s(columns["encoding"]),
+        "payloads": byteas(columns["payload"]),
+        "keys": texts(columns["idempotency_key"]),
+        "sessions": texts(_each(_key, columns["session"])),
+        "resources": texts(_each(_written, columns["resources"])),
+    }
+
+
+def _each(write: Callable[[Any], str | None], values: Sequence[Any]) -> list[str | None]:
+    """Write each value; nothing if all are empty, as those of most calls are."""
+    return [write(value) for value in values] if any(values) else []
+
+
+def _key(session: Session | None) -> str | None:
+    return session and session.key
+
+
+def _written(needs: Sequence[ResourceNeed]) -> str | None:
+    """Return what a task needs as the store keeps it."""
+    return json.dumps([need._asdict() for need in sorted(needs)]) if needs else None
+
+
+def _orders(sessions: Sequence[Session]) -> dict[str, Any]:
+    return {
+        "session_orders": int2s([session.order for session in sessions]),
+        "session_policies": int2s([session.policy for session in sessions]),
+    }
+
+
+def _lock_order(tasks: Sequence[NewTask]) -> list[int]:
+    """Return the places of tasks in one order for all callers, so that two batches with the same keys cannot deadlock."""
+    keyed = any(task.idempotency_key for task in tasks)
+    order = [_key_then_id(task) if keyed else task.task_id for task in tasks]
+    return sorted(range(len(tasks)), key=order.__getitem__)
+
+
+def _key_then_id(task: NewTask) -> tuple[str, str, TaskId]:
+    key = task.idempotency_key or ""
+    return task.lambda_name if key else "", key, task.task_id
+
+
+def _explain(task: NewTask, found: tuple[TaskId, bool] | None) -> Scheduled:
+    if found is None:
+        return Scheduled(Scheduling.UNKNOWN_LAMBDA, task.task_id)
+    holder, same = found
+    return Scheduled(Scheduling.REPEATED if same else Scheduling.CONFLICT, holder)

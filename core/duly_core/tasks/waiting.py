@@ -1,0 +1,89 @@
+"""End, change or release tasks that wait in sessions or graphs, or for resources."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from psycopg.rows import TupleRow
+
+from duly_core.access.current import scheduler
+from duly_core.errors import StatementTimeoutError
+from duly_core.postgres.arrays import uuids
+from duly_core.postgres.pool import Store, fetch
+from duly_core.postgres.statements import LOCKS, TRANSITIONS, Statement
+from duly_wire.ids import TaskId
+
+_RELEASE_SKIPPED = Statement(
+    "release_skipped", "select lambda from duly_release_skipped(%(limit)b::int4) as lambda"
+)
+_FEWER = 50
+
+
+async def cancel_waiting(store: Store, task_ids: Sequence[TaskId]) -> list[TupleRow]:
+    """Cancel those of these tasks that wait; return the rows of the statement.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    return await _end(store, "lock_waiting", {"task_ids": uuids(sorted(task_ids))}, "cancel_waiting")
+
+
+async def end_waiting(store: Store, limit: int) -> list[TupleRow]:
+    """End up to `limit` of the waiting tasks that are to end without a run; return the rows of the statement.
+
+    Fewer, if so many ends take too long: they may release, or skip, many others.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    try:
+        return await _end(store, "lock_over", {"limit": limit}, "end_waiting")
+    except StatementTimeoutError:
+        return await _end(store, "lock_over", {"limit": max(1, limit // _FEWER)}, "end_waiting")
+
+
+async def release_skipped(store: Store, limit: int) -> frozenset[str]:
+    """Release parked tasks that an end passed over, of up to `limit` resources or keys; return the lambdas.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    return frozenset(row[0] for row in await store.run(_RELEASE_SKIPPED, {"limit": limit}))
+
+
+async def change_waiting(
+    store: Store, task_ids: Collection[TaskId], parameters: Callable[[Sequence[TaskId]], Mapping[str, Any]]
+) -> list[TupleRow]:
+    """Change those of these tasks that wait; return the rows of the statement.
+
+    `parameters` makes those of the statement (`update_waiting`), for the tasks that it is given.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    which = {"task_ids": uuids(sorted(task_ids))}
+    return await _locked(store, "lock_waiting", which, "update_waiting", parameters)
+
+
+async def _end(store: Store, lock: str, which: Mapping[str, Any], end: str) -> list[TupleRow]:
+    return await _locked(
+        store, lock, which, end, lambda task_ids: {"task_ids": uuids(task_ids), "by": scheduler()}
+    )
+
+
+async def _locked(
+    store: Store,
+    lock: str,
+    which: Mapping[str, Any],
+    move: str,
+    parameters: Callable[[Sequence[TaskId]], Mapping[str, Any]],
+) -> list[TupleRow]:
+    """Lock sessions and graphs, then end or change the tasks.
+
+    One statement would see the tasks as they were before it waited for a lock. It would wait for tasks that run now,
+    while their ends wait for the same session.
+    """
+    async with store.connection() as connection, connection.transaction():
+        found = await fetch(connection, LOCKS[lock], which)
+        if not found:
+            return []
+        return await fetch(connection, TRANSITIONS[move], parameters(sorted(row[0] for row in found)))

@@ -1,0 +1,1 @@
+"""Time tables: rhythms, ticks, and the tasks that they become."""

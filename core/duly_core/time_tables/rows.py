@@ -1,0 +1,102 @@
+"""Rows of time tables: as the store has them, and as definitions are written."""
+
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from duly_core.tasks.task import Encoding
+from duly_core.time_tables.rhythm import next_after
+from duly_core.time_tables.tick_plan import TableState, fire_at
+from duly_core.time_tables.time_table import Rhythm, TickPolicy, TimeTable
+from duly_wire.enums import CatchUp, Overlap, Priority
+from duly_wire.ids import TaskId
+
+
+class TableRow(NamedTuple):
+    """A time table as the store has it, without its payload."""
+
+    name: str
+    lambda_name: str
+    collection: str
+    priority: int
+    payload_encoding: int
+    cron: str | None
+    every: timedelta | None
+    every_offset: timedelta
+    zone: str
+    catch_up: int
+    catch_up_window: timedelta
+    overlap: int
+    jitter: timedelta
+    declared: bool
+    revision: int
+    created_at: datetime
+    updated_at: datetime
+    paused_at: datetime | None
+    pause_note: str | None
+    next_tick_at: datetime | None
+    next_fire_at: datetime | None
+    buffered_tick_at: datetime | None
+    last_tick_at: datetime | None
+    last_task_id: TaskId | None
+    problem: str | None
+    payload_bytes: int
+    read_at: datetime
+    """By the store's clock."""
+    payload: bytes
+    """Empty where it was not asked for."""
+
+    @property
+    def rhythm(self) -> Rhythm:
+        return Rhythm(self.cron, self.every, self.every_offset, self.zone)
+
+    @property
+    def policy(self) -> TickPolicy:
+        return TickPolicy(CatchUp(self.catch_up), self.catch_up_window, Overlap(self.overlap), self.jitter)
+
+    @property
+    def definition(self) -> TimeTable:
+        return TimeTable(
+            self.name,
+            self.lambda_name,
+            self.rhythm,
+            self.payload,
+            Encoding(self.payload_encoding),
+            Priority(self.priority),
+            self.collection,
+            self.policy,
+        )
+
+    @property
+    def state(self) -> TableState:
+        """What decides about its ticks."""
+        return TableState(self.name, self.rhythm, self.policy, self.next_tick_at, self.buffered_tick_at)
+
+
+def definition_columns(table: TimeTable) -> dict[str, Any]:
+    """Return the parameters that write a definition."""
+    rhythm, policy = table.rhythm, table.policy
+    return {
+        "name": table.name,
+        "lambda": table.lambda_name,
+        "collection": table.collection,
+        "priority": int(table.priority),
+        "payload_encoding": int(table.encoding),
+        "payload": table.payload,
+        "cron": rhythm.cron,
+        "every": rhythm.every,
+        "every_offset": rhythm.offset,
+        "zone": rhythm.zone,
+        "catch_up": int(policy.catch_up),
+        "catch_up_window": policy.catch_up_window,
+        "overlap": int(policy.overlap),
+        "jitter": policy.jitter,
+    }
+
+
+def trigger_columns(name: str, rhythm: Rhythm, jitter: timedelta, after: datetime) -> dict[str, Any]:
+    """Return the parameters that set the next tick: the first after an instant."""
+    next_tick_at = next_after(rhythm, after)
+    return {
+        "next_tick_at": next_tick_at,
+        "next_fire_at": next_tick_at and fire_at(name, next_tick_at, jitter),
+    }

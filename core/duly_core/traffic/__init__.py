@@ -1,0 +1,1 @@
+"""Many calls at once: committed together, in turns, and bounded."""

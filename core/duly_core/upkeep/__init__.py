@@ -1,0 +1,1 @@
+"""What keeps the store small and true: retention, partitions, fences, the clock."""

@@ -1,0 +1,1 @@
+"""What the SDK and the services share: the stubs of the wire, enums, ids, times, channels, TLS."""
