@@ -322,3 +322,63 @@ async def test_a_grant_of_a_role_that_only_a_newer_release_knows_gives_nothing(g
 
     assert found.roles == {Role.CLIENT}
     assert await access.list_grants(store) == [Grant("shop", Role.CLIENT, LAMBDA)]
+
+
+# ---- bounds of grants ------------------------------------------------------------------------------------
+
+
+async def test_one_principal_has_so_many_grants_in_a_namespace_and_more_change_nothing(guarded, store):
+    await give_token(store)
+    await access.add_grants(store, [Grant("shop", Role.OPERATOR, "mallory/*")])
+    service = access_pb2_grpc.AccessServiceStub(guarded.channel)
+
+    def grants(first: int, number: int) -> access_pb2.AddGrantsRequest:
+        names = [f"mallory/{place:0120}" for place in range(first, first + number)]
+        asked = [
+            access_pb2.Grant(principal="alice", role=access_pb2.ROLE_CLIENT, pattern=each) for each in names
+        ]
+        return access_pb2.AddGrantsRequest(grants=asked)
+
+    assert (await service.AddGrants(grants(0, access.MOST_GRANTS), metadata=headers())).added == 100
+    again = await service.AddGrants(grants(0, access.MOST_GRANTS), metadata=headers())
+    assert not [each for each in again.results if each.HasField("error")]
+    refused = await service.AddGrants(grants(access.MOST_GRANTS, 2), metadata=headers())
+
+    assert refused.added == 0
+    assert "more than 100 grants in the namespace 'mallory'" in refused.results[0].error.message
+    assert len(await access.list_grants(store, "alice")) == access.MOST_GRANTS
+    other = [Grant("alice", Role.CLIENT, "alice/*")]
+    assert await access.add_grants(store, other) == 1
+
+
+async def test_a_principal_with_as_many_long_grants_as_it_may_have_gets_its_lists(guarded, store):
+    await give_token(store, principal="alice")
+    for namespace in ("a", "b", "c"):
+        await access.add_grants(
+            store,
+            [
+                Grant("alice", role, f"{namespace}/{place:0119}*")
+                for place in range(access.MOST_GRANTS // 2)
+                for role in (Role.CLIENT, Role.AUDITOR)
+            ],
+        )
+
+    listed = await guarded.stub.ListTasks(frontend_pb2.ListTasksRequest(), metadata=headers())
+
+    assert not listed.tasks
+
+
+async def test_grants_that_change_nothing_have_no_server_read_them_again(store):
+    await access.add_grants(store, [Grant("alice", Role.CLIENT, "alice/*")])
+    before = await version_of(store)
+
+    assert await access.add_grants(store, [Grant("alice", Role.CLIENT, "alice/*")]) == 0
+    assert await access.remove_grants(store, [Grant("nobody", Role.CLIENT, "alice/*")]) == 0
+
+    assert await version_of(store) == before
+
+
+async def version_of(store: Store) -> int:
+    async with store.connection() as connection:
+        (version,) = await (await connection.execute("select version from access_version")).fetchone()
+        return version

@@ -154,7 +154,7 @@ async def test_a_page_of_graph_definitions_tells_no_name_that_the_caller_may_not
     for name, of in (("a", STRANGER), ("b", PARENT), ("c", STRANGER)):
         node = {"label": "n", "task": {"lambda": of}}
         definition = graphs_pb2.GraphDefinition(nodes=[node]).SerializeToString()
-        await graph_definitions.put_definition(store, name, definition)
+        await graph_definitions.put_definition(store, name, definition, [of])
     async with serve_frontend(store, authorizer=authorizer) as served:
         stub = graphs_pb2_grpc.GraphServiceStub(served.channel)
         request = graphs_pb2.ListGraphDefinitionsRequest(page_size=1)
@@ -179,3 +179,13 @@ async def test_an_owner_registers_an_application_from_the_shell(run_duly, store)
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.endswith("registered\n")
     assert {each.policy.name for each in await lambdas.list_lambdas(store)} >= {"hello.greet"}
+
+
+async def test_a_definition_is_stored_only_over_the_version_whose_rights_were_checked(store):
+    put = graph_definitions.put_definition
+    assert await put(store, "nightly", b"alice's", ["alice/a"], 0) == (1, True)
+
+    assert await put(store, "nightly", b"mallory's", ["mallory/a"], 0) is None
+
+    assert (await graph_definitions.get_definition(store, "nightly", 0)).definition == b"alice's"
+    assert await put(store, "nightly", b"alice's next", ["alice/a"], 1) == (2, True)

@@ -40,6 +40,7 @@ async def succeed(hsc, task, *children):
         ({"payload": b"x" * 300_000}, "payload: 300,000 bytes exceed"),
         ({"priority": 9}, "priority: 9 is not a priority"),
         ({"task_id": ""}, "task_id: a task that a callback schedules has an id"),
+        ({"task_id": str(aged_id(-timedelta(days=2)))}, "task_id: its time is more than a day from now"),
         ({"collection": "NO"}, "collection: must be"),
         ({"session": {"key": "s"}}, "session: a task that a callback schedules cannot be in a session yet"),
     ],

@@ -288,3 +288,9 @@ async def test_other_tasks_are_left_to_the_hinter(heard, task_states, dsn, delay
     await tell_of(dsn, "7")
 
     assert await heard.next_due() == timedelta(milliseconds=7)
+
+
+async def test_a_notification_names_queues_of_pinned_versions(heard, store):
+    Notifier(store).due_in(SECOND, {"team/mail.send@V1.2+b_3", "mail.sort"})
+
+    assert await heard.next_hint() == (SECOND, {"team/mail.send@V1.2+b_3", "mail.sort"})

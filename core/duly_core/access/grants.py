@@ -1,6 +1,6 @@
 """Grants: which role a principal has, and for which lambdas; and what follows from all of its grants."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -119,7 +119,18 @@ def _scope(principal: str, grants: Iterable[Grant], action: Action) -> Scope:
     covering = [grant for grant in grants if action in ALLOWED[grant.role]]
     own = {grant.pattern for grant in covering if grant.role in OWN_TASKS_ONLY}
     everyones = {grant.pattern for grant in covering if grant.role not in OWN_TASKS_ONLY}
-    return Scope(tuple(sorted(everyones)), tuple(sorted(own)), principal)
+    return Scope(_widest(everyones), _widest(own), principal)
+
+
+def _widest(patterns: Collection[str]) -> tuple[str, ...]:
+    """Leave out what another pattern covers: each costs every list of the principal."""
+    return tuple(
+        sorted(
+            each
+            for each in patterns
+            if not any(other != each and lambda_patterns.covers_all_of(other, each) for other in patterns)
+        )
+    )
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:

@@ -1,5 +1,6 @@
-"""Tokens and grants, as operators made them. Each change raises the version that servers compare (access_cache.py)."""
+"""Tokens and grants, as operators made them. Each change raises the version that servers compare (cache.py)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -8,10 +9,17 @@ from psycopg.rows import dict_row
 
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
+from duly_core.errors import DulyError
+from duly_core.lambdas.names import namespace_of
 from duly_core.postgres.pool import Store
 from duly_core.process.newer_values import known
 
 _CHANGED = b"update access_version set version = version + 1"
+_ONE_AT_A_TIME = b"select from access_version for update"
+
+MOST_GRANTS = 100
+"""Of one principal in one namespace. Lists search for the lambdas of all patterns of their caller, and an operator of a
+namespace may grant to anybody: without a bound it could make another's lists fail. Patterns cover many lambdas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +82,47 @@ async def revoke_tokens(store: Store, token_ids: Sequence[str]) -> list[str]:
         return sorted(token_id for (token_id,) in await cursor.fetchall())
 
 
+class TooManyGrantsError(DulyError):
+    """A principal would have more grants in one namespace than any may have; nothing was written."""
+
+    def __init__(self, principal: str, namespace: str) -> None:
+        super().__init__(principal, namespace)
+        self.principal = principal
+        self.namespace = namespace
+
+
 async def add_grants(store: Store, grants: Sequence[Grant], granted_by: str = "") -> int:
-    """Write grants, and return how many are new."""
+    """Write grants, and return how many are new.
+
+    Raises:
+        TooManyGrantsError: one principal would have more than MOST_GRANTS in one namespace.
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
     rows = sorted({(grant.principal, str(grant.role), grant.pattern) for grant in grants})
-    return await _run(
-        store,
-        """
-        insert into role_grant (principal, role, pattern, granted_at, granted_by)
-        select asked.principal, asked.role, asked.pattern, duly_now(), %s
-        from unnest(%s::text[], %s::text[], %s::text[]) as asked (principal, role, pattern)
-        on conflict do nothing
-        """,
-        (granted_by, *[[row[place] for row in rows] for place in range(3)]),
-    )
+    asked = {(grant.principal, namespace_of(grant.pattern)) for grant in grants}
+    async with store.connection() as connection, connection.transaction(), connection.cursor() as cursor:
+        await cursor.execute(_ONE_AT_A_TIME)
+        await cursor.execute(_ADD, (granted_by, *[[row[place] for row in rows] for place in range(3)]))
+        added = cursor.rowcount
+        await cursor.execute(
+            "select principal, pattern from role_grant where principal = any(%s)",
+            ([principal for principal, _ in asked],),
+        )
+        counts = Counter((principal, namespace_of(pattern)) for principal, pattern in await cursor.fetchall())
+        for each in sorted(asked):
+            if added and counts[each] > MOST_GRANTS:
+                raise TooManyGrantsError(*each)
+        if added:
+            await cursor.execute(_CHANGED)
+    return added
+
+
+_ADD = """
+insert into role_grant (principal, role, pattern, granted_at, granted_by)
+select asked.principal, asked.role, asked.pattern, duly_now(), %s
+from unnest(%s::text[], %s::text[], %s::text[]) as asked (principal, role, pattern)
+on conflict do nothing
+"""
 
 
 async def remove_grants(store: Store, grants: Sequence[Grant]) -> int:
@@ -124,6 +160,9 @@ async def _run(store: Store, statement: str, parameters: tuple[object, ...]) -> 
         connection.transaction(),
         connection.cursor() as cursor,
     ):
-        await cursor.execute(_CHANGED)
+        await cursor.execute(_ONE_AT_A_TIME)
         await cursor.execute(statement.encode(), parameters)
-        return cursor.rowcount
+        changed = cursor.rowcount
+        if changed:  # each change has every server read all tokens and grants
+            await cursor.execute(_CHANGED)
+        return changed

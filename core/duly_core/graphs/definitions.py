@@ -1,6 +1,6 @@
 """Keep definitions of graphs: named, and with versions that never change."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -15,15 +15,18 @@ class Definition(NamedTuple):
     version: int
     created_at: datetime
     definition: bytes
-    """As the Frontend wrote it; empty in lists."""
+    """As the Frontend wrote it; empty in lists, which may be read by many: a definition has megabytes."""
+    lambdas: list[str]
+    """Those of its nodes: they decide who may see it."""
 
 
 _PUT = """with newest as (
     select version, definition from graph_definition where name = %(name)s order by version desc limit 1
 ), made as (
-    insert into graph_definition (name, version, definition, created_at)
-    select %(name)s, coalesce((select version from newest), 0) + 1, %(definition)s, duly_now()
+    insert into graph_definition (name, version, definition, lambdas, created_at)
+    select %(name)s, coalesce((select version from newest), 0) + 1, %(definition)s, %(lambdas)s, duly_now()
     where not exists (select from newest where definition = %(definition)s)
+        and coalesce((select version from newest), 0) = coalesce(%(replaces)s, (select version from newest), 0)
     on conflict do nothing
     returning version
 )
@@ -31,14 +34,13 @@ select version, true as created from made
 union all
 select version, false from newest where definition = %(definition)s"""
 
-_GET = """select name, version, created_at, definition
+_GET = """select name, version, created_at, definition, lambdas
 from graph_definition
 where name = %(name)s and (version = %(version)s or %(version)s = 0)
 order by version desc
 limit 1"""
 
-_LIST = """select distinct on (name) name, version, created_at,
-    case when %(whole)s then definition else ''::bytea end as definition
+_LIST = """select distinct on (name) name, version, created_at, ''::bytea as definition, lambdas
 from graph_definition
 where name > %(after)s
 order by name, version desc
@@ -47,16 +49,27 @@ limit %(limit)s offset %(skipped)s"""
 _TRIES = 5
 
 
-async def put_definition(store: Store, name: str, definition: bytes) -> tuple[int, bool]:
-    """Store a definition; return its version, and whether it is new.
+async def put_definition(
+    store: Store, name: str, definition: bytes, lambdas: Collection[str], replaces: int | None = None
+) -> tuple[int, bool] | None:
+    """Store a definition; return its version, and whether it is new; None: another version is the newest by now.
+
+    `lambdas` are those of its nodes. `replaces` is the newest version (0: none) that the caller was found to have the right
+    to replace. Without it any is replaced.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     for _ in range(_TRIES):  # somebody else may store a version of the same name at the same time
-        rows = await _select(store, _PUT, {"name": name, "definition": definition})
+        rows = await _select(
+            store,
+            _PUT,
+            {"name": name, "definition": definition, "lambdas": sorted(set(lambdas)), "replaces": replaces},
+        )
         if rows:
             return rows[0]["version"], rows[0]["created"]
+        if replaces is not None:
+            return None
     message = f"versions of {name!r} are stored faster than this one could be"
     raise RuntimeError(message)
 
@@ -71,19 +84,15 @@ async def get_definition(store: Store, name: str, version: int) -> Definition | 
     return Definition(**rows[0]) if rows else None
 
 
-async def list_definitions(
-    store: Store, *, after: str, skipped: int = 0, limit: int, whole: bool = False
-) -> list[Definition]:
-    """Return the newest versions by name, from `skipped` behind `after` on; what they define only if `whole`.
+async def list_definitions(store: Store, *, after: str, skipped: int = 0, limit: int) -> list[Definition]:
+    """Return the newest versions by name, from `skipped` behind `after` on, without what they define.
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
     return [
         Definition(**row)
-        for row in await _select(
-            store, _LIST, {"after": after, "skipped": skipped, "limit": limit, "whole": whole}
-        )
+        for row in await _select(store, _LIST, {"after": after, "skipped": skipped, "limit": limit})
     ]
 
 

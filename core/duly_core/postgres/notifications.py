@@ -39,8 +39,8 @@ _LAST_WORD = 1.0
 
 _CHANGES = (NEW_LAMBDA_CHANNEL, SETTING_CHANNEL)
 
-_DUE_PAYLOAD = re.compile("([0-9]{1,6})(?: ([a-z0-9_.,/-]+))?")
-"""As many digits as the horizon has."""
+_DUE_PAYLOAD = re.compile("([0-9]{1,6})(?: ([A-Za-z0-9_.,/@+-]+))?")
+"""As many digits as the horizon has. Names are those of queues: NAME, or NAME@VERSION."""
 
 
 class Notifier:

@@ -257,6 +257,11 @@ def _task_id(text: str, key: str) -> bytes:
     return task_id
 
 
+def is_of_the_future(task_id: bytes) -> bool:
+    """Whether an id was made more than a day from now, by this host's clock."""
+    return _made_at(task_id) - time.time() > _ID_CLOCK_SLACK_S
+
+
 def _made_at(task_id: bytes) -> float:
     """Return when an id was made, in seconds since 1970."""
     return int.from_bytes(task_id[:6]) / 1000

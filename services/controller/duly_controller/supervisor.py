@@ -57,12 +57,14 @@ class Supervisor:
         self._patience = patience
         self._no_patience = asyncio.Event()
         self._hopeless: ApplicationError | None = None
+        self._was_healthy = False
+        """An Executor ran for long: what keeps one from starting now may pass, and callbacks may be the cause."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the Executors alive until `stop`.
 
         Raises:
-            ApplicationError: an Executor ended with EX_CONFIG; it has said on stderr what is wrong.
+            ApplicationError: an Executor ended with EX_CONFIG before one ran for long; it has said on stderr what is wrong.
         """
         keepers = [
             asyncio.get_running_loop().create_task(self._keep(number, stop)) for number in range(self._count)
@@ -108,7 +110,8 @@ class Supervisor:
             code = await self._wait(process, stop)
             if stop.is_set():
                 return
-            if code == EXIT_CONFIG:
+            self._was_healthy |= loop.time() - started > _HEALTHY_AFTER.total_seconds()
+            if code == EXIT_CONFIG and not self._was_healthy:
                 self._hopeless = ApplicationError("an Executor cannot run; its own message above says why")
                 stop.set()
                 return

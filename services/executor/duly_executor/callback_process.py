@@ -30,6 +30,23 @@ _MOST_REASON = 10_000
 """Characters of why the application cannot be imported."""
 
 
+_MOST_UNREAD = 256 << 20
+"""Bytes of orders that a process has not read. One that takes tasks, hands them back unread and reads nothing would have its
+Executor keep them all."""
+
+_SO_PASSRIGHTS = 83
+"""Of Linux 6.16; `socket` does not name it yet."""
+
+
+def refuse_descriptors(link: socket.socket) -> None:
+    """Let the other side of a link send no descriptors; older kernels cannot, and the kill timer ends what hangs.
+
+    Whoever reads a descriptor closes it, and the last one to close a TCP socket waits for as long as the socket lingers.
+    """
+    with contextlib.suppress(OSError):
+        link.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
+
+
 class StartKilledError(ApplicationError):
     """A signal ended a callback process while it imported the application: that may pass."""
 
@@ -124,6 +141,7 @@ class CallbackProcess:
                 on_failure.callback(exit_record.read)
                 ours, theirs = socket.socketpair()
                 on_failure.callback(ours.close)
+                refuse_descriptors(ours)
                 with theirs:
                     process = await spawn(
                         number,
@@ -251,6 +269,9 @@ class CallbackProcess:
     def _write(self, order: callback_pb2.CallbackOrder) -> None:
         if not self._writer.is_closing():
             self._writer.write(frames.write(order))
+            if self._writer.transport.get_write_buffer_size() > _MOST_UNREAD and self.killed_for is None:
+                self.fault = "does not read what its Executor sends"
+                self.kill(b"")
 
     def kill(self, for_task: TaskId | None = None, because: str = "") -> None:
         """End it at once, with what it started."""

@@ -38,6 +38,8 @@ _ATTEMPTS = 3
 _REARM_EVERY = timedelta(milliseconds=250)
 _IDLE_REARM_EVERY = timedelta(seconds=1)
 """While nothing is held; a claim that comes in sets the timer itself."""
+_LONGEST_STILL_NS = 60 * 1_000_000_000
+"""Nanoseconds until a loop that stands still while nothing is held ends its process, and the worker starts another."""
 
 
 class Callbacks(Protocol):
@@ -89,7 +91,8 @@ class HeartbeatLoop:
 
     def rearm(self) -> None:
         """Set the kernel's timer to the earliest deadline of all; to be called when a claim comes in."""
-        self._kill_timer.arm(self._held_claims.earliest_deadline())
+        deadline = self._held_claims.earliest_deadline()
+        self._kill_timer.arm(since_boot_ns() + _LONGEST_STILL_NS if deadline is None else deadline)
 
     def note(self, schedule: HeartbeatSchedule) -> None:
         """Let the next heartbeat be in time for claims under this schedule."""

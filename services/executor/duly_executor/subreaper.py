@@ -140,10 +140,13 @@ def _stop(pid: int) -> None:
 
 def _descendants(pid: int) -> set[int]:
     found: set[int] = set()
-    with suppress(OSError):  # it ended
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            for child in _listed(thread):
-                found |= {child} | _descendants(child)
+    unread = [pid]  # no recursion: a callback may make a chain of processes of any length
+    while unread:
+        with suppress(OSError):  # it ended
+            for thread in Path(f"/proc/{unread.pop()}/task").iterdir():
+                new = set(_listed(thread)) - found
+                found |= new
+                unread += new
     return found
 
 

@@ -54,7 +54,16 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
         grants, results = _read(request.grants)
         added = 0
         if len(grants) == len(results):
-            added = await store_access.add_grants(self._store, grants, current_access().principal)
+            try:
+                added = await store_access.add_grants(self._store, grants, current_access().principal)
+            except store_access.TooManyGrantsError as error:
+                problem = Problem(
+                    "grants",
+                    f"{error.principal!r} would have more than {store_access.MOST_GRANTS} grants"
+                    f" {f'in the namespace {error.namespace!r}' if error.namespace else 'outside of namespaces'}:"
+                    " grant a pattern such as `mail.*` in place of single lambdas",
+                ).to_wire()
+                results = [access_pb2.GrantResult(error=problem) for _ in results]
         return access_pb2.AddGrantsResponse(results=results, added=added)
 
     async def RemoveGrants(  # noqa: N802

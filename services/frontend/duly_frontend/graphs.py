@@ -33,7 +33,8 @@ from duly_wire.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
 
 _DEFAULT_WAIT = timedelta(seconds=20)
 _LOOKED_AT = 100
-"""Definitions that one call looks at for a caller who may see some of them: they are read whole."""
+"""Definitions that one call looks at for a caller who may see some of them."""
+_TRIES = 5
 
 
 class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
@@ -184,14 +185,24 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         try:
             _check_lambdas(Action.REGISTER, request.nodes)
             await asyncio.to_thread(validation.check_definition, request.name, request.nodes)
-            await self._check_newest(request.name)
+            definition = graphs_pb2.GraphDefinition(nodes=request.nodes).SerializeToString(deterministic=True)
+            lambdas = {getattr(node.task, "lambda") for node in request.nodes}
+            for _ in range(
+                _TRIES
+            ):  # somebody else may store a version meanwhile: the right to replace that is another
+                put = await graph_definitions.put_definition(
+                    self._stores.writes,
+                    request.name,
+                    definition,
+                    lambdas,
+                    await self._newest_to_replace(request.name),
+                )
+                if put is not None:
+                    return graphs_pb2.PutGraphDefinitionResponse(version=put[0], created=put[1])
         except Problem as problem:
             return graphs_pb2.PutGraphDefinitionResponse(error=problem.to_wire())
-        definition = graphs_pb2.GraphDefinition(nodes=request.nodes).SerializeToString(deterministic=True)
-        version, created = await graph_definitions.put_definition(
-            self._stores.writes, request.name, definition
-        )
-        return graphs_pb2.PutGraphDefinitionResponse(version=version, created=created)
+        message = f"versions of {request.name!r} are stored faster than this one could be"
+        raise RuntimeError(message)
 
     async def GetGraphDefinition(  # noqa: N802
         self, request: graphs_pb2.GetGraphDefinitionRequest, _context: Context
@@ -211,35 +222,39 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self, request: graphs_pb2.ListGraphDefinitionsRequest, _context: Context
     ) -> graphs_pb2.ListGraphDefinitionsResponse:
         size = page_size(request.page_size)
-        scope, payloads = restriction(Action.READ), restriction(Action.READ_PAYLOAD)
+        scope = restriction(Action.READ)
         with self._stores.listing("ListGraphDefinitions") as lists:
             listed, token = await read_page(
                 request.page_token,
                 size,
                 size if scope is None else _LOOKED_AT,
                 lambda after, skipped, limit: graph_definitions.list_definitions(
-                    lists, after=after, skipped=skipped, limit=limit, whole=scope is not None
+                    lists, after=after, skipped=skipped, limit=limit
                 ),
-                lambda each: _readable(each, scope, payloads),
+                lambda each: (
+                    graph_answers.definition_to_wire(each)
+                    if scope is None or all(map(scope.covers, each.lambdas))
+                    else None
+                ),
                 lambda each: each.name,
             )
-        for definition in listed:
-            definition.ClearField("nodes")
-            definition.payload_withheld = False
         return graphs_pb2.ListGraphDefinitionsResponse(definitions=listed, next_page_token=token)
 
-    async def _check_newest(self, name: str) -> None:
-        """Check that the caller may replace the newest version of a definition.
+    async def _newest_to_replace(self, name: str) -> int | None:
+        """Return the newest version (0: there is none) if the caller may replace it; None: it may replace any.
 
         Raises:
             Problem: it is of lambdas that are not the caller's.
         """
         scope = restriction(Action.REGISTER)
         if scope is None:
-            return
+            return None
         newest = await graph_definitions.get_definition(self._stores.writes, name, 0)
-        if newest is not None and not _covers(scope, graph_answers.definition_to_wire(newest)):
+        if newest is None:
+            return 0
+        if not all(map(scope.covers, newest.lambdas)):
             raise refused(Action.REGISTER, name, "name")
+        return newest.version
 
     async def _state(self, graph_id: bytes, action: Action = Action.READ) -> graphs_pb2.GraphState:
         found = await graph_reads.get_graphs(self._stores.reads, [graph_id], restriction(action))

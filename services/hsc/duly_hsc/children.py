@@ -11,7 +11,7 @@ from duly_core.lambdas.cache import LambdaCache
 from duly_core.postgres.pool import Store
 from duly_core.results.successes import refused
 from duly_core.rpc.new_nodes import check_order, edges_of, max_runtime, node_field
-from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task
+from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, is_of_the_future, new_task
 from duly_core.rpc.problem import Problem
 from duly_core.tasks.scope import Origin, task_origins
 from duly_core.tasks.task import NewTask, Result
@@ -121,5 +121,7 @@ def _child(asked: frontend_pb2.NewTask, limits: Mapping[str, int], parent: Paren
         task = new_task(asked, limits, _HORIZON)
     except ProblemUnlessRepeatedError as late:
         # ctx.schedule took it in time; the attempt lasted, or its report was late. `expire` ends an expired child.
+        if is_of_the_future(late.task.task_id):  # its partition could not be made while it is there
+            raise late.problem from late
         task = late.task
     return task._replace(scheduled_by=parent.scheduled_by)

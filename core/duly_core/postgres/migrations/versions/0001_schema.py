@@ -554,6 +554,8 @@ create table graph_definition (
     name text not null check (octet_length(name) between 1 and 255),
     version integer not null check (version >= 1),
     definition bytea not null check (octet_length(definition) <= 8388608),
+    -- Of its nodes: they decide who may see it, and a list reads no definitions.
+    lambdas text[] not null,
     created_at timestamptz not null,
     primary key (name, version)
 );
