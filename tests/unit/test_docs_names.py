@@ -112,8 +112,8 @@ def test_every_message_of_the_runbook_is_in_the_code() -> None:
     assert missing == []
 
 
-def test_every_test_that_failures_md_names_exists() -> None:
-    text = (ROOT / "docs/failures.md").read_text(encoding="utf-8").partition("## A.")[2]
+def test_every_test_that_failure_tests_md_names_exists() -> None:
+    text = (ROOT / "docs/failure-tests.md").read_text(encoding="utf-8").partition("## A.")[2]
     files = {path.name for path in ROOT.glob("tests/**/*.py")}
     names = {
         name
@@ -129,3 +129,15 @@ def test_every_test_that_failures_md_names_exists() -> None:
     assert len(named) > 150
     assert named_files - files == set()
     assert missing == set()
+
+
+def test_failures_and_their_tests_have_the_same_rows() -> None:
+    rows = [
+        re.findall(
+            r"^\| ([A-G]\d+[a-z]?) \|", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE
+        )
+        for page in ("failures.md", "failure-tests.md")
+    ]
+
+    assert len(rows[0]) > 80
+    assert rows[0] == rows[1]
