@@ -9,8 +9,8 @@ _LONGEST_IDLE_MS = 3_000
 """A process that is frozen in a transaction holds its rows for no longer: heartbeats may wait for them."""
 
 # The hot path's statements look rows up by key, always, and are written so that there is no other way to them: their
-# plans are made once and kept (docs/decisions/0019-plans-made-once.md). What is read in the order of an index and up to a
-# limit must not become a bitmap of all that there is, which is as cheap while a table is small (decision 0021).
+# plans are made once and kept (docs/decisions/0021-plans-on-every-postgres.md). What is read in the order of an index and up to a
+# limit must not become a bitmap of all that there is, which is as cheap while a table is small.
 PLANNED_ANEW = "set local plan_cache_mode = 'force_custom_plan'"
 """For a transaction whose statements want a plan for what they are asked, as those that tidy do."""
 

@@ -87,7 +87,7 @@ async def select_text(store: Store, query: str, parameters: Mapping[str, Any]) -
         StoreUnavailableError: the store does not answer.
     """
     async with store.connection() as connection:
-        # the values are literals of its text: Postgres plans it for them, and keeps nothing (decision 0019)
+        # the values are literals of its text: Postgres plans it for them, and keeps nothing (decision 0021)
         cursor = AsyncClientCursor(connection, row_factory=dict_row)
         await cursor.execute(query.encode(), parameters)
         return await cursor.fetchall()

@@ -5,7 +5,7 @@
 -- Callers pass task ids in ascending order, so that statements lock rows in one order.
 -- Where rows are found by their ids the status is compared as text: a plan made while the table was small
 -- would else walk a partial index that the enum comparison implies, for ever (measured: 883 us a claim, not 12). Ids are
--- compared with "= any (array[...])": a plan is made once, and this leaves it no way but a look by key (decision 0019).
+-- compared with "= any (array[...])": a plan is made once, and this leaves it no way but a look by key (decision 0021).
 -- An array on a later column of an index may be left out of the search before Postgres 17. So where an index of two
 -- columns fits, rows are read with "=" in a lateral with "limit 1", which cannot be merge joined (decision 0021).
 -- `task` has many partitions, and a plan must not look at all of them (decision 0017). So the assoc decides, and the end
