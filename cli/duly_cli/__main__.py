@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Annotated
 
 if __name__ == "__main__":
-    from duly_cli import light_start
+    from duly_cli.startup import light_start
 
     light_start.run(sys.argv[1:])
 
@@ -20,38 +20,22 @@ try:
 except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
-from duly_cli import (
-    audit,
-    backlog,
-    cancel,
-    certs,
-    completion,
-    db,
-    dead_letters,
-    explain,
-    gates,
-    grants,
-    graphs,
-    hosts,
-    inspection,
-    lambdas,
-    purge,
-    queues,
-    register,
-    resources,
-    run,
-    schedule,
-    service_processes,
-    services,
-    sessions,
-    settings,
-    stack,
-    tasks,
-    time_tables,
-    tokens,
-    top,
-    update,
-)
+from duly_cli.access import audit, certs, grants, tokens
+from duly_cli.explain import commands as explain
+from duly_cli.fleet import activity as inspection
+from duly_cli.fleet import backlog, hosts, queues, services, top
+from duly_cli.gates import commands as gates
+from duly_cli.graphs import commands as graphs
+from duly_cli.lambdas import commands as lambdas
+from duly_cli.lambdas import register
+from duly_cli.limits import commands as resources
+from duly_cli.local import db, stack
+from duly_cli.sessions import commands as sessions
+from duly_cli.settings import commands as settings
+from duly_cli.startup import completion, service_processes
+from duly_cli.tasks import cancel, dead_letters, purge, run, schedule, update
+from duly_cli.tasks import commands as tasks
+from duly_cli.time_tables import commands as time_tables
 
 _EXIT_INTERRUPTED = 130
 

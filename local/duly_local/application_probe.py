@@ -11,9 +11,9 @@ import sys
 from collections.abc import Iterator
 from types import TracebackType
 
+from duly.callbacks.import_errors import is_owners
+from duly.callbacks.loading import load_app
 from duly.errors import AppImportError
-from duly.import_trace import is_owners
-from duly.loading import load_app
 from duly_core.process.parent import die_with_parent
 
 

@@ -39,10 +39,10 @@ def check(apps: Sequence[str]) -> None:
 
 def problems(apps: Sequence[str]) -> list[str]:
     """Return what is wrong with the settings of all processes, and with the applications."""
+    from duly.callbacks.loading import load_app
     from duly.errors import AppImportError
-    from duly.loading import load_app
-    from duly_executor.reservations import Reservation, check_served
     from duly_executor.settings import ExecutorSettings
+    from duly_executor.slots.reservations import Reservation, check_served
     from duly_local.all_settings import sections
 
     found = []

@@ -5,7 +5,7 @@ import inspect
 from google.rpc import code_pb2
 
 import duly.errors
-from duly import error_mapping
+from duly.transport import error_mapping
 from duly_core import errors as core_errors
 from duly_core.rpc.error_status import status_of
 from duly_wire.v1 import task_pb2

@@ -12,17 +12,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from duly import errors
-from duly.access import Access, AuditEvent, Grant, NewToken, Token
-from duly.codec import EncryptedPayload
-from duly.context import TaskContext
-from duly.errors import *  # noqa: F403 (each of its __all__)
-from duly.explain import Explanation, HistoryEvent, Reason, RelatedTask
-from duly.fleet import ExecutorInfo, Host, LambdaQueue, ServedLambda, ServiceInstance, TaskCount
-from duly.gate import Breaker, Gate, GateHits
-from duly.inspection import Activity
-from duly.keep import KEEP
-from duly.new_task import NewTask, ScheduledTask
-from duly.outcome import (
+from duly.access.views import Access, AuditEvent, Grant, NewToken, Token
+from duly.callbacks.codec import EncryptedPayload
+from duly.callbacks.outcomes import (
     CallbackOutcome,
     Cancelled,
     FatalFailure,
@@ -31,12 +23,20 @@ from duly.outcome import (
     Snooze,
     Success,
 )
-from duly.policy import Backoff
-from duly.registry import App
-from duly.resource import Backlog, DeclaredResource, Rate, Resource, ResourceKey, ResourceNeed
-from duly.session import Session, SessionState
-from duly.task import Attempt, Failure, Task
-from duly.task_update import TaskUpdate
+from duly.callbacks.registry import App
+from duly.context import TaskContext
+from duly.errors import *  # noqa: F403 (each of its __all__)
+from duly.explain.views import Explanation, HistoryEvent, Reason, RelatedTask
+from duly.fleet.activity import Activity
+from duly.fleet.views import ExecutorInfo, Host, LambdaQueue, ServedLambda, ServiceInstance, TaskCount
+from duly.gates.gate import Breaker, Gate, GateHits
+from duly.keep import KEEP
+from duly.lambdas.policy import Backoff
+from duly.limits.resource import Backlog, DeclaredResource, Rate, Resource, ResourceKey, ResourceNeed
+from duly.sessions.session import Session, SessionState
+from duly.tasks.new_task import NewTask, ScheduledTask
+from duly.tasks.task import Attempt, Failure, Task
+from duly.tasks.update import TaskUpdate
 from duly_wire.enums import (
     AttemptOutcome,
     BreakerState,
@@ -60,9 +60,9 @@ from duly_wire.enums import (
 
 if TYPE_CHECKING:
     from duly.client import AsyncClient
-    from duly.graph import Graph, GraphNode, ScheduledGraph
-    from duly.graph_definition import GraphDefinition, graph_from_json
-    from duly.new_graph import NewGraph, NewNode, any_of
+    from duly.graphs.definition import GraphDefinition, graph_from_json
+    from duly.graphs.graph import Graph, GraphNode, ScheduledGraph
+    from duly.graphs.new_graph import NewGraph, NewNode, any_of
     from duly.sync_client import Client
 
 __all__ = [
@@ -146,14 +146,14 @@ __all__ += errors.__all__
 _LOADED_WHEN_NAMED = {
     "AsyncClient": "client",  # the reason is above
     "Client": "sync_client",
-    "Graph": "graph",
-    "GraphDefinition": "graph_definition",
-    "GraphNode": "graph",
-    "NewGraph": "new_graph",
-    "NewNode": "new_graph",
-    "ScheduledGraph": "graph",
-    "any_of": "new_graph",
-    "graph_from_json": "graph_definition",
+    "Graph": "graphs.graph",
+    "GraphDefinition": "graphs.definition",
+    "GraphNode": "graphs.graph",
+    "NewGraph": "graphs.new_graph",
+    "NewNode": "graphs.new_graph",
+    "ScheduledGraph": "graphs.graph",
+    "any_of": "graphs.new_graph",
+    "graph_from_json": "graphs.definition",
 }
 
 

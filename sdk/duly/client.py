@@ -9,36 +9,39 @@ from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 
 import grpc
 
-from duly import dead_letters, error_mapping, registration, task_reads
-from duly.access_calls import AccessCalls
-from duly.caller import Caller, Reachability
-from duly.change_calls import ChangeCalls
-from duly.channel import resolve_address
-from duly.client_part import only
-from duly.codec import Codec
-from duly.dead_letters import Redrive
+from duly.access.calls import AccessCalls
+from duly.callbacks.codec import Codec
 from duly.errors import DulyError, TaskFailedError
-from duly.explain_calls import ExplainCalls
-from duly.filters import DeadLetterFilter, TaskFilter, filtered
-from duly.fleet_calls import FleetCalls
-from duly.gate_calls import GateCalls
-from duly.graph_calls import GraphCalls
-from duly.inspection_calls import InspectionCalls
-from duly.lambda_calls import LambdaCalls
-from duly.resource_calls import ResourceCalls
-from duly.schedule_calls import ScheduleCalls
-from duly.scheduling import Scheduler
-from duly.session_calls import SessionCalls
-from duly.settings import SettingCalls
-from duly.task import Task
-from duly.task_reads import TaskRef, id_of
-from duly.time_tables import TimeTableCalls
+from duly.explain.calls import ExplainCalls
+from duly.fleet.activity_calls import InspectionCalls
+from duly.fleet.calls import FleetCalls
+from duly.gates.calls import GateCalls
+from duly.graphs.calls import GraphCalls
+from duly.lambdas import registration
+from duly.lambdas.calls import LambdaCalls
+from duly.limits.calls import ResourceCalls
+from duly.sessions.calls import SessionCalls
+from duly.settings.calls import SettingCalls
+from duly.tasks import dead_letters
+from duly.tasks import reads as task_reads
+from duly.tasks.dead_letters import Redrive
+from duly.tasks.filters import DeadLetterFilter, TaskFilter, filtered
+from duly.tasks.reads import TaskRef, id_of
+from duly.tasks.schedule_calls import ScheduleCalls
+from duly.tasks.scheduling import Scheduler
+from duly.tasks.task import Task
+from duly.tasks.update_calls import ChangeCalls
+from duly.time_tables.calls import TimeTableCalls
+from duly.transport import error_mapping
+from duly.transport.caller import Caller, Reachability
+from duly.transport.channel import resolve_address
+from duly.transport.client_part import only
 from duly_wire.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly_wire.enums import TaskStatus
 from duly_wire.v1 import frontend_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from duly.registry import App
+    from duly.callbacks.registry import App
 
 # Within the class `list` is a method, so these say what it would hide.
 _Tasks: TypeAlias = list[Task]

@@ -9,12 +9,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
-from duly.codec import checkpoint_of, encoding_of_checkpoint, protect, reveal
+from duly.callbacks.codec import checkpoint_of, encoding_of_checkpoint, protect, reveal
+from duly.callbacks.follow_ups import FollowUps
+from duly.callbacks.outcomes import Cancelled
+from duly.callbacks.payload import decode, encode
+from duly.callbacks.predecessors import Predecessors
 from duly.errors import CheckpointTooLargeError, EncodingError
-from duly.follow_ups import FollowUps
-from duly.outcome import Cancelled
-from duly.payload import decode, encode
-from duly.predecessors import Predecessors
 from duly_wire.enums import Priority
 from duly_wire.time_conversion import EPOCH, to_datetime, to_timedelta
 from duly_wire.v1 import task_pb2
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from duly.codec import Codec
+    from duly.callbacks.codec import Codec
     from duly_wire.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 
     Keep: TypeAlias = Callable[[bytes, bytes], None]

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
-from duly.codec import HEAD, head_of, key_id_of
+from duly.callbacks.codec import HEAD, head_of, key_id_of
 from duly.errors import DecryptionError
 
 try:
@@ -74,7 +74,7 @@ class AesGcm:
         raise TypeError("an AesGcm holds keys, and is not pickled: make one where it is used")
 
     def encrypt(self, data: bytes, bound_to: bytes, identity: bytes) -> bytes:
-        """Return `data` encrypted under the current key. See `duly.codec.Codec`."""
+        """Return `data` encrypted under the current key. See `duly.callbacks.codec.Codec`."""
         key = self._keys[self.current]
         told = b"".join(len(part).to_bytes(8, "big") + part for part in (bound_to, identity, data))
         unique = _hmac(key.for_nonces, told)[: _SALT_BYTES + _NONCE_BYTES]

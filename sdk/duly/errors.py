@@ -9,9 +9,9 @@ from duly_wire.errors import CredentialsError, DulyError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from duly.graph import Graph
-    from duly.new_task import ScheduledTask
-    from duly.task import Task
+    from duly.graphs.graph import Graph
+    from duly.tasks.new_task import ScheduledTask
+    from duly.tasks.task import Task
     from duly_wire.enums import TaskStatus
 
 __all__ = [

@@ -12,7 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from duly import tracing
+from duly.callbacks import tracing
 from duly_wire.v1 import hsc_pb2
 
 try:

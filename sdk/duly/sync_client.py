@@ -19,18 +19,18 @@ from typing import Any, Self, Unpack, overload
 
 import grpc
 
-from duly import tracing
-from duly.after_fork import keep_in_children
-from duly.blocking import Blocking, Value, blocking, iterating
-from duly.blocking_schedule import BlockingSchedule
-from duly.caller import DEFAULT_TIMEOUT, seconds
+from duly.callbacks import tracing
+from duly.callbacks.codec import Codec
+from duly.callbacks.lambda_of import Payload, ScheduleOptions, Taking, TakingNothing, name_of
 from duly.client import AsyncClient
-from duly.codec import Codec
 from duly.errors import ClosedError
-from duly.graph_calls import GraphBlock
-from duly.handles import Payload, ScheduleOptions, Taking, TakingNothing, name_of
-from duly.new_task import NewTask, ScheduledTask
-from duly.scheduling import receipt
+from duly.graphs.calls import GraphBlock
+from duly.tasks.blocking_schedule import BlockingSchedule
+from duly.tasks.new_task import NewTask, ScheduledTask
+from duly.tasks.scheduling import receipt
+from duly.transport.after_fork import keep_in_children
+from duly.transport.blocking import Blocking, Value, blocking, iterating
+from duly.transport.caller import DEFAULT_TIMEOUT, seconds
 
 
 class Client(Blocking):

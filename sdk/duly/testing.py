@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from duly import invoke
-from duly.codec import checkpoint_of, encoding_of_checkpoint, payload_of, result_of, reveal
+from duly.callbacks import invoke
+from duly.callbacks.codec import checkpoint_of, encoding_of_checkpoint, payload_of, result_of, reveal
+from duly.callbacks.payload import DEFAULT_LIMIT_BYTES, decode, encode
 from duly.context import TaskContext
 from duly.errors import PayloadTooLargeError, UnknownLambdaError
-from duly.new_task import NewTask
-from duly.payload import DEFAULT_LIMIT_BYTES, decode, encode
+from duly.tasks.new_task import NewTask
 from duly_wire.enums import FailureKind, Outcome, Priority
 from duly_wire.ids import new_task_id
 from duly_wire.time_conversion import to_datetime, to_duration, to_timedelta, to_timestamp
@@ -31,9 +31,9 @@ from duly_wire.v1 import hsc_pb2, task_pb2
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-    from duly.codec import Codec
-    from duly.invoke import RunAsync
-    from duly.registry import App
+    from duly.callbacks.codec import Codec
+    from duly.callbacks.invoke import RunAsync
+    from duly.callbacks.registry import App
     from duly_wire.v1 import frontend_pb2
 
 _HOUR = timedelta(hours=1)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from duly.callbacks.lambda_of import name_of
 from duly.errors import (
     DulyError,
     InvalidTaskError,
@@ -25,8 +26,7 @@ from duly.errors import (
     PayloadTooLargeError,
     UnknownLambdaError,
 )
-from duly.handles import name_of
-from duly.new_task import NewTask
+from duly.tasks.new_task import NewTask
 from duly_wire.enums import Priority
 from duly_wire.v1 import task_pb2
 

@@ -22,7 +22,6 @@ PACKAGES = [ROOT / package for package in PYPROJECT["tool"]["hatch"]["build"]["t
 GENERATED = ROOT / "wire" / "duly_wire" / "v1"
 TOOLS = Path(sys.executable).parent
 
-MAX_LINES = 300
 MAX_MEDIAN_LINES = 150
 
 
@@ -113,14 +112,13 @@ def test_importing_the_sdk_loads_the_wire_and_nothing_else() -> None:
 # ---- modules -------------------------------------------------------------------------------------------
 
 
-def test_modules_are_small() -> None:
+def test_the_median_module_is_small() -> None:
     sizes = {
         str(module.relative_to(ROOT)): len(module.read_text(encoding="utf-8").splitlines())
         for module in product()
         if "migrations" not in module.parts
     }
 
-    assert {name: size for name, size in sizes.items() if size > MAX_LINES} == {}
     assert statistics.median(sizes.values()) < MAX_MEDIAN_LINES
 
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import duly
-from duly.caller import Caller
+from duly.transport.caller import Caller
 from duly_wire.credentials import Credentials
 
 _ONE_CALL = timedelta(seconds=4)

@@ -83,10 +83,10 @@ MUTATIONS: Mapping[str, Mutation] = {
     "session-failure": _store("a failure ends nobody else of its session"),
     "resource-admission": _store("what needs a resource is always admitted"),
     "schedule-any-lambda": _code(
-        "a client schedules tasks of any lambda", "duly_frontend.reach", "beyond", _nothing_is_beyond
+        "a client schedules tasks of any lambda", "duly_frontend.access.reach", "beyond", _nothing_is_beyond
     ),
     "reach-any-task": _code(
-        "whoever may change some tasks may change all", "duly_frontend.reach", "reachable", _reach_all
+        "whoever may change some tasks may change all", "duly_frontend.access.reach", "reachable", _reach_all
     ),
     "claim-any-lambda": _code(
         "a host claims tasks of any lambda", "duly_hsc.access", "require_run", _allow_lambdas

@@ -5,8 +5,8 @@ from datetime import timedelta
 from random import Random
 
 import duly
-from duly.new_graph import AnyOf, Edge, NewGraph, NewNode
-from duly.new_time_table import new_time_table
+from duly.graphs.new_graph import AnyOf, Edge, NewGraph, NewNode
+from duly.time_tables.new_time_table import new_time_table
 from duly_wire.v1 import time_tables_pb2
 from tests.chaos.kinds import BY_NAME, IN_GRAPHS, TaskKind
 

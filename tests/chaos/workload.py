@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 import duly
-from duly.task_update import TaskUpdate
+from duly.tasks.update import TaskUpdate
 from duly_core.lambdas.names import namespace_of
 from duly_core.lambdas.session_names import SessionId
 from duly_core.process.clock import since_boot_ns

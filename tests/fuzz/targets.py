@@ -17,10 +17,10 @@ from duly_core.errors import InvalidRequestError
 from duly_core.queues import message as queue_message
 from duly_core.rpc.decode_errors import explain
 from duly_core.tasks.task import TOKEN_PREFIX_BYTES
-from duly_executor import frames
-from duly_executor.callback_process import CallbackProcess
-from duly_executor.report_reader import ReportReader
-from duly_frontend import page_token
+from duly_executor.processes import frames
+from duly_executor.processes.process import CallbackProcess
+from duly_executor.processes.report_reader import ReportReader
+from duly_frontend.lists import page_token
 from duly_wire.v1 import (
     callback_pb2,
     controller_pb2,

@@ -336,7 +336,7 @@ def test_a_database_without_duly_is_told(dsn):
 
 @pytest.mark.parametrize("command", [["grant", "list"], ["tokens", "list"], ["audit"], ["whoami"]])
 async def test_lines_fit_80_columns_of_a_terminal(run, command, monkeypatch):
-    monkeypatch.setattr("duly_cli.table.terminal_width", lambda: 80)
+    monkeypatch.setattr("duly_cli.output.table.terminal_width", lambda: 80)
     await run("grant", "add", "shop.service.example.org", "client", "mail.*")
     await run("tokens", "create", "shop.service.example.org", "--note", "for " * 30)
 

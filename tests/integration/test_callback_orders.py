@@ -14,8 +14,8 @@ from tests.fixtures.programs import Programs
 PARENT = """
 import asyncio
 from duly_core.host.slot_board import SlotBoard
-from duly_executor.callback_process import CallbackProcess
-from duly_executor.process_tree import ProcessTree
+from duly_executor.processes.process import CallbackProcess
+from duly_executor.containment.process_tree import ProcessTree
 
 async def main():
     process = await CallbackProcess.start(

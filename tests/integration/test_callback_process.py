@@ -11,8 +11,8 @@ import pytest
 
 from duly_core.errors import ApplicationError
 from duly_core.host.slot_board import SlotBoard
-from duly_executor.callback_process import CallbackProcess, StartKilledError
-from duly_executor.process_tree import ProcessTree
+from duly_executor.containment.process_tree import ProcessTree
+from duly_executor.processes.process import CallbackProcess, StartKilledError
 from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.fixtures.callback_process import SLOTS, Callbacks
 from tests.fixtures.host import APP, Journal, claimed, value_of
@@ -306,7 +306,7 @@ class RecordingCage(ProcessTree):
 @pytest.mark.parametrize(
     "step",
     [
-        "duly_executor.callback_process.ExitRecord",
+        "duly_executor.processes.process.ExitRecord",
         "socket.socketpair",
         "asyncio.create_subprocess_exec",
         "asyncio.open_connection",

@@ -10,8 +10,8 @@ import pytest
 
 from duly_core.errors import SettingsError
 from duly_core.host.slot_board import SlotBoard
-from duly_executor.callback_process import CallbackProcess
-from duly_executor.process_tree import ProcessTree
+from duly_executor.containment.process_tree import ProcessTree
+from duly_executor.processes.process import CallbackProcess
 from duly_executor.settings import ExecutorSettings
 from tests.fixtures.callback_process import SLOTS, Callbacks
 from tests.fixtures.host import claimed, value_of

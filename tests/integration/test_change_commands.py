@@ -138,7 +138,7 @@ async def test_the_sdk_changes_a_task_and_says_why_it_could_not(client, task_sta
 
 
 async def test_the_sdk_cancels_and_purges_by_filter_through_all_pages(client, task_states, monkeypatch):
-    monkeypatch.setattr("duly.bulk._PAGE", 2)
+    monkeypatch.setattr("duly.tasks.bulk._PAGE", 2)
     for _ in range(5):
         await task_states.new(collection="spring")
 

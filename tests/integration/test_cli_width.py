@@ -104,7 +104,7 @@ async def test_every_listing_fits_eighty_columns(filled, run_duly, monkeypatch):
 
 
 async def test_a_host_in_detail_fits_eighty_columns(filled, client, run_duly, monkeypatch):
-    monkeypatch.setattr("duly_cli.table.terminal_width", lambda: WIDTH)
+    monkeypatch.setattr("duly_cli.output.table.terminal_width", lambda: WIDTH)
     (host,) = [each async for each in client.hosts()]
 
     lines = (await run_duly("hosts", host.host_id)).stdout.splitlines()

@@ -10,10 +10,10 @@ from typer.main import get_command
 import duly
 from duly_cli.__main__ import app
 from duly_core.limits.changes import RESOURCE_FIELDS
-from duly_frontend.breakers import BREAKER_FIELDS
-from duly_frontend.gate_checks import GATE_FIELDS
-from duly_frontend.time_table_definitions import TABLE_FIELDS
-from duly_frontend.time_tables import PAUSE_FIELDS
+from duly_frontend.gates.breakers import BREAKER_FIELDS
+from duly_frontend.gates.checks import GATE_FIELDS
+from duly_frontend.time_tables.definitions import TABLE_FIELDS
+from duly_frontend.time_tables.service import PAUSE_FIELDS
 from tests.fixtures.task_states import LAMBDA
 
 OTHER = "report.make"
@@ -187,13 +187,13 @@ async def sent(run_duly, task_states, monkeypatch):
     for name in (LAMBDA, OTHER):
         await task_states.register(name)
     requests = []
-    original = duly.caller.Caller.call
+    original = duly.transport.caller.Caller.call
 
     async def call(self, method, request, *arguments, **options):
         requests.append(request)
         return await original(self, method, request, *arguments, **options)
 
-    monkeypatch.setattr(duly.caller.Caller, "call", call)
+    monkeypatch.setattr(duly.transport.caller.Caller, "call", call)
 
     async def run(*words):
         requests.clear()

@@ -11,10 +11,10 @@ import grpc
 import pytest
 
 import duly
-from duly_cli import bulk
+from duly_cli.tasks import bulk
 from duly_core.results.store import set_results
 from duly_core.tasks.task import Result
-from duly_frontend.servicer import FrontendServicer
+from duly_frontend.tasks.service import FrontendServicer
 from duly_wire.enums import FailureKind, Outcome
 from duly_wire.ids import new_task_id
 from tests.fixtures.services import serve_frontend
@@ -75,7 +75,7 @@ async def test_dead_letters_are_found_by_filters_through_all_pages(client, dead_
 
 
 async def test_a_redrive_by_filter_goes_through_all_its_pages(client, dead_letter, monkeypatch):
-    monkeypatch.setattr("duly.dead_letters._PAGE", 2)
+    monkeypatch.setattr("duly.tasks.dead_letters._PAGE", 2)
     ids = [await dead_letter() for _ in range(5)]
 
     would = await client.redrive_where(rate=2, dry_run=True)
@@ -92,7 +92,7 @@ async def test_a_redrive_by_filter_goes_through_all_its_pages(client, dead_lette
 
 
 async def test_a_limit_holds_over_all_pages(client, dead_letter, monkeypatch):
-    monkeypatch.setattr("duly.dead_letters._PAGE", 2)
+    monkeypatch.setattr("duly.tasks.dead_letters._PAGE", 2)
     ids = [await dead_letter() for _ in range(5)]
 
     would = await client.redrive_where(limit=3, dry_run=True)
@@ -103,7 +103,7 @@ async def test_a_limit_holds_over_all_pages(client, dead_letter, monkeypatch):
 
 
 async def test_what_was_done_before_an_error_is_told_with_it(store, task_states, dead_letter, monkeypatch):
-    monkeypatch.setattr("duly.dead_letters._PAGE", 2)
+    monkeypatch.setattr("duly.tasks.dead_letters._PAGE", 2)
     for _ in range(5):
         await dead_letter()
 

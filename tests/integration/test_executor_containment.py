@@ -13,7 +13,12 @@ from pathlib import Path
 import pytest
 
 from duly_core.host.cgroup import Cgroup, own_folder
-from duly_executor.containment import Cgroups, Subreaper, open_containment, remove_abandoned
+from duly_executor.containment.cgroups_or_subreaper import (
+    Cgroups,
+    Subreaper,
+    open_containment,
+    remove_abandoned,
+)
 from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.fixtures.controllers import ControllerUnderTest
 from tests.fixtures.host import APP, HOUR, LIVELY, SECOND, Host, Journal, claimed, until, value_of

@@ -13,7 +13,7 @@ from duly_core.lambdas.names import QueueKey
 from duly_core.process.loop import wait_for
 from duly_core.queues.port import Outgoing
 from duly_core.rpc.settings import RpcSettings
-from duly_executor.heartbeat_channel import HeartbeatChannel
+from duly_executor.claims.heartbeat_channel import HeartbeatChannel
 from duly_wire.enums import Priority
 from duly_wire.v1 import hsc_pb2
 from tests.fixtures.host import APP, LIVELY, SECOND, SHORT, Host, claimed, gone, value_of

@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 import duly
-from duly_executor import batch_sender
-from duly_executor.result_reporter import ResultReporter
+from duly_executor.results import batch_sender
+from duly_executor.results.reporter import ResultReporter
 from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.fixtures.host import claimed, until
 from tests.fixtures.overload import overload

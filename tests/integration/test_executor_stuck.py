@@ -11,13 +11,13 @@ import pytest
 
 from duly_core.config.timing import Timing
 from duly_core.host.slot_board import SlotBoard
-from duly_executor.dispatch import Dispatcher
-from duly_executor.heartbeat import HeartbeatLoop
-from duly_executor.held_claims import HeldClaims
-from duly_executor.isolation import IsolatedLambdas
-from duly_executor.lease_schedule import LeaseSchedule
+from duly_executor.claims.heartbeat import HeartbeatLoop
+from duly_executor.claims.lease_schedule import LeaseSchedule
+from duly_executor.claims.ledger import HeldClaims
+from duly_executor.processes.dispatch import Dispatcher
+from duly_executor.processes.suspects import IsolatedLambdas
+from duly_executor.processes.watchdog import Watchdog
 from duly_executor.settings import ExecutorSettings
-from duly_executor.watchdog import Watchdog
 from duly_wire.v1 import hsc_pb2
 from tests.chaos import process_tree
 from tests.fixtures.forked_process import ROOT

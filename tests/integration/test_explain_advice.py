@@ -17,14 +17,12 @@ import duly_frontend
 from duly_core.gates.breakers import NewBreaker, judge_breakers
 from duly_core.gates.cache import GateCache
 from duly_core.tasks.waiting import end_waiting
-from duly_frontend import (
-    explain_gates,
-    explain_held,
-    explain_hosts,
-    explain_pending,
-    explain_text,
-    explain_waiting,
-)
+from duly_frontend.explain import gates as explain_gates
+from duly_frontend.explain import held as explain_held
+from duly_frontend.explain import hosts as explain_hosts
+from duly_frontend.explain import pending as explain_pending
+from duly_frontend.explain import text as explain_text
+from duly_frontend.explain import waiting as explain_waiting
 from duly_store_consumer.gate_loop import GateLoop
 from duly_wire.enums import Outcome, ReasonKind
 from duly_wire.v1 import fleet_pb2_grpc

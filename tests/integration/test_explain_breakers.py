@@ -8,7 +8,7 @@ import pytest
 from duly_core.gates import breaker_history as breaker_moves
 from duly_core.gates.breaker_history import Move
 from duly_core.gates.breakers import NewBreaker, judge_breakers
-from duly_frontend.breaker_history import with_breaker
+from duly_frontend.explain.breaker_history import with_breaker
 from duly_wire.enums import HistoryKind
 from duly_wire.v1 import explain_pb2
 from tests.fixtures import whole

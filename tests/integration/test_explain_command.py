@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 import duly
-from duly_cli import explain
+from duly_cli.explain import commands as explain
 from duly_core.lambdas.names import QueueKey
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.results.store import set_results

@@ -19,10 +19,10 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
-from duly_frontend import queue_lists
-from duly_frontend.queue_lists import list_queues
-from duly_frontend.queue_query import read_query
-from duly_frontend.queue_snapshots import QueueSnapshots
+from duly_frontend.fleet import queue_lists
+from duly_frontend.fleet.queue_lists import list_queues
+from duly_frontend.fleet.queue_query import read_query
+from duly_frontend.fleet.queue_snapshots import QueueSnapshots
 from duly_wire.enums import Priority
 from duly_wire.v1 import fleet_pb2, fleet_pb2_grpc
 from tests.fixtures.services import refusal, serve_frontend
@@ -315,7 +315,7 @@ async def test_a_count_goes_on_when_who_asked_first_no_longer_waits(store, fill,
         await may_end.wait()
         return await queue_counts.count_queues(store)
 
-    monkeypatch.setattr("duly_frontend.queue_snapshots.count_queues", count)
+    monkeypatch.setattr("duly_frontend.fleet.queue_snapshots.count_queues", count)
     snapshots = QueueSnapshots()
     first = asyncio.ensure_future(snapshots.get(store))
     await asyncio.wait_for(began.wait(), 10)
@@ -338,7 +338,7 @@ async def test_who_waits_for_a_count_when_the_frontend_stops_is_told_so(store, m
         began.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("duly_frontend.queue_snapshots.count_queues", count)
+    monkeypatch.setattr("duly_frontend.fleet.queue_snapshots.count_queues", count)
     snapshots = QueueSnapshots()
     waiting = [asyncio.ensure_future(snapshots.get(store)) for _ in range(2)]
     await asyncio.wait_for(began.wait(), 10)
@@ -404,7 +404,7 @@ async def test_a_count_that_failed_is_not_kept(store, fill, monkeypatch):
             raise error
         return await queue_counts.count_queues(store)
 
-    monkeypatch.setattr("duly_frontend.queue_snapshots.count_queues", count)
+    monkeypatch.setattr("duly_frontend.fleet.queue_snapshots.count_queues", count)
     snapshots = QueueSnapshots()
 
     with pytest.raises(StoreUnavailableError):
@@ -422,7 +422,7 @@ async def test_who_watches_together_shares_one_count(frontend, client, fill, mon
         counted.append(store)
         return await queue_counts.count_queues(store)
 
-    monkeypatch.setattr("duly_frontend.queue_snapshots.count_queues", count)
+    monkeypatch.setattr("duly_frontend.fleet.queue_snapshots.count_queues", count)
 
     answers = await asyncio.gather(*(listed(client) for _ in range(5)))
 

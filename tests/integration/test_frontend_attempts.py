@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 
 import duly
-from duly_cli.formatting import task_as_json, task_lines
-from duly_cli.lambdas import lambda_table
+from duly_cli.lambdas.commands import lambda_table
+from duly_cli.output.formatting import task_as_json, task_lines
 from duly_core.results.store import set_results
 from duly_core.tasks import claims
 from duly_core.tasks import store as store_tasks

@@ -4,8 +4,8 @@ import asyncio
 from datetime import timedelta
 
 from duly_core.tasks.store import final_of
-from duly_frontend import completion_watcher
-from duly_frontend.completion_watcher import CompletionWatcher
+from duly_frontend.tasks import completion_watcher
+from duly_frontend.tasks.completion_watcher import CompletionWatcher
 from duly_wire.ids import new_task_id
 
 HOUR = timedelta(hours=1)

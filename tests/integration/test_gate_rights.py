@@ -13,7 +13,7 @@ from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.gates import store as gates
-from duly_frontend import gate_rights
+from duly_frontend.gates import rights as gate_rights
 from tests.fixtures.services import serve_frontend
 
 GRANTS = [
@@ -116,7 +116,7 @@ async def test_an_operator_of_a_namespace_sets_any_gate_within_it(client_of):
 
 
 async def test_an_owner_leaves_room_for_the_gates_of_others(client_of, monkeypatch):
-    monkeypatch.setattr("duly_frontend.gate_rights.MOST_OF_ONE", 1)
+    monkeypatch.setattr("duly_frontend.gates.rights.MOST_OF_ONE", 1)
     assert gate_rights.MOST_OF_ONE < gate_rights.MOST_OF_TENANTS < gates.MOST_GATES
     ann, ops = await client_of("ann"), await client_of("ops")
     await ann.put_gate("one", duly.GateKind.PAUSE, "mail.send")

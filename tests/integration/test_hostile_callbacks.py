@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from duly_executor import frames
+from duly_executor.processes import frames
 from duly_wire.v1 import callback_pb2, hsc_pb2, task_pb2
 from tests.fixtures.controllers import ControllerUnderTest
 from tests.fixtures.host import JOURNALS, LIVELY, Command, Host, claimed, until, value_of

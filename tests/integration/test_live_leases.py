@@ -15,7 +15,7 @@ from duly_core.live_settings.store import SETTINGS_KNOWN_FOR, config_snapshot
 from duly_core.process.clock import nanoseconds
 from duly_core.tasks import claims
 from duly_core.tasks.task import Proposal, TaskHeartbeat
-from duly_frontend.live_config import LiveConfig as FrontendLiveConfig
+from duly_frontend.live_settings.follower import LiveConfig as FrontendLiveConfig
 from duly_frontend.settings import FrontendSettings
 from duly_hsc.live_config import LiveConfig
 from duly_store_consumer.live_config import LiveConfig as StoreConsumerLiveConfig

@@ -17,7 +17,7 @@ from duly_core.process.log_levels import log_levels
 from duly_core.process.telemetry import TelemetrySettings
 from duly_core.rpc.field_count import MOST_FIELDS
 from duly_core.upkeep.retention import Retention
-from duly_frontend.live_config import LiveConfig
+from duly_frontend.live_settings.follower import LiveConfig
 from duly_frontend.settings import FrontendSettings
 from duly_hsc.live_config import LiveConfig as HscLiveConfig
 from duly_hsc.settings import HscSettings

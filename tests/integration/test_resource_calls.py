@@ -13,7 +13,7 @@ from duly_core.lambdas.names import QueueKey
 from duly_core.limits import store as store_resources
 from duly_core.tasks import claims
 from duly_core.tasks.claims import Caller, Pick
-from duly_frontend.resource_needs import ResourceCache
+from duly_frontend.limits.resource_needs import ResourceCache
 from duly_wire.enums import Priority
 from duly_wire.v1 import frontend_pb2, limits_pb2, limits_pb2_grpc, task_pb2
 from tests.fixtures.services import refusal

@@ -6,7 +6,7 @@ import pytest
 
 import duly
 from duly_core.limits.store import UNLIMITED, Rate, ResourceLimit
-from duly_frontend import scheduling_quotas
+from duly_frontend.limits import scheduling_quotas
 from tests.fixtures import whole
 from tests.fixtures.task_states import LAMBDA
 

@@ -11,7 +11,7 @@ import pytest
 
 import duly
 from duly import transactional
-from duly.new_graph import NewGraph
+from duly.graphs.new_graph import NewGraph
 from duly_core.access import store as access
 from duly_core.access.authorizer import Authorizer
 from duly_core.access.cache import AccessCache

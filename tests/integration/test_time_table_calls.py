@@ -112,7 +112,7 @@ async def test_a_delete_whose_reply_was_lost_answers_as_the_first(client, monkey
 
 
 async def test_tables_are_listed_by_name_beyond_a_page(client, monkeypatch):
-    monkeypatch.setattr("duly.time_tables._PAGE", 2)
+    monkeypatch.setattr("duly.time_tables.calls._PAGE", 2)
     for number in (3, 1, 2, 5, 4):
         await client.create_table(f"t{number}", LAMBDA, every=HOUR)
 

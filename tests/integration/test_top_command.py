@@ -11,7 +11,7 @@ import termios
 from datetime import UTC, datetime, timedelta
 
 import duly
-from duly_cli.top_rates import RateMeter
+from duly_cli.fleet.top_rates import RateMeter
 from tests.fixtures.task_states import LAMBDA
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

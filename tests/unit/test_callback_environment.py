@@ -3,7 +3,7 @@
 import pytest
 
 from duly_core.errors import SettingsError
-from duly_executor.callback_environment import CallbackEnvironment
+from duly_executor.processes.environment import CallbackEnvironment
 from duly_executor.settings import ExecutorSettings
 
 

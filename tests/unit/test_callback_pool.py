@@ -8,10 +8,10 @@ import pytest
 
 from duly_core.host.slot_board import SlotBoard, SlotWriter
 from duly_core.process.clock import since_boot_ns
-from duly_executor.callback_process import Overdue
-from duly_executor.exit_handler import ExitHandler
-from duly_executor.failure_results import cancelled
-from duly_executor.held_claims import HeldClaims
+from duly_executor.claims.ledger import HeldClaims
+from duly_executor.processes.exit_handler import ExitHandler
+from duly_executor.processes.process import Overdue
+from duly_executor.results.failures import cancelled
 from duly_wire.ids import TaskId
 from duly_wire.v1 import hsc_pb2
 from tests.fixtures.host import claimed

@@ -64,7 +64,7 @@ def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_word(tmp_path: Pat
         "            open(sys.argv[1], 'w').close()\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupted())\n"
-        "from duly_cli.entry import main\n"
+        "from duly_cli.startup.entry import main\n"
         "main()\n"
     )
 
@@ -82,10 +82,10 @@ def test_ctrl_c_while_a_command_begins_ends_it_without_a_traceback(tmp_path: Pat
         "import os, signal, sys\n"
         "class Interrupted:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'duly_cli.config':\n"
+        "        if name == 'duly_cli.settings.config':\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupted())\n"
-        "from duly_cli.entry import main\n"
+        "from duly_cli.startup.entry import main\n"
         "main()\n"
     )
 
@@ -143,7 +143,7 @@ def test_config_shows_what_a_filter_finds_and_a_line_for_each() -> None:
 
 def test_the_installed_command_is_the_one_that_is_run_as_a_module() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "from duly_cli.entry import main; main()", "--help"],
+        [sys.executable, "-c", "from duly_cli.startup.entry import main; main()", "--help"],
         capture_output=True,
         timeout=30,
         check=False,

@@ -7,9 +7,9 @@ import pytest
 from typer.main import get_command
 
 import duly
-from duly.filters import CancelFilter, DeadLetterFilter, PurgeFilter, TaskFilter
-from duly.handles import ScheduleOptions
-from duly.new_time_table import TimeTableOptions
+from duly.callbacks.lambda_of import ScheduleOptions
+from duly.tasks.filters import CancelFilter, DeadLetterFilter, PurgeFilter, TaskFilter
+from duly.time_tables.new_time_table import TimeTableOptions
 from duly_cli.__main__ import app
 
 METHODS = {

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 import duly
 from duly_cli.__main__ import app
-from duly_cli.error_text import error_text
+from duly_cli.output.error_text import error_text
 
 PAST = duly.InvalidTaskError("expires_at: is in the past: the task could never run", "expires_at")
 

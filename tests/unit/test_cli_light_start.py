@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 from typer.main import get_command
 
-from duly_cli import light_start
 from duly_cli.__main__ import app
+from duly_cli.startup import light_start
 from tests.fixtures.forked_process import clean_environment
 
 
@@ -82,7 +82,7 @@ def test_a_service_loads_neither_typer_nor_rich() -> None:
         "import atexit, sys\n"
         "heavy = {'typer', 'rich.console', 'sqlalchemy', 'alembic', 'boto3'}\n"
         "atexit.register(lambda: print('loaded:', *sorted(heavy & set(sys.modules))))\n"
-        "from duly_cli import light_start\n"
+        "from duly_cli.startup import light_start\n"
         "light_start.run(sys.argv[1:])\n"
     )
     refused = clean_environment() | {"DULY_RPC_CALL_TIMEOUT": "10"}  # after everything was imported

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly_cli.table import columns
+from duly_cli.output.table import columns
 
 HEADS = ("TASK ID", "LAMBDA", "STATUS", "LAST FAILURE")
 TASK_ID = "0192d3e4-5f60-7abc-8def-0123456789ab"

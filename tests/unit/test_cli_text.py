@@ -6,12 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 import duly
-from duly.lambda_info import LambdaInfo
-from duly_cli import tasks
+from duly.lambdas.info import LambdaInfo
 from duly_cli.__main__ import app
-from duly_cli.formatting import dead_letter_table, task_lines, task_table
-from duly_cli.lambdas import lambda_table
-from duly_cli.text import one_line, printable
+from duly_cli.lambdas.commands import lambda_table
+from duly_cli.output.formatting import dead_letter_table, task_lines, task_table
+from duly_cli.output.text import one_line, printable
+from duly_cli.tasks import commands as tasks
 from duly_wire.v1 import registry_pb2, task_pb2
 
 EVIL = "\x1b[2J\x1b]0;title\x07\r\x9b31m\x7f\u202egnp\u2028second\nline"

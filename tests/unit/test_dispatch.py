@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from duly_executor.dispatch import Dispatcher
-from duly_executor.isolation import IsolatedLambdas
+from duly_executor.processes.dispatch import Dispatcher
+from duly_executor.processes.suspects import IsolatedLambdas
 from duly_wire.v1 import hsc_pb2
 from tests.fixtures.host import SECOND, claimed
 

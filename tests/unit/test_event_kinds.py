@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duly_frontend.event_kinds import KINDS
+from duly_frontend.explain.event_kinds import KINDS
 from duly_wire.enums import HistoryKind, ReasonKind
 from duly_wire.v1 import explain_pb2
 

@@ -6,8 +6,8 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from duly_executor import events
-from duly_executor.reservations import Reservation
-from duly_executor.slot_use import SlotUse
+from duly_executor.slots.reservations import Reservation
+from duly_executor.slots.use import SlotUse
 from duly_wire.enums import Priority
 
 TASK = UUID("019b5f0e-0000-7000-8000-000000000001")

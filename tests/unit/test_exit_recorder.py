@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from duly_executor.exit_record import ExitRecord
+from duly_executor.processes.exit_record import ExitRecord
 
 SLOTS = "slot 0 is thread 0xa\nslot 1 is thread 0xb\n"
 EXIT = "os._exit in thread {}\n"

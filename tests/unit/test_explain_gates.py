@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from duly_core.gates.rules import Gate, GateScope, Kind
-from duly_frontend.explain_gates import _reason
+from duly_frontend.explain.gates import _reason
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 

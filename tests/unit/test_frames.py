@@ -5,8 +5,8 @@ import io
 import pytest
 from google.protobuf.message import DecodeError
 
-from duly_executor import frames
 from duly_executor.callback.report_sender import parts
+from duly_executor.processes import frames
 from duly_wire.v1 import callback_pb2, hsc_pb2
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from duly_executor.held_claims import HeldClaims
+from duly_executor.claims.ledger import HeldClaims
 from duly_wire.v1 import callback_pb2, hsc_pb2
 from tests.fixtures.host import claimed
 

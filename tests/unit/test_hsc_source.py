@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from duly_core.host.claim_journal import ClaimJournal, Owner, read
-from duly_executor.work_sources import HscSource, Requests
+from duly_executor.work.sources import HscSource, Requests
 from duly_wire.v1 import hsc_pb2
 
 SECOND = timedelta(seconds=1)

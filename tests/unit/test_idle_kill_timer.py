@@ -1,7 +1,7 @@
 """The kernel's timer of an Executor that holds nothing."""
 
 from duly_core.process.clock import since_boot_ns
-from duly_executor.heartbeat import HeartbeatLoop
+from duly_executor.claims.heartbeat import HeartbeatLoop
 
 SECOND = 1_000_000_000
 

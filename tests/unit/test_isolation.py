@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly_executor.isolation import IsolatedLambdas
+from duly_executor.processes.suspects import IsolatedLambdas
 
 
 @pytest.fixture

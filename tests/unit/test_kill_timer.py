@@ -17,7 +17,7 @@ LATE_BY_AT_MOST_NS = 250 * MILLISECOND_NS
 ARMED = """
 import ctypes, re, sys, threading, time
 from duly_core.process.clock import since_boot_ns
-from duly_executor.kill_timer import KillTimer
+from duly_executor.claims.kill_timer import KillTimer
 kill_timer = KillTimer()
 deadline = since_boot_ns() + int(sys.argv[1]) * 1_000_000
 kill_timer.arm(deadline)

@@ -6,7 +6,7 @@ import pytest
 
 from duly_core.config.timing import Timing
 from duly_core.errors import SettingsError
-from duly_executor.lease_schedule import LeaseSchedule
+from duly_executor.claims.lease_schedule import LeaseSchedule
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import hsc_pb2
 

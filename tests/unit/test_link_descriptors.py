@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from duly_executor.callback_process import refuse_descriptors
+from duly_executor.processes.process import refuse_descriptors
 
 KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 

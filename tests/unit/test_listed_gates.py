@@ -8,7 +8,7 @@ import pytest
 from duly_core.access.grants import Scope
 from duly_core.gates.rules import Gate, GateScope, Kind
 from duly_core.gates.store import ListedGate
-from duly_frontend.gates import _seen
+from duly_frontend.gates.service import _seen
 
 LAMBDAS = sorted(["mail.send", "mail.send@2", "shop/a", "shop/b@1", "shop/b@2", "zoo"])
 PATTERNS = [

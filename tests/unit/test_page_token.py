@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly_core.errors import InvalidRequestError
-from duly_frontend import page_token
+from duly_frontend.lists import page_token
 from duly_wire.v1 import frontend_pb2
 
 LAST = bytes(range(16))

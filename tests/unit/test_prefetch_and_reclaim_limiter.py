@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly_executor.prefetch import Prefetch
+from duly_executor.work.prefetch import Prefetch
 
 AHEAD = timedelta(milliseconds=100)
 SLOTS = 8

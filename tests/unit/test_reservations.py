@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from duly_core.errors import SettingsError
-from duly_executor.reservations import Reservation, check_served, parse_reservations
 from duly_executor.settings import ExecutorSettings
+from duly_executor.slots.reservations import Reservation, check_served, parse_reservations
 from duly_wire.enums import Priority
 from tests.fixtures.forked_process import ROOT
 

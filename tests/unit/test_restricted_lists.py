@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from duly_core.rpc.problem import Problem
-from duly_frontend import page_token
-from duly_frontend.restricted_lists import read_page
+from duly_frontend.lists import page_token
+from duly_frontend.lists.restricted import read_page
 
 MOST = 3
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly_executor.dispatch import Dispatcher
-from duly_executor.isolation import IsolatedLambdas
-from duly_executor.reservations import Reservation
-from duly_executor.reserved_slots import ReservedSlots
+from duly_executor.processes.dispatch import Dispatcher
+from duly_executor.processes.suspects import IsolatedLambdas
 from duly_executor.settings import ExecutorSettings
-from duly_executor.slot_use import SlotUse
-from duly_executor.work_shares import make_shares
-from duly_executor.work_sources import Queues
+from duly_executor.slots.reservations import Reservation
+from duly_executor.slots.reserved import ReservedSlots
+from duly_executor.slots.use import SlotUse
+from duly_executor.work.shares import make_shares
+from duly_executor.work.sources import Queues
 from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.fixtures.host import SECOND, claimed
 from tests.unit.test_dispatch import Process

@@ -14,7 +14,7 @@ from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.times import from_duration, from_timestamp
 from duly_core.tasks.task import Encoding
-from duly_frontend.registry import policy_from_wire
+from duly_frontend.lambdas.service import policy_from_wire
 from duly_wire.enums import Priority
 from duly_wire.ids import new_task_id
 from duly_wire.time_conversion import to_duration, to_timestamp

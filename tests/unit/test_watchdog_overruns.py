@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from duly_core.host.slot_board import SlotBoard
-from duly_executor.callback_process import Overdue
-from duly_executor.failure_results import cancelled
-from duly_executor.held_claims import HeldClaims
+from duly_executor.claims.ledger import HeldClaims
+from duly_executor.processes.process import Overdue
+from duly_executor.processes.watchdog import Watchdog
+from duly_executor.results.failures import cancelled
 from duly_executor.settings import ExecutorSettings
-from duly_executor.watchdog import Watchdog
 from tests.fixtures.host import SECOND, claimed
 
 LATE, LATE_TOO, NEIGHBOUR, ANOTHER_NEIGHBOUR = (bytes([number]) * 16 for number in range(4))

@@ -9,7 +9,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from duly_core.process.lambda_metrics import ByLambda
 from duly_core.process.telemetry import SECONDS
-from duly_executor.slot_use import SlotUse
+from duly_executor.slots.use import SlotUse
 from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
 from duly_wire.v1 import hsc_pb2

@@ -22,21 +22,21 @@ from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import controller_stub, hsc_stub
 from duly_executor import events
-from duly_executor.callback_pool import CallbackPool
-from duly_executor.containment import open_containment
+from duly_executor.claims.gated import hand_back_gated
+from duly_executor.claims.heartbeat import HeartbeatLoop
+from duly_executor.claims.heartbeat_channel import HeartbeatChannel
+from duly_executor.claims.kill_timer import KillTimer
+from duly_executor.claims.lease_schedule import LeaseSchedule
+from duly_executor.claims.ledger import HeldClaims
+from duly_executor.containment.cgroups_or_subreaper import open_containment
 from duly_executor.events import log
-from duly_executor.gated_claims import hand_back_gated
-from duly_executor.heartbeat import HeartbeatLoop
-from duly_executor.heartbeat_channel import HeartbeatChannel
-from duly_executor.held_claims import HeldClaims
-from duly_executor.kill_timer import KillTimer
-from duly_executor.lease_schedule import LeaseSchedule
-from duly_executor.reservations import check_served
-from duly_executor.result_reporter import ResultReporter
+from duly_executor.processes.pool import CallbackPool
+from duly_executor.processes.watchdog import Watchdog
+from duly_executor.results.reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
 from duly_executor.settings_follower import SettingsFollower
-from duly_executor.watchdog import Watchdog
-from duly_executor.work_poller import WorkPoller
+from duly_executor.slots.reservations import check_served
+from duly_executor.work.poller import WorkPoller
 from duly_wire.v1 import controller_pb2, hsc_pb2, registry_pb2
 
 _DRAIN_LOOK = timedelta(milliseconds=50)

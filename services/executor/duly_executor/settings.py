@@ -10,9 +10,9 @@ from pydantic import Field, field_validator, model_validator
 from duly_core.config.addresses import Peers
 from duly_core.config.live_sections import LiveExecutorSettings
 from duly_core.config.settings import Duration
-from duly_executor.callback_environment import VariableNamesText
-from duly_executor.containment import Mode
-from duly_executor.reservations import Reservation, ReservedSlotsText, check_sum, parse_reservations
+from duly_executor.containment.cgroups_or_subreaper import Mode
+from duly_executor.processes.environment import VariableNamesText
+from duly_executor.slots.reservations import Reservation, ReservedSlotsText, check_sum, parse_reservations
 
 
 class ExecutorSettings(LiveExecutorSettings):

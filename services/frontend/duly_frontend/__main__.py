@@ -25,24 +25,24 @@ from duly_core.process.service import Serve, run_service
 from duly_core.process.telemetry import TelemetrySettings, observe_call
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
-from duly_frontend.access import AccessServicer
+from duly_frontend.access.service import AccessServicer
 from duly_frontend.events import log
-from duly_frontend.explain import ExplainServicer
-from duly_frontend.fleet import FleetServicer
-from duly_frontend.gates import GateServicer
-from duly_frontend.graphs import GraphServicer
-from duly_frontend.inspection import InspectionServicer
-from duly_frontend.limits import LimitServicer
-from duly_frontend.live_config import LiveConfig
-from duly_frontend.live_settings import SettingsServicer
-from duly_frontend.registry import RegistryServicer
-from duly_frontend.resource_needs import ResourceCache
-from duly_frontend.scheduling_quotas import SchedulingQuotas
-from duly_frontend.servicer import FrontendServicer
-from duly_frontend.sessions import SessionServicer
+from duly_frontend.explain.service import ExplainServicer
+from duly_frontend.fleet.activity import InspectionServicer
+from duly_frontend.fleet.service import FleetServicer
+from duly_frontend.gates.service import GateServicer
+from duly_frontend.graphs.service import GraphServicer
+from duly_frontend.lambdas.service import RegistryServicer
+from duly_frontend.limits.resource_needs import ResourceCache
+from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
+from duly_frontend.limits.service import LimitServicer
+from duly_frontend.live_settings.follower import LiveConfig
+from duly_frontend.live_settings.service import SettingsServicer
+from duly_frontend.sessions.service import SessionServicer
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import open_stores
-from duly_frontend.time_tables import TimeTableServicer
+from duly_frontend.tasks.service import FrontendServicer
+from duly_frontend.time_tables.service import TimeTableServicer
 
 
 def build(

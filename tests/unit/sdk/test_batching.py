@@ -4,9 +4,9 @@ from datetime import timedelta
 import pytest
 
 import duly
-from duly.batching import Batcher
 from duly.errors import ClosedError
-from duly.scheduling import Scheduler
+from duly.tasks.scheduling import Scheduler
+from duly.transport.batching import Batcher
 from duly_wire.v1 import frontend_pb2
 
 

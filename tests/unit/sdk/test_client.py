@@ -551,7 +551,7 @@ async def test_who_waits_for_several_tasks_for_ever_outlasts_a_restart_as_who_wa
         patience.append(timeout)
         raise duly.UnavailableError("away")
 
-    monkeypatch.setattr("duly.caller.Caller.call", call)
+    monkeypatch.setattr("duly.transport.caller.Caller.call", call)
     async with duly.AsyncClient("127.0.0.1:1") as client:
         for ids in (["a"], ["a", "b"]):
             with pytest.raises(duly.UnavailableError):

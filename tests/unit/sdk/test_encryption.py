@@ -8,14 +8,14 @@ from uuid import UUID
 import pytest
 
 import duly
-from duly import codec, invoke
+from duly.callbacks import codec, invoke
+from duly.callbacks.predecessors import Predecessors
 from duly.context import TaskContext
 from duly.encryption import AesGcm
-from duly.new_time_table import new_time_table, rebind_payload
-from duly.predecessors import Predecessors
-from duly.task import Task
-from duly.task_update import TaskUpdate
+from duly.tasks.task import Task
+from duly.tasks.update import TaskUpdate
 from duly.testing import run
+from duly.time_tables.new_time_table import new_time_table, rebind_payload
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import hsc_pb2, task_pb2, time_tables_pb2
 
@@ -183,7 +183,7 @@ def test_results_of_predecessors_are_decrypted():
 
 
 def codec_bytes(value):
-    return duly.payload.encode(value)
+    return duly.callbacks.payload.encode(value)
 
 
 def test_nodes_of_graphs_are_encrypted_once_they_are_sent():

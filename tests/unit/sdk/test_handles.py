@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 import duly
-from duly.handles import name_of
+from duly.callbacks.lambda_of import name_of
 from tests.fixtures.forked_process import ROOT
 
 

@@ -3,7 +3,10 @@ import sys
 
 SCRIPT = """
 import sys
-import duly, duly.testing, duly.loading, duly.invoke
+import duly
+import duly.testing
+import duly.callbacks.loading
+import duly.callbacks.invoke
 
 app = duly.App(owner="team-mail")
 

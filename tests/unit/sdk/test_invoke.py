@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 import duly
-from duly import FailureKind, Outcome, invoke
+from duly import FailureKind, Outcome
+from duly.callbacks import invoke
 from duly.errors import PayloadError
 from duly.testing import run
 from duly_wire.v1 import hsc_pb2, task_pb2

@@ -1,7 +1,7 @@
 import pytest
 
 import duly
-from duly.loading import load_app
+from duly.callbacks.loading import load_app
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 import duly
-from duly.graph_definition import run_of
-from duly.payload import decode
+from duly.callbacks.payload import decode
+from duly.graphs.definition import run_of
 from duly_wire.v1 import graphs_pb2, task_pb2
 
 RACKHD = {

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duly.callbacks.payload import decode, encode
 from duly.errors import EncodingError, PayloadError
-from duly.payload import decode, encode
 from duly_wire.v1 import task_pb2
 
 json_values = st.recursive(

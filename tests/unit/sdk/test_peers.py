@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 import duly
-from duly.channel import open_channel
+from duly.transport.channel import open_channel
 from duly_wire.credentials import Credentials
 from duly_wire.peers import Avoided, split_addresses
 from duly_wire.v1 import frontend_pb2

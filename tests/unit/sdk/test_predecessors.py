@@ -4,7 +4,7 @@ import pytest
 
 import duly
 from duly import testing
-from duly.predecessors import Predecessors
+from duly.callbacks.predecessors import Predecessors
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import hsc_pb2, task_pb2
 

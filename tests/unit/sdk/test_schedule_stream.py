@@ -8,7 +8,8 @@ import grpc
 import pytest
 
 import duly
-from duly import blocking_schedule, schedule_stream
+from duly.tasks import blocking_schedule
+from duly.transport import schedule_stream
 from duly_wire.v1 import task_pb2
 from tests.fixtures.waiting import until
 
@@ -105,7 +106,7 @@ async def test_a_late_call_ends_in_time(schedule, frontend, monkeypatch):
 
 
 async def test_the_async_clients_streams_make_way_for_others_when_they_are_old(frontend, monkeypatch):
-    monkeypatch.setattr("duly.caller._MAX_STREAM_AGE", timedelta(0))
+    monkeypatch.setattr("duly.transport.caller._MAX_STREAM_AGE", timedelta(0))
     async with duly.AsyncClient(frontend.address) as client:
         await client.schedule("mail.send")
         await client.schedule("mail.send")

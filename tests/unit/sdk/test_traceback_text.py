@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 import duly
+from duly.callbacks.traceback_text import LIMIT_BYTES
 from duly.testing import run
-from duly.traceback_text import LIMIT_BYTES
 
 app = duly.App()
 

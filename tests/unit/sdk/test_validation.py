@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pydantic
 import pytest
 
+from duly.callbacks.validation import reader_for
 from duly.errors import PayloadError, RegistrationError
-from duly.validation import reader_for
 
 
 class Colour(enum.Enum):

@@ -18,16 +18,16 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from duly.callbacks.loading import load_app
 from duly.errors import AppImportError
-from duly.loading import load_app
 from duly_core.host.slot_board import SlotWriter
 from duly_core.process.parent import become_subreaper, die_with_parent
-from duly_executor import frames
 from duly_executor.callback import output
 from duly_executor.callback.exit_recorder import ExitRecorder
 from duly_executor.callback.other_user import become_callback_user
 from duly_executor.callback.report_sender import ReportSender
 from duly_executor.callback.slots import Slots
+from duly_executor.processes import frames
 from duly_wire.v1 import callback_pb2
 
 

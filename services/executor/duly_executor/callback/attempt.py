@@ -13,10 +13,10 @@ from datetime import timedelta
 from itertools import starmap, tee
 from typing import Any
 
-from duly.callbacks import Callback
+from duly.callbacks.callback import Callback
+from duly.callbacks.invoke import interrupted, run
+from duly.callbacks.outcomes import Interrupted
 from duly.context import TaskContext
-from duly.invoke import interrupted, run
-from duly.outcome import Interrupted
 from duly_wire.v1 import hsc_pb2
 
 

@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 
-from duly_executor import frames
+from duly_executor.processes import frames
 from duly_wire.ids import TaskId
 from duly_wire.v1 import callback_pb2, hsc_pb2
 

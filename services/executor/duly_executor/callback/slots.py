@@ -7,10 +7,10 @@ import threading
 import time
 from collections.abc import Iterable
 
+from duly.callbacks.invoke import one_line
+from duly.callbacks.registry import App
 from duly.context import TaskContext
 from duly.errors import describe
-from duly.invoke import one_line
-from duly.registry import App
 from duly_core.host.slot_board import SlotWriter
 from duly_core.process import failpoints
 from duly_executor.callback import output

@@ -1,0 +1,1 @@
+"""Why a task does not run, and what happened to it."""

@@ -1,0 +1,149 @@
+"""`duly hosts`: the hosts that run callbacks, with their Executors, slots and lambdas."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+import duly
+from duly_cli.output.formatting import moment_text
+from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.table import columns
+from duly_cli.output.text import one_line, say
+from duly_cli.output.watching import Watch, age_text, repeatedly
+from duly_cli.startup.option_values import parse_member
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+
+_MOST_SHOWN = 20
+
+
+def add_command(app: typer.Typer) -> None:
+    """Add `hosts`."""
+    app.command("hosts", rich_help_panel="For operators")(hosts)
+
+
+def hosts(
+    host_ids: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[HOST_ID]...",
+            help="Show these in detail; `duly hosts` lists the ids.",
+            show_default=False,
+        ),
+    ] = None,
+    lambda_name: Annotated[str, typer.Option("--lambda", help="Only hosts that serve this lambda.")] = "",
+    states: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state",
+            help="Only in this state: alive, draining, stopped or silent; may be repeated. Default: alive, draining, "
+            "silent.",
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, by id.")] = 100,
+    watch: Watch = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """List the hosts: state, version, Executors, busy slots, lambdas, and when each reported last.
+
+    A host is silent when it missed three reports. Hosts that ended are kept for a day.
+    """
+    asked = [parse_member("--state", name, duly.HostState, "a state") for name in states or ()]
+    if not asked and not host_ids:
+        asked = [each for each in duly.HostState if each is not duly.HostState.STOPPED]
+    with connected(address) as client:
+
+        def show() -> None:
+            found = client.hosts(
+                lambda_name=lambda_name,
+                states=asked,
+                host_ids=host_ids or (),
+                include_lambdas=bool(host_ids),
+                page_size=min(limit, 1000),
+            )
+            listed = list(islice(found, limit))
+            if host_ids and not as_json:
+                say(
+                    "\n\n".join("\n".join(host_lines(each)) for each in listed)
+                    or f"no host has the id {' or '.join(host_ids)}: `duly hosts` lists them"
+                )
+            else:
+                show_all(listed, host_table, host_as_json, as_json=as_json)
+
+        repeatedly(show, watch, as_json=as_json)
+
+
+def host_as_json(host: duly.Host) -> dict[str, Any]:
+    """All that is known of a host."""
+    return as_object(host, total_slots=host.slots, busy_slots=host.busy_slots)
+
+
+def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
+    """Hosts, a line each."""
+    now = datetime.now().astimezone()
+    rows = [
+        (
+            each.state.name.lower(),
+            each.version,
+            str(len(each.executors)),
+            f"{each.busy_slots}/{each.slots}",
+            str(each.lambda_count),
+            age_text(now - each.started_at),
+            age_text(now - each.reported_at),
+            one_line(each.host_id),
+        )
+        for each in found
+    ]
+    if not rows:
+        return iter(["no hosts match; `duly worker MODULE:APP` starts one"])
+    heads = ("STATE", "VERSION", "EXECUTORS", "BUSY", "LAMBDAS", "UP", "REPORTED", "HOST")
+    return columns(heads, rows, left_out_first=("UP",))
+
+
+def host_lines(host: duly.Host) -> Iterator[str]:
+    """A host, with its Executors and lambdas."""
+    now = datetime.now().astimezone()
+    values = {
+        "host": host.host_id,
+        "machine": host.name,
+        "state": host.state.name.lower(),
+        "version": host.version,
+        "queue": host.queue_backend,
+        "started": moment_text(host.started_at),
+        "reported": f"{age_text(now - host.reported_at)} ago, each {age_text(host.interval)}",
+        "reported by": host.reported_by,
+        "busy slots": f"{host.busy_slots} of {host.slots}",
+        "lambdas": host.lambda_count,
+    }
+    for name, value in values.items():
+        if value != "":
+            yield f"{name:>12}  {one_line(str(value))}"
+    if host.executors:
+        yield ""
+        yield from columns(
+            ("PID", "VERSION", "PROCESSES", "SLOTS", "BUSY", "UP", "EXECUTOR"),
+            [_executor_row(each, now) for each in host.executors],
+        )
+    if host.lambdas:
+        yield ""
+        yield from columns(
+            ("VERSION", "LAMBDA"), [(each.version, each.name) for each in host.lambdas[:_MOST_SHOWN]]
+        )
+        if host.lambda_count > _MOST_SHOWN:
+            yield f"and {host.lambda_count - _MOST_SHOWN:,} more: --json has them"
+
+
+def _executor_row(executor: duly.ExecutorInfo, now: datetime) -> Sequence[str]:
+    return (
+        str(executor.pid),
+        executor.version,
+        str(executor.processes),
+        str(executor.processes * executor.slots),
+        "?" if executor.busy_slots is None else str(executor.busy_slots),
+        "" if executor.started_at is None else age_text(max(timedelta(), now - executor.started_at)),
+        one_line(executor.executor_id),
+    )

@@ -1,0 +1,84 @@
+"""Draws graphs: as text, in Mermaid's notation, and in Graphviz's."""
+
+from collections.abc import Callable, Iterator
+
+import duly
+from duly_cli.output.table import columns
+from duly_cli.output.text import printable
+
+_COLOURS = {
+    duly.TaskStatus.SUCCESS: "#c8e6c9",
+    duly.TaskStatus.FATAL_FAILURE: "#ffcdd2",
+    duly.TaskStatus.CANCELLED: "#e0e0e0",
+    duly.TaskStatus.DROPPED: "#f5f5f5",
+    duly.TaskStatus.CLAIMED: "#fff9c4",
+    duly.TaskStatus.PROCESSING: "#fff9c4",
+}
+
+
+def status_of(node: "duly.GraphNode") -> str:
+    """Return a node's status in a word."""
+    if node.status is None:
+        return "removed"
+    return "skipped" if node.is_skipped else node.status.name.lower()
+
+
+def text(graph: "duly.Graph") -> Iterator[str]:
+    """Yield a line for the graph, and a table of its nodes."""
+    yield (
+        f"{printable(graph.name)} {graph.graph_id}: {graph.status.name.lower()}, "
+        f"{graph.ended} of {graph.total} nodes have ended"
+    )
+    rows = [
+        (node.label, status_of(node), node.lambda_name, node.task_id, _waits(node))
+        for node in graph.nodes.values()
+    ]
+    yield from columns(("LABEL", "STATUS", "LAMBDA", "TASK ID", "WAITS FOR"), rows)
+
+
+def mermaid(graph: "duly.Graph") -> Iterator[str]:
+    """Yield a flowchart."""
+    numbers = {label: f"n{place}" for place, label in enumerate(graph.nodes)}
+    yield "flowchart TD"
+    for label, node in graph.nodes.items():
+        yield f'    {numbers[label]}["{_quoted(label)}<br/>{status_of(node)}"]'
+        if node.status in _COLOURS:
+            yield f"    style {numbers[label]} fill:{_COLOURS[node.status]}"
+    for label, node in graph.nodes.items():
+        arrow = "-.->" if node.any_of else "-->"
+        for source, condition in node.waits_for.items():
+            yield f"    {numbers[source]} {arrow}|{condition.name.lower()}| {numbers[label]}"
+
+
+def dot(graph: "duly.Graph") -> Iterator[str]:
+    """Yield a digraph."""
+    numbers = {label: f"n{place}" for place, label in enumerate(graph.nodes)}
+    yield "digraph duly {"
+    for label, node in graph.nodes.items():
+        colour = _COLOURS.get(node.status, "white") if node.status else "white"
+        caption = f"{_escaped(label)}\\n{status_of(node)}"
+        yield f'    {numbers[label]} [shape=box, style=filled, fillcolor="{colour}", label="{caption}"];'
+    for label, node in graph.nodes.items():
+        style = ", style=dashed" if node.any_of else ""
+        for source, condition in node.waits_for.items():
+            yield f'    {numbers[source]} -> {numbers[label]} [label="{condition.name.lower()}"{style}];'
+    yield "}"
+
+
+def _waits(node: "duly.GraphNode") -> str:
+    waits = [
+        label if condition is duly.EdgeCondition.SUCCEEDED else f"{label} {condition.name.lower()}"
+        for label, condition in node.waits_for.items()
+    ]
+    return f"any of {', '.join(waits)}" if node.any_of else ", ".join(waits)
+
+
+def _quoted(label: str) -> str:
+    return printable(label).replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+
+
+def _escaped(label: str) -> str:
+    return printable(label).replace("\\", "\\\\").replace('"', '\\"')
+
+
+FORMATS: dict[str, Callable[["duly.Graph"], Iterator[str]]] = {"text": text, "mermaid": mermaid, "dot": dot}

@@ -1,0 +1,205 @@
+"""`duly lambdas`: what is registered, and what people decide about it."""
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import duly
+from duly_cli.output.formatting import moment_text
+from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.table import columns
+from duly_cli.output.text import one_line, say
+from duly_cli.startup.option_values import refuse_misplaced
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_core.config.durations import format_duration
+
+if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
+    from duly.lambdas.info import LambdaDetail, LambdaInfo
+
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly lambdas` lists it.")]
+_Expected = Annotated[
+    int | None,
+    typer.Option(
+        "--expected-revision", help="Only if this is its revision (`duly lambdas NAME`).", show_default=False
+    ),
+]
+
+
+class _NamesToo(TyperGroup):
+    """`duly lambdas NAME` is short for `duly lambdas show NAME`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments name."""
+        if args and args[0] not in self.commands:
+            args = ["show", *args]
+        return super().resolve_command(ctx, args)
+
+
+_lambdas = typer.Typer(add_completion=False, cls=_NamesToo)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `lambdas` with its verbs."""
+    app.add_typer(_lambdas, name="lambdas", rich_help_panel="Tasks")
+
+
+@_lambdas.callback(invoke_without_command=True)
+def list_lambdas(context: typer.Context, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """List the registered lambdas and their policies; `duly lambdas NAME` shows one."""
+    if context.invoked_subcommand is not None:
+        refuse_misplaced(context)
+        return
+    with connected(address) as client:
+        found = client.lambdas()
+    show_all(found, lambda_table, as_object, as_json=as_json)
+
+
+@_lambdas.command()
+def show(name: _Name, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Show a lambda: owner, version, policy, and the versions that workers declared."""
+    with connected(address) as client:
+        detail = client.get_lambda(name)
+    if as_json:
+        say(json.dumps(as_object(detail)))
+    else:
+        say("\n".join(lambda_lines(detail)))
+
+
+@_lambdas.command()
+def transfer(
+    name: _Name,
+    owner: Annotated[str, typer.Option("--to", metavar="OWNER", help="Who owns it from now on.")],
+    expected_revision: _Expected = None,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Give a lambda to another owner; workers that declare any other are refused when they start."""
+    with connected(address) as client:
+        client.transfer_lambda(name, owner, expected_revision=expected_revision)
+    say(f"{name}: owned by {owner!r}")
+
+
+@_lambdas.command()
+def rollback(
+    name: _Name,
+    version: Annotated[str, typer.Argument(metavar="VERSION", help="As `duly lambdas NAME` lists it.")],
+    expected_revision: _Expected = None,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Put a version in force that workers declared; those that were in force since then stay out."""
+    with connected(address) as client:
+        client.roll_back_lambda(name, version, expected_revision=expected_revision)
+    say(f"{name}: version {version!r} is in force")
+
+
+@_lambdas.command()
+def delete(
+    name: _Name,
+    cancel_tasks: Annotated[
+        bool,
+        typer.Option(
+            "--cancel-tasks", help="Cancel the tasks that have not ended; ask those that run to stop."
+        ),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what it has.")] = False,
+    expected_revision: _Expected = None,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Delete a lambda with its time tables; tasks that ended stay. A worker brings it back with a new version only."""
+    with connected(address) as client:
+        deletion = client.delete_lambda(
+            name, cancel_tasks=cancel_tasks, dry_run=dry_run, expected_revision=expected_revision
+        )
+    had = f"{deletion.pending:,} tasks wait, {deletion.running:,} run, {deletion.time_tables:,} time tables"
+    if dry_run:
+        say(f"{name}: {had}; nothing was deleted")
+    else:
+        cancelled = f"; {deletion.cancelled:,} tasks were cancelled or asked to stop" if cancel_tasks else ""
+        say(f"{name}: deleted ({had}{cancelled})")
+
+
+@_lambdas.command()
+def restore(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
+    """Let workers register a deleted lambda again, whatever version they have."""
+    with connected(address) as client:
+        client.restore_lambda(name)
+    say(f"{name}: a worker that declares it registers it when it starts")
+
+
+def _backoff(backoff: duly.Backoff) -> str:
+    initial, longest = (format_duration(each or timedelta()) for each in (backoff.initial, backoff.maximum))
+    return f"{initial} x {backoff.factor or 1:g} up to {longest}"
+
+
+def lambda_table(lambdas: "Iterable[LambdaInfo]") -> Iterator[str]:
+    """Lambdas, a line each."""
+    rows = [
+        (
+            each.name,
+            each.owner,
+            each.version,
+            str(each.max_attempts),
+            f"{each.max_crashes} in {format_duration(each.crash_window)}",
+            format_duration(each.max_runtime),
+            _backoff(each.backoff),
+            f"{each.payload_limit:,}",
+        )
+        for each in lambdas
+    ]
+    if not rows:
+        return iter(["no lambdas are registered: start a host with `duly worker MODULE:APP`"])
+    heads = ("LAMBDA", "OWNER", "VERSION", "ATTEMPTS", "CRASHES", "MAX RUNTIME", "BACKOFF", "PAYLOAD LIMIT")
+    return columns(heads, rows)
+
+
+def lambda_lines(detail: "LambdaDetail") -> Iterator[str]:
+    """All that is known about a lambda, a line for each thing that is worth one."""
+    values: dict[str, Any] = {"lambda": detail.name}
+    if (found := detail.in_force) is not None:
+        values |= {
+            "owner": found.owner,
+            "version": found.version,
+            "revision": found.revision,
+            "since": moment_text(found.updated_at),
+            "registered": moment_text(found.registered_at),
+            "registered by": found.registered_by,
+            "attempts": found.max_attempts,
+            "crashes": f"{found.max_crashes} in {format_duration(found.crash_window)}",
+            "max runtime": format_duration(found.max_runtime),
+            "backoff": _backoff(found.backoff),
+            "payload limit": f"{found.payload_limit:,}",
+        }
+    if (gone := detail.deleted) is not None:
+        values |= {
+            "deleted": moment_text(gone.deleted_at),
+            "deleted by": gone.deleted_by,
+            "owner": gone.owner,
+            "version": gone.version,
+        }
+    for name, value in values.items():
+        if value != "":
+            yield f"{name:>14}  {one_line(str(value))}"
+    for place, queue in enumerate(detail.pinned):
+        yield f"{'' if place else 'pinned':>14}  {queue}"
+    if not detail.versions:
+        return
+    yield ""
+    in_force = found.version if found else None
+    rows = [
+        (
+            each.version or "(none)",
+            "in force"
+            if each.version == in_force
+            else "was in force"
+            if each.was_in_force
+            else "never in force",
+            moment_text(each.first_declared_at),
+            moment_text(each.declared_at),
+            each.declared_by,
+        )
+        for each in detail.versions
+    ]
+    yield from columns(("VERSION", "STATE", "FIRST DECLARED", "LAST DECLARED", "BY"), rows)

@@ -1,0 +1,30 @@
+"""`duly register`: declares an application's lambdas without running them."""
+
+from typing import Annotated
+
+import typer
+
+from duly_cli.output.text import say
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected
+
+
+def add_command(app: typer.Typer) -> None:
+    """Add `register`."""
+    app.command(rich_help_panel="For operators")(register)
+
+
+def register(
+    application: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", help="The application, such as examples.hello:app.")
+    ],
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Declare the lambdas of an application and their time tables; workers do so, too, if they are owners."""
+    from duly.callbacks.loading import load_app
+
+    with connected(address) as client:
+        app = load_app(application)
+        warnings = client.register(app)
+        for warning in warnings:
+            say(f"duly: {warning}", err=True)
+        say(f"{len(app.lambdas()):,} lambdas registered")

@@ -1,0 +1,1 @@
+"""Resources, which bound what runs at a time."""

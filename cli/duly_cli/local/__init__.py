@@ -1,0 +1,1 @@
+"""The stack on this machine, and its database."""

@@ -1,0 +1,1 @@
+"""How commands write: tables, JSON, durations, errors."""

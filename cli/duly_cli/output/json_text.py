@@ -1,0 +1,60 @@
+"""What `--json` writes: views of the SDK as objects, one a line."""
+
+import base64
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, TypeVar
+
+from duly_cli.output.text import say
+
+Item = TypeVar("Item")
+
+
+def as_object(view: Any, left_out: Collection[str] = (), **others: Any) -> dict[str, Any]:
+    """Return the fields of a view, without `left_out` and with `others`; `lambda_name` is `lambda`."""
+    read = {
+        "lambda" if field.name == "lambda_name" else field.name: as_json(getattr(view, field.name))
+        for field in fields(view)
+        if field.name not in left_out
+    }
+    return read | others
+
+
+def as_json(value: Any) -> Any:
+    """Return what JSON can hold: a view becomes an object, a member its name, bytes become base64, durations seconds."""
+    if isinstance(value, datetime):
+        return instant(value)
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, Enum):
+        return value.name.lower()
+    if isinstance(value, bytes):
+        return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, tuple):
+        return [as_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: as_json(item) for key, item in value.items()}
+    return as_object(value) if is_dataclass(value) else value
+
+
+def instant(moment: datetime | None) -> str | None:
+    """Return an instant to the millisecond."""
+    return moment.isoformat(timespec="milliseconds") if moment else None
+
+
+def show_all(
+    found: Sequence[Item],
+    lines: Callable[[Sequence[Item]], Iterable[str]],
+    to_object: Callable[[Item], Mapping[str, Any]],
+    *,
+    as_json: bool,
+) -> None:
+    """Print a list: an object a line, or `lines`."""
+    if as_json:
+        for each in found:
+            say(json.dumps(to_object(each)))
+    else:
+        say("\n".join(lines(found)))

@@ -1,0 +1,142 @@
+"""`duly sessions`: tasks that run one at a time, in order; what stands in a session, and why it does not move on."""
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+import duly
+from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.table import columns
+from duly_cli.output.text import one_line, say
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+
+_Key = Annotated[str, typer.Argument(metavar="KEY", help="The session's key.")]
+
+_Namespace = Annotated[
+    str,
+    typer.Option(
+        help="The namespace of its lambdas: what stands before / in their names.", show_default=False
+    ),
+]
+
+_DEFAULT = "default"
+"""The namespace of lambdas without one, as people write it."""
+
+_sessions = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `sessions` with its verbs."""
+    app.add_typer(
+        _sessions,
+        name="sessions",
+        rich_help_panel="Tasks",
+        help="List sessions, show one, end its block.",
+    )
+
+
+@_sessions.command("list")
+def list_sessions(
+    blocked: Annotated[bool, typer.Option("--blocked", help="Only those that a failed task blocks.")] = False,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            help="Only those of this namespace; default: of lambdas without one.", show_default=False
+        ),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many, by namespace and key.")] = 50,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """List the sessions that have live tasks or are blocked."""
+    with connected(address) as client:
+        pages = client.sessions(
+            namespace=None if namespace is None else _read(namespace),
+            blocked=blocked,
+            page_size=min(limit, 1000),
+        )
+        found = list(islice(pages, limit))
+    show_all(found, _table, _as_json, as_json=as_json)
+
+
+@_sessions.command("get")
+def get_session(
+    key: _Key,
+    namespace: _Namespace = _DEFAULT,
+    max_tasks: Annotated[
+        int, typer.Option(min=0, max=1000, help="Show at most so many of those that wait.")
+    ] = 10,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show a session: which task may run, which wait, and what blocks it; exit 1 if it has none."""
+    with connected(address) as client:
+        session = client.get_session(key, namespace=_read(namespace), max_tasks=max_tasks)
+    if session is None:
+        advice = "; `duly sessions list` shows those of all namespaces"
+        say(
+            f"duly: the session {key!r} of the namespace {namespace!r} has no live tasks, and is not blocked{advice}",
+            err=True,
+        )
+        raise typer.Exit(1)
+    if as_json:
+        say(json.dumps(as_object(session)))
+        return
+    shown = _as_json(session) | {"namespace": _written(session.namespace)}
+    values = {name: value for name, value in shown.items() if value}
+    for name, value in values.items():
+        say(f"{name.replace('_', ' '):>18}  {one_line(str(value))}")
+    for place, task_id in enumerate(session.waiting_task_ids):
+        say(f"{'' if place else 'next':>18}  {task_id}")
+
+
+@_sessions.command()
+def unblock(
+    key: _Key,
+    namespace: _Namespace = _DEFAULT,
+    blocked_by: Annotated[
+        str | None,
+        typer.Option(
+            help="Only if this task blocks it; safe to repeat.", metavar="TASK_ID", show_default=False
+        ),
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Let the next task of a blocked session run; to run the failed task again, use `duly redrive`."""
+    with connected(address) as client:
+        client.unblock_session(key, namespace=_read(namespace), blocked_by=blocked_by)
+    say(f"{key}: unblocked")
+
+
+def _read(namespace: str) -> str:
+    """Return what the wire has for a namespace as people write it."""
+    return "" if namespace == _DEFAULT else namespace
+
+
+def _written(namespace: str) -> str:
+    return namespace or _DEFAULT
+
+
+def _as_json(session: duly.SessionState) -> dict[str, Any]:
+    return as_object(session, left_out=["waiting_task_ids"])
+
+
+def _table(sessions: Iterable[duly.SessionState]) -> Iterator[str]:
+    rows = []
+    for session in sessions:
+        state = session.head_status.name.lower() if session.head_status else "blocked"
+        rows.append(
+            (
+                _written(session.namespace),
+                one_line(session.key),
+                str(session.length),
+                "failing" if session.failing else state,
+                session.head_task_id or session.blocked_by_task_id or "",
+            )
+        )
+    if not rows:
+        return iter(["no sessions: `duly schedule --session KEY` puts a task into one"])
+    return columns(("NAMESPACE", "SESSION", "TASKS", "STATE", "HEAD, OR WHAT BLOCKS IT"), rows)

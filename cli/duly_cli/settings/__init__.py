@@ -1,0 +1,1 @@
+"""The settings that operators change while Duly runs."""

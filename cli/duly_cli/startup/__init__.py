@@ -1,0 +1,1 @@
+"""How the command starts: light, with completion and options."""

@@ -1,0 +1,62 @@
+"""`duly cancel`: cancel tasks by their ids, or all that filters find."""
+
+from typing import Annotated
+
+import typer
+
+import duly
+from duly_cli.tasks.bulk import DryRun, Everything, Limit, Yes, change_all, check_filter, refuse_filters
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected, say_answers
+from duly_cli.tasks.filters import Collection, Lambda, Priorities, which_tasks
+
+
+def add_command(app: typer.Typer) -> None:
+    """Add `cancel`."""
+    app.command(rich_help_panel="Tasks")(cancel)
+
+
+def cancel(
+    task_ids: Annotated[
+        list[str] | None, typer.Argument(help="Task ids; or say which by filters.", metavar="TASK_ID")
+    ] = None,
+    lambda_name: Lambda = "",
+    collection: Collection = "",
+    status: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="In this status only: new, waiting, enqueued, retriable_failure; claimed and processing ask callbacks that "
+            "run to stop; may be repeated.",
+            show_default="all that nobody runs",
+        ),
+    ] = None,
+    priority: Priorities = None,
+    everything: Everything = False,
+    limit: Limit = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Cancel tasks: those named, or those that the filters find; a running one is told with its next heartbeat."""
+    which = which_tasks(lambda_name, collection, status=status, priority=priority)
+    if task_ids:
+        refuse_filters(which or everything or limit or dry_run, "--limit, --dry-run")
+        _cancel_named(task_ids, address)
+        return
+    check_filter(which, everything=everything, instead="task ids, filters such as --lambda")
+    with connected(address) as client:
+        words = ("cancel", "cancelled", "no tasks match")
+        change_all(client.cancel_where, which, words, limit=limit, dry_run=dry_run, yes=yes)
+
+
+def _cancel_named(task_ids: list[str], address: str) -> None:
+    with connected(address) as client:
+        answers = client.cancel_many(task_ids)
+    say_answers(
+        task_ids,
+        answers,
+        lambda status: (
+            "cancelled"
+            if status is duly.TaskStatus.CANCELLED
+            else f"is {status.name.lower()}; its callback is asked to stop"
+        ),
+    )

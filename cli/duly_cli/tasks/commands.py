@@ -1,0 +1,167 @@
+"""`duly schedule`, `duly get` and the others: the SDK's client from the shell."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import islice
+from types import MappingProxyType
+from typing import Annotated
+
+import typer
+
+import duly
+from duly_cli.output.error_text import error_text
+from duly_cli.output.formatting import listed_as_json, task_as_json, task_lines, task_table
+from duly_cli.output.json_text import show_all
+from duly_cli.output.text import say
+from duly_cli.startup.option_values import parse_duration
+from duly_cli.tasks.filters import Collection, Lambda, Priorities, which_tasks
+from duly_cli.tasks.wait_reasons import wait_told
+
+_PANEL = "Tasks"
+
+Address = Annotated[
+    str, typer.Option(envvar="DULY_ADDRESS", help="Where the Frontend is: HOST:PORT.", show_default=True)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Write JSON, for scripts: an object a line.")]
+TaskIds = Annotated[list[str], typer.Argument(help="One or more task ids.", metavar="TASK_ID")]
+
+DEFAULT_ADDRESS = "127.0.0.1:7401"
+
+_UNREACHABLE_AFTER = timedelta(seconds=3)
+"""Somebody looks on: a program would rather wait until the Frontend is there."""
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add the tasks' commands."""
+    for name, command in (
+        ("get", get),
+        ("wait", wait),
+        ("list", list_tasks),
+    ):
+        app.command(name, rich_help_panel=_PANEL)(command)
+
+
+@contextmanager
+def connected(address: str, *, is_patient: bool = False) -> Iterator["duly.Client"]:
+    """Yield a client whose errors become one line on stderr and exit code 1.
+
+    `is_patient`: a Frontend that nobody has reached yet is waited for as long as the call may take.
+    """
+    _check_environment()
+    try:
+        with duly.Client(address, unreachable_after=None if is_patient else _UNREACHABLE_AFTER) as client:
+            yield client
+    except (duly.DulyError, TypeError, ValueError) as error:
+        say(f"duly: {error_text(error)}", err=True)
+        for note in getattr(error, "__notes__", ()):
+            say(f"duly: {note}", err=True)
+        raise typer.Exit(1) from error
+
+
+def _check_environment() -> None:
+    """Refuse what would send the command somewhere else than was meant."""
+    from duly_core.config.config_file import read_config
+    from duly_core.config.section_names import misspelt_name
+    from duly_core.errors import SettingsError
+
+    if found := misspelt_name(os.environ):
+        variable, meant = found
+        say(f"duly: the environment variable {variable} is not one of Duly's: do you mean {meant}?", err=True)
+        raise typer.Exit(os.EX_CONFIG)
+    if "DULY_CONFIG" in os.environ:
+        try:
+            read_config()
+        except SettingsError as error:
+            say(f"duly: {error}", err=True)
+            raise typer.Exit(os.EX_CONFIG) from error
+
+
+def say_answers(
+    task_ids: Sequence[str],
+    answers: Sequence[duly.TaskStatus | duly.DulyError],
+    describe: Callable[[duly.TaskStatus], str],
+) -> None:
+    """Print what came of each task, a line each; exit 1 if one was refused."""
+    for task_id, answer in zip(task_ids, answers, strict=True):
+        if isinstance(answer, duly.DulyError):
+            field = getattr(answer, "field", "")
+            say(f"{task_id}: {str(answer).removeprefix(f'{field}: ')}", err=True)
+        else:
+            say(f"{task_id}: {describe(answer)}")
+    if any(isinstance(answer, duly.DulyError) for answer in answers):
+        raise typer.Exit(1)
+
+
+def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Show tasks, with payload, result and the runs that did not succeed; exit 1 if one does not exist."""
+    found = []
+    with connected(address) as client:
+        for task_id in task_ids:
+            try:
+                found.append(client.get(task_id))
+            except (duly.TaskNotFoundError, duly.InvalidTaskError) as error:
+                say(f"duly: {error}", err=True)
+        most = {} if as_json else _max_attempts(client, found)
+    show(found, as_json=as_json, max_attempts=most)
+    if len(found) < len(task_ids):
+        raise typer.Exit(1)
+
+
+def wait(
+    task_ids: TaskIds,
+    timeout: Annotated[
+        str | None, typer.Option(help="How long to wait: 30s, 5m.", show_default="no limit")
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Wait until tasks have ended, and show them; exit 1 if one did not succeed. After 3 s, say what they wait for."""
+    with connected(address, is_patient=timeout is not None) as client:
+        ended = wait_told(client, task_ids, parse_duration(timeout, "--timeout"))
+        show(ended, as_json=as_json)
+    if any(task.status is not duly.TaskStatus.SUCCESS for task in ended):
+        raise typer.Exit(1)
+
+
+def list_tasks(
+    lambda_name: Lambda = "",
+    collection: Collection = "",
+    status: Annotated[
+        list[str] | None,
+        typer.Option(help="In this status only (new, success, ...); may be repeated.", show_default=False),
+    ] = None,
+    priority: Priorities = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest first.")] = 50,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """List tasks, the newest first; `duly get` shows all of one."""
+    which = which_tasks(lambda_name, collection, status=status, priority=priority)
+    with connected(address) as client:
+        found = list(islice(client.list(page_size=min(limit, 1000), **which), limit))
+    if which and not (found or as_json):
+        say("no tasks match")
+    else:
+        show_all(found, task_table, listed_as_json, as_json=as_json)
+
+
+def _max_attempts(client: duly.Client, tasks: Sequence[duly.Task]) -> dict[str, int]:
+    """Return the limits of the lambdas of tasks that have not ended, by name."""
+    names = {task.lambda_name for task in tasks if not task.status.is_final}
+    if not names:
+        return {}
+    return {each.name: each.max_attempts for each in client.lambdas() if each.name in names}
+
+
+def show(
+    tasks: list[duly.Task], *, as_json: bool, max_attempts: Mapping[str, int] = MappingProxyType({})
+) -> None:
+    """Print tasks, a JSON object a line or a line for each thing that is worth one."""
+    for place, task in enumerate(tasks):
+        if as_json:
+            say(json.dumps(task_as_json(task)))
+        else:
+            say("\n".join([""] * (place > 0) + task_lines(task, max_attempts.get(task.lambda_name))))

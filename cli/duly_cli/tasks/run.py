@@ -1,0 +1,78 @@
+"""`duly run`: one attempt of a lambda in this process, to look at it, or to step through it."""
+
+import asyncio
+import json
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import duly
+from duly_cli.tasks.payloads import Payload, Raw, read_payload
+
+if TYPE_CHECKING:
+    from duly.testing import TestRun
+
+_EXIT_CODES = {duly.Outcome.SUCCESS: 0, duly.Outcome.SNOOZED: os.EX_TEMPFAIL}
+_EXIT_FAILED = 1
+
+
+def add_command(app: typer.Typer) -> None:
+    """Add `run`."""
+    app.command(rich_help_panel="On this machine")(run)
+
+
+def run(
+    application: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", help="The application, such as examples.hello:app.")
+    ],
+    lambda_name: Annotated[str, typer.Argument(metavar="LAMBDA", help="One of its lambdas.")],
+    payload: Payload = "null",
+    raw: Raw = False,
+    attempt: Annotated[int, typer.Option(min=1, help="What ctx.attempt and ctx.fence say.")] = 1,
+) -> None:
+    """Run a lambda once in this process and print its result; needs no server, and breakpoint() works.
+
+    Exit code: 0 success, 1 failed, 75 snoozed, 2 wrong use, 78 the application cannot be imported.
+    """
+    from duly import testing
+    from duly.callbacks.loading import load_app
+
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("duly.callback").setLevel(logging.ERROR)  # what it says is shown below
+    try:
+        app = load_app(application)
+    except duly.AppImportError as error:
+        typer.echo(f"duly run: {error}", err=True)
+        raise typer.Exit(os.EX_CONFIG) from error
+    value = read_payload(payload, raw=raw)
+    try:
+        done = testing.run(
+            app, lambda_name, value, attempt=attempt, run_async=asyncio.run, report=_show_progress
+        )
+    except (duly.UnknownLambdaError, duly.EncodingError, duly.PayloadTooLargeError) as error:
+        raise typer.BadParameter(str(error)) from error
+    _show(done)
+    raise typer.Exit(_EXIT_CODES.get(done.outcome, _EXIT_FAILED))
+
+
+def _show_progress(fraction: float, note: str) -> None:
+    typer.echo(f"progress: {fraction:.0%} {note}".rstrip(), err=True)
+
+
+def _show(done: "TestRun") -> None:
+    """Print the result to stdout, anything else to stderr."""
+    if done.outcome is duly.Outcome.SUCCESS:
+        value = done.result
+        typer.echo(value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False))
+        return
+    if done.traceback:
+        typer.echo(done.traceback, err=True)
+    told = done.outcome.name.lower()
+    if done.failure_kind:
+        told += f", {done.failure_kind.name.lower()}: {done.failure_message}"
+    if done.retry_after is not None:
+        told += f"; again after {done.retry_after}"
+    typer.echo(f"duly run: {told}", err=True)

@@ -1,0 +1,164 @@
+"""`duly schedule`: new tasks from the shell."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+import duly
+from duly_cli.limits.commands import parse_need
+from duly_cli.output.text import say
+from duly_cli.startup.option_values import (
+    parse_duration,
+    parse_member,
+    parse_moment,
+    parse_moment_or_distance,
+    parse_priority,
+)
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected, show
+from duly_cli.tasks.payloads import Payload, Raw, read_lines, read_payload
+from duly_cli.tasks.wait_reasons import wait_told
+
+
+def add_command(app: typer.Typer) -> None:
+    """Add `schedule`."""
+    app.command(rich_help_panel="Tasks")(schedule)
+
+
+def schedule(
+    lambda_name: Annotated[
+        str,
+        typer.Argument(metavar="LAMBDA", help="Its name, such as hello.greet; `duly lambdas` lists them."),
+    ],
+    payload: Payload = "null",
+    raw: Raw = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="PAYLOAD has a JSON value a line: schedule a task for each.")
+    ] = False,
+    priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
+    collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
+    delay: Annotated[
+        str | None, typer.Option(help="Run it after this time: 90s, 2h.", show_default=False)
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="Run it at this instant: 2026-12-24T18:00:00+01:00.", show_default=False),
+    ] = None,
+    expires_at: Annotated[
+        str | None,
+        typer.Option(
+            help="End it as a dead letter if it still waits to start, or to run again, at this time: as for --at, or 2h from now.",
+            show_default=False,
+        ),
+    ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(
+            "--idempotency-key",
+            "--key",
+            help="Idempotency key: repeated with the same one, it makes no second task.",
+            show_default=False,
+        ),
+    ] = None,
+    session: Annotated[
+        str | None,
+        typer.Option(help="Key of its session, whose tasks run one at a time, in order.", show_default=False),
+    ] = None,
+    session_order: Annotated[
+        str, typer.Option(help="Order of the session: scheduled, or due (by due time).")
+    ] = "scheduled",
+    session_on_failure: Annotated[
+        str,
+        typer.Option(help="If it fails for good: skip to the next, block the session, or fail_rest."),
+    ] = "skip",
+    resource: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A resource of which it takes a unit while it runs, or WEIGHT units: NAME, NAME=WEIGHT, NAME/KEY. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    lambda_version: Annotated[
+        str,
+        typer.Option(help="Run it only where this version of the lambda is served.", show_default=False),
+    ] = "",
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            help="How long to try until it is scheduled; --wait takes longer.",
+            show_default="10s, or 3s where nothing listens",
+        ),
+    ] = None,
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait",
+            help="Wait for its end and show it; exit 1 if it did not succeed. After 3 s, say what it waits for.",
+        ),
+    ] = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Schedule a task and print its id."""
+    if lines and (raw or idempotency_key is not None):
+        message = "--lines cannot be combined with --raw or --idempotency-key"
+        raise typer.BadParameter(message)
+    if at is not None and delay is not None:
+        message = "--at and --delay cannot be combined"
+        raise typer.BadParameter(message)
+    payloads = read_lines(payload) if lines else [read_payload(payload, raw=raw)]
+    new = [
+        duly.NewTask(
+            lambda_name,
+            value,
+            priority=parse_priority(priority),
+            collection=collection,
+            delay=parse_duration(delay, "--delay"),
+            at=parse_moment(at, "--at", needs_zone=True),
+            expires_at=parse_moment_or_distance(expires_at, "--expires-at", 1, needs_zone=True),
+            idempotency_key=idempotency_key,
+            session=_session(session, session_order, session_on_failure),
+            resources=tuple(parse_need(each) for each in resource or ()),
+            lambda_version=lambda_version,
+        )
+        for value in payloads
+    ]
+    from duly.transport.caller import DEFAULT_TIMEOUT  # it loads gRPC, which --help does without
+
+    patience = DEFAULT_TIMEOUT if timeout is None else parse_duration(timeout, "--timeout") or timedelta()
+    with connected(address, is_patient=timeout is not None) as client:
+        scheduled = _schedule(client, new, patience)
+        for each in scheduled:
+            say(each.task_id)
+        ended = wait_told(client, scheduled) if wait else []
+    show(ended, as_json=False)
+    if any(task.status is not duly.TaskStatus.SUCCESS for task in ended):
+        raise typer.Exit(1)
+
+
+def _schedule(
+    client: "duly.Client", new: Sequence[duly.NewTask], timeout: timedelta
+) -> list[duly.ScheduledTask]:
+    """Schedule tasks; one alone is refused in its own words."""
+    try:
+        return client.schedule_many(new, timeout=timeout)
+    except duly.ScheduleManyError as error:
+        if len(new) == 1 and isinstance(error.results[0], duly.DulyError):
+            raise error.results[0] from None
+        for each in error.results:
+            if isinstance(each, duly.ScheduledTask):
+                say(each.task_id)
+        raise
+
+
+def _session(key: str | None, order: str, on_failure: str) -> duly.Session | None:
+    if key is None:
+        if (order, on_failure) != ("scheduled", "skip"):
+            message = "--session-order and --session-on-failure go with --session KEY"
+            raise typer.BadParameter(message)
+        return None
+    return duly.Session(
+        key,
+        parse_member("--session-order", order, duly.SessionOrder, "an order"),
+        parse_member("--session-on-failure", on_failure, duly.SessionPolicy, "a policy"),
+    )

@@ -1,0 +1,50 @@
+"""`duly update`: change tasks that nobody runs yet."""
+
+from typing import Annotated
+
+import typer
+
+import duly
+from duly.keep import KEEP
+from duly_cli.startup.option_values import parse_duration, parse_moment, parse_priority
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, TaskIds, connected, say_answers
+from duly_cli.tasks.payloads import read_payload
+
+
+def add_command(app: typer.Typer) -> None:
+    """Add `update`."""
+    app.command(rich_help_panel="Tasks")(update)
+
+
+def update(
+    task_ids: TaskIds,
+    delay: Annotated[
+        str | None, typer.Option(help="Run them so much later, from now: 0s, 90s, 2h.", show_default=False)
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(help="Run them at this instant: 2026-12-24T18:00:00+01:00.", show_default=False),
+    ] = None,
+    priority: Annotated[
+        str | None, typer.Option(help="urgent, high, normal or low.", show_default=False)
+    ] = None,
+    payload: Annotated[
+        str | None,
+        typer.Option(
+            help="Give the callback this instead: JSON, or - for standard input.", show_default=False
+        ),
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Send the payload as bytes.")] = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Change tasks that nobody runs yet: when they run, their priority, their payload."""
+    if all(each is None for each in (delay, at, priority, payload)):
+        message = "say what is to change: --delay, --at, --priority or --payload"
+        raise typer.BadParameter(message)
+    ahead, moment = parse_duration(delay, "--delay"), parse_moment(at, "--at", needs_zone=True)
+    urgency = None if priority is None else parse_priority(priority)
+    value = KEEP if payload is None else read_payload(payload, raw=raw)
+    with connected(address) as client:
+        updates = [duly.TaskUpdate(task_id, moment, ahead, urgency, value) for task_id in task_ids]
+        answers = client.update_many(updates)
+    say_answers(task_ids, answers, lambda status: f"updated, is {status.name.lower()}")

@@ -1,0 +1,280 @@
+"""`duly tables`: periodic tasks from the shell."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import duly
+from duly_cli.output.formatting import moment_text
+from duly_cli.output.json_text import show_all
+from duly_cli.output.table import columns
+from duly_cli.output.text import say, say_changed
+from duly_cli.startup.option_values import (
+    given,
+    parse_duration,
+    parse_member,
+    parse_moment,
+    parse_priority,
+    refuse_misplaced,
+)
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks.payloads import Raw, read_payload
+from duly_cli.time_tables.text import described, rhythm_of, status_of, table_as_json
+
+if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
+    from duly.time_tables.calls import TimeTable
+    from duly.time_tables.new_time_table import TimeTableOptions
+
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly tables` lists it.")]
+_LambdaOption = Annotated[str, typer.Option("--lambda", help="Only those of this lambda.")]
+_Cron = Annotated[
+    str | None,
+    typer.Option(help="Five fields, '30 2 * * 1-5', or @daily, @hourly ...", show_default=False),
+]
+_Every = Annotated[str | None, typer.Option(help="An interval: 30s, 6h.", show_default=False)]
+_Offset = Annotated[
+    str | None, typer.Option(help="With --every: so much after its multiples since 1970.", show_default=False)
+]
+_Zone = Annotated[str | None, typer.Option(help="With --cron: Europe/Berlin.", show_default="UTC")]
+_CatchUp = Annotated[
+    str | None,
+    typer.Option(help="Of ticks missed while Duly was down: skip, one or all.", show_default="one"),
+]
+_Window = Annotated[str | None, typer.Option(help="With --catch-up all: how far back.", show_default="1d")]
+_Overlap = Annotated[
+    str | None,
+    typer.Option(
+        help="While the task before has not ended: allow, skip, buffer-one or cancel-running.",
+        show_default="allow",
+    ),
+]
+_Jitter = Annotated[str | None, typer.Option(help="Fire each tick up to so much later.", show_default="none")]
+_Priority = Annotated[str | None, typer.Option(help="urgent, high, normal or low.", show_default="normal")]
+_Collection = Annotated[str | None, typer.Option(help="A label on its tasks.", show_default="none")]
+_NoOffset = Annotated[bool, typer.Option("--no-offset", help="Remove the offset.", show_default=False)]
+_NoZone = Annotated[bool, typer.Option("--no-zone", help="The same as UTC.", show_default=False)]
+_NoWindow = Annotated[bool, typer.Option("--no-catch-up-window", help="The same as 1d.", show_default=False)]
+_NoJitter = Annotated[bool, typer.Option("--no-jitter", help="Remove the jitter.", show_default=False)]
+_NoCollection = Annotated[bool, typer.Option("--no-collection", help="Remove the label.", show_default=False)]
+_Payload = Annotated[
+    str | None,
+    typer.Argument(metavar="PAYLOAD", help="What each task is given: JSON, or - for standard input."),
+]
+
+_tables = typer.Typer(add_completion=False)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `tables` with its verbs."""
+    app.add_typer(_tables, name="tables", rich_help_panel="Tasks")
+
+
+@_tables.callback(invoke_without_command=True)
+def list_tables(
+    context: typer.Context,
+    lambda_name: _LambdaOption = "",
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """List time tables: periodic tasks, by a cron expression or an interval."""
+    if context.invoked_subcommand is not None:
+        refuse_misplaced(context)
+        return
+    with connected(address) as client:
+        found = client.tables(lambda_name=lambda_name)
+    show_all(found, _table, table_as_json, as_json=as_json)
+
+
+@_tables.command()
+def show(
+    name: _Name,
+    next_ticks: Annotated[
+        int, typer.Option("--next", min=0, max=1000, help="Show so many of its next ticks.")
+    ] = 3,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show a time table, with its next ticks."""
+    with connected(address) as client:
+        table = client.table(name, next_ticks=next_ticks)
+        show_all([table], lambda _: described(table), table_as_json, as_json=as_json)
+
+
+@_tables.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the time table to be.")],
+    lambda_name: Annotated[str, typer.Argument(metavar="LAMBDA", help="`duly lambdas` lists them.")],
+    payload: _Payload = "null",
+    raw: Raw = False,
+    cron: _Cron = None,
+    every: _Every = None,
+    offset: _Offset = None,
+    zone: _Zone = None,
+    catch_up: _CatchUp = None,
+    catch_up_window: _Window = None,
+    overlap: _Overlap = None,
+    jitter: _Jitter = None,
+    priority: _Priority = None,
+    collection: _Collection = None,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Create a time table and show it."""
+    options = _options(
+        cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection
+    )
+    value = read_payload(payload or "null", raw=raw)
+    with connected(address) as client:
+        _say(client, client.create_table(name, lambda_name, value, **options))
+
+
+@_tables.command()
+def change(
+    name: _Name,
+    payload: _Payload = None,
+    raw: Raw = False,
+    lambda_name: Annotated[
+        str | None, typer.Option("--lambda", help="Another lambda.", show_default=False)
+    ] = None,
+    cron: _Cron = None,
+    every: _Every = None,
+    offset: _Offset = None,
+    zone: _Zone = None,
+    catch_up: _CatchUp = None,
+    catch_up_window: _Window = None,
+    overlap: _Overlap = None,
+    jitter: _Jitter = None,
+    priority: _Priority = None,
+    collection: _Collection = None,
+    no_offset: _NoOffset = False,
+    no_zone: _NoZone = False,
+    no_catch_up_window: _NoWindow = False,
+    no_jitter: _NoJitter = False,
+    no_collection: _NoCollection = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Change what you name of a time table, leave the rest, and show it. Declarations do not change it any more."""
+    options: Any = _options(
+        cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection
+    )
+    removed = {
+        "offset": no_offset,
+        "zone": no_zone,
+        "catch_up_window": no_catch_up_window,
+        "jitter": no_jitter,
+        "collection": no_collection,
+    }
+    for option in (each for each, is_removed in removed.items() if is_removed):
+        options[option] = given(f"--{option.replace('_', '-')}", options.get(option), removed=True)
+    changed: dict[str, Any] = {} if payload is None else {"payload": read_payload(payload, raw=raw)}
+    if not (options or changed or lambda_name):
+        message = "say what to change: --cron, --every, --overlap ..., or another PAYLOAD"
+        raise typer.BadParameter(message)
+    with connected(address) as client:
+        table = client.change_table(name, lambda_name, **changed, **options)
+        _say(client, table)
+        say_changed(table.changed)
+
+
+@_tables.command()
+def pause(
+    name: _Name,
+    note: Annotated[str | None, typer.Option(help="Why, for others to read.", show_default=False)] = None,
+    no_note: Annotated[bool, typer.Option("--no-note", help="Remove the note.", show_default=False)] = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Pause a time table until it is resumed, whatever workers declare. One that is paused keeps its note."""
+    said = given("--note", note, removed=no_note)
+    with connected(address) as client:
+        _say(client, client.pause_table(name, note=said))
+
+
+@_tables.command()
+def resume(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
+    """Resume a time table with its first tick from now on; `backfill` schedules what fell into the pause."""
+    with connected(address) as client:
+        _say(client, client.resume_table(name))
+
+
+@_tables.command()
+def delete(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
+    """Delete a time table; its tasks stay."""
+    with connected(address) as client:
+        gone = client.delete_table(name)
+    say(f"{name} deleted")
+    if gone.declared:
+        say(
+            "an application declares it: it comes back when a worker attaches, unless the declaration is removed; "
+            "`duly tables pause` stops it for good",
+            err=True,
+        )
+
+
+@_tables.command()
+def backfill(
+    name: _Name,
+    start: Annotated[
+        str, typer.Option("--from", help="The first instant: 2026-11-01T00:00:00Z.", show_default=False)
+    ],
+    end: Annotated[
+        str | None, typer.Option("--to", help="The instant before which it ends.", show_default="now")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many ticks there are.")] = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Schedule the ticks of a past range at once; those that have their task already are left out."""
+    begin = parse_moment(start, "--from", needs_zone=True)
+    if begin is None:
+        message = "--from must be an instant"
+        raise typer.BadParameter(message)
+    with connected(address) as client:
+        done = client.backfill_table(name, begin, parse_moment(end, "--to", needs_zone=True), dry_run=dry_run)
+    say(f"{done.ticks} ticks" if dry_run else f"{done.ticks} ticks, {done.created} tasks scheduled")
+
+
+def _table(tables: "Iterable[TimeTable]") -> Iterator[str]:
+    rows = [
+        (
+            each.name,
+            each.lambda_name,
+            rhythm_of(each),
+            moment_text(each.next_fire_at),
+            moment_text(each.last_tick_at),
+            status_of(each),
+        )
+        for each in tables
+    ]
+    return columns(("NAME", "LAMBDA", "FIRES", "NEXT", "LAST TICK", "STATUS"), rows)
+
+
+def _options(
+    cron: str | None,
+    every: str | None,
+    offset: str | None,
+    zone: str | None,
+    catch_up: str | None,
+    catch_up_window: str | None,
+    overlap: str | None,
+    jitter: str | None,
+    priority: str | None,
+    collection: str | None,
+) -> "TimeTableOptions":
+    """Return what was said; what was not said is left out."""
+    said: dict[str, Any] = {
+        "cron": cron,
+        "every": parse_duration(every, "--every"),
+        "offset": parse_duration(offset, "--offset"),
+        "zone": zone,
+        "catch_up": catch_up and parse_member("--catch-up", catch_up, duly.CatchUp, "a policy"),
+        "catch_up_window": parse_duration(catch_up_window, "--catch-up-window"),
+        "overlap": overlap and parse_member("--overlap", overlap, duly.Overlap, "a policy", "-"),
+        "jitter": parse_duration(jitter, "--jitter"),
+        "priority": priority and parse_priority(priority),
+        "collection": collection,
+    }
+    options: Any = {name: value for name, value in said.items() if value is not None}
+    return options  # type: ignore[no-any-return]  # keys and values are those of TimeTableOptions
+
+
+def _say(client: "duly.Client", table: "TimeTable") -> None:
+    say("\n".join(described(client.table(table.name, next_ticks=3))))

@@ -1,0 +1,99 @@
+"""Time tables as text and as JSON."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from duly.callbacks.codec import EncryptedPayload
+from duly_cli.output.formatting import moment_text
+from duly_cli.output.json_text import as_object
+from duly_cli.output.text import one_line
+
+if TYPE_CHECKING:  # it loads gRPC
+    from duly.time_tables.calls import TimeTable
+
+_PAYLOAD = 200
+"""Characters shown of a payload."""
+
+
+def rhythm_of(table: "TimeTable") -> str:
+    """Return when it fires, as it was said."""
+    if table.cron:
+        return f"{table.cron} {table.zone}"
+    text = f"every {table.every}"
+    return f"{text} + {table.offset}" if table.offset else text
+
+
+def status_of(table: "TimeTable") -> str:
+    """Return what an operator must know of it first."""
+    if table.paused_at:
+        return f"paused: {table.pause_note}" if table.pause_note else "paused"
+    if table.problem:
+        return f"problem: {table.problem}"
+    if table.buffered_tick_at:
+        return "waits for its last task"
+    return "active" if table.next_tick_at else "never fires again"
+
+
+def described(table: "TimeTable") -> Iterator[str]:
+    """Yield a time table line by line, its next ticks last."""
+    payload = one_line(repr(table.payload))
+    facts = {
+        "name": table.name,
+        "lambda": table.lambda_name,
+        "fires": rhythm_of(table),
+        "status": status_of(table),
+        "overlap": table.overlap.name.lower().replace("_", "-"),
+        "catch-up": table.catch_up.name.lower()
+        + (f" within {table.catch_up_window}" if table.catch_up_window else ""),
+        "jitter": str(table.jitter) if table.jitter else "",
+        "priority": table.priority.name.lower(),
+        "collection": table.collection,
+        "payload": payload if len(payload) <= _PAYLOAD else f"{payload[:_PAYLOAD]}...",
+        "declared": "by its application" if table.declared else "",
+        "revision": str(table.revision),
+        "paused at": moment_text(table.paused_at),
+        "last tick": f"{moment_text(table.last_tick_at)}  {table.last_task_id}" if table.last_tick_at else "",
+        "waits": moment_text(table.buffered_tick_at),
+        "next fires": moment_text(table.next_fire_at) if not table.paused_at else "",
+    }
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        if value:
+            yield f"{name:<{width}}  {value}"
+    for place, tick in enumerate(table.next_ticks):
+        yield f"{'next ticks' if place == 0 else '':<{width}}  {moment_text(tick)}{_local(tick, table.zone)}"
+
+
+def _local(tick: datetime, zone: str) -> str:
+    """Return what clocks in its zone show then; empty where they show UTC, or the zone is unknown here."""
+    if zone in ("", "UTC"):
+        return ""
+    try:
+        return f"  {tick.astimezone(ZoneInfo(zone)).strftime('%a %Y-%m-%d %H:%M:%S %Z')}"
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return ""
+
+
+def table_as_json(table: "TimeTable") -> dict[str, Any]:
+    """Return all that is known of a time table."""
+    lengths = {name: getattr(table, name) for name in ("every", "offset", "catch_up_window", "jitter")}
+    seconds = {
+        f"{name}_seconds": None if each is None else each.total_seconds() for name, each in lengths.items()
+    }
+    return as_object(
+        table,
+        left_out=[*lengths, "changed"],
+        zone=table.zone or None,
+        payload=_payload_as_json(table.payload),
+        last_task_id=table.last_task_id or None,
+        problem=table.problem or None,
+        **seconds,
+    )
+
+
+def _payload_as_json(payload: object) -> object:
+    if isinstance(payload, EncryptedPayload):
+        return str(payload)
+    return payload.hex() if isinstance(payload, bytes) else payload

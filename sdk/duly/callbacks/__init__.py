@@ -1,0 +1,1 @@
+"""What runs callbacks: the registry, payloads, the call, its outcome."""

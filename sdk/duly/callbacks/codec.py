@@ -1,0 +1,127 @@
+"""Where payloads are encrypted and decrypted: between Python values and the wire. Free of gRPC.
+
+Encrypted bytes begin with D0 01, which no JSON does, then one byte with the length of the key's name, and the name.
+Duly's servers read only this head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+from uuid import UUID
+
+from duly.callbacks.payload import decode
+from duly.errors import DecryptionError
+from duly_wire.v1 import task_pb2
+
+HEAD = b"\xd0\x01"
+"""D0 announces a second byte of UTF-8, and 01 is none."""
+
+
+class Codec(Protocol):
+    """Encrypts payloads, results and checkpoints; `duly.encryption.AesGcm` is one."""
+
+    def encrypt(self, data: bytes, bound_to: bytes, identity: bytes) -> bytes:
+        """Return `data` encrypted, behind the head that `duly.codec` describes.
+
+        The same arguments must give the same bytes: a call that is repeated after a lost answer is compared with the
+        first. `bound_to`: only `decrypt` with the same value may succeed. `identity`: of the task or time table.
+        """
+
+    def decrypt(self, data: bytes, bound_to: bytes) -> bytes:
+        """Return what was encrypted. Raises DecryptionError."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EncryptedPayload:
+    """Stands for a payload that this client cannot decrypt."""
+
+    key_id: str
+
+    def __repr__(self) -> str:
+        return f"encrypted (key {self.key_id})"
+
+
+def payload_of(lambda_name: str) -> bytes:
+    """Return what a payload is bound to."""
+    return b"payload\0" + lambda_name.encode()
+
+
+def result_of(task_id: str | bytes) -> bytes:
+    """Return what a result is bound to; `task_id` is in text form, or its 16 bytes."""
+    return b"result\0" + _id_bytes(task_id)
+
+
+def checkpoint_of(task_id: str | bytes) -> bytes:
+    """Return what a checkpoint is bound to; `task_id` is in text form, or its 16 bytes."""
+    return b"checkpoint\0" + _id_bytes(task_id)
+
+
+def protect(
+    codec: Codec | None,
+    encoded: tuple[bytes, task_pb2.Encoding.ValueType],
+    bound_to: bytes,
+    identity: str,
+) -> tuple[bytes, task_pb2.Encoding.ValueType]:
+    """Return bytes and their encoding as they are sent. None has no bytes, and is not encrypted."""
+    data, encoding = encoded
+    if codec is None or not data or encoding == task_pb2.ENCODING_ENCRYPTED:
+        return encoded
+    return codec.encrypt(bytes([encoding]) + data, bound_to, identity.encode()), task_pb2.ENCODING_ENCRYPTED
+
+
+def reveal(codec: Codec | None, data: bytes, encoding: int, bound_to: bytes) -> tuple[bytes, int]:
+    """Return bytes and their encoding as they were before `protect`. Raises DecryptionError."""
+    if encoding != task_pb2.ENCODING_ENCRYPTED:
+        return data, encoding
+    if codec is None:
+        raise not_decrypted(data)
+    plain = codec.decrypt(data, bound_to)
+    return plain[1:], plain[0]
+
+
+def reveal_if_possible(codec: Codec | None, data: bytes, encoding: int, bound_to: bytes) -> tuple[bytes, int]:
+    """Return bytes and their encoding as they were before `protect`, or as they are if they cannot be decrypted."""
+    try:
+        return reveal(codec, data, encoding, bound_to)
+    except DecryptionError:
+        return data, encoding
+
+
+def value_or_sign(data: bytes, encoding: int) -> Any:
+    """Return the value of bytes, or an EncryptedPayload if they are encrypted."""
+    if encoding == task_pb2.ENCODING_ENCRYPTED:
+        return EncryptedPayload(key_id_of(data))
+    return decode(data, encoding)
+
+
+def encoding_of_checkpoint(data: bytes) -> task_pb2.Encoding.ValueType:
+    """Return how a checkpoint is to be read: the wire does not say so."""
+    return task_pb2.ENCODING_ENCRYPTED if data.startswith(HEAD) else task_pb2.ENCODING_JSON
+
+
+def head_of(key_id: str) -> bytes:
+    """Return what encrypted bytes begin with."""
+    name = key_id.encode()
+    return HEAD + bytes([len(name)]) + name
+
+
+def key_id_of(data: bytes) -> str:
+    """Return the name of the key of encrypted bytes; empty if they have no head."""
+    if not data.startswith(HEAD) or len(data) < len(HEAD) + 1:
+        return ""
+    start = len(HEAD) + 1
+    return data[start : start + data[start - 1]].decode("utf-8", "replace")
+
+
+def not_decrypted(data: bytes) -> DecryptionError:
+    """Return the error for bytes that nobody here can decrypt."""
+    key_id = key_id_of(data)
+    return DecryptionError(
+        f"encrypted (key {key_id}): give Client(codec=...) or App(codec=...) a codec that has this key",
+        key_id,
+    )
+
+
+def _id_bytes(task_id: str | bytes) -> bytes:
+    return UUID(task_id).bytes if isinstance(task_id, str) else task_id

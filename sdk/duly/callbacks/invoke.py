@@ -1,0 +1,211 @@
+"""The one place where a callback is run for a claimed task.
+
+Reads and checks the payload, calls, and turns whatever happens (a value, an outcome, an exception,
+an exit) into the TaskResult that goes to the HSC. Nothing a callback does escapes from here.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+from asyncio import CancelledError
+from collections.abc import Callable, Coroutine
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from duly.callbacks import tracing
+from duly.callbacks.codec import payload_of, protect, result_of, reveal
+from duly.callbacks.outcomes import Cancelled, FatalFailure, Interrupted, RetriableFailure, Snooze, Success
+from duly.callbacks.payload import encode
+from duly.callbacks.traceback_text import callback_frames, traceback_of
+from duly.errors import DecryptionError, PayloadError, describe, text_of
+from duly_wire.v1 import hsc_pb2, task_pb2
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from duly.callbacks.callback import Callback
+    from duly.context import TaskContext
+
+RunAsync: TypeAlias = Callable[[Coroutine[Any, Any, Any]], Any]
+
+MESSAGE_LIMIT_BYTES = 4096
+_SECOND_NS = 1_000_000_000
+_ASYNC_CANCELLED = (CancelledError, concurrent.futures.CancelledError)
+
+_log = logging.getLogger("duly.callback")
+
+
+def run(
+    callback: Callback, task: hsc_pb2.ClaimedTask, context: TaskContext, run_async: RunAsync
+) -> hsc_pb2.TaskResult:
+    """Run one attempt to its end and return what to report.
+
+    `run_async` runs an async callback's coroutine and returns its value (it may block: this is a
+    thread of the callback's own). Never raises for anything the callback or its payload does, except for an `Interrupted` that
+    comes between the callback's own lines and these; what a callback raised is logged with its traceback, and
+    reported as one line and the frames of its own code.
+    """
+    active = tracing.active
+    if active is None:
+        return _run(callback, task, context, run_async)
+    with active.running(callback.name, context) as ended:
+        result = _run(callback, task, context, run_async)
+        ended(result)
+    return result
+
+
+def _run(
+    callback: Callback, task: hsc_pb2.ClaimedTask, context: TaskContext, run_async: RunAsync
+) -> hsc_pb2.TaskResult:
+    result = _result(task, context)
+    context.codec = callback.codec
+    try:
+        payload = callback.read(
+            *reveal(callback.codec, task.payload, task.payload_encoding, payload_of(callback.name))
+        )
+    except DecryptionError as error:
+        _set_failure(
+            result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, task_pb2.FAILURE_KIND_NOT_DECRYPTED, str(error)
+        )
+        return result
+    except PayloadError as error:
+        _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, task_pb2.FAILURE_KIND_BAD_PAYLOAD, str(error))
+        return result
+    try:
+        value = callback.call(payload, context)
+        if type(value) is CoroutineType:
+            value = run_async(value)
+    except BaseException as error:  # noqa: BLE001 (SystemExit too: user code may not end the process)
+        _set_raised(result, callback, task, context, error)
+    else:
+        _set_returned(result, callback, context, value)
+        if context.children is not None and result.outcome == hsc_pb2.OUTCOME_SUCCESS:
+            result.children.extend(context.children)
+            if context.nodes is not None:
+                result.nodes.extend(context.nodes.values())
+    return result
+
+
+def _result(task: hsc_pb2.ClaimedTask, context: TaskContext) -> hsc_pb2.TaskResult:
+    result = hsc_pb2.TaskResult(claim=task.claim)
+    started_at = result.started_at
+    started_at.seconds, started_at.nanos = divmod(context.started_ns, _SECOND_NS)
+    return result
+
+
+def interrupted(task: hsc_pb2.ClaimedTask, context: TaskContext) -> hsc_pb2.TaskResult:
+    """Return what to report of an attempt that was interrupted."""
+    result = _result(task, context)
+    _set_interrupted(result, task.max_runtime.ToTimedelta(), context)
+    return result
+
+
+def _set_interrupted(result: hsc_pb2.TaskResult, limit: timedelta, context: TaskContext) -> None:
+    if context.cancelled:
+        result.outcome = hsc_pb2.OUTCOME_CANCELLED
+        return
+    message = f"ran longer than its max_runtime of {limit.total_seconds():g} s and was interrupted"
+    kind = task_pb2.FAILURE_KIND_MAX_RUNTIME
+    _set_failure(result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, kind, message)
+
+
+def _set_returned(
+    result: hsc_pb2.TaskResult, callback: Callback, context: TaskContext, value: object
+) -> None:
+    if value is None:  # what most return
+        result.outcome = hsc_pb2.OUTCOME_SUCCESS
+        result.result_encoding = task_pb2.ENCODING_JSON
+        return
+    if isinstance(value, RetriableFailure | FatalFailure | Snooze):
+        _set_outcome(result, value)
+        return
+    if isinstance(value, Success):
+        value = value.result
+    try:
+        data, encoding = encode(value)
+        if callback.codec is not None:
+            bound_to = result_of(context.task_id)
+            data, encoding = protect(callback.codec, (data, encoding), bound_to, context.task_id)
+    except Interrupted:
+        raise
+    except BaseException as error:  # noqa: BLE001 (a model's own dump may raise anything)
+        problem = f"the result, a {type(value).__name__}, cannot be encoded: {text_of(error)}"
+    else:
+        if len(data) <= callback.policy.result_limit:
+            result.outcome = hsc_pb2.OUTCOME_SUCCESS
+            result.result = data
+            result.result_encoding = encoding
+            return
+        problem = (
+            f"the result, a {type(value).__name__} of {len(data)} bytes, is larger than result_limit, "
+            f"{callback.policy.result_limit}"
+        )
+    _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, task_pb2.FAILURE_KIND_BAD_RESULT, problem)
+
+
+def _set_raised(
+    result: hsc_pb2.TaskResult,
+    callback: Callback,
+    task: hsc_pb2.ClaimedTask,
+    context: TaskContext,
+    error: BaseException,
+) -> None:
+    if isinstance(error, RetriableFailure | FatalFailure | Snooze):
+        _set_outcome(result, error)
+        if not isinstance(error, Snooze):
+            result.traceback = traceback_of(error)
+        return
+    if isinstance(error, Cancelled) or (context.cancelled and isinstance(error, _ASYNC_CANCELLED)):
+        result.outcome = hsc_pb2.OUTCOME_CANCELLED
+        return
+    if isinstance(error, Interrupted) or (context.interrupted and isinstance(error, _ASYNC_CANCELLED)):
+        _log_raised("task %s, %s: interrupted", callback, context, error)
+        _set_interrupted(result, task.max_runtime.ToTimedelta(), context)
+        if result.outcome != hsc_pb2.OUTCOME_CANCELLED:
+            result.traceback = traceback_of(error)
+        return
+    _log_raised("task %s, %s: the callback raised", callback, context, error)
+    result.traceback = traceback_of(error)
+    if isinstance(error, DecryptionError):
+        kind = task_pb2.FAILURE_KIND_NOT_DECRYPTED
+        _set_failure(result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, kind, str(error))
+        return
+    fatal = callback.policy.is_fatal(error)
+    outcome = hsc_pb2.OUTCOME_FATAL_FAILURE if fatal else hsc_pb2.OUTCOME_RETRIABLE_FAILURE
+    _set_failure(result, outcome, task_pb2.FAILURE_KIND_EXCEPTION, describe(error))
+
+
+def _log_raised(message: str, callback: Callback, context: TaskContext, error: BaseException) -> None:
+    """Log what a callback raised with the frames of its own code; those of Duly's would hide them."""
+    exc_info = (type(error), error, callback_frames(error))
+    _log.warning(message, context.task_id, callback.name, exc_info=exc_info)
+
+
+def _set_outcome(result: hsc_pb2.TaskResult, outcome: RetriableFailure | FatalFailure | Snooze) -> None:
+    if isinstance(outcome, Snooze):
+        result.outcome = hsc_pb2.OUTCOME_SNOOZED
+        result.retry_after.FromTimedelta(outcome.delay)
+        return
+    fatal = isinstance(outcome, FatalFailure)
+    kind = hsc_pb2.OUTCOME_FATAL_FAILURE if fatal else hsc_pb2.OUTCOME_RETRIABLE_FAILURE
+    _set_failure(result, kind, task_pb2.FAILURE_KIND_CALLBACK, text_of(outcome))
+    if isinstance(outcome, RetriableFailure) and outcome.retry_after is not None:
+        result.retry_after.FromTimedelta(outcome.retry_after)
+
+
+def _set_failure(
+    result: hsc_pb2.TaskResult,
+    outcome: hsc_pb2.Outcome.ValueType,
+    kind: task_pb2.FailureKind.ValueType,
+    message: str,
+) -> None:
+    result.outcome = outcome
+    result.failure_kind = kind
+    result.failure_message = one_line(message)
+
+
+def one_line(text: str) -> str:
+    """Return text as the wire takes it: one line, at most 4 KiB of UTF-8, without NULs (Postgres has none)."""
+    line = " ".join(text[:MESSAGE_LIMIT_BYTES].split()).replace("\x00", "\\0")
+    return line.encode("utf-8", "replace")[:MESSAGE_LIMIT_BYTES].decode("utf-8", "ignore")

@@ -1,0 +1,110 @@
+"""Turns Python values into payload and result bytes, and back.
+
+Bytes travel as they are; everything else as compact UTF-8 JSON. None is no bytes at all.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from datetime import date, datetime
+from enum import Enum
+from typing import Any, NoReturn
+from uuid import UUID
+
+from duly.errors import EncodingError, PayloadError
+from duly_wire.v1 import task_pb2
+
+DEFAULT_LIMIT_BYTES = 256 * 1024
+HARD_LIMIT_BYTES = 1024 * 1024
+
+_BYTES = (bytes, bytearray, memoryview)
+
+
+def encode(value: object) -> tuple[bytes, task_pb2.Encoding.ValueType]:
+    """Return a value's bytes and how they are to be read.
+
+    Dataclass instances and pydantic models become JSON objects. Raises EncodingError for what JSON
+    has no word for (a datetime, a set, NaN), since it could not come back as what it was.
+
+    >>> encode({"to": "ann"})[0]
+    b'{"to":"ann"}'
+    """
+    if value is None:
+        return b"", task_pb2.ENCODING_JSON
+    if isinstance(value, _BYTES):
+        return bytes(value), task_pb2.ENCODING_RAW
+    try:
+        return _ENCODER.encode(value).encode(), task_pb2.ENCODING_JSON
+    except EncodingError:
+        raise
+    except TypeError as error:  # json's own words for a key that is no string
+        raise EncodingError(f"JSON cannot carry this {type(value).__name__}: {error}") from error
+    except (ValueError, RecursionError) as error:  # NaN, a circle, a lone surrogate, nested too deeply
+        reason = "a lone surrogate in a str" if isinstance(error, UnicodeError) else error
+        raise EncodingError(f"JSON cannot carry this {type(value).__name__}: {reason}") from None
+
+
+def decode(data: bytes, encoding: int) -> Any:
+    """Return the value that bytes stand for; raise PayloadError if they are not what `encoding` says.
+
+    Raises DecryptionError for what is still encrypted.
+    """
+    if encoding == task_pb2.ENCODING_RAW:
+        return data
+    if encoding == task_pb2.ENCODING_ENCRYPTED:
+        from duly.callbacks.codec import not_decrypted
+
+        raise not_decrypted(data)
+    if not data:
+        return None
+    try:
+        return _DECODER.decode(str(data, "utf-8"))
+    except (ValueError, RecursionError) as error:
+        # A JSONDecodeError's text gives the position only; a UnicodeDecodeError's would quote the bytes.
+        reason = "not UTF-8" if isinstance(error, UnicodeError) else error
+        raise PayloadError(f"not JSON: {reason}") from None
+
+
+def _unknown_to_json(value: object) -> Any:
+    """Json's hook for what it does not know itself."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _declared(value)
+    if (dump := getattr(value, "model_dump", None)) is not None and not isinstance(value, type):
+        return dump(mode="json")
+    kind = type(value).__qualname__
+    hint = "pass its isoformat()" if isinstance(value, date) else "turn it into str, int, list or dict first"
+    raise EncodingError(f"JSON cannot carry a {kind}: {hint}")
+
+
+def _declared(value: object) -> Any:
+    """Turn what stands in a dataclass into JSON.
+
+    A dataclass declares its fields' types, so a datetime, UUID or enum in it is read back as what it
+    was; in a plain dict it would come back as a str, so there it is refused.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: _declared(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if field.init
+        }
+    if isinstance(value, list | tuple):
+        return [_declared(item) for item in value]
+    if isinstance(value, Mapping):
+        return {key: _declared(item) for key, item in value.items()}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    return value.value if isinstance(value, Enum) else value
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+# Built once: json.dumps and json.loads with options build a codec for each call.
+_ENCODER = json.JSONEncoder(
+    separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_unknown_to_json
+)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)

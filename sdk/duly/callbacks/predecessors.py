@@ -1,0 +1,68 @@
+"""What a callback may know of the nodes that its own waited for. Free of gRPC."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from duly.callbacks.codec import result_of, reveal_if_possible
+from duly.callbacks.payload import decode
+from duly.errors import ResultOmittedError
+from duly_wire.enums import TaskStatus
+
+if TYPE_CHECKING:
+    from duly.callbacks.codec import Codec
+    from duly_wire.v1 import hsc_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """A node that another one waited for."""
+
+    label: str
+    task_id: str
+    # How it ended; with any_of it may not have ended. None: its task was removed.
+    status: TaskStatus | None
+    result_bytes: bytes = field(default=b"", repr=False)
+    result_encoding: int = field(default=1, repr=False)
+    # True if its result did not come along: those of all were larger than 1 MiB.
+    result_omitted: bool = False
+
+    @property
+    def result(self) -> Any:
+        """What its callback returned, decoded; None if it did not succeed. Raises ResultOmittedError, DecryptionError."""
+        if self.result_omitted:
+            raise ResultOmittedError(
+                f"the result of {self.label!r} did not come along, for those of all are too large: read it with "
+                f"client.get({self.task_id!r}).result"
+            )
+        return decode(self.result_bytes, self.result_encoding)
+
+
+class Predecessors(dict[str, Predecessor]):
+    """Predecessors by label, at most 1,000."""
+
+    truncated = False
+    """True if there are others: read them with client.get_graph."""
+
+    @classmethod
+    def from_proto(cls, place: hsc_pb2.GraphPlace, codec: Codec | None = None) -> Predecessors:
+        """Return what a claimed task says, decrypted as far as `codec` can."""
+        found = cls(
+            (
+                before.label,
+                Predecessor(
+                    before.label,
+                    str(UUID(bytes=before.task_id)),
+                    TaskStatus(before.status) if before.status else None,
+                    *reveal_if_possible(
+                        codec, before.result, before.result_encoding, result_of(before.task_id)
+                    ),
+                    before.result_omitted,
+                ),
+            )
+            for before in place.predecessors
+        )
+        found.truncated = place.truncated
+        return found

@@ -1,0 +1,159 @@
+"""The application: the lambdas a lambda owner's module declares, by name."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+
+from duly.callbacks import lambda_of as handles
+from duly.callbacks.callback import Callback, make_callback
+from duly.errors import DulyError, RegistrationError
+from duly.lambdas.policy import Policy, PolicyOptions
+from duly.time_tables.new_time_table import TimeTableOptions, new_time_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from duly.callbacks.codec import Codec
+    from duly_wire.v1 import registry_pb2, time_tables_pb2
+
+_PINNED_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+
+class App:
+    """A set of lambdas with one owner and one version; an Executor serves it as "module:app".
+
+    Example:
+        app = duly.App(owner="team-mail", version="1.4.2")
+
+        @app.callback("mail.send", max_attempts=5, max_runtime=timedelta(minutes=2))
+        def send(payload: Mail, ctx: duly.TaskContext) -> dict[str, str]:
+            return {"message_id": relay.send(payload, fence=ctx.fence)}
+    """
+
+    def __init__(
+        self,
+        *,
+        owner: str = "",
+        version: str = "",
+        pinned: bool = False,
+        compatible_with: Iterable[str] = (),
+        codec: Codec | None = None,
+    ) -> None:
+        """Make an empty application.
+
+        - `owner`: who answers for it. The first that is declared for a lambda stays.
+        - `version`: of the owner's code. Give each build its own: 1.4.2, or a date, or a commit.
+        - `pinned`: also run tasks that were scheduled with `lambda_version` of this version.
+        - `compatible_with`: and those of these versions.
+        - `codec`: decrypts payloads, and encrypts what callbacks return, keep and schedule; see `duly.encryption`.
+
+        Raises RegistrationError for a version that tasks cannot be pinned to.
+        """
+        self.owner = owner
+        self.version = version
+        self.served_versions = _served(version, compatible_with) if pinned or compatible_with else ()
+        self.codec = codec
+        self._callbacks: dict[str, Callback] = {}
+        self._time_tables: dict[str, time_tables_pb2.TimeTable] = {}
+
+    @property
+    def callbacks(self) -> Mapping[str, Callback]:
+        """All callbacks by lambda name; cannot be written to."""
+        return MappingProxyType(self._callbacks)
+
+    def callback(
+        self,
+        name: str,
+        *,
+        raw: bool = False,
+        **options: Unpack[PolicyOptions],
+    ) -> Callable[[F], F]:
+        """Register a function, sync or async, as the callback of a lambda; the function is left as it was.
+
+        A client schedules it by its name, or by the function: `client.schedule(send, Mail(to=["ann"]))`.
+
+        It may take `(payload)`, `(payload, ctx)` or nothing. The payload is checked against the first
+        parameter's annotation before the callback runs: JSON as it is for none, Any or dict; a dataclass,
+        TypedDict or pydantic model is built and checked; `bytes` needs `raw=True`.
+
+        - `max_attempts`: failures after which the task is FATAL_FAILURE (default 10).
+        - `max_crashes`, `crash_window`: as many dead processes within such a time quarantine it (default 3, 72 h).
+        - `max_runtime`: an attempt that runs longer is killed and counts as a failure (default 1 h).
+        - `backoff`: how long to wait before the next attempt.
+        - `payload_limit`, `result_limit`: bytes, at most 1 MiB (default 256 KiB).
+        - `fatal_exceptions`: raising one of these ends the task; any other exception is retried.
+        - `on_exception`: "fatal" makes every exception end the task.
+
+        Raises RegistrationError for a name taken or badly formed, and for what could never work.
+        """
+        policy = Policy(**options)
+
+        def register(function: F) -> F:
+            callback = make_callback(name, function, policy, raw=raw, codec=self.codec)
+            if name in self._callbacks:
+                taken_by = getattr(self._callbacks[name].function, "__qualname__", "another callback")
+                raise RegistrationError(f"lambda {name!r} is declared twice: it is {taken_by} already")
+            self._callbacks[name] = callback
+            handles.register(function, name)
+            return function
+
+        return register
+
+    def time_table(
+        self,
+        name: str,
+        lambda_name: str | Callable[..., Any],
+        payload: object = None,
+        **options: Unpack[TimeTableOptions],
+    ) -> None:
+        """Declare a time table of a lambda of this application: it is written when a worker attaches.
+
+        Example:
+            app.time_table("mail.digest.daily", send_digest, cron="0 7 * * 1-5", zone="Europe/Berlin")
+
+        The options are those of `client.create_table`. The newest version's declaration holds. What operators decide stays: a pause,
+        and the definition of a time table that they changed. What is declared no more stays until it is deleted.
+
+        Raises RegistrationError for a name taken, and for a lambda that this application does not declare.
+        """
+        try:
+            table = new_time_table(name, handles.name_of(lambda_name), payload, self.codec, **options)
+        except (DulyError, TypeError, ValueError) as error:
+            raise RegistrationError(f"time table {name!r}: {error}") from error
+        served = getattr(table, "lambda")
+        if served not in self._callbacks:
+            raise RegistrationError(
+                f"time table {name!r}: this application has no lambda {served!r}; declare the callback before it"
+            )
+        if name in self._time_tables:
+            raise RegistrationError(f"time table {name!r} is declared twice")
+        self._time_tables[name] = table
+
+    def lambdas(self) -> list[registry_pb2.Lambda]:
+        """Return the lambdas as they are told to the registry, with their time tables, in the order they were declared."""
+        declared = {
+            name: callback.policy.declare(name, self.owner, self.version)
+            for name, callback in self._callbacks.items()
+        }
+        for table in self._time_tables.values():
+            declared[getattr(table, "lambda")].time_tables.append(table)
+        pinned = [
+            callback.policy.declare(f"{name}@{version}", self.owner, self.version)
+            for name, callback in self._callbacks.items()
+            for version in self.served_versions
+        ]
+        return [*declared.values(), *pinned]
+
+
+def _served(version: str, compatible_with: Iterable[str]) -> tuple[str, ...]:
+    versions = dict.fromkeys((version, *compatible_with))
+    for each in versions:
+        if _PINNED_VERSION.fullmatch(each) is None:
+            raise RegistrationError(
+                f"version {each!r}: tasks can be pinned to 1 to 64 of A-Z, a-z, 0-9, '_', '.', '+', '-', the first a letter or digit"
+            )
+    return tuple(versions)

@@ -1,0 +1,109 @@
+"""A graph as clients see it: how it stands, and its nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+from uuid import UUID
+
+from duly.transport.message_fields import view
+from duly_wire.enums import EdgeCondition, GraphStatus, TaskStatus
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from duly_wire.v1 import graphs_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledGraph:
+    """The receipt for a scheduled graph; accepted wherever a graph id is, and `str()` of it is the id."""
+
+    graph_id: str
+    # False if this very graph had been scheduled before: a repeat with the same graph_id.
+    created: bool
+    # The tasks of the nodes, by label.
+    task_ids: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return self.graph_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphNode:
+    """A node of a graph."""
+
+    label: str
+    task_id: str
+    lambda_name: str
+    # None: its task was removed, some days after its end.
+    status: TaskStatus | None
+    # For each node that it waits for, how that must end.
+    waits_for: Mapping[str, EdgeCondition]
+    # One of them is enough.
+    any_of: bool
+    ignore_failure: bool
+
+    @property
+    def is_skipped(self) -> bool:
+        """True if it ended without a run: what it waits for can no longer happen."""
+        return self.status is TaskStatus.DROPPED
+
+    @classmethod
+    def from_proto(cls, node: graphs_pb2.GraphNodeState) -> GraphNode:
+        """Return the view of a node as it came over the wire."""
+        waits_for = {edge.label: EdgeCondition(edge.condition) for edge in node.waits_for}
+        return view(cls, node, waits_for=waits_for)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """How a graph stood when the Frontend was asked. Instants are aware and in UTC; None: not yet."""
+
+    graph_id: str
+    name: str
+    status: GraphStatus
+    created_at: datetime
+    finished_at: datetime | None
+    cancel_requested: bool
+    # Nodes, and how many of them ended so; `skipped` ones did not run.
+    total: int
+    succeeded: int
+    failed: int
+    skipped: int
+    cancelled: int
+    # Name and version of the definition that it was made of; empty and 0: of none.
+    definition: str
+    definition_version: int
+    # By label, in the order in which they were written; from `get_graph` only.
+    nodes: Mapping[str, GraphNode]
+
+    @property
+    def ended(self) -> int:
+        """How many nodes have ended."""
+        return self.succeeded + self.failed + self.skipped + self.cancelled
+
+    @property
+    def progress(self) -> float:
+        """The part of the nodes that have ended, from 0 to 1."""
+        return self.ended / self.total
+
+    @property
+    def is_final(self) -> bool:
+        """True once all nodes have ended."""
+        return self.status is not GraphStatus.RUNNING
+
+    @classmethod
+    def from_proto(cls, state: graphs_pb2.GraphState, nodes: list[GraphNode] | None = None) -> Graph:
+        """Return the view of a graph as it came over the wire."""
+        return view(cls, state, nodes={node.label: node for node in nodes or ()})
+
+
+GraphRef: TypeAlias = str | UUID | ScheduledGraph | Graph
+"""What names a graph: its id as text or UUID, the receipt of `schedule_graph`, or a Graph read before."""
+
+
+def graph_id_of(graph: GraphRef) -> str:
+    """Return a graph's id in text form."""
+    return graph.graph_id if isinstance(graph, Graph) else str(graph)

@@ -1,0 +1,256 @@
+"""A graph to be, as the caller writes it: tasks with labels, and what each waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from duly.callbacks.codec import Codec, payload_of, protect
+from duly.callbacks.lambda_of import name_of
+from duly.errors import InvalidTaskError
+from duly.tasks.new_task import NewTask
+from duly_wire.enums import EdgeCondition, Priority
+from duly_wire.ids import new_task_id_text
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import frontend_pb2, graphs_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    """A node of a graph to be: give it, or one of its ends, as `after` of another node."""
+
+    label: str
+    # Of its task, once the graph is scheduled; the receipt has those of a graph that was scheduled before.
+    task_id: str
+
+    @property
+    def succeeded(self) -> Edge:
+        """Its success; the node itself means the same."""
+        return Edge(self, EdgeCondition.SUCCEEDED)
+
+    @property
+    def failed(self) -> Edge:
+        """Its failure for good."""
+        return Edge(self, EdgeCondition.FAILED)
+
+    @property
+    def finished(self) -> Edge:
+        """Its end, whatever it is; a node that is skipped does not count as ended."""
+        return Edge(self, EdgeCondition.FINISHED)
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """That a node ends in a certain way."""
+
+    node: NewNode
+    condition: EdgeCondition
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """That one of several edges fires."""
+
+    edges: tuple[Edge, ...]
+
+
+_LONGEST_LABEL = 128
+
+After: TypeAlias = "NewNode | Edge | AnyOf | Iterable[NewNode | Edge]"
+
+
+def any_of(*after: NewNode | Edge) -> AnyOf:
+    """Let a node wait for one of several: it runs as soon as the first of them ends as it should.
+
+    g.task("alarm", after=duly.any_of(check_a.failed, check_b.failed))
+    """
+    return AnyOf(tuple(_edge(each) for each in after))
+
+
+class NewGraph:
+    """A graph to be: nodes are added, and the whole is scheduled at once.
+
+        with client.graph("discovery") as g:
+            ipmi = g.task("ipmi.read", {"node": "n1"})
+            disks = g.task("disks.read", {"node": "n1"}, after=ipmi)
+            g.task("report.send", after=[ipmi, disks.finished])
+            g.task("alarm.raise", after=ipmi.failed)
+
+    Without a client: `NewGraph("discovery")`, for `client.schedule_graph` and `client.put_graph_definition`.
+    """
+
+    def __init__(self, name: str, *, graph_id: str | None = None) -> None:
+        """Begin a graph; `graph_id` is a UUID in text form, best of version 7. None: it gets a new one."""
+        self.name = name
+        self.graph_id = graph_id or new_task_id_text()
+        """The same id never makes a second graph."""
+        self.definition = "", 0
+        """Name and version of the definition that it was made of."""
+        self._nodes: dict[str, graphs_pb2.GraphNode] = {}
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels of its nodes, in their order."""
+        return list(self._nodes)
+
+    def task(
+        self,
+        lambda_name: str | Callable[..., Any],
+        payload: Any = None,
+        *,
+        label: str = "",
+        after: After = (),
+        ignore_failure: bool = False,
+        max_runtime: timedelta | None = None,
+        priority: Priority = Priority.NORMAL,
+        collection: str = "",
+        at: datetime | None = None,
+        delay: timedelta | None = None,
+        expires_at: datetime | None = None,
+    ) -> NewNode:
+        """Add a task, and return the node that others may wait for.
+
+        - `lambda_name`, `payload`, `priority`, `collection`: as for `schedule`.
+        - `label`: its name in the graph; empty: the lambda's name, with a number if there are several.
+        - `after`: what it waits for: a node (its success), `node.failed`, `node.finished`, a list of these of
+          which all must happen, or `duly.any_of(...)`. If that can no longer happen, it is skipped.
+        - `ignore_failure`: if it fails, nodes that wait for its success run all the same.
+        - `max_runtime`: how long an attempt may run, instead of what its lambda says.
+        - `at`, `delay`: not before then, even if nothing is waited for any more; a delay counts from the scheduling of the graph.
+        - `expires_at`: if it has not started by then it fails.
+
+        Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
+        """
+        name = name_of(lambda_name)
+        fields = NewTask(name, payload, priority, collection, at, delay, expires_at).to_fields()
+        after = _listed(after)
+        node = node_of(
+            label or self._free_label(name),
+            fields,
+            after,
+            ignore_failure=ignore_failure,
+            max_runtime=max_runtime,
+        )
+        for source, _ in _edges(after):
+            if self._nodes.get(source.label, node).task.task_id != source.task_id:
+                raise InvalidTaskError(
+                    f"{node.label!r} waits for {source.label!r}, which is not a node of this graph",
+                    "after",
+                )
+        return self.add(node)
+
+    def add(self, node: graphs_pb2.GraphNode) -> NewNode:
+        """Add a node as it is sent. Raises InvalidTaskError if its label is taken."""
+        if node.label in self._nodes:
+            raise InvalidTaskError(
+                f"{node.label!r} is the label of another node: give each a label of its own", "label"
+            )
+        if not node.task.task_id:
+            node.task.task_id = new_task_id_text()
+        self._nodes[node.label] = node
+        return NewNode(node.label, node.task.task_id)
+
+    def to_proto(self, codec: Codec | None = None) -> graphs_pb2.ScheduleGraphRequest:
+        """Return the graph as it is sent; `codec` encrypts the payloads."""
+        definition, version = self.definition
+        request = graphs_pb2.ScheduleGraphRequest(
+            graph_id=self.graph_id,
+            name=self.name,
+            nodes=self._nodes.values(),
+            definition=definition,
+            definition_version=version,
+        )
+        for node in request.nodes:
+            _encrypt(node, codec, node.task.task_id)
+        return request
+
+    def to_definition(self, codec: Codec | None = None) -> list[graphs_pb2.GraphNode]:
+        """Return the nodes as a definition has them: without ids; `codec` encrypts the payloads."""
+        nodes = []
+        for node in self._nodes.values():
+            bare = graphs_pb2.GraphNode()
+            bare.CopyFrom(node)
+            bare.task.ClearField("task_id")
+            _encrypt(bare, codec, f"definition {self.name} {node.label}")
+            nodes.append(bare)
+        return nodes
+
+    def _free_label(self, name: str) -> str:
+        label, number = name, 1
+        while label in self._nodes:
+            number += 1
+            label = f"{name}-{number}"
+        return label
+
+
+def node_of(
+    label: str,
+    task: frontend_pb2.NewTask | dict[str, Any],
+    after: After,
+    *,
+    ignore_failure: bool,
+    max_runtime: timedelta | None,
+) -> graphs_pb2.GraphNode:
+    """Return a node as it is sent; `task` may be its fields. Raises InvalidTaskError if a label or `after` is no such thing."""
+    check_label(label, "label")
+    waits_for = []
+    for source, condition in _edges(after):
+        check_label(source.label, "after")
+        waits_for.append({"label": source.label, "condition": condition})
+    return graphs_pb2.GraphNode(
+        label=label,
+        task=task,  # type: ignore[arg-type]
+        any_of=isinstance(after, AnyOf),
+        ignore_failure=ignore_failure,
+        max_runtime=None if max_runtime is None else to_duration(max_runtime),
+        waits_for=waits_for,  # type: ignore[arg-type]
+    )
+
+
+def _encrypt(node: graphs_pb2.GraphNode, codec: Codec | None, identity: str) -> None:
+    task = node.task
+    encoded = task.payload, task.payload_encoding
+    task.payload, task.payload_encoding = protect(
+        codec, encoded, payload_of(getattr(task, "lambda")), identity
+    )
+
+
+def check_label(label: str, field: str) -> None:
+    """Check the label of a node. Raises InvalidTaskError."""
+    if not 1 <= len(label.encode()) <= _LONGEST_LABEL or "\0" in label:
+        raise InvalidTaskError(
+            f"the label {label[:64]!r} must be 1 to {_LONGEST_LABEL} bytes without NUL", field
+        )
+
+
+def _listed(after: After) -> After:
+    """Return what can be read twice."""
+    return after if isinstance(after, NewNode | Edge | AnyOf) else [*after]
+
+
+def _edges(after: After) -> list[tuple[NewNode, EdgeCondition]]:
+    if after.__class__ is NewNode:  # as mostly: no Edge is made of it
+        return [(after, EdgeCondition.SUCCEEDED)]
+    if isinstance(after, AnyOf):
+        return [(edge.node, edge.condition) for edge in after.edges]
+    edges = []
+    for each in (after,) if isinstance(after, Edge) else after:  # type: ignore[union-attr]
+        if each.__class__ is NewNode:
+            edges.append((each, EdgeCondition.SUCCEEDED))
+        else:
+            edge = _edge(each)
+            edges.append((edge.node, edge.condition))
+    return edges
+
+
+def _edge(after: object) -> Edge:
+    if isinstance(after, NewNode):
+        return after.succeeded
+    if isinstance(after, Edge):
+        return after
+    raise InvalidTaskError(
+        f"after must be nodes of the graph, their .failed or .finished, or any_of(...), not {type(after).__name__}",
+        "after",
+    )

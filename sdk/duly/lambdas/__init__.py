@@ -1,0 +1,1 @@
+"""Lambdas and their policies."""

@@ -1,0 +1,102 @@
+"""The part of AsyncClient that is about lambdas."""
+
+from __future__ import annotations
+
+from duly.lambdas.info import LambdaDeletion, LambdaDetail, LambdaInfo
+from duly.tasks.bulk import run_pages
+from duly.tasks.filters import CancelFilter, filtered
+from duly.transport import error_mapping
+from duly.transport.client_part import ClientPart
+from duly_wire.enums import TaskStatus
+from duly_wire.v1 import frontend_pb2, registry_pb2
+
+
+class LambdaCalls(ClientPart):
+    """Reads and changes the registry. Workers register their lambdas by themselves."""
+
+    async def lambdas(self) -> list[LambdaInfo]:
+        """Return the registered lambdas with their policies."""
+        caller = self._caller
+        response = await caller.call(caller.registry.ListLambdas, registry_pb2.ListLambdasRequest())
+        return [LambdaInfo.from_proto(registered) for registered in response.lambdas]
+
+    async def get_lambda(self, name: str) -> LambdaDetail:
+        """Return a lambda with the versions that workers declared; one that was deleted, too.
+
+        Raises UnknownLambdaError, InvalidTaskError.
+        """
+        caller = self._caller
+        request = registry_pb2.GetLambdaRequest(name=name)
+        response = await caller.call(caller.registry.GetLambda, request)
+        error_mapping.check(response)
+        return LambdaDetail.from_proto(name, response)
+
+    async def transfer_lambda(self, name: str, owner: str, *, expected_revision: int | None = None) -> None:
+        """Give a lambda to another owner: workers that declare any other are refused when they start.
+
+        `expected_revision`: only if it is the lambda's. Raises UnknownLambdaError, LambdaConflictError.
+        """
+        request = registry_pb2.UpdateLambdaRequest(
+            name=name, owner=owner, expected_revision=expected_revision
+        )
+        await self._update(request)
+
+    async def roll_back_lambda(
+        self, name: str, version: str, *, expected_revision: int | None = None
+    ) -> None:
+        """Put a version in force that workers declared: its policy holds at once, and the versions after it stay out.
+
+        `expected_revision`: only if it is the lambda's. Raises UnknownLambdaError, LambdaConflictError, and InvalidTaskError
+        for a version that no worker declared.
+        """
+        request = registry_pb2.UpdateLambdaRequest(
+            name=name, version=version, expected_revision=expected_revision
+        )
+        await self._update(request)
+
+    async def _update(self, request: registry_pb2.UpdateLambdaRequest) -> None:
+        caller = self._caller
+        error_mapping.check(await caller.call(caller.registry.UpdateLambda, request))
+
+    async def delete_lambda(
+        self,
+        name: str,
+        *,
+        cancel_tasks: bool = False,
+        dry_run: bool = False,
+        expected_revision: int | None = None,
+    ) -> LambdaDeletion:
+        """Delete a lambda and its time tables, and return what it had. Tasks that ended stay, and can be read.
+
+        - `cancel_tasks`: cancel the tasks that have not ended, and ask the callbacks of those that run to stop. Without it
+          such a lambda is not deleted. Repeat the call if it breaks off.
+        - `dry_run`: only count.
+        - `expected_revision`: only if it is the lambda's.
+
+        Workers that declare it with a version that is not new do not bring it back. Raises UnknownLambdaError,
+        LambdaInUseError, LambdaConflictError.
+        """
+        caller = self._caller
+        request = registry_pb2.DeleteLambdaRequest(
+            name=name, dry_run=dry_run, despite_tasks=cancel_tasks, expected_revision=expected_revision
+        )
+        response = await caller.call(caller.registry.DeleteLambda, request)
+        error_mapping.check(response)
+        cancelled = 0
+        if cancel_tasks and not dry_run:
+            for queue in response.queues:
+                which = CancelFilter(
+                    lambda_name=queue, statuses=[each for each in TaskStatus if not each.is_final]
+                )
+                wanted = filtered(frontend_pb2.CancelTasksRequest(), which, CancelFilter)
+                cancelled += await run_pages(caller, wanted, None, dry_run=False)
+        return LambdaDeletion.from_proto(name, response, cancelled)
+
+    async def restore_lambda(self, name: str) -> None:
+        """Let workers register a deleted lambda again, whatever version they have.
+
+        Raises UnknownLambdaError if no lambda of this name was deleted.
+        """
+        caller = self._caller
+        request = registry_pb2.RestoreLambdaRequest(name=name)
+        error_mapping.check(await caller.call(caller.registry.RestoreLambda, request))

@@ -1,0 +1,139 @@
+"""A task to be, as the caller says it, and the receipt for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from duly.callbacks.codec import payload_of, protect
+from duly.callbacks.payload import HARD_LIMIT_BYTES, encode
+from duly.errors import InvalidTaskError, PayloadTooLargeError
+from duly.limits.resource import ResourceNeed, needs_to_fields
+from duly.sessions.session import Session
+from duly.transport.enum_members import member
+from duly_wire.enums import Priority
+from duly_wire.ids import new_task_id_text
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import frontend_pb2, task_pb2
+
+if TYPE_CHECKING:
+    from duly.callbacks.codec import Codec
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledTask:
+    """The receipt for a scheduled task; accepted wherever a task id is, and `str()` of it is the id."""
+
+    task_id: str
+    # False if this very task was there before: the idempotency key had been used for it.
+    created: bool
+
+    def __str__(self) -> str:
+        return self.task_id
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """One task for `schedule_many`; the fields mean what they mean for `schedule`.
+
+    >>> NewTask("mail.send", {"to": "ann"}, delay=timedelta(minutes=5), collection="marketing").priority.name
+    'NORMAL'
+    """
+
+    lambda_name: str
+    payload: Any = None
+    priority: Priority = Priority.NORMAL
+    collection: str = ""
+    at: datetime | None = None
+    delay: timedelta | None = None
+    expires_at: datetime | None = None
+    idempotency_key: str | None = None
+    session: Session | str | None = None
+    resources: tuple[ResourceNeed | str, ...] = ()
+    lambda_version: str = ""
+
+    def to_proto(self, codec: Codec | None = None) -> frontend_pb2.NewTask:
+        """Return the task as it is sent, under an id of its own unless it has an idempotency key.
+
+        Raises InvalidTaskError for a time or a priority that is not one, EncodingError for a payload JSON cannot carry,
+        PayloadTooLargeError for one that no lambda may take (it would sink the call it travels in). `codec` encrypts the payload.
+        """
+        return frontend_pb2.NewTask(**self.to_fields(codec))
+
+    def to_fields(self, codec: Codec | None = None) -> dict[str, Any]:
+        """Return the fields of `to_proto`, of which a request makes its message without a copy."""
+        task_id = new_task_id_text() if self.idempotency_key is None else ""
+        payload, encoding = encode(self.payload)
+        if codec is not None:
+            identity = task_id or f"key {self.idempotency_key}"
+            payload, encoding = protect(codec, (payload, encoding), payload_of(self.lambda_name), identity)
+        check_size(payload)
+        fields: dict[str, Any] = {
+            "lambda": f"{self.lambda_name}@{self.lambda_version}"
+            if self.lambda_version
+            else self.lambda_name,
+            "payload": payload,
+            "payload_encoding": encoding,
+            "priority": self.priority
+            if self.priority.__class__ is Priority
+            else member("priority", self.priority, Priority),
+        }
+        if self.collection:
+            fields["collection"] = self.collection
+        if self.at is not None or self.delay is not None:
+            fields |= when_fields(self.at, self.delay)
+            if self.delay is not None and self.delay < timedelta(0):
+                raise InvalidTaskError(
+                    "delay must not be negative: leave it out to run the task now", "delay"
+                )
+        if self.expires_at is not None:
+            fields["expires_at"] = to_timestamp(aware("expires_at", self.expires_at))
+        if self.idempotency_key is None:
+            # Makes the SDK's retries safe: a request that arrives twice finds its own ids taken.
+            fields["task_id"] = task_id
+        elif self.idempotency_key:
+            fields["idempotency_key"] = self.idempotency_key
+        else:
+            raise InvalidTaskError("an idempotency key must not be empty", "idempotency_key")
+        if self.session is not None:
+            session = self.session if isinstance(self.session, Session) else Session(self.session)
+            fields["session"] = session.to_fields()
+        if self.resources:
+            needs = task_pb2.ResourceNeeds(needs=needs_to_fields(self.resources))  # type: ignore[arg-type]
+            fields["resources"] = needs.SerializeToString()
+        return fields
+
+
+def check_size(payload: bytes) -> None:
+    """Raise PayloadTooLargeError for a payload that no lambda may take."""
+    if len(payload) > HARD_LIMIT_BYTES:
+        raise PayloadTooLargeError(
+            f"the payload has {len(payload)} bytes, the limit is {HARD_LIMIT_BYTES}: store it elsewhere and "
+            "send a reference"
+        )
+
+
+def when_fields(at: datetime | None, delay: timedelta | None) -> dict[str, Any]:
+    """Return the field of a message that says when a task runs. Raises InvalidTaskError."""
+    if at is not None and delay is not None:
+        raise InvalidTaskError("give either at or delay, not both", "at")
+    if at is not None:
+        return {"scheduled_at": to_timestamp(aware("at", at))}
+    if delay is None:
+        return {}
+    if not isinstance(delay, timedelta):
+        raise InvalidTaskError(f"delay must be a timedelta, not {type(delay).__name__}", "delay")
+    return {"delay": to_duration(delay)}
+
+
+def aware(name: str, moment: object) -> datetime:
+    """Return an instant that has a time zone; raise InvalidTaskError for anything else, naming the field."""
+    if not isinstance(moment, datetime):
+        raise InvalidTaskError(f"{name} must be a datetime, not {type(moment).__name__}", name)
+    if moment.utcoffset() is None:
+        raise InvalidTaskError(
+            f"{name} has no time zone, so it is not an instant: use datetime.now(UTC) or moment.astimezone()",
+            name,
+        )
+    return moment

@@ -1,0 +1,75 @@
+"""The part of AsyncClient that schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, Unpack, overload
+
+from duly.callbacks.lambda_of import Payload, ScheduleOptions, Taking, TakingNothing, name_of
+from duly.tasks.new_task import NewTask, ScheduledTask
+from duly.transport.caller import DEFAULT_TIMEOUT
+from duly.transport.client_part import ClientPart
+from duly_wire.v1 import frontend_pb2
+
+
+class ScheduleCalls(ClientPart):
+    """Schedules by name, or by callback."""
+
+    @overload
+    async def schedule(
+        self, lambda_name: str, payload: Any = None, **options: Unpack[ScheduleOptions]
+    ) -> ScheduledTask: ...
+    @overload
+    async def schedule(
+        self, lambda_name: TakingNothing, payload: None = None, **options: Unpack[ScheduleOptions]
+    ) -> ScheduledTask: ...
+    @overload
+    async def schedule(
+        self, lambda_name: Taking[Payload], payload: Payload, **options: Unpack[ScheduleOptions]
+    ) -> ScheduledTask: ...
+    async def schedule(
+        self,
+        lambda_name: str | Callable[..., Any],
+        payload: Any = None,
+        *,
+        timeout: timedelta = DEFAULT_TIMEOUT,
+        **options: Any,
+    ) -> ScheduledTask:
+        """Schedule a task; when this returns, the task is durable.
+
+            await client.schedule("mail.send", Mail(to=["ann"]), delay=timedelta(hours=1), priority=Priority.LOW)
+
+        - `lambda_name`: a name, or the callback itself, whose payload's type is checked by mypy and by editors:
+          `client.schedule(send, Mail(to=["ann"]))`.
+        - `payload`: bytes, or anything JSON can carry; dataclasses and pydantic models become objects.
+        - `collection`: a label on a part of a lambda's tasks, to find them by.
+        - `at` or `delay`: when to run it; neither is now. `at` must have a time zone; `delay` is
+          counted on Duly's clock, so it does not depend on this host's.
+        - `expires_at`: a task that waits to start, or to run again, at this time ends as FATAL_FAILURE (EXPIRED).
+        - `idempotency_key`: the same key, within one lambda, never makes a second task; the receipt
+          then names the first one, with `created` False. A key holds until its task is removed, some
+          days after its end: `store.retention` says how many.
+        - `session`: a key, or a `Session`: its tasks run one at a time, in order.
+        - `resources`: names, or `ResourceNeed`s: what it takes units of while it runs. It waits until there are enough.
+        - `lambda_version`: only workers that serve this version run it (`App(pinned=True)`). A version that no worker declared raises UnknownLambdaError.
+        - `timeout`: for all tries together.
+
+        Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, QuotaExceededError, KeyConflictError,
+        InvalidTaskError, EncodingError, or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
+        """
+        return await self._scheduler.schedule(NewTask(name_of(lambda_name), payload, **options), timeout)
+
+    async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
+        """Schedule a task that may have been sent before, under the id or key that it has."""
+        return await self._scheduler.send(task, timeout)
+
+    async def schedule_many(
+        self, tasks: Iterable[NewTask], *, timeout: timedelta = DEFAULT_TIMEOUT
+    ) -> list[ScheduledTask]:
+        """Schedule many tasks in few calls, and return their receipts in order.
+
+        `timeout` is for each call of up to 1,000 tasks; a few are under way at a time. Raises
+        ScheduleManyError, once all were tried, if any were not written; its `results` tell which.
+        """
+        return await self._scheduler.schedule_many(tasks, timeout)

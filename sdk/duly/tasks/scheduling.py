@@ -1,0 +1,178 @@
+"""Sends new tasks: single ones committed together, many of them in a few large calls."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeAlias
+
+from duly.callbacks import tracing
+from duly.callbacks.codec import Codec
+from duly.errors import DulyError, ScheduleManyError, UnavailableError
+from duly.tasks.new_task import NewTask, ScheduledTask
+from duly.transport import error_mapping
+from duly.transport.batching import Batcher
+from duly.transport.caller import Caller, seconds
+from duly_wire.v1 import frontend_pb2
+
+# One call of schedule_many. The server takes 10,000 and 4 MiB; smaller calls overlap better.
+_MOST_TASKS = 1000
+_MOST_BYTES = 1024 * 1024
+_CALLS_IN_FLIGHT = 4
+# What is no text and no payload: id, enums, times, and how long each field is.
+_FIXED_BYTES = 128
+
+Written: TypeAlias = ScheduledTask | DulyError
+
+
+class _Submission(NamedTuple):
+    task: frontend_pb2.NewTask
+    # When its caller stops waiting, on the loop's clock.
+    deadline: float
+
+
+class _Call(NamedTuple):
+    request: frontend_pb2.ScheduleRequest
+    # For each task in order: the id it was given, "" if it has a key instead, or why it cannot be sent.
+    sent: list[str | DulyError]
+    sessions: set[str]
+
+
+class _Flight(NamedTuple):
+    results: asyncio.Task[list[Written]]
+    sessions: set[str]
+
+
+class Scheduler:
+    """Writes tasks through one Frontend."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._batcher: Batcher[_Submission, frontend_pb2.ScheduleResult] = Batcher(
+            self._send_submissions, lambda submission: submission.task.ByteSize()
+        )
+
+    async def schedule(self, new: NewTask, timeout: timedelta) -> ScheduledTask:
+        """Write one task, together with what else is being scheduled at the moment."""
+        return await self.send(new.to_proto(self._caller.codec), timeout)
+
+    async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
+        """Write one task that may have been sent before; otherwise as `schedule`."""
+        deadline = asyncio.get_running_loop().time() + seconds(timeout)
+        began_ns = time.time_ns() if tracing.active is not None else 0
+        try:
+            result = await self._batcher.submit(_Submission(task, deadline), deadline)
+        except TimeoutError:  # its batch has callers more patient than this one
+            raise _naming(task, error_mapping.late(self._caller.address)) from None
+        except UnavailableError as error:
+            # one of its own: the other calls of its batch have this one, too
+            raise _naming(task, UnavailableError(*error.args)) from error
+        return receipt(task, result, began_ns)
+
+    async def schedule_many(self, tasks: Iterable[NewTask], timeout: timedelta) -> list[ScheduledTask]:
+        """Write many tasks; `timeout` is for each call. Raises ScheduleManyError once all were tried."""
+        results: list[Written] = []
+        flights: deque[_Flight] = deque()
+        try:
+            for call in _calls(tasks, self._caller.codec):
+                # tasks of a session are written in order: a call waits for those before it that have the same session
+                while len(flights) == _CALLS_IN_FLIGHT or any(
+                    call.sessions & each.sessions for each in flights
+                ):
+                    results += await flights.popleft().results
+                flights.append(_Flight(asyncio.create_task(self._send_call(call, timeout)), call.sessions))
+            while flights:
+                results += await flights.popleft().results
+        finally:
+            for flight in flights:
+                flight.results.cancel()
+        written = [result for result in results if isinstance(result, ScheduledTask)]
+        if len(written) < len(results):
+            raise ScheduleManyError(results)
+        return written
+
+    async def close(self) -> None:
+        """Return once everything submitted is answered."""
+        await self._batcher.close()
+
+    async def _send_submissions(self, batch: list[_Submission]) -> Sequence[frontend_pb2.ScheduleResult]:
+        # As long as the most patient caller waits; the others leave by their own timeouts.
+        left = max(submission.deadline for submission in batch) - asyncio.get_running_loop().time()
+        request = frontend_pb2.ScheduleRequest(tasks=[submission.task for submission in batch])
+        return await self._send(request, timedelta(seconds=left))
+
+    async def _send_call(self, call: _Call, timeout: timedelta) -> list[Written]:
+        try:
+            answers = iter(await self._send(call.request, timeout) if call.request.tasks else ())
+        except DulyError as error:
+            return [sent if isinstance(sent, DulyError) else error for sent in call.sent]
+        return [sent if isinstance(sent, DulyError) else _written(sent, next(answers)) for sent in call.sent]
+
+    async def _send(
+        self, request: frontend_pb2.ScheduleRequest, timeout: timedelta
+    ) -> Sequence[frontend_pb2.ScheduleResult]:
+        call = self._caller.call(self._caller.schedule, request, timeout)
+        response: frontend_pb2.ScheduleResponse = await call
+        return response.results
+
+
+def _naming(task: frontend_pb2.NewTask, error: UnavailableError) -> UnavailableError:
+    error.task_id = task.task_id
+    return error
+
+
+def receipt(
+    task: frontend_pb2.NewTask, result: frontend_pb2.ScheduleResult, began_ns: int = 0
+) -> ScheduledTask:
+    """Return the receipt of one task; raise the SDK's error if it was refused. The call began at `began_ns`, if it is traced."""
+    written = _written(task.task_id, result)
+    if isinstance(written, DulyError):
+        raise written
+    if tracing.active is not None and began_ns:
+        tracing.active.scheduled(getattr(task, "lambda"), written.task_id, began_ns)
+    return written
+
+
+def _written(own_id: str, result: frontend_pb2.ScheduleResult) -> Written:
+    if result.HasField("error"):
+        return error_mapping.from_item(result.error)
+    if own_id:  # this very call's own: if it was there before, one of our retries put it there
+        return ScheduledTask(own_id, True)  # by position: a keyword costs a third more
+    return ScheduledTask(result.task_id, created=result.created)
+
+
+def _calls(tasks: Iterable[NewTask], codec: Codec | None = None) -> Iterator[_Call]:
+    """Yield the calls, in order, each message made where it is sent from: made before, it would be copied."""
+    call = _Call(frontend_pb2.ScheduleRequest(), [], set())
+    room = _MOST_BYTES
+    for new in tasks:
+        size = 0
+        try:
+            fields = new.to_fields(codec)
+        except DulyError as error:
+            sent: str | DulyError = error
+        else:
+            sent = fields.get("task_id", "")
+            size = _size_of(fields)
+        if call.sent and (len(call.sent) == _MOST_TASKS or size > room):
+            yield call
+            call, room = _Call(frontend_pb2.ScheduleRequest(), [], set()), _MOST_BYTES
+        if size:
+            call.request.tasks.add(**fields)
+            if session := fields.get("session"):
+                call.sessions.add(session["key"])
+        call.sent.append(sent)
+        room -= size
+    if call.sent:
+        yield call
+
+
+def _size_of(fields: dict[str, Any]) -> int:
+    """How many bytes the task takes at most: a character may take four."""
+    characters = (
+        len(fields["lambda"]) + len(fields.get("collection", "")) + len(fields.get("idempotency_key", ""))
+    )
+    return len(fields["payload"]) + 4 * characters + _FIXED_BYTES

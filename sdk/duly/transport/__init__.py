@@ -1,0 +1,1 @@
+"""Calls to a Frontend: streams, batches, retries, errors."""

@@ -1,0 +1,1 @@
+"""Claims that this Executor holds, and what keeps them alive."""

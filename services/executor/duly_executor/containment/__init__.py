@@ -1,0 +1,1 @@
+"""What keeps what callbacks start from outliving them."""

@@ -1,0 +1,1 @@
+"""Callback processes: started, fed, watched, ended."""

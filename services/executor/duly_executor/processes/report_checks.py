@@ -1,0 +1,40 @@
+"""What of a callback process's report is believed: callbacks can write to its link, so the report may be of their making."""
+
+from duly.callbacks.invoke import one_line
+from duly_executor.processes.environment import CallbackEnvironment
+from duly_executor.results.failures import bad_result
+from duly_wire.v1 import callback_pb2, hsc_pb2, task_pb2
+
+MOST_RESULT_BYTES = 6 * 1024 * 1024
+"""The HSC takes a result of 1 MiB, children of 4 MiB, and texts."""
+_OUTCOMES = frozenset(
+    (
+        hsc_pb2.OUTCOME_FATAL_FAILURE,
+        hsc_pb2.OUTCOME_RETRIABLE_FAILURE,
+        hsc_pb2.OUTCOME_SNOOZED,
+        hsc_pb2.OUTCOME_CANCELLED,
+    )
+)
+"""What a callback ends with unless it succeeds; that it crashed others say."""
+_MOST_MESSAGE = 3_500
+"""Characters of a failure's message; with the names of withheld variables it is within what the HSC takes."""
+
+
+def refuse_large(report: callback_pb2.CallbackReport) -> None:
+    """Replace results that the HSC would not take: such a request would end the stream on which those of others go."""
+    for result in report.results:
+        if (size := result.ByteSize()) > MOST_RESULT_BYTES:
+            message = f"the result and what belongs to it are too large: {size:,} bytes"
+            result.CopyFrom(bad_result(result.claim, message))
+
+
+def checked(result: hsc_pb2.TaskResult, environment: CallbackEnvironment) -> hsc_pb2.TaskResult:
+    """Return the result if it is one that a callback can have; a failure for want of a withheld variable says so."""
+    if result.outcome == hsc_pb2.OUTCOME_SUCCESS:
+        return result
+    if result.outcome not in _OUTCOMES:
+        return bad_result(result.claim, "the result has no outcome that a callback can have")
+    if result.failure_kind == task_pb2.FAILURE_KIND_EXCEPTION:
+        hint = environment.hint(result.failure_message)
+        result.failure_message = one_line(result.failure_message[:_MOST_MESSAGE] + hint)
+    return result

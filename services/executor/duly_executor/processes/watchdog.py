@@ -1,0 +1,188 @@
+"""Kills what overruns, does not answer, or is stopped; hands back what waits for too long.
+
+It looks at the callback processes and their slot board ten times a second while tasks are held. A callback over its
+limit is interrupted, alone of all tasks. If it does not end, its process takes no more work and another takes its place;
+it is killed when only such callbacks are left in it, and only then is their end reported: until then their claims are kept.
+"""
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+
+from duly_core.config.settings import format_duration
+from duly_core.host.slot_board import SlotBoard
+from duly_core.process.clock import nanoseconds, since_boot_ns
+from duly_core.process.identity import is_stopped
+from duly_core.rpc.times import from_duration
+from duly_executor import events
+from duly_executor.claims.ledger import HeldClaims
+from duly_executor.processes.pool import CallbackPool
+from duly_executor.processes.process import CallbackProcess, Overdue
+from duly_executor.results.failures import killed_for_cancel, ran_too_long
+from duly_executor.settings import ExecutorSettings
+
+_LOOK_EVERY = timedelta(milliseconds=100)
+_IDLE_LOOK_EVERY = timedelta(milliseconds=500)
+"""While nothing is held: there is nothing to stop, and each look wakes the process."""
+_STOPPED_LOOK_EVERY = 0.5
+_LINGERS_AT_LEAST = 30.0
+"""Seconds that the other callbacks of a process have to end when more processes linger than may."""
+_ISOLATED_WAIT = 10.0
+"""Seconds that a task which must not run beside others may wait for a process."""
+_ISOLATED_IDLES = 60.0
+"""Seconds after which a process for such tasks ends when none has ended in it."""
+
+
+class Watchdog:
+    """Tells the pool what to interrupt, recall, hand back and kill; nothing calls it but the one who turns the crank."""
+
+    def __init__(
+        self,
+        board: SlotBoard,
+        held_claims: HeldClaims,
+        pool: CallbackPool,
+        settings: ExecutorSettings,
+        heartbeat_timeout: timedelta,
+    ) -> None:
+        self._board = board
+        self._held_claims = held_claims
+        self._pool = pool
+        self._slow_ns = nanoseconds(settings.prefetch_time)
+        self._cancel_grace = settings.cancel_grace.total_seconds()
+        self._interrupt_grace = settings.interrupt_grace.total_seconds()
+        self._answer_within = settings.answer_timeout.total_seconds()
+        self._recall_after = settings.recall_after.total_seconds()
+        self._most_lingering = settings.processes
+        self._reserves = bool(settings.reserved_slots)
+        self._stopped_limit = settings.stopped_limit or heartbeat_timeout
+        self._waits_since: float | None = None
+        """Since when something waits for a process and nothing has ended in any."""
+        self._stopped_since: dict[int, float] = {}
+        """When each process was first seen stopped (the loop's time), by pid."""
+        self._next_look_for_stopped = 0.0
+
+    def look(self) -> timedelta:
+        """Do one round; return how long until the next."""
+        now = asyncio.get_running_loop().time()
+        self._pool.kill_those_that_run_on()
+        self.interrupt_overruns(now)
+        self.end_lingering(now)
+        self._pool.end_isolation(now)
+        self.limit_waits(now)
+        self._kill_stopped(now)
+        return _LOOK_EVERY if len(self._held_claims) else _IDLE_LOOK_EVERY
+
+    def interrupt_overruns(self, now: float) -> None:
+        """Interrupt callbacks that run longer than they may, or than the grace after a cancel."""
+        slow: Counter[int] = Counter()
+        processes = {process.number: process for process in self._pool.processes()}
+        for entry in list(self._board.running()):
+            held = self._held_claims.get(entry.task_id)
+            if held is None or held.reporting or held.process != entry.process:
+                continue
+            ran_ns = since_boot_ns() - entry.started_boot_ns
+            slow[entry.process] += ran_ns > self._slow_ns
+            process = processes.get(entry.process)
+            if process is None or entry.task_id in process.overdue:
+                continue
+            if process.blocks_others:
+                continue  # it may be late for another's sake; it is handed back when the process is killed
+            if ran_ns > nanoseconds(from_duration(held.task.max_runtime)):
+                process.interrupt(entry.task_id, Overdue(now, "max_runtime", ran_too_long(held.task, entry)))
+                self._pool.reassign()
+                self._pool.note_misbehaviour(getattr(held.task, "lambda"))
+            elif held.cancel_asked_at is not None and now - held.cancel_asked_at > self._cancel_grace:
+                process.interrupt(entry.task_id, Overdue(now, "cancel", killed_for_cancel(held.task, entry)))
+                self._pool.reassign()
+        for number, process in processes.items():
+            process.slow_slots = slow[number]
+
+    def end_lingering(self, now: float) -> None:
+        """Let processes in which something overdue does not end take no more work, and kill them when nothing else is left."""
+        lingering: list[tuple[float, CallbackProcess]] = []
+        for process in self._pool.processes():
+            if process.killed_for is not None:
+                continue
+            if process.overdue:
+                self._look_at_overdue(process, now)
+            elif process.lingers_since is not None and not process.tasks:
+                process.kill(b"")  # what was overdue has ended after all
+            if process.lingers_since is not None and process.killed_for is None:
+                lingering.append((process.lingers_since, process))
+        lingering.sort(key=lambda each: each[0])
+        for since, process in lingering[: -self._most_lingering]:
+            if now - since > _LINGERS_AT_LEAST:
+                self._kill_overdue(process)
+
+    def _look_at_overdue(self, process: CallbackProcess, now: float) -> None:
+        late = sum(now - each.since > self._interrupt_grace for each in process.overdue.values())
+        if not late:
+            return
+        if late == len(process.tasks):
+            self._kill_overdue(process)
+        elif process.lingers_since is None:
+            self._let_linger(process, now)
+        elif process.recall_sent_at is not None and now - process.recall_sent_at > self._answer_within:
+            self._kill_overdue(process)  # it lets none of its threads run
+
+    def _let_linger(self, process: CallbackProcess, now: float) -> None:
+        """Give a process no more work: something in it does not end. What it has not started runs elsewhere."""
+        process.lingers_since = now
+        process.recall()
+        overdue = [(task_id, self._held_claims.lambda_of(task_id)) for task_id in process.overdue]
+        events.process_lingers(process.process.pid, overdue)
+        self._pool.reassign()
+
+    def _kill_overdue(self, process: CallbackProcess) -> None:
+        task_id = next(iter(process.overdue), b"")
+        reason = process.overdue[task_id].reason if task_id else "max_runtime"
+        self._pool.kill_for(task_id, process, reason)
+
+    def limit_waits(self, now: float) -> None:
+        """Hand back what waits for a slot for too long; kill a process that does not answer when it is asked to.
+
+        Each process by itself: a stuck one must not hold up what waits behind it while others are quick.
+        """
+        for process in self._pool.processes():
+            if process.killed_for is not None:
+                continue
+            asked = process.recall_sent_at
+            if asked is not None:
+                # while a callback runs it may hold the GIL, rightly and for long: then max_runtime is the limit
+                if now - asked > self._answer_within and not self._pool.running_in(process):
+                    self._pool.kill_for(b"", process, "no_answer")
+            elif not self._pool.unstarted_in(process):
+                process.waits_since = None
+            elif process.waits_since is None:
+                process.waits_since = now
+            elif now - process.waits_since > self._recall_after:
+                process.waits_since = None
+                process.recall()
+        self._limit_unassigned(now)
+        self._pool.hand_back_isolated(now - _ISOLATED_WAIT)
+        self._pool.retire_isolated(now - _ISOLATED_IDLES)
+
+    def _limit_unassigned(self, now: float) -> None:
+        if self._reserves:
+            self._pool.hand_back_unassigned(now)
+        elif not self._pool.unassigned():
+            self._waits_since = None
+        elif self._waits_since is None or self._pool.ended_at >= self._waits_since:
+            self._waits_since = now
+        elif now - self._waits_since > self._recall_after:
+            self._waits_since = None
+            self._pool.hand_back_unassigned()
+
+    def _kill_stopped(self, now: float) -> None:
+        """Kill processes that somebody stopped (SIGSTOP, a debugger) for longer than they may be; what they ran has crashed."""
+        if now < self._next_look_for_stopped:
+            return
+        self._next_look_for_stopped = now + _STOPPED_LOOK_EVERY
+        processes = {process.process.pid: process for process in self._pool.processes()}
+        self._stopped_since = {pid: self._stopped_since.get(pid, now) for pid in processes if is_stopped(pid)}
+        for pid, since in self._stopped_since.items():
+            if now - since > self._stopped_limit.total_seconds() and processes[pid].fault is None:
+                limit = format_duration(self._stopped_limit)
+                processes[pid].fault = f"stood still (stopped by a signal) for {limit} and was killed"
+                events.process_killed(pid, "stopped", b"", "")
+                processes[pid].kill()

@@ -1,0 +1,1 @@
+"""Slots, and for whom they are reserved."""

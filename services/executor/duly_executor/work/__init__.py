@@ -1,0 +1,1 @@
+"""Where work comes from, and how much is asked for."""

@@ -1,0 +1,1 @@
+"""Roles, grants, tokens and the audit log."""

@@ -1,0 +1,103 @@
+"""ExplainService: says why a task does not run, and what happened to it."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID
+
+from duly_core.access.current import restriction
+from duly_core.access.roles import Action
+from duly_core.explain.reads import read_explained, read_related
+from duly_core.gates.breaker_history import read_moves
+from duly_core.lambdas.names import base_name
+from duly_core.postgres.pool import Store
+from duly_core.rpc.new_tasks import parse_task_id
+from duly_core.rpc.problem import Problem
+from duly_core.rpc.stubs import Context
+from duly_core.tasks.history import read_runs
+from duly_core.tasks.lifecycle import FINAL, HELD, Status
+from duly_core.tasks.store import TaskRow
+from duly_frontend.access.reach import readable
+from duly_frontend.explain.breaker_history import with_breaker
+from duly_frontend.explain.held import ended_reasons, held_reasons
+from duly_frontend.explain.history import history_of, named_tasks
+from duly_frontend.explain.pending import enqueued_reasons, expiry_reasons, pending_reasons
+from duly_frontend.explain.text import may_be_named
+from duly_frontend.explain.waiting import waiting_reasons
+from duly_frontend.stores import FrontendStores
+from duly_frontend.tasks.wire import NO_SUCH_TASK, STATUS_TO_WIRE
+from duly_wire.v1 import explain_pb2, explain_pb2_grpc
+
+
+class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
+    """Changes nothing. What it reads in several statements may change between them."""
+
+    def __init__(self, stores: FrontendStores, heartbeat_timeout: Callable[[], timedelta]) -> None:
+        """Make one; `heartbeat_timeout` tells how long leases are: the age of a heartbeat is told by it."""
+        self._stores = stores
+        self._heartbeat_timeout = heartbeat_timeout
+
+    async def ExplainTask(  # noqa: N802 (the wire's name)
+        self, request: explain_pb2.ExplainTaskRequest, _context: Context
+    ) -> explain_pb2.ExplainTaskResponse:
+        try:
+            task_id = parse_task_id(request.task_id, "task_id")
+            reach = await readable(self._stores.reads, [task_id])
+            (found,) = reach.ids
+            if isinstance(found, Problem):
+                raise found
+            with self._stores.listing("ExplainTask") as store:
+                row = await read_explained(store, task_id)
+                if row is None:
+                    raise NO_SUCH_TASK
+                response = await self._explained(store, row, withheld=bool(reach.withheld))
+                if not request.without_history:
+                    runs = await read_runs(store, task_id)
+                    hidden = await _hidden(store, named_tasks(row))
+                    history = history_of(row, runs, withheld=bool(reach.withheld), hidden=hidden)
+                    moves = await read_moves(
+                        store, base_name(row["lambda"]), row["finished_at"] or row["now"]
+                    )
+                    response.history.extend(with_breaker(history, moves))
+        except Problem as problem:
+            return explain_pb2.ExplainTaskResponse(error=problem.to_wire())
+        return response
+
+    async def _explained(
+        self, store: Store, row: TaskRow, *, withheld: bool
+    ) -> explain_pb2.ExplainTaskResponse:
+        response = explain_pb2.ExplainTaskResponse(
+            task_id=str(row["task_id"]),
+            priority=row["priority"],
+            status=STATUS_TO_WIRE[Status(row["status"])],
+            reasons=await self._reasons(store, row, withheld=withheld),
+            payload_withheld=withheld,
+        )
+        setattr(response, "lambda", row["lambda"])
+        response.explained_at.FromDatetime(row["now"])
+        return response
+
+    async def _reasons(self, store: Store, row: TaskRow, *, withheld: bool) -> list[explain_pb2.Reason]:
+        status = Status(row["status"])
+        if status in FINAL:
+            return ended_reasons(row, withheld=withheld)
+        if status in HELD:
+            return held_reasons(row, self._heartbeat_timeout(), withheld=withheld)
+        scope = restriction(Action.READ)
+        expiry = expiry_reasons(row)
+        if status is Status.WAITING:
+            found = await waiting_reasons(store, row, scope)
+        elif status is Status.ENQUEUED:
+            found = await enqueued_reasons(store, row)
+        else:
+            found = await pending_reasons(store, row, scope, withheld=withheld)
+        is_over = bool(expiry) and row["expires_at"] <= row["now"]
+        return [*expiry, *found] if is_over else [*found, *expiry]
+
+
+async def _hidden(store: Store, task_ids: set[UUID]) -> set[UUID]:
+    """Return those of these tasks that the caller may not read."""
+    scope = restriction(Action.READ)
+    if scope is None or not task_ids:
+        return set()
+    known = await read_related(store, task_ids)
+    return task_ids - {task_id for task_id, row in known.items() if may_be_named(row, scope)}

@@ -1,0 +1,309 @@
+"""GraphService: writes graphs, all or nothing, and reads and cancels them."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from uuid import UUID
+
+from duly_core.access.current import restriction
+from duly_core.access.grants import Scope
+from duly_core.access.roles import Action
+from duly_core.config.live_sections import LiveFrontendSettings
+from duly_core.errors import InvalidRequestError, TooMuchError
+from duly_core.graphs import definitions as graph_definitions
+from duly_core.graphs import reads as graph_reads
+from duly_core.graphs import store as store_graphs
+from duly_core.graphs.store import GraphScheduling
+from duly_core.lambdas.cache import LambdaCache
+from duly_core.postgres.notifications import Notifier
+from duly_core.rpc.checks import page_size, read_duration
+from duly_core.rpc.new_nodes import node_field
+from duly_core.rpc.new_tasks import parse_task_id
+from duly_core.rpc.problem import Problem
+from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.stubs import Context
+from duly_frontend import events
+from duly_frontend.access.reach import check_lambda, refused
+from duly_frontend.graphs import validation
+from duly_frontend.graphs import wire as graph_answers
+from duly_frontend.lists import page_token
+from duly_frontend.lists.restricted import read_page
+from duly_frontend.settings import FrontendSettings
+from duly_frontend.stores import FrontendStores
+from duly_frontend.tasks.completion_watcher import CompletionWatcher
+from duly_wire.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
+
+_DEFAULT_WAIT = timedelta(seconds=20)
+_LOOKED_AT = 100
+"""Definitions that one call looks at for a caller who may see some of them."""
+_TRIES = 5
+
+
+class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
+    """An answer with an error has changed nothing."""
+
+    def __init__(
+        self,
+        stores: FrontendStores,
+        settings: FrontendSettings,
+        known: LambdaCache,
+        notifier: Notifier,
+        rpc: RpcSettings | None = None,
+        live: Callable[[], LiveFrontendSettings] | None = None,
+    ) -> None:
+        """Make one; `rpc` has the limits of answers (None: the defaults), `live` returns those of calls that hold now."""
+        self._stores = stores
+        self._live = live or (lambda: settings)
+        self._known = known
+        self._notifier = notifier
+        self._most_bytes = (rpc or RpcSettings()).max_message_bytes
+        self._ends = CompletionWatcher(stores.reads, graph_reads.finished_of)
+
+    def close(self) -> None:
+        """Answer the long polls: the server is about to stop."""
+        self._ends.close()
+
+    async def ScheduleGraph(  # noqa: N802 (the wire's name)
+        self, request: graphs_pb2.ScheduleGraphRequest, _context: Context
+    ) -> graphs_pb2.ScheduleGraphResponse:
+        try:
+            _check_lambdas(Action.SCHEDULE, request.nodes)
+        except Problem as problem:
+            events.graphs_refused.inc()
+            return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
+        limits = await self._known.payload_limits({getattr(node.task, "lambda") for node in request.nodes})
+        try:
+            # a large one takes a while: other calls have their turn meanwhile
+            graph = await asyncio.to_thread(validation.new_graph, request, limits, self._live().horizon)
+        except Problem as problem:
+            if await self._was_written(request):  # when its times had not passed, and its lambdas were there
+                return await self._repeated(parse_task_id(request.graph_id, "graph_id"), len(request.nodes))
+            events.graphs_refused.inc()
+            return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
+        answer = await store_graphs.schedule_graph(self._stores.writes, graph)
+        if answer.verdict in graph_answers.REFUSALS:
+            events.graphs_refused.inc()
+            return graphs_pb2.ScheduleGraphResponse(error=graph_answers.REFUSALS[answer.verdict].to_wire())
+        if answer.due_in is not None:
+            roots = store_graphs.roots(graph)
+            self._notifier.due_in(answer.due_in, {task.lambda_name for task in roots}, len(roots))
+            events.graphs_taken.inc()
+            events.taken.inc(len(graph.nodes))
+        if answer.verdict is GraphScheduling.REPEATED:
+            return await self._repeated(graph.graph_id, len(graph.nodes))
+        return graphs_pb2.ScheduleGraphResponse(
+            graph_id=str(UUID(bytes=graph.graph_id)),
+            created=True,
+            task_ids=[str(UUID(bytes=task.task_id)) for task in graph.tasks],
+        )
+
+    async def _was_written(self, request: graphs_pb2.ScheduleGraphRequest) -> bool:
+        try:
+            graph_id = parse_task_id(request.graph_id, "graph_id")
+        except Problem:
+            return False
+        return await store_graphs.is_repeated(self._stores.writes, graph_id, validation.digest_of(request))
+
+    async def _repeated(self, graph_id: bytes, asked: int) -> graphs_pb2.ScheduleGraphResponse:
+        # those that callbacks added come last
+        nodes = (await graph_reads.get_nodes(self._stores.writes, graph_id))[:asked]
+        return graphs_pb2.ScheduleGraphResponse(
+            graph_id=str(UUID(bytes=graph_id)), task_ids=[str(node["task_id"]) for node in nodes]
+        )
+
+    async def GetGraph(  # noqa: N802
+        self, request: graphs_pb2.GetGraphRequest, _context: Context
+    ) -> graphs_pb2.GetGraphResponse:
+        try:
+            graph_id = parse_task_id(request.graph_id, "graph_id")
+            state = await self._state(graph_id)
+        except Problem as problem:
+            return graphs_pb2.GetGraphResponse(error=problem.to_wire())
+        response = graphs_pb2.GetGraphResponse(graph=state)
+        if not request.without_nodes:
+            rows = await graph_reads.get_nodes(self._stores.reads, graph_id)
+            # a large graph takes a while: other calls have their turn meanwhile
+            response.nodes.extend(await asyncio.to_thread(graph_answers.nodes_to_wire, rows))
+        if 0 <= self._most_bytes < response.ByteSize():
+            raise TooMuchError(
+                f"graph_id: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): "
+                "ask without_nodes, or raise that setting"
+            )
+        return response
+
+    async def WaitGraph(  # noqa: N802
+        self, request: graphs_pb2.WaitGraphRequest, _context: Context
+    ) -> graphs_pb2.WaitGraphResponse:
+        timeout = self._timeout(request)
+        try:
+            graph_id = parse_task_id(request.graph_id, "graph_id")
+            if restriction(Action.READ) is not None:
+                await self._state(graph_id)
+            await self._ends.wait([graph_id], timeout)
+            return graphs_pb2.WaitGraphResponse(graph=await self._state(graph_id))
+        except Problem as problem:
+            return graphs_pb2.WaitGraphResponse(error=problem.to_wire())
+
+    async def ListGraphs(  # noqa: N802
+        self, request: graphs_pb2.ListGraphsRequest, _context: Context
+    ) -> graphs_pb2.ListGraphsResponse:
+        size = page_size(request.page_size)
+        if "\x00" in request.name:
+            raise InvalidRequestError("name", "must be without NUL")
+        before = page_token.read(request)
+        with self._stores.listing("ListGraphs") as lists:
+            rows = await graph_reads.list_graphs(
+                lists,
+                name=request.name,
+                running=request.running,
+                before=before,
+                limit=size + 1,
+                scope=restriction(Action.READ),
+            )
+        token = page_token.write(request, rows[size - 1]["graph_id"].bytes) if len(rows) > size else ""
+        graphs = [graph_answers.graph_to_wire(row) for row in rows[:size]]
+        return graphs_pb2.ListGraphsResponse(graphs=graphs, next_page_token=token)
+
+    async def CancelGraph(  # noqa: N802
+        self, request: graphs_pb2.CancelGraphRequest, _context: Context
+    ) -> graphs_pb2.CancelGraphResponse:
+        try:
+            graph_id = parse_task_id(request.graph_id, "graph_id")
+            state = await self._state(graph_id, Action.CHANGE)
+            if state.status != graphs_pb2.GRAPH_STATUS_RUNNING:
+                if state.cancel_requested:  # by an earlier call, of which the reply may have been lost
+                    return graphs_pb2.CancelGraphResponse(graph=state)
+                return graphs_pb2.CancelGraphResponse(error=graph_answers.FINISHED.to_wire())
+            cancelled = await store_graphs.cancel_graph(self._stores.writes, graph_id)
+            if cancelled.released:
+                self._notifier.due_in(min(cancelled.released.values()), cancelled.released)
+            return graphs_pb2.CancelGraphResponse(graph=await self._state(graph_id, Action.CHANGE))
+        except Problem as problem:
+            return graphs_pb2.CancelGraphResponse(error=problem.to_wire())
+
+    async def PutGraphDefinition(  # noqa: N802
+        self, request: graphs_pb2.PutGraphDefinitionRequest, _context: Context
+    ) -> graphs_pb2.PutGraphDefinitionResponse:
+        try:
+            _check_lambdas(Action.REGISTER, request.nodes)
+            await asyncio.to_thread(validation.check_definition, request.name, request.nodes)
+            definition = graphs_pb2.GraphDefinition(nodes=request.nodes).SerializeToString(deterministic=True)
+            lambdas = {getattr(node.task, "lambda") for node in request.nodes}
+            for _ in range(
+                _TRIES
+            ):  # somebody else may store a version meanwhile: the right to replace that is another
+                put = await graph_definitions.put_definition(
+                    self._stores.writes,
+                    request.name,
+                    definition,
+                    lambdas,
+                    await self._newest_to_replace(request.name),
+                )
+                if put is not None:
+                    return graphs_pb2.PutGraphDefinitionResponse(version=put[0], created=put[1])
+        except Problem as problem:
+            return graphs_pb2.PutGraphDefinitionResponse(error=problem.to_wire())
+        message = f"versions of {request.name!r} are stored faster than this one could be"
+        raise RuntimeError(message)
+
+    async def GetGraphDefinition(  # noqa: N802
+        self, request: graphs_pb2.GetGraphDefinitionRequest, _context: Context
+    ) -> graphs_pb2.GetGraphDefinitionResponse:
+        try:
+            validation.check_version(request)
+        except Problem as problem:
+            return graphs_pb2.GetGraphDefinitionResponse(error=problem.to_wire())
+        found = await graph_definitions.get_definition(self._stores.reads, request.name, request.version)
+        scope, payloads = restriction(Action.READ), restriction(Action.READ_PAYLOAD)
+        definition = _readable(found, scope, payloads) if found else None
+        if definition is None:
+            return graphs_pb2.GetGraphDefinitionResponse(error=_no_definition(request).to_wire())
+        return graphs_pb2.GetGraphDefinitionResponse(definition=definition)
+
+    async def ListGraphDefinitions(  # noqa: N802
+        self, request: graphs_pb2.ListGraphDefinitionsRequest, _context: Context
+    ) -> graphs_pb2.ListGraphDefinitionsResponse:
+        size = page_size(request.page_size)
+        scope = restriction(Action.READ)
+        with self._stores.listing("ListGraphDefinitions") as lists:
+            listed, token = await read_page(
+                request.page_token,
+                size,
+                size if scope is None else _LOOKED_AT,
+                lambda after, skipped, limit: graph_definitions.list_definitions(
+                    lists, after=after, skipped=skipped, limit=limit
+                ),
+                lambda each: (
+                    graph_answers.definition_to_wire(each)
+                    if scope is None or all(map(scope.covers, each.lambdas))
+                    else None
+                ),
+                lambda each: each.name,
+            )
+        return graphs_pb2.ListGraphDefinitionsResponse(definitions=listed, next_page_token=token)
+
+    async def _newest_to_replace(self, name: str) -> int | None:
+        """Return the newest version (0: there is none) if the caller may replace it; None: it may replace any.
+
+        Raises:
+            Problem: it is of lambdas that are not the caller's.
+        """
+        scope = restriction(Action.REGISTER)
+        if scope is None:
+            return None
+        newest = await graph_definitions.get_definition(self._stores.writes, name, 0)
+        if newest is None:
+            return 0
+        if not all(map(scope.covers, newest.lambdas)):
+            raise refused(Action.REGISTER, name, "name")
+        return newest.version
+
+    async def _state(self, graph_id: bytes, action: Action = Action.READ) -> graphs_pb2.GraphState:
+        found = await graph_reads.get_graphs(self._stores.reads, [graph_id], restriction(action))
+        row = found.get(graph_id)
+        if row is None:
+            raise Problem(
+                "graph_id",
+                "there is no such graph: never scheduled, or removed some days after its end",
+                task_pb2.ERROR_CODE_NOT_FOUND,
+            )
+        return graph_answers.graph_to_wire(row)
+
+    def _timeout(self, request: graphs_pb2.WaitGraphRequest) -> timedelta:
+        if not request.HasField("timeout"):
+            return _DEFAULT_WAIT
+        return read_duration("timeout", request.timeout, self._live().max_wait)
+
+
+def _check_lambdas(action: Action, nodes: Iterable[graphs_pb2.GraphNode]) -> None:
+    scope = restriction(action)
+    if scope is not None:
+        for node in nodes:
+            check_lambda(scope, action, getattr(node.task, "lambda"), node_field(node.label, "lambda"))
+
+
+def _covers(scope: Scope, definition: graphs_pb2.GraphDefinition) -> bool:
+    return all(scope.covers(getattr(node.task, "lambda")) for node in definition.nodes)
+
+
+def _readable(
+    stored: graph_definitions.Definition, scope: Scope | None, payloads: Scope | None
+) -> graphs_pb2.GraphDefinition | None:
+    """Return what may be seen of a definition by who may read, or read payloads of, these; None: nothing."""
+    definition = graph_answers.definition_to_wire(stored)
+    if scope is not None and not _covers(scope, definition):
+        return None
+    if payloads is not None and not _covers(payloads, definition):
+        for node in definition.nodes:
+            node.task.ClearField("payload")
+        definition.payload_withheld = True
+    return definition
+
+
+def _no_definition(request: graphs_pb2.GetGraphDefinitionRequest) -> Problem:
+    version = f" with a version {request.version}" if request.version else ""
+    return Problem(
+        "name",
+        f"there is no graph definition {request.name!r}{version}: `duly graph definitions` lists them",
+        task_pb2.ERROR_CODE_NOT_FOUND,
+    )

@@ -1,0 +1,217 @@
+"""RegistryService: lambdas as their hosts declare them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from duly_core.access.current import current_access, restriction
+from duly_core.access.grants import Scope
+from duly_core.access.roles import Action
+from duly_core.errors import InvalidRequestError
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.cache import LambdaCache
+from duly_core.lambdas.declarations import IN_FORCE, Verdict
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.lambdas.store import Registered
+from duly_core.postgres.pool import Store
+from duly_core.rpc.checks import check_count, check_text, page_size
+from duly_core.rpc.problem import Problem, check_each
+from duly_core.rpc.stubs import Context
+from duly_core.time_tables.declared import put_declared
+from duly_core.time_tables.store import PutVerdict
+from duly_core.time_tables.time_table import TimeTable
+from duly_frontend.events import log
+from duly_frontend.lambdas.administration import LambdaAdministration
+from duly_frontend.lambdas.declaration_warnings import refusal, warning
+from duly_frontend.lambdas.declarations import declared_tables, policy_from_wire
+from duly_frontend.lambdas.registration_rights import permitted
+from duly_frontend.lambdas.wire import detail_to_wire, to_wire
+from duly_frontend.lists import page_token
+from duly_frontend.time_tables.wire import put_problem
+from duly_wire.v1 import registry_pb2, registry_pb2_grpc, task_pb2
+
+_LONGEST_NAME = 256
+_MOST_LAMBDAS = 1000
+_MOST_TABLES_A_CALL = 5000
+"""They are one transaction."""
+_MOST_LOGGED = 20
+_MOST_PROBLEMS = 10
+"""Of time tables, told for each lambda."""
+_WRITTEN = frozenset({Verdict.NEW, Verdict.CHANGED})
+
+
+class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
+    """Answers each lambda for itself; one with an error has changed nothing."""
+
+    def __init__(self, store: Store, known: LambdaCache) -> None:
+        self._store = store
+        self._known = known
+        self._administration = LambdaAdministration(store, known)
+
+    async def RegisterLambdas(  # noqa: N802 (the wire's name)
+        self, request: registry_pb2.RegisterLambdasRequest, _context: Context
+    ) -> registry_pb2.RegisterLambdasResponse:
+        check_count("lambdas", len(request.lambdas), _MOST_LAMBDAS)
+        number = sum(len(declared.time_tables) for declared in request.lambdas)
+        if number > _MOST_TABLES_A_CALL:
+            raise InvalidRequestError(
+                "lambdas.time_tables",
+                f"there must be at most {_MOST_TABLES_A_CALL:,} in one call, not {number:,}: register fewer lambdas at a time",
+            )
+        # many of them take a while: other calls have their turn meanwhile
+        read = await permitted(self._store, await asyncio.to_thread(check_each, _read, request.lambdas))
+        taken = {each[0].name: each for each in read if isinstance(each, tuple)}
+        valid = {name: policy for name, (policy, _) in taken.items()}
+        registered = await self._register(valid) if valid else {}
+        tables = {
+            name: declared for name, (_, declared) in taken.items() if registered[name].verdict in IN_FORCE
+        }
+        kept = await self._declare(tables)
+        results = []
+        for checked in read:
+            if checked is None:
+                results.append(registry_pb2.RegisterLambdasResult())
+            elif isinstance(checked, Problem):
+                results.append(registry_pb2.RegisterLambdasResult(error=checked.to_wire()))
+            else:
+                policy = valid[checked[0].name]
+                results.append(_result(policy, registered[policy.name], kept.get(policy.name, ())))
+        _log_problems(request.lambdas, results)
+        return registry_pb2.RegisterLambdasResponse(results=results)
+
+    async def _register(self, declared: Mapping[str, LambdaPolicy]) -> dict[str, Registered]:
+        answers = await lambdas.register(self._store, list(declared.values()), current_access().principal)
+        written = sorted(name for name, answer in answers.items() if answer.verdict in _WRITTEN)
+        if written:
+            self._known.forget()
+            log.info(
+                "lambdas registered",
+                lambdas=written[:_MOST_LOGGED],
+                count=len(written),
+                owner=declared[written[0]].owner,
+            )
+        return answers
+
+    async def _declare(self, tables: Mapping[str, Sequence[TimeTable]]) -> dict[str, list[str]]:
+        """Write declared time tables; return, by lambda, what was not taken."""
+        problems: dict[str, list[str]] = {}
+        first: dict[str, TimeTable] = {}
+        for lambda_name, declared in tables.items():
+            for table in declared:
+                if first.setdefault(table.name, table) is not table:
+                    other = first[table.name].lambda_name
+                    problems.setdefault(lambda_name, []).append(
+                        f"time table {table.name!r} not written: it is declared for {other!r} too, use another name"
+                    )
+        answers = (
+            await put_declared(self._store, list(first.values()), restriction(Action.REGISTER))
+            if first
+            else {}
+        )
+        for name, answer in answers.items():
+            lambda_name = first[name].lambda_name
+            if answer.verdict is PutVerdict.KEPT:
+                problems.setdefault(lambda_name, []).append(
+                    f"time table {name!r} was defined by an operator, and stays so: to take the declaration, "
+                    f"delete it (duly tables delete {name}) and attach again"
+                )
+            elif refused := put_problem(answer, name):
+                problems.setdefault(lambda_name, []).append(
+                    f"time table {name!r} not written: {refused.field}: {refused.message}"
+                )
+        return problems
+
+    async def ListLambdas(  # noqa: N802
+        self, request: registry_pb2.ListLambdasRequest, _context: Context
+    ) -> registry_pb2.ListLambdasResponse:
+        scope = restriction(Action.READ)
+        if request.page_size or request.page_token or request.name_part:
+            return await self._list_some(request, scope)
+        registered = [
+            each
+            for each in await lambdas.list_lambdas(self._store)
+            if scope is None or scope.covers(each.policy.name)
+        ]
+        return registry_pb2.ListLambdasResponse(lambdas=[to_wire(each) for each in registered])
+
+    async def _list_some(
+        self, request: registry_pb2.ListLambdasRequest, scope: Scope | None
+    ) -> registry_pb2.ListLambdasResponse:
+        check_text("name_part", request.name_part, _LONGEST_NAME)
+        size = page_size(request.page_size)
+        found = await lambdas.list_some(
+            self._store,
+            after=page_token.read_name(request.page_token),
+            name_part=request.name_part,
+            limit=size + 1,
+            patterns=None if scope is None else (*scope.all_tasks, *scope.own_tasks),
+        )
+        token = page_token.write_name(found[size - 1].policy.name) if len(found) > size else ""
+        return registry_pb2.ListLambdasResponse(lambdas=map(to_wire, found[:size]), next_page_token=token)
+
+    async def GetLambda(  # noqa: N802
+        self, request: registry_pb2.GetLambdaRequest, _context: Context
+    ) -> registry_pb2.GetLambdaResponse:
+        try:
+            return detail_to_wire(await self._administration.get(request.name))
+        except Problem as problem:
+            return registry_pb2.GetLambdaResponse(error=problem.to_wire())
+
+    async def UpdateLambda(  # noqa: N802
+        self, request: registry_pb2.UpdateLambdaRequest, _context: Context
+    ) -> registry_pb2.UpdateLambdaResponse:
+        try:
+            await self._administration.update(request)
+        except Problem as problem:
+            return registry_pb2.UpdateLambdaResponse(error=problem.to_wire())
+        return registry_pb2.UpdateLambdaResponse()
+
+    async def DeleteLambda(  # noqa: N802
+        self, request: registry_pb2.DeleteLambdaRequest, _context: Context
+    ) -> registry_pb2.DeleteLambdaResponse:
+        try:
+            return await self._administration.delete(request)
+        except Problem as problem:
+            return registry_pb2.DeleteLambdaResponse(error=problem.to_wire())
+
+    async def RestoreLambda(  # noqa: N802
+        self, request: registry_pb2.RestoreLambdaRequest, _context: Context
+    ) -> registry_pb2.RestoreLambdaResponse:
+        try:
+            await self._administration.restore(request.name)
+        except Problem as problem:
+            return registry_pb2.RestoreLambdaResponse(error=problem.to_wire())
+        return registry_pb2.RestoreLambdaResponse()
+
+
+def _read(declared: registry_pb2.Lambda) -> tuple[LambdaPolicy, list[TimeTable]]:
+    return policy_from_wire(declared), declared_tables(declared)
+
+
+def _result(
+    policy: LambdaPolicy, registered: Registered, kept: Sequence[str]
+) -> registry_pb2.RegisterLambdasResult:
+    if problem := refusal(policy, registered):
+        return registry_pb2.RegisterLambdasResult(error=problem.to_wire())
+    said = "; ".join(filter(None, (warning(policy, registered), *_some(kept))))
+    return registry_pb2.RegisterLambdasResult(warning=said, in_force=registered.verdict in IN_FORCE)
+
+
+def _log_problems(
+    declared: Sequence[registry_pb2.Lambda], results: Sequence[registry_pb2.RegisterLambdasResult]
+) -> None:
+    """Log the first of what is refused or questioned: thousands of lambdas may be of an old version."""
+    found = [
+        (each.name, result.error.message or result.warning)
+        for each, result in zip(declared, results, strict=True)
+        if result.warning or result.error.code == task_pb2.ERROR_CODE_NOT_OWNER
+    ]
+    for name, problem in found[:_MOST_LOGGED]:
+        log.warning("lambda declaration questioned", **{"lambda": name}, problem=problem)
+    if len(found) > _MOST_LOGGED:
+        log.warning("more lambda declarations questioned", count=len(found) - _MOST_LOGGED)
+
+
+def _some(problems: Sequence[str]) -> list[str]:
+    """Return the first of these, and how many there are besides: a log line and an answer must not grow without limit."""
+    more = [f"{len(problems) - _MOST_PROBLEMS:,} more"] if len(problems) > _MOST_PROBLEMS else []
+    return [*problems[:_MOST_PROBLEMS], *more]

@@ -1,0 +1,1 @@
+"""Lists: filters, pages, and what a caller may see of them."""

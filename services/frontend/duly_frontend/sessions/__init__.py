@@ -1,0 +1,1 @@
+"""Sessions: tasks that run one at a time, in order."""

@@ -1,0 +1,1 @@
+"""Tasks: scheduled, read, changed, ended."""

@@ -1,0 +1,299 @@
+"""FrontendService: checks what clients ask for, and hands it to the store in groups."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+from duly_core.access.current import restriction
+from duly_core.access.roles import Action
+from duly_core.config.live_sections import LiveFrontendSettings
+from duly_core.errors import InvalidRequestError
+from duly_core.lambdas.cache import LambdaCache
+from duly_core.postgres.notifications import Notifier
+from duly_core.process import failpoints
+from duly_core.process.telemetry import observe_call
+from duly_core.rpc import checks
+from duly_core.rpc.call_streams import CallStreams
+from duly_core.rpc.checks import check_count, page_size, read_duration
+from duly_core.rpc.name_checks import unknown_lambda
+from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
+from duly_core.rpc.problem import Problem, check_each
+from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.stubs import Context
+from duly_core.tasks import dead_letters as store_dead_letters
+from duly_core.tasks import queries as task_queries
+from duly_core.tasks import schedule as store_schedule
+from duly_core.tasks import store as store_tasks
+from duly_core.tasks.dead_letters import Verdict
+from duly_core.tasks.lifecycle import FINAL, Status
+from duly_core.tasks.task import NewTask, Scheduled
+from duly_core.traffic.group_commit import GroupCommit
+from duly_frontend import events
+from duly_frontend.access.reach import beyond, reachable, readable, refused, scope_of
+from duly_frontend.limits.resource_needs import ResourceCache, read_needs, resource_needs
+from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
+from duly_frontend.lists import filters, page_token
+from duly_frontend.settings import FrontendSettings
+from duly_frontend.stores import FrontendStores
+from duly_frontend.tasks import dead_letters
+from duly_frontend.tasks.changes import TaskChanges
+from duly_frontend.tasks.completion_watcher import CompletionWatcher
+from duly_frontend.tasks.reads import TaskReader
+from duly_frontend.tasks.schedule_answers import add_result
+from duly_frontend.tasks.wire import NO_SUCH_TASK, STATUS_TO_WIRE, task_to_wire
+from duly_wire.v1 import frontend_pb2, task_pb2
+
+_DEFAULT_WAIT = timedelta(seconds=20)
+_WEIGHTY = 16 * 1024
+"""Bytes of payload that count for another task in a group: a thousand of 1 MiB would be too much for one statement."""
+_FEW_TASKS = 4
+_SELDOM = 0.02
+"""Seconds since the group before: such a small group tells the Store Consumers itself that something is due."""
+
+
+class FrontendServicer(TaskChanges):
+    """Each RPC takes many and answers each for itself; an item with an error has changed nothing."""
+
+    def __init__(
+        self,
+        stores: FrontendStores,
+        settings: FrontendSettings,
+        known: LambdaCache,
+        notifier: Notifier,
+        rpc: RpcSettings | None = None,
+        resources: ResourceCache | None = None,
+        quotas: SchedulingQuotas | None = None,
+        live: Callable[[], LiveFrontendSettings] | None = None,
+    ) -> None:
+        """Make one; `rpc` has the limits of calls and of answers. None: the defaults.
+
+        `live` returns the limits that hold now. None: always those of `settings`.
+        """
+        self._resources = resources or ResourceCache(stores.reads)
+        self._quotas = quotas or SchedulingQuotas(stores.reads)
+        rpc = rpc or RpcSettings()
+        super().__init__(stores, live or (lambda: settings), notifier)
+        self._known = known
+        self._wrote_at = float("-inf")
+        self._ends = CompletionWatcher(stores.reads)
+        self._reader = TaskReader(stores.reads, rpc.max_message_bytes)
+        self._write = GroupCommit(
+            self._write_group,
+            max_items=settings.max_group,
+            weigh=_weight,
+            concurrency=settings.group_concurrency,
+            observe=events.groups.observe,
+        )
+
+        self._streams = CallStreams(
+            self,
+            {"schedule": "Schedule"},
+            frontend_pb2.ScheduleStreamResponse,
+            rpc.call_timeout,
+            observe_call,
+            rpc.max_message_bytes,
+        )
+
+    async def Schedule(  # noqa: N802 (the wire's name)
+        self, request: frontend_pb2.ScheduleRequest, context: Context
+    ) -> frontend_pb2.ScheduleResponse:
+        check_count("tasks", len(request.tasks), self._live().max_tasks_per_call)
+        names = {getattr(task, "lambda") for task in request.tasks}
+        limits = await self._known.payload_limits(names)
+        horizon = self._live().horizon
+        wanted = {
+            place: read_needs(task.resources) for place, task in enumerate(request.tasks) if task.resources
+        }
+        kinds = await self._resources.kinds(wanted.values())
+        await self._quotas.refresh()
+        valid: list[NewTask] = []
+        checked: list[NewTask | Problem | Scheduled] = []
+        late: dict[int, ProblemUnlessRepeatedError] = {}
+        refused_names = beyond(Action.SCHEDULE, names)
+        for asked in request.tasks:
+            try:
+                if refused_names and getattr(asked, "lambda") in refused_names:
+                    raise refused(Action.SCHEDULE, getattr(asked, "lambda"))
+                needs = (
+                    resource_needs(wanted[len(checked)], kinds, getattr(asked, "lambda"))
+                    if asked.resources
+                    else ()
+                )
+                task = new_task(asked, limits, horizon, needs)
+            except Problem as problem:
+                checked.append(problem)
+            except ProblemUnlessRepeatedError as problem:
+                late[len(checked)] = problem
+                checked.append(problem.problem)
+            else:
+                if refusal := self._quotas.take(task):
+                    late[len(checked)] = ProblemUnlessRepeatedError(refusal, task)
+                    checked.append(refusal)
+                else:
+                    checked.append(task)
+                    valid.append(task)
+        if late:
+            repeated = await store_schedule.find_repeated(
+                self._stores.reads, [each.task for each in late.values()]
+            )
+            for place, answer in zip(late, repeated, strict=True):
+                checked[place] = answer or checked[place]
+        answers = iter(await self._write(valid, context.time_remaining(), context.peer()))
+        response = frontend_pb2.ScheduleResponse()
+        count_refused = 0
+        for asked, check in zip(request.tasks, checked, strict=True):
+            if isinstance(check, Problem):
+                response.results.add(error=check.to_wire())
+                count_refused += 1
+            else:
+                scheduled = check if isinstance(check, Scheduled) else next(answers)
+                count_refused += not add_result(response, asked.task_id, scheduled)
+        events.taken.inc(len(checked) - count_refused)
+        events.refused.inc(count_refused)
+        return response
+
+    async def ScheduleStream(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded
+        self, _requests: object, context: Context
+    ) -> None:
+        await self._streams.serve(context)
+
+    async def _write_group(self, tasks: list[NewTask]) -> list[Scheduled]:
+        lambdas = {task.lambda_name for task in tasks}
+        tell = (
+            self._has_little_to_write(len(tasks))
+            and not self._notifier.is_served_here(lambdas)
+            and not any(task.session for task in tasks)
+        )
+        async with failpoints.around("frontend.schedule"):
+            answers = await store_schedule.schedule(self._stores.writes, tasks, tell=tell)
+        ahead = min((answer.due_in for answer in answers if answer.due_in is not None), default=None)
+        if ahead is not None and (ahead > timedelta() or not tell):
+            self._notifier.due_in(ahead, lambdas, len(answers))
+        return answers
+
+    def _has_little_to_write(self, tasks: int) -> bool:
+        now = asyncio.get_running_loop().time()
+        before, self._wrote_at = self._wrote_at, now
+        return tasks <= _FEW_TASKS and now - before >= _SELDOM
+
+    async def GetTask(  # noqa: N802
+        self, request: frontend_pb2.GetTaskRequest, _context: Context
+    ) -> frontend_pb2.GetTaskResponse:
+        ids, bodies = self._ids(request.task_ids), _has_bodies(request.view)
+        found = await readable(self._stores.reads, ids)
+        return frontend_pb2.GetTaskResponse(
+            results=await self._reader.read(found, bodies=bodies, history=True)
+        )
+
+    async def ListTasks(  # noqa: N802
+        self, request: frontend_pb2.ListTasksRequest, _context: Context
+    ) -> frontend_pb2.ListTasksResponse:
+        size = page_size(request.page_size)
+        scope = scope_of(Action.READ, getattr(request, "lambda"))
+        wanted, before = replace(filters.of_list(request), scope=scope), page_token.read(request)
+        with self._stores.listing("ListTasks") as lists:
+            rows = await task_queries.list_tasks(lists, wanted, before, limit=size + 1)
+        payloads = restriction(Action.READ_PAYLOAD)
+        page = [task_to_wire(row, payloads) for row in rows[:size]]
+        token = page_token.write(request, UUID(page[-1].task_id).bytes) if len(rows) > size else ""
+        return frontend_pb2.ListTasksResponse(tasks=page, next_page_token=token)
+
+    async def CancelTask(  # noqa: N802
+        self, request: frontend_pb2.CancelTaskRequest, _context: Context
+    ) -> frontend_pb2.CancelTaskResponse:
+        ids = await self._reachable(Action.CHANGE, request.task_ids)
+        valid = [task_id for task_id in ids if isinstance(task_id, bytes)]
+        async with failpoints.around("frontend.cancel"):
+            cancelled = await store_tasks.cancel_tasks(self._stores.writes, valid)
+        done = cancelled.statuses
+        if cancelled.released:
+            self._notifier.due_in(min(cancelled.released.values()), cancelled.released)
+        known = await store_tasks.get_tasks(
+            self._stores.writes, [task_id for task_id in valid if task_id not in done], most_bytes=None
+        )
+        results = []
+        for task_id in ids:
+            if isinstance(task_id, Problem):
+                results.append(frontend_pb2.CancelTaskResult(error=task_id.to_wire()))
+            elif task_id in done:
+                results.append(frontend_pb2.CancelTaskResult(status=STATUS_TO_WIRE[done[task_id]]))
+            elif task_id in known:
+                status = Status(known[task_id]["status"])
+                problem = Problem("task_id", f"it is {status} already", task_pb2.ERROR_CODE_ALREADY_FINAL)
+                results.append(
+                    frontend_pb2.CancelTaskResult(status=STATUS_TO_WIRE[status], error=problem.to_wire())
+                )
+            else:
+                results.append(frontend_pb2.CancelTaskResult(error=NO_SUCH_TASK.to_wire()))
+        return frontend_pb2.CancelTaskResponse(results=results)
+
+    async def RedriveTask(  # noqa: N802
+        self, request: frontend_pb2.RedriveTaskRequest, _context: Context
+    ) -> frontend_pb2.RedriveTaskResponse:
+        ids = await self._reachable(Action.REDRIVE, request.task_ids)
+        answers = await store_dead_letters.redrive(
+            self._stores.writes, [task_id for task_id in ids if isinstance(task_id, bytes)]
+        )
+        self._redriven(sum(each.verdict is Verdict.REDRIVEN for each in answers.values()), timedelta())
+        return frontend_pb2.RedriveTaskResponse(results=dead_letters.answers_to_wire(ids, answers))
+
+    async def RedriveTasks(  # noqa: N802
+        self, request: frontend_pb2.RedriveTasksRequest, _context: Context
+    ) -> frontend_pb2.RedriveTasksResponse:
+        scope = scope_of(Action.REDRIVE, getattr(request, "lambda"))
+        wanted = replace(filters.of_redrive(request), scope=scope)
+        spread = dead_letters.spread(request, self._live().horizon)
+        limit = checks.limit(request.limit)
+        name = wanted.lambda_name
+        if name and name not in await self._known.payload_limits({name}):
+            raise InvalidRequestError("lambda", unknown_lambda(name))
+        with self._stores.listing("RedriveTasks") as lists:
+            if request.dry_run:
+                page = await store_dead_letters.count_where(lists, wanted, spread)
+                return dead_letters.page_to_wire(page)
+            page = await store_dead_letters.redrive_where(lists, wanted, spread, limit)
+        self._redriven(page.count, page.due_in)
+        return dead_letters.page_to_wire(page)
+
+    def _redriven(self, count: int, due_in: timedelta | None) -> None:
+        if count and due_in is not None:
+            self._notifier.due_in(due_in, tasks=count)
+            events.redriven.inc(count)
+
+    async def WaitTask(  # noqa: N802
+        self, request: frontend_pb2.WaitTaskRequest, _context: Context
+    ) -> frontend_pb2.WaitTaskResponse:
+        timeout = min(_DEFAULT_WAIT, self._live().max_wait)
+        if request.HasField("timeout"):
+            timeout = read_duration("timeout", request.timeout, self._live().max_wait)
+        ids, bodies = self._ids(request.task_ids), _has_bodies(request.view)
+        found = await readable(self._stores.reads, ids)
+        await self._ends.wait([task_id for task_id in found.ids if isinstance(task_id, bytes)], timeout)
+        results = await self._reader.read(found, bodies=bodies, history=False)
+        final = {STATUS_TO_WIRE[status] for status in FINAL}
+        all_final = all(not result.HasField("task") or result.task.status in final for result in results)
+        return frontend_pb2.WaitTaskResponse(results=results, all_final=all_final)
+
+    def close(self) -> None:
+        """Answer the long polls and end the streams: the server is about to stop."""
+        self._ends.close()
+        self._streams.close()
+
+    async def _reachable(self, action: Action, texts: Sequence[str]) -> Sequence[bytes | Problem]:
+        return await reachable(self._stores.reads, action, self._ids(texts))
+
+    def _ids(self, texts: Sequence[str]) -> Sequence[bytes | Problem]:
+        check_count("task_ids", len(texts), self._live().max_waited_per_call)
+        return check_each(parse_task_id, texts)
+
+
+def _has_bodies(view: int) -> bool:
+    if view not in task_pb2.TaskView.values():
+        raise InvalidRequestError("view", f"{view} is not a view: use TASK_VIEW_FULL or TASK_VIEW_BASIC")
+    return view != task_pb2.TASK_VIEW_BASIC
+
+
+def _weight(tasks: Sequence[NewTask]) -> int:
+    return len(tasks) + sum(len(task.payload) for task in tasks) // _WEIGHTY
