@@ -29,7 +29,7 @@ PAGES = (
 
 pytestmark = [
     pytest.mark.system,
-    # a browser beside a whole stack: a minute; the pages themselves are tested by tests/integration/test_console_*.py
+    # a browser beside a whole stack: a minute; the pages themselves are tested by tests/console/test_console_*.py
     pytest.mark.long,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not CHROMIUM.exists(), reason="Chromium is not installed"),
@@ -147,7 +147,7 @@ def test_a_payload_is_shown_in_place(open_page, stack):
 
 @pytest.mark.parametrize("frozen", [r"\bpostgres\b", r"-m duly_cli server\b"], ids=["Postgres", "the server"])
 def test_open_pages_outlast_what_is_stopped(chromium, stack, frozen):
-    """Stops the processes themselves: tests/integration/test_console_refresh.py freezes the lines to them."""
+    """Stops the processes themselves: tests/console/test_console_refresh.py freezes the lines to them."""
     client, url, running = stack
     (lambda_name, *_) = [each.name for each in client.lambdas()]
     task = client.schedule(lambda_name, {}, delay=timedelta(hours=1))

@@ -11,7 +11,7 @@ from tests.fixtures.documents import shell_blocks
 from tests.fixtures.page_reader import PATIENCE, PageReader
 from tests.fixtures.waiting import wait_until
 
-# long: tests/integration has those of TLS, tokens and roles
+# long: tests/access has those of TLS, tokens and roles
 pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(300)]
 
 

@@ -40,7 +40,7 @@ C15 update, priority    a change is in force for each start after its answer
    due         nothing starts before the time that it was moved to
    purge       what is deleted by a filter had ended
 
-(C11, isolation, is a matter of load: tests/integration.)
+(C11, isolation, is a matter of load: tests/executor.)
 """
 
 from collections.abc import Iterator

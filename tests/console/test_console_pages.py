@@ -1,0 +1,563 @@
+"""Every page of the console, on a real Frontend and a real store."""
+
+import html
+import json
+import re
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+import duly
+from duly_console.page import PAGE_SIZE
+from duly_console.pages import dead_letters
+from duly_console.routes import PAGES
+from duly_core.results.store import set_results
+from duly_core.tasks.task import Result
+from duly_wire.enums import Outcome
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import (
+    fleet_pb2_grpc,
+    frontend_pb2,
+    gates_pb2,
+    gates_pb2_grpc,
+    graphs_pb2,
+    limits_pb2,
+    limits_pb2_grpc,
+    registry_pb2,
+    task_pb2,
+    time_tables_pb2,
+)
+from tests.fleet.test_fleet_hosts import a_report
+
+LAMBDA = "mail.send"
+NASTY = '<script>alert("x")</script>'
+
+
+def text_id(task_id: bytes) -> str:
+    return str(UUID(bytes=task_id))
+
+
+async def dead_letter(task_states, message: str = "the mail server refused", **fields: object) -> str:
+    claimed = await task_states.claimed(**fields)
+    failed = Result(
+        claimed.task_id, claimed.token, Outcome.FATAL_FAILURE, failure_kind=1, failure_message=message
+    )
+    await set_results(task_states.store, [failed])
+    return text_id(claimed.task_id)
+
+
+@pytest.fixture
+async def filled(frontend, task_states):
+    """Return the addresses of all pages, each of something that is there."""
+    await task_states.register()
+    dead = await dead_letter(task_states)
+    graph_id = str(new_task_id())
+    node = {"label": "a", "task": {"lambda": LAMBDA}}
+    after = {"label": "b", "task": {"lambda": LAMBDA}, "waits_for": [{"label": "a"}]}
+    graph = graphs_pb2.ScheduleGraphRequest(graph_id=graph_id, name="g", nodes=[node, after])
+    assert not (await frontend.graphs.ScheduleGraph(graph)).HasField("error")
+    in_session = {"lambda": LAMBDA, "session": {"key": "a/b c"}}
+    await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[in_session] * 3))
+    table = {"name": "nightly", "lambda": LAMBDA, "cron": "0 2 * * *"}
+    await frontend.time_tables.PutTimeTables(time_tables_pb2.PutTimeTablesRequest(tables=[{"table": table}]))
+    limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+    resource = {"name": "database", "capacity": 3, "note": NASTY}
+    await limits.PutResource(limits_pb2.PutResourceRequest(resources=[resource]))
+    fleet = fleet_pb2_grpc.FleetServiceStub(frontend.channel)
+    await fleet.ReportHost(a_report(lambdas=(LAMBDA,)))
+    return {
+        "/hosts/{host_id}": "/hosts/rack-1:1:a",
+        "/tasks/{task_id}": f"/tasks/{dead}",
+        "/lambdas/{name:path}": f"/lambdas/{LAMBDA}",
+        "/sessions/session": "/sessions/session?key=a/b%20c",
+        "/graphs/{graph_id}": f"/graphs/{graph_id}",
+        "/time-tables/{name}": "/time-tables/nightly",
+    }
+
+
+async def test_every_page_is_served_with_what_is_there(browser, filled):
+    for path, _, _ in PAGES:
+        answer = await browser.get(filled.get(path, path))
+
+        assert answer.status_code == 200, (path, answer.text)
+        assert NASTY not in answer.text
+    assert "database" in (await browser.get("/resources")).text
+    assert "rack-1" in (await browser.get("/hosts")).text
+    assert "a/b c" in (await browser.get("/sessions")).text
+    assert "nightly" in (await browser.get("/time-tables")).text
+
+
+async def test_sessions_of_one_key_in_two_namespaces_are_two(browser, frontend, task_states):
+    for name in (LAMBDA, "shop/order.price"):
+        await task_states.register(name)
+    block = {"key": "K", "on_failure": task_pb2.SESSION_POLICY_BLOCK}
+    asked = [{"lambda": name, "session": block} for name in (LAMBDA, "shop/order.price", "shop/order.price")]
+    answer = await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=asked))
+    default, ours, waiting = (each.task_id for each in answer.results)
+    await task_states.fail(await task_states.take_of("shop/order.price"))
+
+    listed = (await browser.get("/sessions")).text
+    of_one = (await browser.get("/sessions?namespace=shop")).text
+    of_default = (await browser.get("/sessions?namespace=default&blocked=1")).text
+    shown = (await browser.get("/sessions/session?namespace=shop&key=K")).text
+    task = (await browser.get(f"/tasks/{waiting}")).text
+    unblocked = await browser.confirmed("/sessions/unblock", namespace="shop", key="K", blocker=ours)
+
+    assert 'href="/sessions/session?namespace=shop&amp;key=K"' in listed
+    assert 'href="/sessions/session?key=K"' in listed
+    assert ours in of_one
+    assert default not in of_one
+    assert "No session is blocked" in of_default
+    assert ours in shown
+    assert waiting in shown
+    assert default not in shown
+    assert (
+        task.count('href="/sessions/session?namespace=shop&amp;key=K"') == 2
+    )  # of the task, and of its reason
+    assert "is unblocked" in unblocked.text
+
+
+async def test_every_page_of_an_empty_installation_is_served(browser):
+    for path, _, _ in PAGES:
+        if "{" not in path and path != "/sessions/session":
+            assert (await browser.get(path)).status_code == 200, path
+
+
+async def test_what_does_not_exist_is_told_as_a_page(browser):
+    for path in (f"/tasks/{new_task_id()}", "/lambdas/gone", f"/graphs/{new_task_id()}", "/nowhere"):
+        answer = await browser.get(path)
+
+        assert answer.status_code == 404, path
+        assert "<h1>Not found</h1>" in answer.text
+    assert (await browser.get("/tasks/17")).status_code in (400, 404, 409)
+
+
+async def test_names_and_errors_with_markup_are_shown_as_text(browser, task_states):
+    await task_states.register()
+    dead = await dead_letter(task_states, message=NASTY, collection="c")
+
+    for path in (f"/tasks/{dead}", "/tasks", "/dead-letters", f"/tasks?lambda={NASTY}", f"/lambdas/{NASTY}"):
+        answer = await browser.get(path)
+
+        assert NASTY not in answer.text, path
+    assert "&lt;script&gt;" in (await browser.get(f"/tasks/{dead}")).text
+
+
+async def test_a_list_of_tasks_goes_on_behind_its_first_page(browser, frontend, task_states):
+    await task_states.register()
+    tasks = [{"lambda": LAMBDA} for _ in range(PAGE_SIZE + 3)]
+    await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=tasks))
+
+    first = await browser.get("/tasks?lambda=mail.send")
+    following = first.text.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&")
+    second = await browser.get(following)
+
+    assert first.text.count('data-label="Task"') == PAGE_SIZE
+    assert second.text.count('data-label="Task"') == 3
+    assert 'rel="next"' not in second.text
+
+
+async def test_lambdas_are_listed_by_pages_and_by_a_part_of_their_name(browser, frontend):
+    names = [f"l{number:04}" for number in range(PAGE_SIZE * 2)]
+    declared = [{"name": name} for name in [*names, "shop/other"]]
+    await frontend.registry.RegisterLambdas(registry_pb2.RegisterLambdasRequest(lambdas=declared))
+
+    first = await browser.get("/lambdas")
+    following = first.text.split('rel="next" href="')[1].split('"')[0].replace("&amp;", "&")
+    found = await browser.get("/lambdas?name=p/oth")
+
+    assert 'href="/lambdas/l0000"' in first.text
+    assert f'href="/lambdas/l{PAGE_SIZE:04}"' in (await browser.get(following)).text
+    assert 'href="/lambdas/shop/other"' in found.text
+    assert "l0000" not in found.text
+    assert (await browser.get("/lambdas/shop/other")).status_code == 200
+
+
+async def test_the_field_for_searches_finds_a_task_by_its_id_and_else_a_lambda(browser):
+    task_id = str(new_task_id())
+
+    by_id = await browser.get("/tasks", params={"q": task_id.upper()})
+    by_name = await browser.get("/tasks", params={"q": LAMBDA})
+
+    assert by_id.headers["location"] == f"/tasks/{task_id}"
+    assert by_name.headers["location"] == f"/tasks?lambda={LAMBDA}"
+
+
+async def test_a_filter_that_is_not_valid_is_refused_with_a_reason(browser):
+    for path in ("/tasks?status=odd", "/tasks?ended_from=yesterday", "/tasks?page=odd", "/audit?page=odd"):
+        answer = await browser.get(path)
+
+        assert answer.status_code == 400, path
+        assert 'role="alert"' in answer.text
+
+
+async def test_plots_get_counters_and_what_is_so_now(browser, task_states):
+    await task_states.register()
+    await task_states.new()
+    await task_states.claimed()
+
+    told = json.loads((await browser.get("/live")).text)
+
+    assert told["ready"] + told["enqueued"] + told["held"] == 2
+    assert {"at", "scheduled", "ended", "median_lateness", "p99_lateness", "oldest"} <= set(told)
+
+
+async def test_a_payload_is_hidden_until_somebody_asks_and_the_audit_log_says_who(browser, task_states):
+    await task_states.register()
+    task = await task_states.new(payload=b'{"card":"4111"}')
+    path = f"/tasks/{text_id(task.task_id)}"
+
+    hidden = await browser.get(path)
+    shown = await browser.post(f"{path}/reveal", reason="ticket 17")
+    log = await browser.get("/audit")
+
+    assert "4111" not in hidden.text
+    assert "&#34;card&#34;: &#34;4111&#34;" in shown.text
+    assert "InspectionService/RevealTask" in log.text
+    assert "ticket 17" in log.text
+    assert "4111" not in log.text
+
+
+async def test_a_script_gets_the_revealed_part_alone(browser, task_states):
+    await task_states.register()
+    task = await task_states.new(payload=b'"secret"')
+    path = f"/tasks/{text_id(task.task_id)}"
+    await browser.get(path)
+
+    part = await browser.post(
+        f"{path}/reveal", headers={"origin": "http://127.0.0.1:7480", "hx-request": "true"}
+    )
+
+    assert part.text.lstrip().startswith('<section id="bodies"')
+
+
+async def test_a_task_is_cancelled_only_after_a_confirmation(browser, task_states):
+    await task_states.register()
+    task = await task_states.new()
+    path = f"/tasks/{text_id(task.task_id)}"
+    await browser.get(path)
+
+    asked = await browser.post(f"{path}/cancel")
+    before = await task_states.status(task.task_id)
+    done = await browser.confirmed(f"{path}/cancel")
+
+    assert "Cancel this task?" in asked.text
+    assert before == "new"
+    assert "The task is cancelled." in done.text
+    assert await task_states.status(task.task_id) == "cancelled"
+    assert "The task is cancelled." not in (await browser.get(path)).text
+
+
+async def test_dead_letters_are_redriven_one_by_one_and_by_a_filter_that_is_counted_first(
+    browser, task_states
+):
+    await task_states.register()
+    one = await dead_letter(task_states)
+    for _ in range(3):
+        await dead_letter(task_states, collection="c")
+    other = await dead_letter(task_states, collection="d")
+    await browser.get("/dead-letters")
+
+    single = await browser.confirmed(f"/tasks/{one}/redrive")
+    asked = await browser.post("/dead-letters/redrive", collection="c")
+    many = await browser.confirmed("/dead-letters/redrive", collection="c")
+    none = await browser.post("/dead-letters/redrive", collection="c")
+
+    assert "The task was redriven." in single.text
+    assert "Redrive 3 dead letters?" in asked.text
+    assert "3 tasks were redriven." in many.text
+    assert none.status_code == 303
+    assert await task_states.status(UUID(other).bytes) == "fatal_failure"
+
+
+async def test_a_redrive_that_takes_long_stops_in_time_and_tells_what_it_did(
+    browser, task_states, monkeypatch
+):
+    await task_states.register()
+    for _ in range(3):
+        await dead_letter(task_states)
+    make = dead_letters._request
+
+    def one_a_call(page):
+        request = make(page)
+        request.limit = 1
+        return request
+
+    monkeypatch.setattr(dead_letters, "_request", one_a_call)
+    monkeypatch.setattr(dead_letters, "_SPENT", 0)
+    await browser.get("/dead-letters")
+
+    stopped = await browser.confirmed("/dead-letters/redrive")
+    monkeypatch.setattr(dead_letters, "_SPENT", 0.5)
+    rest = await browser.confirmed("/dead-letters/redrive")
+
+    assert "1 tasks were redriven. More match: redrive again." in stopped.text
+    assert "2 tasks were redriven." in rest.text
+
+
+async def test_a_dead_letter_that_ends_after_the_count_is_not_redriven(browser, task_states):
+    await task_states.register()
+    counted = await dead_letter(task_states)
+    await browser.get("/dead-letters")
+    asked = await browser.post("/dead-letters/redrive")
+    as_of = re.findall(r'name="as_of" value="([^"]+)"', asked.text)
+    later = await dead_letter(task_states)
+
+    done = await browser.post("/dead-letters/redrive", confirm="yes", as_of=as_of[0])
+    bad = await browser.post("/dead-letters/redrive", confirm="yes", as_of="yesterday")
+
+    assert done.status_code == 303
+    assert bad.status_code == 400
+    assert await task_states.status(UUID(counted).bytes) == "new"
+    assert await task_states.status(UUID(later).bytes) == "fatal_failure"
+
+
+async def test_a_gate_of_an_unknown_priority_is_refused(browser):
+    await browser.get("/gates")
+
+    answer = await browser.post(
+        "/gates/put", name="g", kind="pause", priority="bogus", confirm="yes", **{"lambda": "*"}
+    )
+
+    assert answer.status_code == 400
+    assert "No gate is in force." in (await browser.get("/gates")).text
+
+
+async def test_a_setting_is_changed_and_reset(browser):
+    name = "store_consumer.poll_interval"
+    await browser.get("/settings")
+
+    changed = await browser.confirmed("/settings/change", name=name, value="7s")
+    reset = await browser.confirmed("/settings/reset", name=name)
+    refused = await browser.confirmed("/settings/change", name=name, value="soon")
+
+    assert f"{name} is 7s now." in changed.text
+    assert f"{name} was reset." in reset.text
+    assert refused.status_code == 409
+    assert "soon" in refused.text
+
+
+async def test_a_resource_gets_another_capacity_and_keeps_the_rest(browser, frontend):
+    limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+    resource = {
+        "name": "database",
+        "capacity": 3,
+        "note": "replica",
+        "rate": {"units": 5, "period": {"seconds": 1}},
+    }
+    await limits.PutResource(limits_pb2.PutResourceRequest(resources=[resource]))
+    await browser.get("/resources")
+
+    done = await browser.confirmed("/resources/capacity", name="database", capacity="8")
+
+    (kept,) = (await limits.ListResources(limits_pb2.ListResourcesRequest())).resources
+    assert "The capacity of database is 8 now." in done.text
+    assert (kept.limit.capacity, kept.limit.note, kept.limit.rate.units) == (8, "replica", 5)
+    assert (await browser.post("/resources/capacity", name="database", capacity="-1")).status_code == 400
+
+
+async def test_a_resource_that_somebody_changed_meanwhile_is_not_changed(browser, frontend):
+    limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+    request = limits_pb2.PutResourceRequest(resources=[{"name": "database", "capacity": 3}])
+    await limits.PutResource(request)
+    page = (await browser.get("/resources")).text
+    (shown,) = re.findall(r'name="changed_at" value="([^"]+)"', page)
+    asked = await browser.post("/resources/capacity", name="database", capacity="8", changed_at=shown)
+    request.resources[0].capacity = 5
+    await limits.PutResource(request)
+
+    refused = await browser.post(
+        "/resources/capacity", name="database", capacity="8", changed_at=shown, confirm="yes"
+    )
+
+    (kept,) = (await limits.ListResources(limits_pb2.ListResourcesRequest())).resources
+    assert f'name="changed_at" value="{shown}"' in asked.text
+    assert (refused.status_code, kept.limit.capacity) == (409, 5)
+    assert "Somebody changed database" in refused.text
+
+
+async def test_graphs_time_tables_sessions_and_lambdas_are_changed(browser, filled, frontend):
+    await browser.get("/")
+
+    cancelled = await browser.confirmed(f"{filled['/graphs/{graph_id}']}/cancel")
+    paused = await browser.confirmed("/time-tables/nightly/pause", note="holiday")
+    resumed = await browser.confirmed("/time-tables/nightly/resume")
+    transferred = await browser.confirmed(f"/lambdas/{LAMBDA}/change", owner="other-team")
+    unblocked = await browser.confirmed("/sessions/unblock", key="a/b c", blocker="")
+
+    assert "The graph is cancelled." in cancelled.text
+    assert "paused" in paused.text
+    assert "holiday" in paused.text
+    assert "The time table is resumed." in resumed.text
+    assert "other-team" in transferred.text
+    assert unblocked.status_code == 409  # it is not blocked
+
+
+async def test_a_gate_is_counted_set_and_removed(browser, task_states):
+    await task_states.register()
+    await task_states.new()
+    await browser.get("/gates")
+    said = {"name": "sale", "kind": "pause", "lambda": LAMBDA, "duration": "2h", "reason": NASTY}
+
+    asked = await browser.post("/gates/put", **said)
+    done = await browser.confirmed("/gates/put", **said)
+    refused = await browser.post("/gates/put", name="sale", kind="delay", delay="soon")
+    removed = await browser.confirmed("/gates/remove", name="sale")
+
+    assert "1 new" in asked.text
+    assert "Gate sale is in force." in done.text
+    assert NASTY not in done.text
+    assert "in 1 h 59 min" in done.text or "in 2 h" in done.text
+    assert refused.status_code == 400
+    assert "Gate sale was removed." in removed.text
+    assert "No gate is in force." in removed.text
+
+
+def shown_in(page, action):
+    """What the form with this action posts as it was loaded."""
+    (form,) = re.findall(rf'<form[^>]*action="{action}".*?</form>', page, re.DOTALL)
+    values = {
+        name: html.unescape(value)
+        for name, value in re.findall(
+            r'<input(?![^>]*type="checkbox")[^>]*? name="(\w+)"[^>]*? value="([^"]*)"', form
+        )
+    }
+    for name, options in re.findall(r'<select[^>]* name="(\w+)">(.*?)</select>', form, re.DOTALL):
+        (values[name],) = re.findall(r'<option value="(\w*)" selected>', options)
+    return values
+
+
+async def test_a_form_of_a_gate_shows_all_of_it_and_sends_only_what_differs(browser, client, task_states):
+    await task_states.register()
+    whole = {
+        "collection": "sale",
+        "priority": duly.Priority.LOW,
+        "session": "ann",
+        "delay": timedelta(minutes=90),
+    }
+    end = timedelta(hours=1)
+    await client.put_gate(
+        "g", duly.GateKind.DELAY, LAMBDA, **whole, reason="stock", duration=end, owner="ann"
+    )
+    form = shown_in((await browser.get("/gates?gate=g")).text, "/gates/put")
+    # meanwhile somebody else
+    await client.put_gate("g", reason="stock & mail", session=None)
+    (before,) = await client.gates()
+
+    asked = await browser.post("/gates/put", **form | {"collection": "spring"})
+    done = await browser.confirmed("/gates/put", **form | {"collection": "spring"})
+    (changed,) = await client.gates()
+    nothing = await browser.post("/gates/put", **form)
+    cleared = await browser.confirmed(
+        "/gates/put", **form | {"priority": "", "no_end": "yes", "kind": "pause"}
+    )
+    (last,) = await client.gates()
+
+    names = ("name", "kind", "lambda", "collection", "priority", "session", "delay", "reason")
+    assert [form[name] for name in names] == ["g", "delay", LAMBDA, "sale", "low", "ann", "90m", "stock"]
+    assert [form[f"was_{name}"] for name in names] == [form[name] for name in names]
+    assert "It is there already, and what you do not change stays." in asked.text
+    assert "Gate g is in force." in done.text
+    assert changed == replace(before, collection="spring", created_at=changed.created_at)
+    assert (nothing.status_code, cleared.status_code) == (400, 200)
+    expected = replace(changed, priority=None, expires_at=None, kind=duly.GateKind.PAUSE, delay=None)
+    assert last == replace(expected, created_at=last.created_at)
+
+
+async def test_a_form_of_a_new_gate_leaves_a_gate_of_its_name_what_it_does_not_say(
+    browser, client, task_states
+):
+    await task_states.register()
+    await client.put_gate(
+        "g", duly.GateKind.PAUSE, LAMBDA, collection="sale", reason="stock", duration=timedelta(hours=1)
+    )
+    (before,) = await client.gates()
+    form = shown_in((await browser.get("/gates")).text, "/gates/put")
+
+    await browser.confirmed("/gates/put", **form | {"name": "g", "reason": "mail"})
+
+    (after,) = await client.gates()
+    assert after == replace(before, reason="mail")
+
+
+async def test_a_setting_that_somebody_changed_meanwhile_is_not_changed(browser, client):
+    name = "store_consumer.poll_interval"
+    await browser.get("/settings")
+    await client.set_setting(name, "9s")
+
+    refused = await browser.post("/settings/change", name=name, was="7s", value="8s")
+    done = await browser.confirmed("/settings/change", name=name, was="9s", value="8s")
+
+    assert refused.status_code == 409
+    assert f"Somebody changed {name} to 9s since this page was loaded" in refused.text
+    assert f"{name} is 8s now." in done.text
+
+
+async def test_a_time_table_that_is_paused_meanwhile_keeps_its_note(browser, client, task_states):
+    await task_states.register()
+    await client.create_table("nightly", LAMBDA, cron="@daily")
+    form = shown_in((await browser.get("/time-tables/nightly")).text, "/time-tables/nightly/pause")
+    await client.pause_table("nightly", note="the warehouse moves")
+
+    await browser.confirmed("/time-tables/nightly/pause", **form)
+
+    assert (await client.table("nightly")).pause_note == "the warehouse moves"
+
+
+async def test_breakers_are_shown_and_removed(browser, frontend, task_states):
+
+    from duly_wire.time_conversion import to_duration
+
+    await task_states.register()
+    gates = gates_pb2_grpc.GateServiceStub(frontend.channel)
+    minute = to_duration(timedelta(minutes=1))
+    breaker = gates_pb2.Breaker(
+        failure_rate=0.5, minimum=20, window=minute, pause=minute, probes=3, **{"lambda": LAMBDA}
+    )
+    await gates.PutBreaker(gates_pb2.PutBreakerRequest(breaker=breaker))
+
+    page = await browser.get("/gates")
+    removed = await browser.confirmed("/gates/remove-breaker", **{"lambda": LAMBDA})
+
+    assert "50 % of 20 or more in 1 min" in page.text
+    assert f"The breaker of {LAMBDA} was removed." in removed.text
+
+
+async def test_the_overview_says_which_gates_hold_tasks_back(browser, frontend, task_states):
+    await task_states.register()
+    gates = gates_pb2_grpc.GateServiceStub(frontend.channel)
+    scope = gates_pb2.GateScope(collection="sale", **{"lambda": LAMBDA})
+    gate = gates_pb2.Gate(name="g", kind=gates_pb2.GATE_KIND_PAUSE, scope=scope, reason="<b>stock</b>")
+    await gates.PutGate(gates_pb2.PutGateRequest(gate=gate))
+
+    page = await browser.get("/")
+
+    assert f"pauses some tasks of {LAMBDA}: &lt;b&gt;stock&lt;/b&gt;" in page.text
+
+
+async def test_a_task_that_waits_says_why_and_what_happened(browser, task_states):
+    await task_states.register()
+    task = await task_states.new()
+
+    page = await browser.get(f"/tasks/{text_id(task.task_id)}")
+
+    assert "What it waits for" in page.text
+    assert 'data-label="What">scheduled' in page.text
+    assert 'data-label="Next look">at once' in page.text
+
+
+async def test_queues_are_filtered_and_ordered(browser, task_states):
+    await task_states.register()
+    await task_states.register("bill.pay")
+    await task_states.new()
+    await task_states.new(lambda_name="bill.pay")
+
+    found = await browser.get("/queues?lambda=bill.*&order=age")
+    none = await browser.get("/queues?priority=urgent")
+
+    assert "bill.pay" in found.text
+    assert LAMBDA not in found.text
+    assert "No queue with tasks matches." in none.text
+    assert (await browser.get("/queues?order=odd")).status_code == 400

@@ -1,0 +1,433 @@
+"""Each command that Explain advises is run as it is printed: it works, it helps where it says so, and it erases nothing."""
+
+import ast
+import re
+import shlex
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+import duly
+import duly_frontend
+from duly_core.gates.breakers import NewBreaker, judge_breakers
+from duly_core.gates.cache import GateCache
+from duly_core.tasks.waiting import end_waiting
+from duly_frontend.explain import gates as explain_gates
+from duly_frontend.explain import held as explain_held
+from duly_frontend.explain import hosts as explain_hosts
+from duly_frontend.explain import pending as explain_pending
+from duly_frontend.explain import text as explain_text
+from duly_frontend.explain import waiting as explain_waiting
+from duly_store_consumer.gate_loop import GateLoop
+from duly_wire.enums import Outcome, ReasonKind
+from duly_wire.v1 import fleet_pb2_grpc
+from tests.explain.test_explain_reasons import a_report, pick, text_of, write
+from tests.fixtures import whole
+from tests.fixtures.graph_states import claim_work, end
+from tests.fixtures.task_states import HEARTBEAT_TIMEOUT, LAMBDA, SECOND
+
+MINUTE = timedelta(minutes=1)
+MODULES = (explain_gates, explain_held, explain_hosts, explain_pending, explain_waiting)
+CHANGES = {
+    "cancel",
+    "redrive",
+    "lambdas restore",
+    "sessions unblock",
+    "resources set",
+    "gates remove",
+    "update",
+}
+"""Commands after which the reason must be gone; the others show something."""
+_RATE = duly.Rate(1000, period=SECOND, burst=10)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A situation, and what Explain advises in it."""
+
+    make: Callable[["World"], Awaitable[object]]
+    kind: ReasonKind
+    sites: tuple[str, ...]
+    """Where the code names the commands, in the order of the text: MODULE.FUNCTION VERB."""
+
+
+@dataclass
+class World:
+    """What a case makes its situation of."""
+
+    client: duly.AsyncClient
+    states: object
+    clock: object
+    store: object
+    dsn: str
+    fleet: object
+
+    async def full(self, capacity):
+        """A resource with a rate, a burst and a note, all of whose units are taken; the next task."""
+        await self.client.put_resource("database", capacity, rate=_RATE, note="20 connections")
+        for _ in range(capacity):
+            await self.client.schedule(LAMBDA, resources=["database"])
+        task = await self.client.schedule(LAMBDA, resources=["database"])
+        await pick(self.states)
+        return task
+
+    async def failed(self, outcome, **fields):
+        task = await self.client.schedule(LAMBDA)
+        (claimed,) = await pick(self.states)
+        await write(self.states, claimed, outcome, **fields)
+        return task
+
+    async def without_lambda(self):
+        task = await self.client.schedule(LAMBDA)
+        self.sql("delete from lambda")
+        return task
+
+    def sql(self, text, *parameters):
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute(text, parameters)
+
+
+async def full_resource(world):
+    return await world.full(2)
+
+
+async def not_parked_yet(world):
+    await world.client.put_resource("database", 1, rate=_RATE, note="20 connections")
+    await world.client.schedule(LAMBDA, resources=["database"])
+    await pick(world.states)
+    return await world.client.schedule(LAMBDA, resources=["database"])
+
+
+async def resource_of_zero_units(world):
+    return await world.full(0)
+
+
+async def rate(world):
+    await world.client.put_resource(
+        "mail", 20, rate=duly.Rate(1, period=timedelta(hours=1), burst=2), note="what the provider allows"
+    )
+    tasks = [await world.client.schedule(LAMBDA, resources=["mail"]) for _ in range(3)]
+    await pick(world.states)
+    return tasks[-1]
+
+
+async def rate_of_nothing_known(world):
+    task = await rate(world)
+    world.sql("delete from resource")
+    return task
+
+
+async def paused(world):
+    await world.client.put_gate(
+        "black-friday", duly.GateKind.PAUSE, LAMBDA, reason="too much mail", duration=MINUTE, owner="ann"
+    )
+    return await world.client.schedule(LAMBDA)
+
+
+async def gate_that_is_gone(world):
+    await world.client.put_gate("spring", duly.GateKind.PAUSE, LAMBDA, collection="spring")
+    task = await world.client.schedule(LAMBDA, collection="spring")
+    cache = GateCache(world.store)
+    await cache.run_once()
+    await GateLoop(world.store, cache, lambda: [LAMBDA], lambda *_: None, has_queues=False).run_once()
+    await world.client.delete_gate("spring")
+    return task
+
+
+async def open_breaker(world):
+    await whole.put_breaker(world.store, NewBreaker(LAMBDA, 0.5, 10, MINUTE, MINUTE, 3, "ann", ""))
+    task = await world.client.schedule(LAMBDA)
+    await world.clock.tick(5 * SECOND)
+    world.sql(
+        "insert into breaker_count (lambda, second, ended, failed)"
+        " values (%s, date_trunc('second', duly_now()) - interval '2 s', 20, 20)",
+        LAMBDA,
+    )
+    await judge_breakers(world.store, [LAMBDA])
+    return task
+
+
+async def blocked_session(world):
+    session = duly.Session("ann smith", on_failure=duly.SessionPolicy.BLOCK)
+    await world.client.schedule(LAMBDA, session=session)
+    second = await world.client.schedule(LAMBDA, session="ann smith")
+    await world.states.end_all_that_may_run(Outcome.FATAL_FAILURE)
+    return second
+
+
+async def in_a_session(world):
+    await world.client.schedule(LAMBDA, session="vlan-7")
+    return await world.client.schedule(LAMBDA, session="vlan-7")
+
+
+async def failing_session(world):
+    rest = duly.Session("vlan-7", on_failure=duly.SessionPolicy.FAIL_REST)
+    await world.client.schedule(LAMBDA, session=rest)
+    second = await world.client.schedule(LAMBDA, session=rest)
+    await world.states.end_all_that_may_run(Outcome.FATAL_FAILURE)
+    return second
+
+
+async def in_a_graph(world):
+    async with world.client.graph("discovery") as g:
+        a = g.task(LAMBDA, label="a")
+        g.task(LAMBDA, label="last", after=a)
+    return (await world.client.get_graph(g.scheduled)).nodes["last"].task_id
+
+
+async def dropped_from_a_graph(world):
+    async with world.client.graph("discovery") as g:
+        a = g.task(LAMBDA, label="a")
+        g.task(LAMBDA, label="alarm", after=a.failed)
+    task_id = (await world.client.get_graph(g.scheduled)).nodes["alarm"].task_id
+    await end(world.store, await claim_work(world.store))
+    await end_waiting(world.store, 100)
+    return task_id
+
+
+async def deleted_lambda(world):
+    task = await world.without_lambda()
+    world.sql("insert into deleted_lambda values (%s, 'team', '1', 1, duly_now(), 'ann')", LAMBDA)
+    return task
+
+
+async def unknown_version(world):
+    await world.states.register(f"{LAMBDA}@7")
+    task = await world.client.schedule(f"{LAMBDA}@7")
+    world.sql("delete from lambda_declaration")
+    return task
+
+
+async def expired(world):
+    task = await world.client.schedule(LAMBDA, expires_at=datetime.now(UTC) + MINUTE)
+    await world.clock.tick(2 * MINUTE)
+    return task
+
+
+async def backoff(world):
+    return await world.failed(Outcome.RETRIABLE_FAILURE, failure_message="x", retry_after=MINUTE)
+
+
+async def backlog(world):
+    await world.client.schedule(LAMBDA)
+    return await world.client.schedule(LAMBDA)
+
+
+async def ready(world):
+    task = await world.client.schedule(LAMBDA)
+    await world.clock.tick(10 * SECOND)
+    return task
+
+
+async def enqueued(world):
+    return text_of((await world.states.enqueued()).task_id)
+
+
+async def silent(world):
+    task = await world.states.processing()
+    await world.clock.tick(HEARTBEAT_TIMEOUT + 2 * SECOND)
+    return text_of(task.task_id)
+
+
+async def nobody_claims(world):
+    task = await world.client.schedule(LAMBDA)
+    await world.clock.tick(MINUTE)
+    return task
+
+
+async def no_live_host(world):
+    await world.fleet.ReportHost(a_report("other:1:a", "rack-2", "report.make"))
+    return await world.client.schedule(LAMBDA)
+
+
+async def last_host_is_silent(world):
+    await world.fleet.ReportHost(a_report("rack-1:1:a", "rack-1", LAMBDA))
+    await world.clock.tick(5 * MINUTE)
+    return await world.client.schedule(LAMBDA)
+
+
+async def dead_letter(world):
+    return await world.failed(Outcome.FATAL_FAILURE, failure_message="no such user")
+
+
+async def unregistered(world):
+    return await world.without_lambda()
+
+
+CASES = [
+    Case(full_resource, ReasonKind.RESOURCE, ("explain_waiting._more_units resources",)),
+    Case(not_parked_yet, ReasonKind.RESOURCE, ("explain_waiting._more_units resources",)),
+    Case(resource_of_zero_units, ReasonKind.RESOURCE, ("explain_waiting._more_units resources",)),
+    Case(rate, ReasonKind.RATE, ("explain_waiting.faster_rates resources set",)),
+    Case(rate_of_nothing_known, ReasonKind.RATE, ("explain_waiting.faster_rates resources list",)),
+    Case(paused, ReasonKind.GATE, ("explain_gates._of_gate gates",)),
+    Case(gate_that_is_gone, ReasonKind.GATE, ("explain_gates.gate_reasons health",)),
+    Case(
+        open_breaker,
+        ReasonKind.GATE,
+        ("explain_gates._of_breaker dead-letters", "explain_gates._of_breaker list"),
+    ),
+    Case(
+        blocked_session,
+        ReasonKind.SESSION_BLOCKED,
+        ("explain_waiting._in_session redrive", "explain_waiting._in_session sessions"),
+    ),
+    Case(in_a_session, ReasonKind.SESSION, ("explain_waiting._in_session explain",)),
+    Case(failing_session, ReasonKind.ENDS_SOON, ("explain_waiting.waiting_reasons health",)),
+    Case(in_a_graph, ReasonKind.GRAPH, ("explain_waiting._in_graph explain",)),
+    Case(dropped_from_a_graph, ReasonKind.ENDED, ("explain_held.ended_reasons graph",)),
+    Case(
+        deleted_lambda,
+        ReasonKind.LAMBDA_DELETED,
+        ("explain_pending.lambda_reasons lambdas", "explain_pending.lambda_reasons cancel"),
+    ),
+    Case(unknown_version, ReasonKind.VERSION_UNKNOWN, ("explain_pending.lambda_reasons cancel",)),
+    Case(unregistered, ReasonKind.LAMBDA_UNKNOWN, ("explain_pending.lambda_reasons cancel",)),
+    Case(expired, ReasonKind.ENDS_SOON, ("explain_pending.expiry_reasons health",)),
+    Case(backoff, ReasonKind.BACKOFF, ("explain_pending._backoff lambdas",)),
+    Case(backlog, ReasonKind.BACKLOG, ("explain_pending._raise_priority update",)),
+    Case(ready, ReasonKind.READY, ("explain_pending._ready health",)),
+    Case(enqueued, ReasonKind.ENQUEUED, ("explain_pending.enqueued_reasons backlog",)),
+    Case(silent, ReasonKind.HOLDER_SILENT, ("explain_held.held_reasons health",)),
+    Case(nobody_claims, ReasonKind.NO_HOST, ("explain_hosts.host_reasons health",)),
+    Case(no_live_host, ReasonKind.NO_HOST, ("explain_hosts._start hosts",)),
+    Case(last_host_is_silent, ReasonKind.NO_HOST, ("explain_hosts._start hosts",)),
+    Case(dead_letter, ReasonKind.ENDED, ("explain_held.ended_reasons redrive",)),
+]
+
+
+@pytest.fixture
+async def world(client, task_states, clock, store, dsn, frontend):
+    await task_states.register(max_attempts=5)
+    fleet = fleet_pb2_grpc.FleetServiceStub(frontend.channel)
+    return World(client, task_states, clock, store, dsn, fleet)
+
+
+@pytest.fixture
+def named(monkeypatch):
+    """Where the code named commands."""
+    sites = []
+
+    def noted(*words):
+        caller = sys._getframe(1)
+        while caller.f_code.co_name.startswith("<"):  # a comprehension
+            caller = caller.f_back
+        module = caller.f_globals["__name__"].rpartition(".")[2]
+        sites.append(f"{module}.{caller.f_code.co_name} {' '.join(words[:2])}")
+        return explain_text.command(*words)
+
+    for module in MODULES:
+        monkeypatch.setattr(module, "command", noted)
+    return sites
+
+
+def commands_of(action):
+    return re.findall(r"`(duly [^`]*)`", action)
+
+
+def verb_of(words):
+    return " ".join(words[1:3]) if " ".join(words[1:3]) in CHANGES else words[1]
+
+
+async def objects(client):
+    """What operators set, without what changes by itself."""
+    resources = {
+        each.name: (each.capacity, each.rate, each.per_key, each.note) for each in await client.resources()
+    }
+    gates = {each.name: (each.kind, each.lambda_name, each.reason) for each in await client.gates()}
+    return resources, gates, [each.lambda_name for each in await client.breakers()]
+
+
+@pytest.mark.parametrize(
+    ("case", "place"),
+    [
+        pytest.param(case, place, id=f"{case.make.__name__}-{place}")
+        for case in CASES
+        for place in range(len(case.sites))
+    ],
+)
+async def test_an_advised_command_works_as_it_is_printed(world, client, named, run_duly, case, place):
+    task = await case.make(world)
+    (before,) = [each for each in (await client.explain(task)).reasons if each.kind is case.kind][:1]
+    printed = commands_of(before.action)
+    resources, gates, breakers = await objects(client)
+    words = shlex.split(printed[place])
+    sites = [each for each in named if each.startswith(case.sites[place])]
+
+    shown = await run_duly("explain", str(getattr(task, "task_id", task)))
+    done = await run_duly(*words[1:])
+    after = (await client.explain(task)).reasons
+
+    assert sites, named
+    assert len(printed) == len(case.sites), before.action
+    assert printed[place] in shown.stdout  # on one line
+    assert done.exit_code == 0, done.output
+    if verb_of(words) in CHANGES:
+        assert (before.kind, before.text) not in [(each.kind, each.text) for each in after]
+    now, gates_now, breakers_now = await objects(client)
+    assert breakers_now == breakers
+    assert gates_now == {name: gate for name, gate in gates.items() if words[1:3] != ["gates", "remove"]}
+    for name, (capacity, speed, per_key, note) in resources.items():
+        new_capacity, new_speed, *rest = now[name]
+        assert rest == [per_key, note]
+        assert (speed and speed.burst) == (new_speed and new_speed.burst)
+        is_rate = "--rate" in words
+        assert (speed == new_speed) is not is_rate
+        assert (capacity == new_capacity) is (is_rate or words[1:3] != ["resources", "set"])
+
+
+async def test_more_units_and_a_faster_rate_let_the_task_run(world, client, run_duly):
+    parked = await world.full(0)
+    put_off = await rate(world)
+    for task, kind in ((parked, ReasonKind.RESOURCE), (put_off, ReasonKind.RATE)):
+        (reason,) = [each for each in (await client.explain(task)).reasons if each.kind is kind]
+
+        (advised,) = commands_of(reason.action)
+        assert (await run_duly(*shlex.split(advised)[1:])).exit_code == 0
+
+        assert kind not in [each.kind for each in (await client.explain(task)).reasons]
+
+
+def calls_of_command(module):
+    """Yield where a module names commands: MODULE.FUNCTION VERB, as far as the words are literals."""
+    name = module.__name__.rpartition(".")[2]
+    tree = ast.parse(Path(module.__file__).read_text())
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for call in ast.walk(function):
+                if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "command":
+                    words = [each.value for each in call.args if isinstance(each, ast.Constant)]
+                    yield f"{name}.{function.name} {' '.join(words[:2])}"
+
+
+def test_every_command_that_explain_names_has_a_case():
+    tried = {site for case in CASES for site in case.sites}
+    untried = [
+        site
+        for module in MODULES
+        for site in calls_of_command(module)
+        if not any(site.startswith(each) for each in tried)
+    ]
+
+    assert untried == []
+
+
+def test_no_reason_names_a_command_in_another_way():
+    folder = Path(duly_frontend.__file__).parent
+    texts = [
+        (path.stem, node.value)
+        for path in sorted(folder.glob("explain*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    modules = {module.__name__.rpartition(".")[2] for module in MODULES} | {"explain_text", "explain"}
+
+    by_hand = [each for each in texts if re.search(r"\bduly [a-z-]+", each[1]) and each[0] != "explain_text"]
+
+    assert {path.stem for path in folder.glob("explain*.py")} == modules
+    assert by_hand == []

@@ -1,0 +1,49 @@
+"""Each .sql file of the store says here what holds the cost of its statements, so that a new one does not escape the tests of plans."""
+
+from pathlib import Path
+
+import duly_core
+from duly_core.postgres.statements import load
+from tests.postgres import test_store_plans
+
+PLANS = frozenset(test_store_plans.CASES)
+"""test_store_plans.py: rows are found by index, whenever the plan was made."""
+
+HELD_BY = {
+    "tasks/transitions.sql": PLANS,
+    "tasks/reads.sql": PLANS,
+    "tasks/locks.sql": PLANS,
+    "gates/gates.sql": PLANS,
+    # by id; no test looks at their plans
+    "tasks/entities.sql": {"purge", "keep_checkpoints"},
+    # there are thousands of time tables, not millions; no test looks at the plans
+    "time_tables/time_tables.sql": {
+        "time_table_clock",
+        "time_table_lambdas",
+        "locked_time_tables",
+        "time_tables_by_name",
+        "time_tables_page",
+        "create_time_table",
+        "change_time_table",
+        "delete_time_tables",
+        "pause_time_tables",
+        "resume_time_table",
+        "next_time_table",
+        "due_time_tables",
+        "released_time_tables",
+        "move_time_tables_on",
+        "put_off_time_tables",
+    },
+}
+NO_STATEMENTS = {"tasks/fragments.sql", "postgres/constants.sql"}
+OF_RETENTION = {"upkeep/retention.sql"}
+"""Reads whole partitions, one at a time; no test looks at the plans."""
+
+
+def test_the_statements_of_every_sql_file_have_a_class_of_cost():
+    core = Path(duly_core.__file__).parent
+    found = {each.relative_to(core).as_posix() for each in core.rglob("*.sql")}
+
+    assert found == HELD_BY.keys() | NO_STATEMENTS | OF_RETENTION
+    for name, held in HELD_BY.items():
+        assert load(name).keys() <= held, name
