@@ -88,7 +88,7 @@ def test_the_listings_are_found():
 
 
 async def test_every_listing_fits_eighty_columns(filled, run_duly, monkeypatch):
-    for module in ("table", "top"):
+    for module in ("output.table", "fleet.top"):
         monkeypatch.setattr(f"duly_cli.{module}.terminal_width", lambda: WIDTH)
 
     problems = {}

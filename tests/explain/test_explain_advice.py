@@ -32,6 +32,7 @@ from tests.fixtures.graph_states import claim_work, end
 from tests.fixtures.task_states import HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 MINUTE = timedelta(minutes=1)
+OTHERS = {"__init__", "breaker_history", "event_kinds", "history", "service", "text"}
 MODULES = (explain_gates, explain_held, explain_hosts, explain_pending, explain_waiting)
 CHANGES = {
     "cancel",
@@ -260,44 +261,44 @@ async def unregistered(world):
 
 
 CASES = [
-    Case(full_resource, ReasonKind.RESOURCE, ("explain_waiting._more_units resources",)),
-    Case(not_parked_yet, ReasonKind.RESOURCE, ("explain_waiting._more_units resources",)),
-    Case(resource_of_zero_units, ReasonKind.RESOURCE, ("explain_waiting._more_units resources",)),
-    Case(rate, ReasonKind.RATE, ("explain_waiting.faster_rates resources set",)),
-    Case(rate_of_nothing_known, ReasonKind.RATE, ("explain_waiting.faster_rates resources list",)),
-    Case(paused, ReasonKind.GATE, ("explain_gates._of_gate gates",)),
-    Case(gate_that_is_gone, ReasonKind.GATE, ("explain_gates.gate_reasons health",)),
+    Case(full_resource, ReasonKind.RESOURCE, ("waiting._more_units resources",)),
+    Case(not_parked_yet, ReasonKind.RESOURCE, ("waiting._more_units resources",)),
+    Case(resource_of_zero_units, ReasonKind.RESOURCE, ("waiting._more_units resources",)),
+    Case(rate, ReasonKind.RATE, ("waiting.faster_rates resources set",)),
+    Case(rate_of_nothing_known, ReasonKind.RATE, ("waiting.faster_rates resources list",)),
+    Case(paused, ReasonKind.GATE, ("gates._of_gate gates",)),
+    Case(gate_that_is_gone, ReasonKind.GATE, ("gates.gate_reasons health",)),
     Case(
         open_breaker,
         ReasonKind.GATE,
-        ("explain_gates._of_breaker dead-letters", "explain_gates._of_breaker list"),
+        ("gates._of_breaker dead-letters", "gates._of_breaker list"),
     ),
     Case(
         blocked_session,
         ReasonKind.SESSION_BLOCKED,
-        ("explain_waiting._in_session redrive", "explain_waiting._in_session sessions"),
+        ("waiting._in_session redrive", "waiting._in_session sessions"),
     ),
-    Case(in_a_session, ReasonKind.SESSION, ("explain_waiting._in_session explain",)),
-    Case(failing_session, ReasonKind.ENDS_SOON, ("explain_waiting.waiting_reasons health",)),
-    Case(in_a_graph, ReasonKind.GRAPH, ("explain_waiting._in_graph explain",)),
-    Case(dropped_from_a_graph, ReasonKind.ENDED, ("explain_held.ended_reasons graph",)),
+    Case(in_a_session, ReasonKind.SESSION, ("waiting._in_session explain",)),
+    Case(failing_session, ReasonKind.ENDS_SOON, ("waiting.waiting_reasons health",)),
+    Case(in_a_graph, ReasonKind.GRAPH, ("waiting._in_graph explain",)),
+    Case(dropped_from_a_graph, ReasonKind.ENDED, ("held.ended_reasons graph",)),
     Case(
         deleted_lambda,
         ReasonKind.LAMBDA_DELETED,
-        ("explain_pending.lambda_reasons lambdas", "explain_pending.lambda_reasons cancel"),
+        ("pending.lambda_reasons lambdas", "pending.lambda_reasons cancel"),
     ),
-    Case(unknown_version, ReasonKind.VERSION_UNKNOWN, ("explain_pending.lambda_reasons cancel",)),
-    Case(unregistered, ReasonKind.LAMBDA_UNKNOWN, ("explain_pending.lambda_reasons cancel",)),
-    Case(expired, ReasonKind.ENDS_SOON, ("explain_pending.expiry_reasons health",)),
-    Case(backoff, ReasonKind.BACKOFF, ("explain_pending._backoff lambdas",)),
-    Case(backlog, ReasonKind.BACKLOG, ("explain_pending._raise_priority update",)),
-    Case(ready, ReasonKind.READY, ("explain_pending._ready health",)),
-    Case(enqueued, ReasonKind.ENQUEUED, ("explain_pending.enqueued_reasons backlog",)),
-    Case(silent, ReasonKind.HOLDER_SILENT, ("explain_held.held_reasons health",)),
-    Case(nobody_claims, ReasonKind.NO_HOST, ("explain_hosts.host_reasons health",)),
-    Case(no_live_host, ReasonKind.NO_HOST, ("explain_hosts._start hosts",)),
-    Case(last_host_is_silent, ReasonKind.NO_HOST, ("explain_hosts._start hosts",)),
-    Case(dead_letter, ReasonKind.ENDED, ("explain_held.ended_reasons redrive",)),
+    Case(unknown_version, ReasonKind.VERSION_UNKNOWN, ("pending.lambda_reasons cancel",)),
+    Case(unregistered, ReasonKind.LAMBDA_UNKNOWN, ("pending.lambda_reasons cancel",)),
+    Case(expired, ReasonKind.ENDS_SOON, ("pending.expiry_reasons health",)),
+    Case(backoff, ReasonKind.BACKOFF, ("pending._backoff lambdas",)),
+    Case(backlog, ReasonKind.BACKLOG, ("pending._raise_priority update",)),
+    Case(ready, ReasonKind.READY, ("pending._ready health",)),
+    Case(enqueued, ReasonKind.ENQUEUED, ("pending.enqueued_reasons backlog",)),
+    Case(silent, ReasonKind.HOLDER_SILENT, ("held.held_reasons health",)),
+    Case(nobody_claims, ReasonKind.NO_HOST, ("hosts.host_reasons health",)),
+    Case(no_live_host, ReasonKind.NO_HOST, ("hosts._start hosts",)),
+    Case(last_host_is_silent, ReasonKind.NO_HOST, ("hosts._start hosts",)),
+    Case(dead_letter, ReasonKind.ENDED, ("held.ended_reasons redrive",)),
 ]
 
 
@@ -418,16 +419,16 @@ def test_every_command_that_explain_names_has_a_case():
 
 
 def test_no_reason_names_a_command_in_another_way():
-    folder = Path(duly_frontend.__file__).parent
+    folder = Path(duly_frontend.__file__).parent / "explain"
     texts = [
         (path.stem, node.value)
-        for path in sorted(folder.glob("explain*.py"))
+        for path in sorted(folder.glob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
-    modules = {module.__name__.rpartition(".")[2] for module in MODULES} | {"explain_text", "explain"}
+    modules = {module.__name__.rpartition(".")[2] for module in MODULES} | OTHERS
 
-    by_hand = [each for each in texts if re.search(r"\bduly [a-z-]+", each[1]) and each[0] != "explain_text"]
+    by_hand = [each for each in texts if re.search(r"\bduly [a-z-]+", each[1]) and each[0] != "text"]
 
-    assert {path.stem for path in folder.glob("explain*.py")} == modules
+    assert {path.stem for path in folder.glob("*.py")} == modules
     assert by_hand == []

@@ -22,7 +22,7 @@ class Codec(Protocol):
     """Encrypts payloads, results and checkpoints; `duly.encryption.AesGcm` is one."""
 
     def encrypt(self, data: bytes, bound_to: bytes, identity: bytes) -> bytes:
-        """Return `data` encrypted, behind the head that `duly.codec` describes.
+        """Return `data` encrypted, behind the head that `duly.callbacks.codec` describes.
 
         The same arguments must give the same bytes: a call that is repeated after a lost answer is compared with the
         first. `bound_to`: only `decrypt` with the same value may succeed. `identity`: of the task or time table.

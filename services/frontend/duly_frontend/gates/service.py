@@ -9,6 +9,7 @@ from duly_core.access.current import restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import PermissionDeniedError
+from duly_core.gates import breakers as store_breakers
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import Gate
 from duly_core.gates.store import ListedGate, NewGate
@@ -16,21 +17,28 @@ from duly_core.lambdas.names import base_name
 from duly_core.lambdas.patterns import covers, is_prefix
 from duly_core.lambdas.store import list_names
 from duly_core.rpc.checks import check_count, check_text
-from duly_core.rpc.field_masks import changed_fields, merged
+from duly_core.rpc.field_masks import changed_fields, merged, named_fields
+from duly_core.rpc.name_checks import check_lambda_name
 from duly_core.rpc.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.tasks.lifecycle import Status
 from duly_frontend import events
-from duly_frontend.gates.breakers import BreakerCalls
-from duly_frontend.gates.checks import GATE_FIELDS, LONGEST_NAME, MOST, read_gate, read_named
+from duly_frontend.gates.breakers import BREAKER_FIELDS, breaker_to_wire, deleted_breaker, read_breaker
+from duly_frontend.gates.checks import (
+    GATE_FIELDS,
+    LONGEST_NAME,
+    MOST,
+    read_gate,
+    read_named,
+)
 from duly_frontend.gates.rights import check_may_set, may_change, most_gates
 from duly_frontend.gates.wire import to_wire
 from duly_frontend.stores import FrontendStores
 from duly_frontend.tasks.wire import STATUS_TO_WIRE
-from duly_wire.v1 import gates_pb2, task_pb2
+from duly_wire.v1 import gates_pb2, gates_pb2_grpc, task_pb2
 
 
-class GateServicer(BreakerCalls):
+class GateServicer(gates_pb2_grpc.GateServiceServicer):
     """Every service hears of a change at once, or within a second."""
 
     def __init__(self, stores: FrontendStores) -> None:
@@ -122,6 +130,57 @@ class GateServicer(BreakerCalls):
             if scope is not None:
                 found = await asyncio.to_thread(_seen, found, scope, await list_names(lists))
         return gates_pb2.ListGatesResponse(gates=[to_wire(each.gate, each.parked) for each in found])
+
+    async def PutBreaker(  # noqa: N802 (the wire's name)
+        self, request: gates_pb2.PutBreakerRequest, _context: Context
+    ) -> gates_pb2.PutBreakerResponse:
+        name: str = getattr(request.breaker, "lambda")
+        check_lambda_name("breaker.lambda", name)
+        mask = request.update_mask if request.HasField("update_mask") else None
+        named = named_fields("update_mask", mask, request.breaker, BREAKER_FIELDS)
+        done = await store_breakers.put_breaker(
+            self._stores.writes, name, lambda before: read_breaker(request.breaker, before, named)
+        )
+        if done is None:
+            raise Problem(
+                "breaker", f"there are {store_breakers.MOST_BREAKERS:,} breakers: remove some first"
+            )
+        after = breaker_to_wire(done.breaker)
+        before = gates_pb2.Breaker() if done.before is None else breaker_to_wire(done.before)
+        changed = changed_fields(before, after, BREAKER_FIELDS)
+        events.gates_changed.inc()
+        events.log.info(
+            "breaker set",
+            **{"lambda": name},
+            failure_rate=done.breaker.failure_rate,
+            changed=[*changed.paths],
+        )
+        return gates_pb2.PutBreakerResponse(
+            breaker=after, created=done.before is None, changed_fields=changed
+        )
+
+    async def DeleteBreakers(  # noqa: N802
+        self, request: gates_pb2.DeleteBreakersRequest, _context: Context
+    ) -> gates_pb2.DeleteBreakersResponse:
+        check_count("lambdas", len(request.lambdas), MOST)
+        for name in request.lambdas:
+            check_text("lambdas", name, LONGEST_NAME)
+        gone = await store_breakers.delete_breakers(self._stores.writes, [*request.lambdas])
+        events.gates_changed.inc(len(gone))
+        for name in sorted(gone):
+            events.log.info("breaker removed", **{"lambda": name})
+        return gates_pb2.DeleteBreakersResponse(
+            results=[deleted_breaker(name, gone) for name in request.lambdas]
+        )
+
+    async def ListBreakers(  # noqa: N802
+        self, _request: gates_pb2.ListBreakersRequest, _context: Context
+    ) -> gates_pb2.ListBreakersResponse:
+        scope = restriction(Action.READ)
+        with self._stores.listing("ListBreakers") as lists:
+            found = await store_breakers.list_breakers(lists)
+        seen = [each for each in found if scope is None or scope.covers(each.lambda_name)]
+        return gates_pb2.ListBreakersResponse(breakers=map(breaker_to_wire, seen))
 
 
 def _seen(found: Sequence[ListedGate], scope: Scope, lambdas: Sequence[str]) -> list[ListedGate]:

@@ -1,7 +1,7 @@
 """FrontendService: checks what clients ask for, and hands it to the store in groups."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
@@ -16,19 +16,22 @@ from duly_core.process import failpoints
 from duly_core.process.telemetry import observe_call
 from duly_core.rpc import checks
 from duly_core.rpc.call_streams import CallStreams
-from duly_core.rpc.checks import check_count, page_size, read_duration
+from duly_core.rpc.checks import check_count, limit, page_size, read_duration
 from duly_core.rpc.name_checks import unknown_lambda
 from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
 from duly_core.rpc.problem import Problem, check_each
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
+from duly_core.tasks import bulk as store_bulk
 from duly_core.tasks import dead_letters as store_dead_letters
 from duly_core.tasks import queries as task_queries
 from duly_core.tasks import schedule as store_schedule
 from duly_core.tasks import store as store_tasks
+from duly_core.tasks import updates as store_changes
 from duly_core.tasks.dead_letters import Verdict
 from duly_core.tasks.lifecycle import FINAL, Status
-from duly_core.tasks.task import NewTask, Scheduled
+from duly_core.tasks.task import NewTask, Scheduled, TaskChange
+from duly_core.tasks.updates import Changed, ChangeVerdict
 from duly_core.traffic.group_commit import GroupCommit
 from duly_frontend import events
 from duly_frontend.access.reach import beyond, reachable, readable, refused, scope_of
@@ -37,14 +40,16 @@ from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.lists import filters, page_token
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
+from duly_frontend.tasks import bulk as bulk_pages
 from duly_frontend.tasks import dead_letters
-from duly_frontend.tasks.changes import TaskChanges
+from duly_frontend.tasks import updates as task_updates
 from duly_frontend.tasks.completion_watcher import CompletionWatcher
 from duly_frontend.tasks.reads import TaskReader
 from duly_frontend.tasks.schedule_answers import add_result
 from duly_frontend.tasks.wire import NO_SUCH_TASK, STATUS_TO_WIRE, task_to_wire
-from duly_wire.v1 import frontend_pb2, task_pb2
+from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc, task_pb2
 
+_MOST_UPDATES = 1_000
 _DEFAULT_WAIT = timedelta(seconds=20)
 _WEIGHTY = 16 * 1024
 """Bytes of payload that count for another task in a group: a thousand of 1 MiB would be too much for one statement."""
@@ -53,7 +58,7 @@ _SELDOM = 0.02
 """Seconds since the group before: such a small group tells the Store Consumers itself that something is due."""
 
 
-class FrontendServicer(TaskChanges):
+class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     """Each RPC takes many and answers each for itself; an item with an error has changed nothing."""
 
     def __init__(
@@ -74,7 +79,9 @@ class FrontendServicer(TaskChanges):
         self._resources = resources or ResourceCache(stores.reads)
         self._quotas = quotas or SchedulingQuotas(stores.reads)
         rpc = rpc or RpcSettings()
-        super().__init__(stores, live or (lambda: settings), notifier)
+        self._stores = stores
+        self._live = live or (lambda: settings)
+        self._notifier = notifier
         self._known = known
         self._wrote_at = float("-inf")
         self._ends = CompletionWatcher(stores.reads)
@@ -287,6 +294,69 @@ class FrontendServicer(TaskChanges):
     def _ids(self, texts: Sequence[str]) -> Sequence[bytes | Problem]:
         check_count("task_ids", len(texts), self._live().max_waited_per_call)
         return check_each(parse_task_id, texts)
+
+    async def UpdateTask(  # noqa: N802 (the wire's name)
+        self, request: frontend_pb2.UpdateTaskRequest, _context: Context
+    ) -> frontend_pb2.UpdateTaskResponse:
+        check_count("updates", len(request.updates), _MOST_UPDATES)
+        asked = task_updates.read(request.updates, self._live().horizon)
+        ids = [each.task_id if isinstance(each, TaskChange) else each for each in asked]
+        within = await reachable(self._stores.reads, Action.CHANGE, ids)
+        changes = [
+            each
+            for each, task_id in zip(asked, within, strict=True)
+            if isinstance(each, TaskChange) and task_id is not NO_SUCH_TASK
+        ]
+        done = (
+            await store_changes.update_pending(self._stores.writes, changes)
+            if changes
+            else store_changes.NONE
+        )
+        self._tell_due(done.answers.values(), done.released)
+        return frontend_pb2.UpdateTaskResponse(results=task_updates.results(asked, done.answers))
+
+    async def CancelTasks(  # noqa: N802
+        self, request: frontend_pb2.CancelTasksRequest, _context: Context
+    ) -> frontend_pb2.CancelTasksResponse:
+        scope = scope_of(Action.CHANGE, getattr(request, "lambda"))
+        wanted = replace(filters.of_cancel(request), scope=scope)
+        place, most = bulk_pages.place(request), limit(request.limit)
+        with self._stores.listing("CancelTasks") as lists:
+            if request.dry_run:
+                page = await store_bulk.count_where(lists, wanted, place)
+            else:
+                page = await store_bulk.cancel_where(lists, wanted, place, most)
+                if page.released:
+                    self._notifier.due_in(min(page.released.values()), page.released.keys())
+        return bulk_pages.to_wire(page, frontend_pb2.CancelTasksResponse())
+
+    async def PurgeTasks(  # noqa: N802
+        self, request: frontend_pb2.PurgeTasksRequest, _context: Context
+    ) -> frontend_pb2.PurgeTasksResponse:
+        scope = scope_of(Action.REDRIVE, getattr(request, "lambda"))
+        wanted = replace(filters.of_purge(request), scope=scope)
+        place, most = bulk_pages.place(request), limit(request.limit)
+        with self._stores.listing("PurgeTasks") as lists:
+            if request.dry_run:
+                page = await store_bulk.count_where(lists, wanted, place)
+            else:
+                page = await store_bulk.purge_where(lists, wanted, place, most)
+                if page.count:
+                    events.purged.inc(page.count)
+                    events.log.info("tasks purged", count=page.count)
+        return bulk_pages.to_wire(page, frontend_pb2.PurgeTasksResponse())
+
+    def _tell_due(self, answers: Collection[Changed], released: Collection[str]) -> None:
+        """Who looks for due tasks may have to look sooner than it meant to."""
+        changed = [each for each in answers if each.verdict is ChangeVerdict.CHANGED]
+        if changed:
+            due = [each for each in changed if each.status is not Status.WAITING]
+            if due:
+                ahead = min(each.due_in or timedelta() for each in due)
+                self._notifier.due_in(ahead, {each.lambda_name for each in due}, len(due))
+            events.updated.inc(len(changed))
+        if released:
+            self._notifier.due_in(timedelta(), released, len(released))
 
 
 def _has_bodies(view: int) -> bool:

@@ -157,7 +157,7 @@ def test_a_ratio_that_is_none_is_refused(ratio):
 
 def test_without_the_call_nothing_of_opentelemetry_is_loaded():
     program = (
-        "import sys, duly, duly.testing, duly.invoke; from duly.callbacks import tracing;"
+        "import sys, duly, duly.testing, duly.callbacks.invoke; from duly.callbacks import tracing;"
         "assert tracing.active is None; assert not [m for m in sys.modules if 'opentelemetry' in m]"
     )
 
