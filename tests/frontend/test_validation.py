@@ -10,9 +10,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
-from duly_core.rpc.problem import Problem
-from duly_core.rpc.times import from_duration, from_timestamp
+from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
+from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.times import from_duration, from_timestamp
 from duly_core.tasks.task import Encoding
 from duly_frontend.lambdas.service import policy_from_wire
 from duly_wire.enums import Priority

@@ -15,7 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from duly_core.errors import InvalidRequestError
 from duly_core.queues import message as queue_message
-from duly_core.rpc.decode_errors import explain
+from duly_core.rpc.requests.decode_errors import explain
 from duly_core.tasks.task import TOKEN_PREFIX_BYTES
 from duly_executor.processes import frames
 from duly_executor.processes.process import CallbackProcess

@@ -7,7 +7,7 @@ import pytest
 
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
-from duly_core.rpc.decode_errors import explain
+from duly_core.rpc.requests.decode_errors import explain
 from duly_wire.v1 import frontend_pb2
 from tests.fuzz.campaign import fuzz
 from tests.fuzz.installation import install

@@ -1,6 +1,6 @@
 """What is said of a lambda that is not registered, and of a version of one that is."""
 
-from duly_core.rpc.name_checks import unknown_lambda
+from duly_core.rpc.requests.names import unknown_lambda
 
 KNOWN = {"order.price": 1, "order.price@1": 1}
 

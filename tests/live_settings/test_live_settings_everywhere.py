@@ -15,7 +15,7 @@ from duly_core.live_settings.log_level_follower import LogLevelFollower
 from duly_core.postgres.settings import StoreSettings
 from duly_core.process.log_levels import log_levels
 from duly_core.process.telemetry import TelemetrySettings
-from duly_core.rpc.field_count import MOST_FIELDS
+from duly_core.rpc.requests.field_count import MOST_FIELDS
 from duly_core.upkeep.retention import Retention
 from duly_frontend.live_settings.follower import LiveConfig
 from duly_frontend.settings import FrontendSettings

@@ -6,10 +6,10 @@ import pytest
 
 from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.live_settings.definitions import field_of
-from duly_core.rpc.decode_errors import explain
-from duly_core.rpc.field_count import check_field_count
-from duly_core.rpc.new_tasks import parse_task_id
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.decode_errors import explain
+from duly_core.rpc.requests.field_count import check_field_count
+from duly_core.rpc.requests.new_tasks import parse_task_id
+from duly_core.rpc.requests.problem import Problem
 from duly_frontend.lists import filters, page_token
 from duly_wire.v1 import controller_pb2, frontend_pb2, hsc_pb2, registry_pb2
 

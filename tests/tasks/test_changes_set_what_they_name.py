@@ -19,8 +19,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 import duly
 from duly_core.gates.rules import Gate, GateScope, Kind
-from duly_core.rpc.field_masks import changed_fields, is_set
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.field_masks import changed_fields, is_set
+from duly_core.rpc.requests.problem import Problem
 from duly_frontend.gates.checks import read_gate
 from duly_wire.v1 import (
     access_pb2,

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.problem import Problem
 from duly_frontend.lists import page_token
 from duly_frontend.lists.restricted import read_page
 

@@ -9,7 +9,7 @@ from pydantic_settings import SettingsConfigDict
 from duly_core.config.settings import Duration, Section
 
 MOST_ITEMS = 20_000
-"""Of one call: MOST_FIELDS of duly_core.rpc.field_count, which this may not import."""
+"""Of one call: MOST_FIELDS of duly_core.rpc.requests.field_count, which this may not import."""
 LONGEST_LEASE = timedelta(hours=1)
 """No timeout of a lease is longer: a lease that was written before Postgres's clock was set back ends within this time."""
 INHERIT = "inherit"

@@ -16,9 +16,9 @@ from duly_core.access.item_refusals import collect_item_refusals
 from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.rpc.authentication import Admitter
 from duly_core.rpc.call_audit import CallAudit
-from duly_core.rpc.decode_errors import explain
 from duly_core.rpc.error_status import status_of
-from duly_core.rpc.field_count import check_field_count
+from duly_core.rpc.requests.decode_errors import explain
+from duly_core.rpc.requests.field_count import check_field_count
 from duly_core.rpc.slow_requests import HalfSentRequests
 
 log = structlog.get_logger()

@@ -15,8 +15,8 @@ from duly_controller.process_cleanup import kill_leftover_processes
 from duly_core.host.claim_journal import JournalContents
 from duly_core.host.journal_folder import JournalFolder, TakenJournal
 from duly_core.process.identity import boot_id
+from duly_core.rpc.requests.times import boot_to_timestamp
 from duly_core.rpc.retry import until_definite
-from duly_core.rpc.times import boot_to_timestamp
 from duly_core.tasks.task import Token
 from duly_wire.ids import TaskId
 from duly_wire.v1 import hsc_pb2, task_pb2

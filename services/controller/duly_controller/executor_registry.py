@@ -15,7 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from duly_core.host.claim_journal import read
 from duly_core.host.slot_board import SlotBoard
 from duly_core.process.identity import started
-from duly_core.rpc.times import boot_to_timestamp
+from duly_core.rpc.requests.times import boot_to_timestamp
 from duly_wire.v1 import controller_pb2
 
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")

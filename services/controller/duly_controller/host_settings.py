@@ -2,7 +2,7 @@
 
 from duly_core.live_settings.age import SettingsAge
 from duly_core.live_settings.log_level_follower import LogLevelFollower
-from duly_core.rpc.times import from_duration
+from duly_core.rpc.requests.times import from_duration
 from duly_wire.v1 import fleet_pb2
 
 

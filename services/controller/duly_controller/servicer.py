@@ -14,7 +14,7 @@ from duly_controller.reference_buffer import ReferenceBuffer, ReferenceSlice
 from duly_controller.work_requests import WorkRequests
 from duly_core.errors import InvalidRequestError, NotAttachedError
 from duly_core.process import failpoints
-from duly_core.rpc.checks import check_holder, check_prefixes, read_duration, read_priorities
+from duly_core.rpc.requests.checks import check_holder, check_prefixes, read_duration, read_priorities
 from duly_core.rpc.stubs import Context
 from duly_core.tasks.claim_tokens import Tokens, new_prefix
 from duly_wire.enums import Priority

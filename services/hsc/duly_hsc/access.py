@@ -9,7 +9,7 @@ from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import PermissionDeniedError
 from duly_core.lambdas.names import namespace_of
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.scope import Origin
 from duly_wire.v1 import task_pb2
 

@@ -10,9 +10,9 @@ from duly_core.graphs.rules import GraphError, Node
 from duly_core.lambdas.cache import LambdaCache
 from duly_core.postgres.pool import Store
 from duly_core.results.successes import refused
-from duly_core.rpc.new_nodes import check_order, edges_of, max_runtime, node_field
-from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, is_of_the_future, new_task
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.new_nodes import check_order, edges_of, max_runtime, node_field
+from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, is_of_the_future, new_task
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.scope import Origin, task_origins
 from duly_core.tasks.task import NewTask, Result
 from duly_hsc.access import Parent, parent_of

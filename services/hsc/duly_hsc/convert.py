@@ -10,7 +10,13 @@ from google.protobuf import duration_pb2
 from duly_core.errors import InvalidRequestError
 from duly_core.graphs.predecessors import GraphPlace
 from duly_core.lambdas.names import QUEUE_NAME
-from duly_core.rpc.checks import check_count, check_holder, check_prefixes, read_duration, read_priorities
+from duly_core.rpc.requests.checks import (
+    check_count,
+    check_holder,
+    check_prefixes,
+    read_duration,
+    read_priorities,
+)
 from duly_core.tasks.claims import Caller
 from duly_core.tasks.task import (
     CHECKPOINT_LIMIT,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.checks import read_duration, read_instant
+from duly_core.rpc.requests.checks import read_duration, read_instant
 from duly_core.tasks.task import Encoding, ReleasedClaim, Result, Token
 from duly_hsc.convert import checkpoint, claims
 from duly_wire.enums import FailureKind, Outcome

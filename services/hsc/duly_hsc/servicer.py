@@ -19,7 +19,7 @@ from duly_core.process.clock import seconds_since_boot
 from duly_core.process.telemetry import observe_call
 from duly_core.results import store as store_results
 from duly_core.rpc.call_streams import CallStreams
-from duly_core.rpc.checks import check_count, check_holder, check_prefixes
+from duly_core.rpc.requests.checks import check_count, check_holder, check_prefixes
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.tasks import claims as store_claims

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from duly_core.config.addresses import Listen, OptionalListen
 from duly_core.config.live_sections import LiveHscSettings
-from duly_core.rpc.field_count import MOST_FIELDS
+from duly_core.rpc.requests.field_count import MOST_FIELDS
 
 
 class HscSettings(LiveHscSettings):

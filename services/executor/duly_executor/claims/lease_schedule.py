@@ -2,7 +2,7 @@
 
 from duly_core.config.timing import Timing
 from duly_core.host.heartbeat_schedule import HeartbeatSchedule, schedule_under
-from duly_core.rpc.times import from_duration
+from duly_core.rpc.requests.times import from_duration
 from duly_wire.v1 import hsc_pb2
 
 _MOST_KEPT = 16

@@ -5,7 +5,7 @@ import asyncio
 from google.protobuf.message import DecodeError
 
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.field_count import check_field_count
+from duly_core.rpc.requests.field_count import check_field_count
 from duly_executor.processes import frames
 from duly_executor.processes.report_checks import MOST_RESULT_BYTES, refuse_large
 from duly_wire.v1 import callback_pb2

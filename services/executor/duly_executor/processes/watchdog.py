@@ -13,7 +13,7 @@ from duly_core.config.settings import format_duration
 from duly_core.host.slot_board import SlotBoard
 from duly_core.process.clock import nanoseconds, since_boot_ns
 from duly_core.process.identity import is_stopped
-from duly_core.rpc.times import from_duration
+from duly_core.rpc.requests.times import from_duration
 from duly_executor import events
 from duly_executor.claims.ledger import HeldClaims
 from duly_executor.processes.pool import CallbackPool

@@ -6,7 +6,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from duly_core.config.settings import format_duration
 from duly_core.host.slot_board import RunningTask
-from duly_core.rpc.times import boot_to_timestamp, from_duration
+from duly_core.rpc.requests.times import boot_to_timestamp, from_duration
 from duly_executor.claims.ledger import HeldClaim
 from duly_wire.v1 import hsc_pb2, task_pb2
 

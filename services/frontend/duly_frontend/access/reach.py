@@ -8,7 +8,7 @@ from duly_core.access.grants import Scope
 from duly_core.access.item_refusals import note_item_refusal
 from duly_core.access.roles import Action
 from duly_core.postgres.pool import Store
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.scope import task_origins
 from duly_frontend.tasks.wire import NO_SUCH_TASK
 from duly_wire.ids import TaskId

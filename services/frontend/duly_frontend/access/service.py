@@ -13,8 +13,8 @@ from duly_core.access.roles import Action, Role
 from duly_core.access.tokens import new_token
 from duly_core.lambdas.patterns import EVERYTHING
 from duly_core.postgres.pool import Store
-from duly_core.rpc.checks import check_count, check_text, page_size, read_duration, read_instant
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import check_count, check_text, page_size, read_duration, read_instant
+from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_wire.time_conversion import to_timestamp
 from duly_wire.v1 import access_pb2, access_pb2_grpc

@@ -10,8 +10,8 @@ from duly_core.explain.reads import read_explained, read_related
 from duly_core.gates.breaker_history import read_moves
 from duly_core.lambdas.names import base_name
 from duly_core.postgres.pool import Store
-from duly_core.rpc.new_tasks import parse_task_id
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.new_tasks import parse_task_id
+from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.tasks.history import read_runs
 from duly_core.tasks.lifecycle import FINAL, HELD, Status

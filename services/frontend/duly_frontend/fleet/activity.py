@@ -2,9 +2,9 @@
 
 from duly_core.access.roles import Action
 from duly_core.counting.throughput import read_activity
-from duly_core.rpc.checks import check_text
-from duly_core.rpc.new_tasks import parse_task_id
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import check_text
+from duly_core.rpc.requests.new_tasks import parse_task_id
+from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_frontend.access.reach import readable, refused

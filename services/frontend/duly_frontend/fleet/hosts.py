@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 from duly_core.fleet.hosts import ExecutorReport, HostReport, HostState, ServedLambda, StoredHost
 from duly_core.fleet.services import ServiceInstance
-from duly_core.rpc.checks import check_holder, check_text, read_duration, read_instant
-from duly_core.rpc.name_checks import check_lambda_name
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import check_holder, check_text, read_duration, read_instant
+from duly_core.rpc.requests.names import check_lambda_name
+from duly_core.rpc.requests.problem import Problem
 from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import fleet_pb2
 

@@ -10,9 +10,9 @@ from duly_core.access.roles import Action
 from duly_core.counting.queues import QueueCounts
 from duly_core.errors import InvalidRequestError
 from duly_core.lambdas.names import QUEUE_NAME, QueueKey
-from duly_core.rpc.checks import page_size, read_priorities
-from duly_core.rpc.name_checks import check_lambda_name
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import page_size, read_priorities
+from duly_core.rpc.requests.names import check_lambda_name
+from duly_core.rpc.requests.problem import Problem
 from duly_frontend.lists import page_token
 from duly_wire.enums import Priority
 from duly_wire.time_conversion import EPOCH

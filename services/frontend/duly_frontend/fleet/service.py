@@ -8,8 +8,8 @@ from duly_core.errors import InvalidRequestError
 from duly_core.fleet.host_reads import list_hosts
 from duly_core.fleet.hosts import Verdict, report_host
 from duly_core.fleet.services import list_services
-from duly_core.rpc.checks import check_holder, page_size
-from duly_core.rpc.name_checks import check_lambda_name
+from duly_core.rpc.requests.checks import check_holder, page_size
+from duly_core.rpc.requests.names import check_lambda_name
 from duly_core.rpc.stubs import Context
 from duly_frontend.fleet.hosts import host_to_wire, read_lambdas, read_report, read_states, service_to_wire
 from duly_frontend.fleet.queue_lists import list_queues

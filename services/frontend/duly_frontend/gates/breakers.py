@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from duly_core.gates.breaker_rules import Breaker, State
 from duly_core.gates.breakers import NewBreaker
-from duly_core.rpc.checks import check_text, read_duration
-from duly_core.rpc.field_masks import is_set, merged
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import check_text, read_duration
+from duly_core.rpc.requests.field_masks import is_set, merged
+from duly_core.rpc.requests.problem import Problem
 from duly_frontend.gates.checks import LONGEST_REASON, owner_of
 from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import gates_pb2, task_pb2

@@ -10,10 +10,10 @@ from duly_core.access.principal import is_reserved
 from duly_core.gates.rules import Gate, GateScope, Kind
 from duly_core.gates.store import NewGate
 from duly_core.lambdas.patterns import is_prefix
-from duly_core.rpc.checks import check_text, read_duration, read_instant
-from duly_core.rpc.field_masks import merged, named_fields
-from duly_core.rpc.name_checks import check_lambda_name, check_name
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import check_text, read_duration, read_instant
+from duly_core.rpc.requests.field_masks import merged, named_fields
+from duly_core.rpc.requests.names import check_lambda_name, check_name
+from duly_core.rpc.requests.problem import Problem
 from duly_frontend.gates.wire import KINDS, to_wire
 from duly_wire.enums import Priority
 from duly_wire.v1 import gates_pb2

@@ -16,10 +16,10 @@ from duly_core.gates.store import ListedGate, NewGate
 from duly_core.lambdas.names import base_name
 from duly_core.lambdas.patterns import covers, is_prefix
 from duly_core.lambdas.store import list_names
-from duly_core.rpc.checks import check_count, check_text
-from duly_core.rpc.field_masks import changed_fields, merged, named_fields
-from duly_core.rpc.name_checks import check_lambda_name
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import check_count, check_text
+from duly_core.rpc.requests.field_masks import changed_fields, merged, named_fields
+from duly_core.rpc.requests.names import check_lambda_name
+from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.tasks.lifecycle import Status
 from duly_frontend import events

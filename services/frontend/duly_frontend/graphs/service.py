@@ -16,10 +16,10 @@ from duly_core.graphs import store as store_graphs
 from duly_core.graphs.store import GraphScheduling
 from duly_core.lambdas.cache import LambdaCache
 from duly_core.postgres.notifications import Notifier
-from duly_core.rpc.checks import page_size, read_duration
-from duly_core.rpc.new_nodes import node_field
-from duly_core.rpc.new_tasks import parse_task_id
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import page_size, read_duration
+from duly_core.rpc.requests.new_nodes import node_field
+from duly_core.rpc.requests.new_tasks import parse_task_id
+from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_frontend import events

@@ -6,10 +6,10 @@ from datetime import timedelta
 
 from duly_core.graphs.rules import Edge, GraphError, Node, check
 from duly_core.graphs.store import NewGraph
-from duly_core.rpc.checks import check_text
-from duly_core.rpc.new_nodes import check_order, edges_of, max_runtime, node_field, node_task
-from duly_core.rpc.new_tasks import parse_task_id
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import check_text
+from duly_core.rpc.requests.new_nodes import check_order, edges_of, max_runtime, node_field, node_task
+from duly_core.rpc.requests.new_tasks import parse_task_id
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import graphs_pb2

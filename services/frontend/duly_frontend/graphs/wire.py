@@ -6,7 +6,7 @@ from datetime import datetime
 from duly_core.graphs.definitions import Definition
 from duly_core.graphs.reads import GraphRow, NodeRow
 from duly_core.graphs.store import GraphScheduling
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.lifecycle import Status
 from duly_frontend.tasks.wire import STATUS_TO_WIRE
 from duly_wire.enums import GraphStatus

@@ -15,8 +15,8 @@ from duly_core.lambdas.administration import (
 from duly_core.lambdas.cache import LambdaCache
 from duly_core.lambdas.names import base_name
 from duly_core.postgres.pool import Store
-from duly_core.rpc.name_checks import check_lambda_name, unknown_lambda
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.names import check_lambda_name, unknown_lambda
+from duly_core.rpc.requests.problem import Problem
 from duly_frontend.events import log
 from duly_frontend.lambdas.declarations import check_text_of
 from duly_wire.v1 import registry_pb2, task_pb2

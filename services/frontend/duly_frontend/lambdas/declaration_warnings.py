@@ -6,7 +6,7 @@ from duly_core.lambdas.declarations import Verdict
 from duly_core.lambdas.names import base_name
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.lambdas.store import Registered
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.problem import Problem
 from duly_wire.v1 import task_pb2
 
 

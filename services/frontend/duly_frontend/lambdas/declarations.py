@@ -4,9 +4,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from duly_core.lambdas.policy import LambdaPolicy
-from duly_core.rpc.checks import read_duration
-from duly_core.rpc.name_checks import check_lambda_name
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import read_duration
+from duly_core.rpc.requests.names import check_lambda_name
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
 from duly_core.time_tables.time_table import TimeTable
 from duly_frontend.time_tables.definitions import time_table

@@ -10,7 +10,7 @@ from duly_core.lambdas import store as lambdas
 from duly_core.lambdas.declarations import Standing, Verdict, decide
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.postgres.pool import Store
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.problem import Problem
 from duly_core.time_tables import store as time_tables
 from duly_core.time_tables.rows import TableRow
 from duly_core.time_tables.time_table import TimeTable

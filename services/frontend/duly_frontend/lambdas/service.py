@@ -13,8 +13,8 @@ from duly_core.lambdas.declarations import IN_FORCE, Verdict
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.lambdas.store import Registered
 from duly_core.postgres.pool import Store
-from duly_core.rpc.checks import check_count, check_text, page_size
-from duly_core.rpc.problem import Problem, check_each
+from duly_core.rpc.requests.checks import check_count, check_text, page_size
+from duly_core.rpc.requests.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_core.time_tables.declared import put_declared
 from duly_core.time_tables.store import PutVerdict

@@ -17,10 +17,10 @@ from duly_core.limits.store import (
     UNLIMITED,
     bare_name,
 )
-from duly_core.rpc.checks import check_text, read_duration, read_instant
-from duly_core.rpc.field_masks import is_set, named_fields
-from duly_core.rpc.name_checks import check_lambda_name, check_name, check_name_in_namespace
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import check_text, read_duration, read_instant
+from duly_core.rpc.requests.field_masks import is_set, named_fields
+from duly_core.rpc.requests.names import check_lambda_name, check_name, check_name_in_namespace
+from duly_core.rpc.requests.problem import Problem
 from duly_wire.v1 import limits_pb2, task_pb2
 
 _LARGEST_CAPACITY = UNLIMITED

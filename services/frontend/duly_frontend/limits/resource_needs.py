@@ -9,8 +9,8 @@ from google.protobuf.message import DecodeError
 from duly_core.lambdas.names import namespace_of
 from duly_core.limits import store as store_resources
 from duly_core.postgres.pool import Store
-from duly_core.rpc.new_tasks import check_session_key
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.new_tasks import check_session_key
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import ResourceNeed
 from duly_wire.v1 import task_pb2
 

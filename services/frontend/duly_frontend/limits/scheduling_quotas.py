@@ -10,7 +10,7 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.limits import store as store_resources
 from duly_core.limits.store import Rate, ResourceLimit, scheduling_quotas_of
 from duly_core.postgres.pool import Store
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import NewTask
 from duly_wire.enums import Priority
 from duly_wire.v1 import task_pb2

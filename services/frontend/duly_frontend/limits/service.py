@@ -28,10 +28,10 @@ from duly_core.limits.store import (
 )
 from duly_core.postgres.notifications import Notifier
 from duly_core.postgres.pool import Store
-from duly_core.rpc.checks import check_count, page_size
-from duly_core.rpc.field_masks import is_set
-from duly_core.rpc.name_checks import check_lambda_name
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import check_count, page_size
+from duly_core.rpc.requests.field_masks import is_set
+from duly_core.rpc.requests.names import check_lambda_name
+from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_frontend import events
 from duly_frontend.limits.checks import (

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.checks import read_instant
+from duly_core.rpc.requests.checks import read_instant
 from duly_core.tasks.lifecycle import FINAL, LIVE, READY, Status
 from duly_core.tasks.store import TaskFilter
 from duly_frontend.tasks.wire import STATUS_FROM_WIRE

@@ -5,7 +5,7 @@ import binascii
 import copy
 import hashlib
 
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.problem import Problem
 from duly_wire.v1 import frontend_pb2, graphs_pb2
 
 Request = frontend_pb2.ListTasksRequest | graphs_pb2.ListGraphsRequest

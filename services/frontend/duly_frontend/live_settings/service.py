@@ -13,8 +13,8 @@ from duly_core.live_settings import store as store_live_settings
 from duly_core.live_settings.definitions import UnknownSettingError
 from duly_core.live_settings.store import StoredSetting
 from duly_core.postgres.pool import Store
-from duly_core.rpc.checks import check_count
-from duly_core.rpc.problem import Problem, check_each
+from duly_core.rpc.requests.checks import check_count
+from duly_core.rpc.requests.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_frontend.events import log
 from duly_wire.time_conversion import to_timestamp

@@ -12,10 +12,10 @@ from duly_core.errors import InvalidRequestError
 from duly_core.lambdas.patterns import pattern_of_namespace
 from duly_core.lambdas.session_names import SessionId
 from duly_core.postgres.notifications import Notifier
-from duly_core.rpc.checks import check_count, page_size
-from duly_core.rpc.name_checks import check_namespace
-from duly_core.rpc.new_tasks import check_session_key, parse_task_id
-from duly_core.rpc.problem import Problem, check_each
+from duly_core.rpc.requests.checks import check_count, page_size
+from duly_core.rpc.requests.names import check_namespace
+from duly_core.rpc.requests.new_tasks import check_session_key, parse_task_id
+from duly_core.rpc.requests.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_core.sessions import store as store_sessions
 from duly_core.sessions.store import SessionState

@@ -3,7 +3,7 @@
 from typing import TypeAlias, TypeVar
 from uuid import UUID
 
-from duly_core.rpc.new_tasks import parse_task_id
+from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.tasks.bulk import BulkPage, Place
 from duly_frontend.lists.filters import instant
 from duly_wire.time_conversion import to_timestamp

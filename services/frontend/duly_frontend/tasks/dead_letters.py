@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from duly_core.config.settings import format_duration
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.checks import limit, read_duration
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import limit, read_duration
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.dead_letters import Answer, Page, Spread, Verdict
 from duly_frontend.lists.filters import instant
 from duly_frontend.tasks.wire import NO_SUCH_TASK, STATUS_TO_WIRE

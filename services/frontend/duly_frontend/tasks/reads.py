@@ -8,7 +8,7 @@ from duly_core.access.current import restriction
 from duly_core.access.roles import Action
 from duly_core.errors import TooMuchError
 from duly_core.postgres.pool import Store
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks import store as store_tasks
 from duly_core.traffic.concurrency_limits import Admission
 from duly_frontend.access.reach import Readable

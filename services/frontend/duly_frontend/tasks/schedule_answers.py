@@ -2,8 +2,8 @@
 
 from uuid import UUID
 
-from duly_core.rpc.new_tasks import is_canonical
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.new_tasks import is_canonical
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import Scheduled, Scheduling
 from duly_wire.v1 import frontend_pb2, task_pb2
 

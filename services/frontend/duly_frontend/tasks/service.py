@@ -14,12 +14,12 @@ from duly_core.lambdas.cache import LambdaCache
 from duly_core.postgres.notifications import Notifier
 from duly_core.process import failpoints
 from duly_core.process.telemetry import observe_call
-from duly_core.rpc import checks
 from duly_core.rpc.call_streams import CallStreams
-from duly_core.rpc.checks import check_count, limit, page_size, read_duration
-from duly_core.rpc.name_checks import unknown_lambda
-from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
-from duly_core.rpc.problem import Problem, check_each
+from duly_core.rpc.requests import checks
+from duly_core.rpc.requests.checks import check_count, limit, page_size, read_duration
+from duly_core.rpc.requests.names import unknown_lambda
+from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
+from duly_core.rpc.requests.problem import Problem, check_each
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.tasks import bulk as store_bulk

@@ -3,8 +3,14 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from duly_core.rpc.new_tasks import parse_task_id, payload_too_large, read_encoding, read_priority, when
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.new_tasks import (
+    parse_task_id,
+    payload_too_large,
+    read_encoding,
+    read_priority,
+    when,
+)
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.lifecycle import HELD, Status
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT, TaskChange
 from duly_core.tasks.updates import Changed, ChangeVerdict

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from duly_core.access.grants import Scope
 from duly_core.lambdas.session_names import SessionId
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import TaskRow
 from duly_core.tasks.task import Attempt, AttemptOutcome

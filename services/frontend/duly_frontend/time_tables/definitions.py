@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from duly_core.config.settings import format_duration
-from duly_core.rpc.checks import read_duration
-from duly_core.rpc.field_masks import merged, named_fields
-from duly_core.rpc.name_checks import check_lambda_name, check_name
-from duly_core.rpc.new_tasks import payload_too_large, read_encoding, read_priority
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import read_duration
+from duly_core.rpc.requests.field_masks import merged, named_fields
+from duly_core.rpc.requests.names import check_lambda_name, check_name
+from duly_core.rpc.requests.new_tasks import payload_too_large, read_encoding, read_priority
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
 from duly_core.time_tables.time_table import MOST_TICKS, Rhythm, TickPolicy, TimeTable
 from duly_wire.enums import CatchUp, Overlap

@@ -9,10 +9,10 @@ from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError, TooMuchError
 from duly_core.postgres.notifications import Notifier
 from duly_core.postgres.pool import Store
-from duly_core.rpc.checks import check_count, page_size, read_instant
-from duly_core.rpc.field_masks import changed_fields, named_fields
-from duly_core.rpc.name_checks import check_name
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import check_count, page_size, read_instant
+from duly_core.rpc.requests.field_masks import changed_fields, named_fields
+from duly_core.rpc.requests.names import check_name
+from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.time_tables import store as store_time_tables

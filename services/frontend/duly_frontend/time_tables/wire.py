@@ -4,8 +4,8 @@ from itertools import islice
 from uuid import UUID
 
 from duly_core.access.roles import Action
-from duly_core.rpc.name_checks import unknown_lambda
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.names import unknown_lambda
+from duly_core.rpc.requests.problem import Problem
 from duly_core.time_tables.rhythm import ticks_from
 from duly_core.time_tables.rows import TableRow
 from duly_core.time_tables.store import PutAnswer, PutVerdict

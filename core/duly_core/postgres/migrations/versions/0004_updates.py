@@ -23,7 +23,7 @@ alter table task add column scheduled_as bytea;
 alter table task add column checkpoint bytea;
 """
 
-# The rules are those of duly_core.rpc.new_tasks; a test holds the two against each other. Names are written with their
+# The rules are those of duly_core.rpc.requests.new_tasks; a test holds the two against each other. Names are written with their
 # schema, and search_path is fixed: the function has its owner's rights, and nothing of the caller's may be found first.
 SCHEDULE = """
 create function {schema}.duly_schedule(

@@ -10,7 +10,14 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from duly_core.rpc.wire_format import DELIMITED, FIXED32, FIXED64, VARINT, WireFormatError, read_varint
+from duly_core.rpc.requests.wire_format import (
+    DELIMITED,
+    FIXED32,
+    FIXED64,
+    VARINT,
+    WireFormatError,
+    read_varint,
+)
 
 _MOST_FIELDS = 500
 _MOST_TEXT = 1024 * 1024

@@ -9,7 +9,14 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from duly_core.errors import InvalidRequestError
-from duly_core.rpc.wire_format import DELIMITED, FIXED32, FIXED64, VARINT, WireFormatError, read_varint
+from duly_core.rpc.requests.wire_format import (
+    DELIMITED,
+    FIXED32,
+    FIXED64,
+    VARINT,
+    WireFormatError,
+    read_varint,
+)
 
 MOST_FIELDS = 20_000
 """Of one request: no service takes more items in a call."""

@@ -7,8 +7,8 @@ from google.protobuf import duration_pb2, timestamp_pb2
 
 from duly_core.config.settings import format_duration
 from duly_core.lambdas.names import ALL_PRIORITIES
-from duly_core.rpc.problem import Problem
-from duly_core.rpc.times import from_duration, from_timestamp
+from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.times import from_duration, from_timestamp
 from duly_core.tasks.task import HOLDER_LIMIT, TOKEN_PREFIX_BYTES
 from duly_wire.enums import Priority
 

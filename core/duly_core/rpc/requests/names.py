@@ -11,7 +11,7 @@ from duly_core.lambdas.names import (
     PLAIN_NAME,
     base_name,
 )
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.problem import Problem
 
 _NAMES_REMEMBERED = 1024
 _LONGEST_NAME = 128

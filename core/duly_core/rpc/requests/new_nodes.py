@@ -5,9 +5,9 @@ from datetime import timedelta
 from typing import Never
 
 from duly_core.graphs.rules import Edge
-from duly_core.rpc.checks import read_duration
-from duly_core.rpc.new_tasks import ProblemUnlessRepeatedError, new_task
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.checks import read_duration
+from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_task
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import NewTask
 from duly_wire.enums import EdgeCondition
 from duly_wire.v1 import graphs_pb2

@@ -6,7 +6,7 @@ from typing import TypeVar
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.message import Message
 
-from duly_core.rpc.problem import Problem
+from duly_core.rpc.requests.problem import Problem
 
 Thing = TypeVar("Thing", bound=Message)
 

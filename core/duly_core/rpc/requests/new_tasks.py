@@ -9,10 +9,10 @@ from uuid import UUID
 
 from duly_core.access.current import scheduler
 from duly_core.config.settings import format_duration
-from duly_core.rpc.checks import check_text, read_instant
-from duly_core.rpc.name_checks import check_lambda_name, check_name, unknown_lambda
-from duly_core.rpc.problem import Problem
-from duly_core.rpc.times import from_duration
+from duly_core.rpc.requests.checks import check_text, read_instant
+from duly_core.rpc.requests.names import check_lambda_name, check_name, unknown_lambda
+from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.times import from_duration
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT, Encoding, Needs, NewTask, Session
 from duly_core.time_tables.time_table import TICK_KEYS
 from duly_wire.enums import Priority, SessionOrder, SessionPolicy

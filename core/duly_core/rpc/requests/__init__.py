@@ -1,0 +1,1 @@
+"""Checks of requests: what passes is what the store will take."""
