@@ -15,7 +15,7 @@ ROWS = re.findall(
 NAMES = sorted({name for _, meaning in ROWS for name in re.findall(r"`(duly\w*(?:\.\w+)+)`", meaning)})
 SOURCES = [
     file
-    for folder in ("core", "services", "server", "local", "cli", "sdk/duly")
+    for folder in ("wire", "core", "services", "server", "local", "cli", "sdk/duly")
     for file in (ROOT / folder).rglob("*.py")
     if not {"v1", "versions", "demo"} & set(file.parts)
 ]

@@ -111,7 +111,7 @@ def machine(tmp_path: Path, fresh_postgres: str) -> Machine:
         (tmp_path / folder).mkdir(parents=True)
     for name in ("pyproject.toml", "README.md", "LICENSE", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path / "clone" / name)
-    for name in ("sdk", "core", "services", "server", "cli", "local", "deploy", "examples"):
+    for name in ("wire", "sdk", "core", "services", "server", "cli", "local", "deploy", "examples"):
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(ROOT / name, tmp_path / "clone" / name, ignore=ignored)
     return made
