@@ -90,7 +90,9 @@ async def test_an_answer_to_any_of_its_pools_is_an_answer_and_makes_asking_needl
             with suppress(StoreUnavailableError):
                 await pool.ping()
 
-    await asyncio.gather(work_with(store), work_with(far_store))  # each for itself: a far one takes a second to fail
+    await asyncio.gather(
+        work_with(store), work_with(far_store)
+    )  # each for itself: a far one takes a second to fail
 
     assert told.history == [True]
 
