@@ -1,27 +1,21 @@
 """Events of tasks: what statements write, the Frontend can tell, and the documents explain."""
 
 import re
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
+import duly_core
 from duly_frontend.explain.event_kinds import KINDS
 from duly_wire.enums import HistoryKind, ReasonKind
 from duly_wire.v1 import explain_pb2
 
 ROOT = Path(__file__).parents[2]
-CORE = files("duly_core")
+CORE = Path(duly_core.__file__).parent
 WRITTEN = {
     kind
-    for name in (
-        "tasks/transitions.sql",
-        "tasks/fragments.sql",
-        "postgres/migrations/versions/0001_schema.py",
-    )
-    for kind in re.findall(
-        r"duly_note\(\s*[^']*'(\w+)'|\),\s*'(redriven)'", CORE.joinpath(name).read_text("utf-8")
-    )
+    for path in sorted(CORE.rglob("*.sql"))
+    for kind in re.findall(r"duly_note\(\s*[^']*'(\w+)'|\),\s*'(redriven)'", path.read_text("utf-8"))
     for kind in kind
     if kind
 }

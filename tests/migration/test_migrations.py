@@ -106,6 +106,17 @@ def test_a_schema_newer_than_this_release_is_left_alone(dsn):
     assert [line["schema"] for line in logs] == ["9999"]
 
 
+def test_a_schema_from_before_the_first_release_is_refused_and_left_alone(dsn):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("update alembic_version set version_num = '0008'")
+    before = schema_of(dsn)
+
+    with pytest.raises(SettingsError, match="made before the first release: make a new database"):
+        migrate(dsn)
+
+    assert (revision_of(dsn), schema_of(dsn)) == ([("0008",)], before)
+
+
 def test_every_migration_can_be_taken_back_and_made_again(alembic, dsn):
     connection, config = alembic
     before = schema_of(dsn)

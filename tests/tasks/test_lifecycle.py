@@ -6,6 +6,7 @@ from itertools import chain
 
 import pytest
 
+from duly_core.postgres.schema import schema_sql
 from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS, fragment
 from duly_core.tasks.lifecycle import FINAL, HELD, LIVE, READY, Status
 from tests.fixtures.moves import MOVES, Writer
@@ -37,10 +38,7 @@ def writes_of(sql):
 
 def function(name):
     """The text of a function of the schema."""
-    schema = (
-        files("duly_core.postgres").joinpath("migrations/versions/0001_schema.py").read_text(encoding="utf-8")
-    )
-    (body,) = re.findall(rf"create function {name}\(.*?as \$\$(.*?)\$\$", schema, re.DOTALL)
+    (body,) = re.findall(rf"create function {name}\(.*?as \$\$(.*?)\$\$", schema_sql("public"), re.DOTALL)
     return body
 
 

@@ -29,6 +29,9 @@ log = structlog.get_logger()
 
 LOCK = 0x64756C79  # "duly": the advisory lock that only one migrating process holds
 
+FIRST = "0009"
+"""The first migration that was released. Those before it are gone, and so is the way on from their schemas."""
+
 _SESSION = (
     # somebody holds a table: whoever waits tries again, and holds nobody up
     "lock_timeout = '10s'",
@@ -52,7 +55,7 @@ def migrate(dsn: str) -> None:
 
     Raises:
         StoreUnavailableError: Postgres cannot be reached, or another process holds the schema for long.
-        SettingsError: the user may not create tables.
+        SettingsError: the user may not create tables, or the schema is older than the first release.
     """
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
@@ -66,6 +69,11 @@ def migrate(dsn: str) -> None:
             try:
                 current = MigrationContext.configure(connection).get_current_revision()
                 connection.commit()  # each migration has transactions of its own
+                if current is not None and current < FIRST:
+                    raise SettingsError(
+                        f"the schema of the store at {describe(dsn)} was made before the first release: "
+                        "make a new database, and name it in store.dsn"
+                    )
                 if current is not None and current not in known:
                     log.warning("schema newer than this release", schema=current)
                     return

@@ -42,8 +42,12 @@ def _blocks(file_name: str) -> Iterator[_Block]:
         yield _Block(head[1], text[head.end() : following.start() if following else len(text)])
 
 
-def _resolve(sql: str, fragments: dict[str, str]) -> str:
-    """Put fragments in place of their names, those inside another's TEXT first."""
+def resolve(sql: str, fragments: dict[str, str]) -> str:
+    """Put fragments in place of their names, those inside another's TEXT first.
+
+    Raises:
+        KeyError: there is no fragment of a name.
+    """
     while (resolved := _USE.sub(lambda use: fragments[use[1]].replace(_TEXT, use[2] or ""), sql)) != sql:
         sql = resolved
     return sql
@@ -56,13 +60,13 @@ _FRAGMENTS = CONSTANTS | {block.name: block.sql for block in _blocks("tasks/frag
 
 def fragment(name: str, text: str = "") -> str:
     """Return a fragment as statements have it, with `text` in its place."""
-    return _resolve(_FRAGMENTS[name].replace(_TEXT, text), _FRAGMENTS)
+    return resolve(_FRAGMENTS[name].replace(_TEXT, text), _FRAGMENTS)
 
 
 def load(file_name: str) -> dict[str, Statement]:
     """Read one file, such as `tasks/transitions.sql`, into its statements, by name."""
     return {
-        block.name: Statement(block.name, _resolve(block.sql, _FRAGMENTS), "-- Planned anew" in block.body)
+        block.name: Statement(block.name, resolve(block.sql, _FRAGMENTS), "-- Planned anew" in block.body)
         for block in _blocks(file_name)
     }
 
@@ -72,10 +76,10 @@ def load_gated(file_name: str) -> dict[str, Statement]:
     fragments = _FRAGMENTS | {"eligible": _FRAGMENTS["eligible_gated"]}
     return {
         block.name: Statement(
-            f"{block.name}_gated", _resolve(block.sql, fragments), "-- Planned anew" in block.body
+            f"{block.name}_gated", resolve(block.sql, fragments), "-- Planned anew" in block.body
         )
         for block in _blocks(file_name)
-        if _resolve(block.sql, fragments) != _resolve(block.sql, _FRAGMENTS)
+        if resolve(block.sql, fragments) != resolve(block.sql, _FRAGMENTS)
     }
 
 

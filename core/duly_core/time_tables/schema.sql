@@ -1,13 +1,5 @@
-"""Time tables: what they say, what operators decided about them, and where they stand."""
+-- Time tables: what they say, what operators decided about them, and where they stand.
 
-from alembic import op
-
-revision = "0003"
-down_revision = "0001"
-branch_labels = None
-depends_on = None
-
-UPGRADE = """
 -- One row for each. The definition is overwritten by what an application declares, as long as nobody else changed it.
 create table time_table (
     name text primary key check (name ~ '^[a-z0-9][a-z0-9_.-]{0,127}$'),
@@ -48,15 +40,3 @@ create table time_table (
 );
 create index time_table_due on time_table (next_fire_at) where paused_at is null and next_fire_at is not null;
 create index time_table_buffered on time_table (name) where paused_at is null and buffered_tick_at is not null;
-
--- Whose tick a task is; null: a client's own. Then scheduled_at is the tick.
-alter table task add column time_table text;
-"""
-
-
-def upgrade() -> None:
-    op.execute(UPGRADE)
-
-
-def downgrade() -> None:
-    op.execute("alter table task drop column time_table; drop table time_table;")

@@ -1,13 +1,5 @@
-"""Gates and breakers: what operators hold back, drop or delay, and what holds a lambda back by itself."""
+-- Gates and breakers.
 
-from alembic import op
-
-revision = "0005"
-down_revision = "0004"
-branch_labels = None
-depends_on = None
-
-UPGRADE = """
 -- Each change of a gate or breaker raises the version, in its transaction: services remember the rest.
 create table gate_version (version bigint not null);
 insert into gate_version values (1);
@@ -60,18 +52,3 @@ create table breaker_count (
     failed integer not null check (failed between 0 and ended),
     primary key (lambda, second)
 );
-
--- The gates that let the task pass: those that delayed it, and the breaker whose probe it is.
-alter table task_assoc add column passed_gates bigint[];
-"""
-
-
-def upgrade() -> None:
-    op.execute(UPGRADE)
-
-
-def downgrade() -> None:
-    op.execute(
-        "alter table task_assoc drop column passed_gates;"
-        "drop table breaker_count, breaker, gate, gate_version;"
-    )

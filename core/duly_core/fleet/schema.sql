@@ -1,13 +1,5 @@
-"""Hosts with their Executors and lambdas, and the processes of services, as they report themselves."""
+-- Hosts and services, as they report themselves.
 
-from alembic import op
-
-revision = "0007"
-down_revision = "0006"
-branch_labels = None
-depends_on = None
-
-UPGRADE = """
 -- A Controller with its Executors. It reports again each interval: nothing is decided by what it says, people look at it.
 create table host (
     -- New for each start of a Controller.
@@ -28,7 +20,9 @@ create table host (
     -- [{"executor_id", "pid", "version", "processes", "slots", "busy_slots", "started_at", "lambda_set"}]
     executors jsonb not null,
     -- Of what host_lambda has of it; empty: nothing yet.
-    lambdas_digest bytea not null default '' check (octet_length(lambdas_digest) <= 32)
+    lambdas_digest bytea not null default '' check (octet_length(lambdas_digest) <= 32),
+    -- When what it has of the live settings was read from this store, at the earliest; null: unknown.
+    settings_read_at timestamptz
 ) with (
     -- each report writes its row
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0
@@ -54,16 +48,8 @@ create table service_instance (
     started_at timestamptz not null,
     reported_at timestamptz not null,
     report_interval interval not null,
-    stopped boolean not null
+    stopped boolean not null,
+    settings_read_at timestamptz
 ) with (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0
 );
-"""
-
-
-def upgrade() -> None:
-    op.execute(UPGRADE)
-
-
-def downgrade() -> None:
-    op.execute("drop table service_instance, host_lambda, host;")

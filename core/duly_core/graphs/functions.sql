@@ -1,0 +1,127 @@
+-- What the end of a node does to its graph.
+
+-- What becomes of a node of which `edges` were decided just now: true if it runs, false if it never can, null if it waits.
+create function duly_judge_node(
+    any_of boolean, open_edges integer, edges integer, one_fired boolean, all_fired boolean
+) returns boolean language sql immutable parallel safe as '
+    select case
+        when any_of then case when one_fired then true when open_edges = edges then false end
+        when not all_fired then false
+        when open_edges = edges then true
+    end';
+
+-- What the ends of these tasks do to their graphs: edges are decided, each once. A task whose edges let it run is due; one
+-- that can never run is doomed, which decides its own edges at once. `dooms` says which of the ended ones were doomed
+-- before: their edges are decided already, unless the doom is negative (they came last in a long row of such). What is parked
+-- may run, and waits for no edge any more.
+-- move: waiting -> new
+-- Returns the lambdas of tasks that became due, and how far ahead these are.
+create function duly_advance_graphs(graphs uuid[], task_ids uuid[], statuses text[], dooms int2[])
+    returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
+#variable_conflict use_column
+declare
+    now timestamptz := duly_now();
+    sources uuid[];
+    outcomes int4[];
+    doomed uuid[];
+    lambdas text[];
+    dues timestamptz[];
+    steps integer := 0;
+begin
+    perform from graph where graph_id = any (graphs) order by graph_id for update;
+    select array_agg(ended.task_id),
+        array_agg(case ended.status when 'success' then 1 when 'fatal_failure' then 2 when 'cancelled' then 4 else 0 end)
+    into sources, outcomes
+    from unnest(task_ids, statuses, dooms) as ended (task_id, status, doom)
+    where ended.doom is null or ended.doom < 0;
+    while cardinality(sources) > 0 loop
+        steps := steps + 1;
+        with decided as (
+            select edge.to_task, count(*)::int4 as edges, min(source.task_id::text) as ended, bool_or(edge.fires_on & source.outcome > 0) as one_fired,
+                bool_and(edge.fires_on & source.outcome > 0) as all_fired
+            from unnest(sources, outcomes) as source (task_id, outcome)
+            cross join lateral (
+                select edge.to_task, edge.fires_on
+                from graph_edge as edge
+                where edge.from_task = any (array[source.task_id])
+            ) as edge
+            group by edge.to_task
+        ), changed as (
+            update task_assoc as assoc
+            set open_edges = assoc.open_edges - decided.edges,
+                status = case
+                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then 'new'
+                    else 'waiting'
+                end::task_status,
+                -- what is left undecided here is decided when these end
+                doom = case
+                    when not duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then case when steps < 200 then 12 else -12 end
+                end,
+                due_at = case
+                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then greatest(assoc.due_at, now)
+                    else assoc.due_at
+                end,
+                next_trigger_at = case duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired)
+                    when true then greatest(assoc.due_at, now)
+                    when false then now
+                    else assoc.next_trigger_at
+                end,
+                events = case duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired)
+                    when true then duly_note(assoc.events, 'graph_ready', now, greatest(assoc.due_at, now), decided.ended)
+                    when false then duly_note(assoc.events, 'graph_skipped', now, now, decided.ended)
+                    else assoc.events
+                end
+            from decided
+            where assoc.task_id = any (array[decided.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
+            returning assoc.task_id, assoc.status, assoc.doom, assoc.lambda, assoc.due_at
+        )
+        select array_agg(changed.task_id) filter (where changed.doom is not null),
+            array_agg(changed.lambda) filter (where changed.status = 'new'),
+            array_agg(changed.due_at) filter (where changed.status = 'new')
+        into doomed, lambdas, dues
+        from changed;
+        if lambdas is not null then
+            return query
+            select due.lambda, min(due.due_at) - now
+            from unnest(lambdas, dues) as due (lambda, due_at)
+            group by due.lambda;
+        end if;
+        exit when doomed is null or steps >= 200;
+        -- where all edges are needed a skip spreads along each: in one statement, however long the way is
+        with recursive skipped (task_id) as (
+            select doomed.task_id from unnest(doomed) as doomed (task_id)
+            union
+            select assoc.task_id
+            from skipped
+            cross join lateral (
+                select edge.to_task from graph_edge as edge where edge.from_task = any (array[skipped.task_id])
+            ) as edge
+            join task_assoc as assoc on assoc.task_id = any (array[edge.to_task])
+            where assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null and not assoc.any_of
+        ), changed as (
+            update task_assoc as assoc
+            set doom = 12, next_trigger_at = now, events = duly_note(assoc.events, 'graph_skipped', now, now)
+            from skipped
+            where assoc.task_id = any (array[skipped.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
+        )
+        select array_agg(skipped.task_id), array_agg(0) into sources, outcomes from skipped;
+    end loop;
+    update graph
+    set open = graph.open - ended.number, succeeded = graph.succeeded + ended.succeeded, failed = graph.failed + ended.failed,
+        skipped = graph.skipped + ended.skipped, cancelled = graph.cancelled + ended.cancelled,
+        unhandled = graph.unhandled + ended.unhandled,
+        finished_at = case when graph.open = ended.number then now end
+    from (
+        select ended.graph_id, count(*)::int4 as number,
+            count(*) filter (where ended.status = 'success')::int4 as succeeded,
+            count(*) filter (where ended.status = 'fatal_failure')::int4 as failed,
+            count(*) filter (where ended.status = 'dropped')::int4 as skipped,
+            count(*) filter (where ended.status = 'cancelled')::int4 as cancelled,
+            count(*) filter (where ended.status = 'fatal_failure' and not (
+                select node.handled from graph_node as node where node.task_id = any (array[ended.task_id]) limit 1
+            ))::int4 as unhandled
+        from unnest(graphs, task_ids, statuses) as ended (graph_id, task_id, status)
+        group by ended.graph_id
+    ) as ended
+    where graph.graph_id = any (array[ended.graph_id]);
+end $$;

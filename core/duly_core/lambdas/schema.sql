@@ -1,0 +1,46 @@
+-- Lambdas and their versions.
+
+-- What a lambda's owner declares, and nothing else: of its versions the one in force (decision 0041). What operators decide
+-- about a lambda belongs into a table of its own (decision 0028). NAME@VERSION is the queue of tasks pinned to a version.
+create table lambda (
+    -- With its namespace before a slash, if it has one.
+    name text primary key check (
+        name ~ '^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@[A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?$'
+        and length(split_part(name, '@', 1)) <= 128 and not starts_with(name, 'default/')
+    ),
+    owner text not null,
+    version text not null,
+    max_attempts integer not null check (max_attempts >= 1),
+    max_crashes integer not null check (max_crashes >= 1),
+    -- The time within which max_crashes crashes quarantine a task.
+    crash_window interval not null default interval '3 days' check (crash_window > interval '0'),
+    max_runtime interval not null check (max_runtime > interval '0'),
+    backoff_initial interval not null check (backoff_initial >= interval '0'),
+    backoff_factor double precision not null check (backoff_factor >= 1),
+    backoff_max interval not null check (backoff_max >= backoff_initial),
+    payload_limit integer not null check (payload_limit between 0 and 1048576),
+    registered_at timestamptz not null,
+    updated_at timestamptz not null,
+    -- Which of its declarations this is, from 1.
+    revision bigint not null default 1 check (revision >= 1),
+    -- The principal that declared it; empty: nobody is asked who they are.
+    registered_by text not null default ''
+);
+
+-- The versions of a lambda that hosts declared, the one in force among them: to tell an old worker that restarts from a new
+-- one, and to go back. One that is no longer in force, and was, never comes into force by itself.
+create table lambda_declaration (
+    like lambda including defaults excluding constraints,
+    was_in_force boolean not null,
+    primary key (name, version)
+);
+
+-- Lambdas that were deleted: a worker that still declares one of their versions does not bring them back.
+create table deleted_lambda (
+    name text primary key,
+    owner text not null,
+    version text not null,
+    revision bigint not null,
+    deleted_at timestamptz not null,
+    deleted_by text not null
+);

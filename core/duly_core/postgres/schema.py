@@ -1,0 +1,54 @@
+"""The schema: the `schema.sql` and `functions.sql` of each room, in the order in which they build on each other."""
+
+import re
+from importlib.resources import files
+
+from duly_core.postgres.statements import CONSTANTS, resolve
+
+FILES = (
+    "postgres/schema.sql",
+    "lambdas/schema.sql",
+    "access/schema.sql",
+    "tasks/schema.sql",
+    "tasks/functions.sql",
+    "sessions/schema.sql",
+    "sessions/functions.sql",
+    "graphs/schema.sql",
+    "graphs/functions.sql",
+    "limits/schema.sql",
+    "limits/functions.sql",
+    "time_tables/schema.sql",
+    "gates/schema.sql",
+    "fleet/schema.sql",
+    "live_settings/schema.sql",
+    "upkeep/functions.sql",
+    "tasks/client_function.sql",
+)
+
+_MADE = re.compile(r"^create (table|function|type) (?:\{\{schema\}\}\.)?(\w+)", re.MULTILINE)
+_DROPS = (
+    ("table", "drop table {names} cascade;"),
+    ("function", "drop function {names} cascade;"),
+    ("type", "drop type {names};"),
+)
+
+
+def schema_sql(schema: str) -> str:
+    """Return what makes the schema. `schema` is the name, quoted where it needs quotes.
+
+    Two functions run with their owner's rights, and name the schema of all that they use.
+    """
+    return "\n".join(resolve(_text(name), CONSTANTS | {"schema": schema}) for name in FILES)
+
+
+def drop_sql() -> str:
+    """Return what removes all that `schema_sql` makes."""
+    made = _MADE.findall("\n".join(map(_text, FILES)))
+    return "\n".join(
+        drop.format(names=", ".join(sorted({name for kind_, name in made if kind_ == kind})))
+        for kind, drop in _DROPS
+    )
+
+
+def _text(name: str) -> str:
+    return files("duly_core").joinpath(name).read_text(encoding="utf-8")
