@@ -100,6 +100,9 @@ audit: $(RELEASE_VENV)/.installed $(AUDIT_VENV)/.installed ## Look for known vul
 proto: $(STAMP) ## Rewrite the stubs in wire/duly_wire/v1 from proto/
 	scripts/genproto
 
+sql: $(STAMP) ## Rewrite core/sql: the schema and each statement as Postgres gets them
+	$(BIN)/python -m scripts.resolved_sql
+
 reference: $(STAMP) ## Rewrite docs/reference from the code (settings, metrics, errors, RPCs, commands)
 	$(BIN)/python -m scripts.reference
 
@@ -144,4 +147,4 @@ $(AUDIT_VENV)/.installed: Makefile
 	@touch $@
 
 .PHONY: demo setup test test-all lint types format chaos bench bench-recovery soak verify proto proto-baseline constraints clean help
-.PHONY: models fuzz docs reference sbom audit
+.PHONY: models fuzz docs reference sql sbom audit

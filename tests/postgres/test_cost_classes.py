@@ -1,9 +1,6 @@
 """Each .sql file of the store says here what holds the cost of its statements, so that a new one does not escape the tests of plans."""
 
-from pathlib import Path
-
-import duly_core
-from duly_core.postgres.statements import load
+from duly_core.postgres.statements import load, statement_files
 from tests.postgres import test_store_plans
 
 PLANS = frozenset(test_store_plans.CASES)
@@ -35,15 +32,11 @@ HELD_BY = {
         "put_off_time_tables",
     },
 }
-NO_STATEMENTS = {"tasks/fragments.sql", "postgres/constants.sql"}
 OF_RETENTION = {"upkeep/retention.sql"}
 """Reads whole partitions, one at a time; no test looks at the plans."""
 
 
 def test_the_statements_of_every_sql_file_have_a_class_of_cost():
-    core = Path(duly_core.__file__).parent
-    found = {each.relative_to(core).as_posix() for each in core.rglob("*.sql")}
-
-    assert found == HELD_BY.keys() | NO_STATEMENTS | OF_RETENTION
+    assert set(statement_files()) == HELD_BY.keys() | OF_RETENTION
     for name, held in HELD_BY.items():
         assert load(name).keys() <= held, name

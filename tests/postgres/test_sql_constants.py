@@ -3,16 +3,41 @@
 from dataclasses import fields
 from datetime import timedelta
 
+from duly_core.graphs import rules
 from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.limits.store import LARGEST_RATE, UNLIMITED
 from duly_core.postgres.statements import CONSTANTS
 from duly_core.tasks.task import Encoding
-from duly_wire.enums import FailureKind
+from duly_wire.enums import FailureKind, SessionOrder, SessionPolicy
+
+OF_SQL_ALONE = {"batch", "events"}
+"""Prefixes of constants that Python has no use for."""
 
 
-def test_each_kind_of_failure_and_each_encoding_is_a_constant_of_its_number():
-    numbers = {f"kind.{each.name.lower()}": str(int(each)) for each in FailureKind}
-    numbers |= {f"encoding.{each.name.lower()}": str(int(each)) for each in Encoding}
-    assert {name: text for name, text in CONSTANTS.items() if not name.startswith("policy.")} == numbers
+def test_each_constant_is_the_number_that_python_has():
+    numbers = {
+        f"{prefix}.{each.name.lower()}": str(int(each))
+        for prefix, kinds in {
+            "kind": FailureKind,
+            "encoding": Encoding,
+            "session_policy": SessionPolicy,
+        }.items()
+        for each in kinds
+    }
+    numbers |= {
+        "session_order.due": str(int(SessionOrder.DUE)),
+        "edge.succeeded": str(rules.SUCCEEDED),
+        "edge.failed": str(rules.FAILED),
+        "edge.cancelled": str(rules.CANCELLED),
+        "units.unlimited": str(UNLIMITED),
+        "rate.most": str(LARGEST_RATE),
+    }
+
+    assert {
+        name: text
+        for name, text in CONSTANTS.items()
+        if name.partition(".")[0] not in OF_SQL_ALONE | {"policy"}
+    } == numbers
 
 
 def test_the_defaults_of_a_policy_in_sql_are_those_of_python():

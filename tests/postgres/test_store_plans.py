@@ -12,9 +12,10 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from duly_core.gates.statements import GATES
 from duly_core.postgres.pool import connect_arguments
 from duly_core.postgres.settings import StoreSettings
-from duly_core.postgres.statements import GATED, GATES, LOCKS, READS, TRANSITIONS
+from duly_core.postgres.statements import GATED, LOCKS, READS, TRANSITIONS
 from duly_core.upkeep.retention import Retention
 from duly_wire.ids import new_task_id
 from tests.fixtures import time_tables

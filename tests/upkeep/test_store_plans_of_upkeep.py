@@ -13,7 +13,8 @@ import pytest
 from duly_core.postgres.pool import connect_arguments
 from duly_core.postgres.session_options import PLANNED_ANEW
 from duly_core.postgres.settings import StoreSettings
-from duly_core.postgres.statements import ENTITIES, TIME_TABLES
+from duly_core.postgres.statements import ENTITIES
+from duly_core.time_tables.statements import TIME_TABLES
 from duly_core.upkeep.partition_drop import STATEMENTS as RETENTION
 from duly_core.upkeep.retention import Retention
 from duly_wire.ids import new_task_id

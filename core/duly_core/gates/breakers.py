@@ -6,12 +6,13 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from duly_core.gates.breaker_rules import Breaker, State, Verdict, judge
+from duly_core.gates.statements import GATES
 from duly_core.gates.store import change_gates, name_of_breaker_gate
 from duly_core.lambdas.names import base_name
 from duly_core.postgres.arrays import int2s, texts, uuids
 from duly_core.postgres.pool import Connection, Store, fetch, fetch_as
 from duly_core.postgres.rows import named
-from duly_core.postgres.statements import GATES, TRANSITIONS
+from duly_core.postgres.statements import TRANSITIONS
 from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
 

@@ -9,10 +9,10 @@ from psycopg.rows import TupleRow
 
 from duly_core.errors import DulyError
 from duly_core.gates.rules import BREAKER, Gate, GateScope, Kind
+from duly_core.gates.statements import GATES
 from duly_core.lambdas.live_tasks import count_live
 from duly_core.postgres.arrays import int2s, texts, timestamps
 from duly_core.postgres.pool import Connection, Store, fetch
-from duly_core.postgres.statements import GATES
 from duly_core.process.newer_values import known
 from duly_wire.enums import Priority
 

@@ -30,7 +30,7 @@ declare
 begin
     perform from graph where graph_id = any (graphs) order by graph_id for update;
     select array_agg(ended.task_id),
-        array_agg(case ended.status when 'success' then 1 when 'fatal_failure' then 2 when 'cancelled' then 4 else 0 end)
+        array_agg(case ended.status when 'success' then {{edge.succeeded}} when 'fatal_failure' then {{edge.failed}} when 'cancelled' then {{edge.cancelled}} else 0 end)
     into sources, outcomes
     from unnest(task_ids, statuses, dooms) as ended (task_id, status, doom)
     where ended.doom is null or ended.doom < 0;
@@ -55,7 +55,7 @@ begin
                 end::task_status,
                 -- what is left undecided here is decided when these end
                 doom = case
-                    when not duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then case when steps < 200 then 12 else -12 end
+                    when not duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then case when steps < {{batch.graph_steps}} then {{kind.graph_skipped}} else -{{kind.graph_skipped}} end
                 end,
                 due_at = case
                     when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then greatest(assoc.due_at, now)
@@ -86,7 +86,7 @@ begin
             from unnest(lambdas, dues) as due (lambda, due_at)
             group by due.lambda;
         end if;
-        exit when doomed is null or steps >= 200;
+        exit when doomed is null or steps >= {{batch.graph_steps}};
         -- where all edges are needed a skip spreads along each: in one statement, however long the way is
         with recursive skipped (task_id) as (
             select doomed.task_id from unnest(doomed) as doomed (task_id)
@@ -100,7 +100,7 @@ begin
             where assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null and not assoc.any_of
         ), changed as (
             update task_assoc as assoc
-            set doom = 12, next_trigger_at = now, events = duly_note(assoc.events, 'graph_skipped', now, now)
+            set doom = {{kind.graph_skipped}}, next_trigger_at = now, events = duly_note(assoc.events, 'graph_skipped', now, now)
             from skipped
             where assoc.task_id = any (array[skipped.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
         )

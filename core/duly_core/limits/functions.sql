@@ -4,7 +4,7 @@
 -- capacity. A resource that is not declared any more limits nothing.
 
 -- Releases parked tasks of these use rows, which the caller has locked: of each lambda and priority the first ones that
--- fit into what is free, up to 1,000. They compete at the pick, so a lambda without workers keeps nothing from the others.
+-- fit into what is free, up to {{batch.unparked}}. They compete at the pick, so a lambda without workers keeps nothing from the others.
 -- It never waits for a parked task. A statement that looked at the task before it was parked may have locked it, and may wait
 -- for these use rows. The use row of a task that was passed over keeps that.
 -- move: waiting -> new
@@ -16,14 +16,14 @@ declare
     fitting integer;
 begin
     for place in
-        select use.resource, use.key, coalesce(resource.capacity, 1000000) as capacity,
-            coalesce(resource.capacity, 1000000) - use.used as free
+        select use.resource, use.key, coalesce(resource.capacity, {{units.unlimited}}) as capacity,
+            coalesce(resource.capacity, {{units.unlimited}}) - use.used as free
         from unnest(names, keys) as asked (name, key)
         cross join lateral (
             select * from resource_use where resource = asked.name and key = asked.key limit 1
         ) as use
         left join resource on resource.name = any (array[use.resource])
-        where use.used < coalesce(resource.capacity, 1000000)
+        where use.used < coalesce(resource.capacity, {{units.unlimited}})
     loop
         select ''::text as lambda, 0::int2 as priority into line;
         loop
@@ -40,7 +40,7 @@ begin
                 where assoc.parked_on = place.resource and assoc.parked_key = place.key and assoc.status = 'waiting'
                     and assoc.lambda = line.lambda and assoc.priority = line.priority
                 order by assoc.parked_on, assoc.parked_key, assoc.lambda, assoc.priority, assoc.due_at
-                limit least(place.free, 1000)
+                limit least(place.free, {{batch.unparked}})
             ), counted as (
                 select first.task_id,
                     sum(least(need.weight, place.capacity)) over (order by first.due_at, first.task_id) as total
@@ -119,7 +119,7 @@ begin
     -- all is taken at once, and given back if it was too much: mostly it is not, and each row is written once
     with locked as (
         insert into resource_use as use (resource, key, used)
-        select need.name, need.key, least(sum(need.weight), 1000000000)::int4
+        select need.name, need.key, least(sum(need.weight), {{batch.units}})::int4
         from unnest(needs) as asked (needs)
         cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
         group by need.name, need.key
@@ -130,7 +130,7 @@ begin
     select array_agg(locked.resource), array_agg(locked.key), array_agg(locked.used) into names, keys, used from locked;
 
     select bool_and(
-        place.used <= coalesce(resource.capacity, 1000000) and resource.rate is null and not exists (
+        place.used <= coalesce(resource.capacity, {{units.unlimited}}) and resource.rate is null and not exists (
             select from task_assoc as other
             where other.parked_on = place.name and other.parked_key = place.key and other.status = 'waiting'
         )
@@ -142,15 +142,15 @@ begin
     end if;
 
     select array_agg(named.name order by named.name, named.key), array_agg(named.key order by named.name, named.key),
-        array_agg(coalesce(resource.capacity, 1000000) order by named.name, named.key),
-        array_agg(coalesce(resource.capacity, 1000000) - use.used + named.weight order by named.name, named.key),
+        array_agg(coalesce(resource.capacity, {{units.unlimited}}) order by named.name, named.key),
+        array_agg(coalesce(resource.capacity, {{units.unlimited}}) - use.used + named.weight order by named.name, named.key),
         array_agg(extract(epoch from resource.period) / resource.rate order by named.name, named.key),
         array_agg(resource.burst order by named.name, named.key),
         array_agg(extract(epoch from use.starts_until - asked_at) order by named.name, named.key),
         array_agg(extract(epoch from use.started_until - asked_at) order by named.name, named.key)
     into names, keys, capacities, free, paces, bursts, ahead, started
     from (
-        select need.name, need.key, least(sum(need.weight), 1000000000)::int4 as weight
+        select need.name, need.key, least(sum(need.weight), {{batch.units}})::int4 as weight
         from unnest(needs) as asked (needs)
         cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
         group by need.name, need.key
@@ -282,14 +282,14 @@ begin
     end if;
     return query
     select asked.task_id, jsonb_agg(jsonb_build_object(
-        'name', need.name, 'key', need.key, 'weight', least(need.weight, coalesce(resource.capacity, 1000000))
+        'name', need.name, 'key', need.key, 'weight', least(need.weight, coalesce(resource.capacity, {{units.unlimited}}))
     ))
     from unnest(picked, needs) as asked (task_id, needs)
     cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
     left join resource on resource.name = any (array[need.name])
     where asked.task_id = any (granted)
     group by asked.task_id
-    having bool_or(need.weight > coalesce(resource.capacity, 1000000));
+    having bool_or(need.weight > coalesce(resource.capacity, {{units.unlimited}}));
     if parked <> '{}' or late <> '{}' then
         -- what they may have been released for, and leave; it may be of other lambdas than who picks looks for
         perform duly_tell(array_agg(distinct unparked.lambda)) from duly_unpark(names, keys) as unparked;
@@ -358,7 +358,7 @@ begin
     -- that of a resource which only its rate limits is stored as the largest one
     new_capacity := case
         when 'capacity' = any (named) then asked_capacity
-        when kept.rate is null or kept.capacity < 1000000 then kept.capacity
+        when kept.rate is null or kept.capacity < {{units.unlimited}} then kept.capacity
     end;
     new_per_key := case when 'per_key' = any (named) then asked_per_key else coalesce(kept.per_key, false) end;
     new_note := case when 'note' = any (named) then asked_note else coalesce(kept.note, '') end;
@@ -371,7 +371,7 @@ begin
         when new_rate is null and new_capacity is null then 'capacity'
     end;
     new_burst := case when new_rate is not null then coalesce(new_burst, 1) end;
-    new_capacity := coalesce(new_capacity, 1000000);
+    new_capacity := coalesce(new_capacity, {{units.unlimited}});
     changed := array_remove(array[
         case when kept.capacity is distinct from new_capacity then 'capacity' end,
         case when coalesce(kept.per_key, false) <> new_per_key then 'per_key' end,
@@ -414,14 +414,14 @@ begin
         from task_assoc as assoc
         where assoc.parked_on = asked and assoc.status = 'waiting' and assoc.parked_key >= from_key
         order by assoc.parked_key
-        limit 200
+        limit {{batch.parked_keys}}
     ) as parked;
     keys := coalesce(keys, '{}');
-    next_key := keys[200];
+    next_key := keys[{{batch.parked_keys}}];
     insert into resource_use as use (resource, key)
     select asked, parked.key from unnest(keys) as parked (key) order by parked.key
     on conflict (resource, key) do update set used = use.used;
-    select coalesce(array_agg(distinct unparked.lambda), '{}'), coalesce(bool_or(unparked.number >= 1000), false)
+    select coalesce(array_agg(distinct unparked.lambda), '{}'), coalesce(bool_or(unparked.number >= {{batch.unparked}}), false)
     into lambdas, has_more
     from duly_unpark(array_fill(asked, array[cardinality(keys)]), keys) as unparked;
 end $$;
@@ -457,13 +457,13 @@ begin
     select array_agg(page.key order by page.key) into keys
     from (
         select use.key from resource_use as use where use.resource = asked and use.key >= from_key
-        order by use.key limit 2000 for update
+        order by use.key limit {{batch.use_rows}} for update
     ) as page;
     update resource_use as use
     set starts_until = null, started_until = null
     from unnest(keys) as page (key)
     where use.resource = asked and use.key = page.key and use.starts_until is not null;
-    return keys[2000];
+    return keys[{{batch.use_rows}}];
 end $$;
 
 -- Makes due what is put off to a start time of these resources, of some tasks from an id on. Returns their lambdas, and the id to
@@ -475,9 +475,9 @@ declare
 begin
     select array_agg(page.task_id order by page.task_id) into ids
     from (
-        select assoc.task_id from task_assoc as assoc where assoc.task_id > after_id order by assoc.task_id limit 5000
+        select assoc.task_id from task_assoc as assoc where assoc.task_id > after_id order by assoc.task_id limit {{batch.put_off}}
     ) as page;
-    next_id := ids[5000];
+    next_id := ids[{{batch.put_off}}];
     with put_off as (
         select assoc.task_id
         from task_assoc as assoc

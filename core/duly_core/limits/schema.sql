@@ -11,15 +11,15 @@ create table resource (
         name ~ '^(((lambda|schedule):)?([a-z0-9][a-z0-9_.-]*/)?|(namespace|schedule-namespace):)[a-z0-9][a-z0-9_.-]*$'
         and length(name) <= 147
     ),
-    capacity integer not null check (capacity between 0 and 1000000),
+    capacity integer not null check (capacity between 0 and {{units.unlimited}}),
     -- Whether each key of the resource has units of its own.
     per_key boolean not null,
     note text not null check (octet_length(note) <= 1024),
     changed_at timestamptz not null,
     -- At most `rate` units in a `period` are started, `burst` of them at once; null: as many as there are.
-    rate integer check (rate between 1 and 1000000),
+    rate integer check (rate between 1 and {{rate.most}}),
     period interval check (period >= interval '1 ms' and period <= interval '1 day'),
-    burst integer check (burst between 1 and 1000000),
+    burst integer check (burst between 1 and {{rate.most}}),
     -- Tasks may be put off by another rate, which it had before.
     rate_is_new boolean not null default false,
     constraint resource_rate_is_whole check ((rate is null) = (period is null) and (rate is null) = (burst is null))

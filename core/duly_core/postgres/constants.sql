@@ -1,4 +1,5 @@
--- Named constants of the statements and functions. A test holds them against the enums and the defaults in Python.
+-- Named constants of the schema, the functions and the statements. Python has the same enums, limits and defaults, and a test
+-- compares them; batches and events are known here alone.
 
 -- fragment: kind.callback
 1
@@ -74,3 +75,66 @@ coalesce(lambda.payload_limit, 262144)
 
 -- fragment: policy.crash_window
 coalesce(lambda.crash_window, interval '3 days 0 seconds')
+
+-- fragment: session_order.due
+2
+
+-- fragment: session_policy.skip
+1
+
+-- fragment: session_policy.block
+2
+
+-- fragment: session_policy.fail_rest
+3
+
+-- fragment: edge.succeeded
+1
+
+-- fragment: edge.failed
+2
+
+-- fragment: edge.cancelled
+4
+
+-- fragment: units.unlimited
+1000000
+
+-- fragment: rate.most
+1000000
+
+-- fragment: batch.units
+-- What the tasks of one pick may ask of a resource in all: it stays an integer.
+1000000000
+
+-- fragment: batch.unparked
+-- Tasks that one use row releases at a time, of a lambda and priority.
+1000
+
+-- fragment: batch.parked_keys
+-- Keys of a resource whose parked tasks are released in one statement.
+200
+
+-- fragment: batch.use_rows
+-- Use rows that one statement changes.
+2000
+
+-- fragment: batch.put_off
+-- Tasks that one statement reads for those that a rate put off.
+5000
+
+-- fragment: batch.doomed
+-- Tasks of a failed session that one statement marks: an end must not outlast statement_timeout.
+1000
+
+-- fragment: batch.graph_steps
+-- Rows of skipped nodes that the end of one node decides.
+200
+
+-- fragment: events.most
+-- Events that a task keeps.
+200
+
+-- fragment: events.first
+-- Of these the oldest ones.
+50

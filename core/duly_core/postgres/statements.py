@@ -1,16 +1,21 @@
 """Loads the `.sql` files: statements with a name and a sentence.
 
-`fragments.sql` holds what several statements share, and says how a statement refers to it.
+`fragments.sql` of a room has what several statements share. In a statement `{{NAME}}` stands for the fragment NAME, and
+`{{NAME: TEXT}}` for the fragment with TEXT in place of its `{{}}`. A name with a dot is a constant of `constants.sql`:
+`{{kind.crash}}` is one of FailureKind, `{{policy.max_crashes}}` is that of the row of `lambda`, or LambdaPolicy's default.
+`make sql` writes all of it, resolved, to `core/sql/`.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 
 _HEAD = re.compile(r"^-- (?:name|fragment): ([\w.]+)\n", re.MULTILINE)
 _USE = re.compile(r"\{\{([\w.]+)(?:: ([^{}]*))?\}\}")
 _TEXT = "{{}}"
+_NO_STATEMENTS = {"schema", "functions", "client_function", "constants", "fragments"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +59,18 @@ def resolve(sql: str, fragments: dict[str, str]) -> str:
 
 
 CONSTANTS = {block.name: block.sql for block in _blocks("postgres/constants.sql")}
-"""Numbers with names: kinds of failure, encodings, and a lambda's policy with its defaults, for tasks whose lambda is gone."""
-_FRAGMENTS = CONSTANTS | {block.name: block.sql for block in _blocks("tasks/fragments.sql")}
+"""Numbers with names; and a lambda's policy with its defaults, for tasks whose lambda is gone."""
+_ROOMS = ("tasks", "sessions", "graphs", "limits", "gates", "time_tables")
+_FRAGMENTS = CONSTANTS | {
+    block.name: block.sql for room in _ROOMS for block in _blocks(f"{room}/fragments.sql")
+}
+
+
+def statement_files() -> list[str]:
+    """Return the files of all statements: those that `load` takes."""
+    root = Path(str(files("duly_core")))
+    found = sorted(path.relative_to(root).as_posix() for path in root.glob("*/*.sql"))
+    return [name for name in found if Path(name).stem not in _NO_STATEMENTS]
 
 
 def fragment(name: str, text: str = "") -> str:
@@ -89,5 +104,3 @@ GATED = load_gated("tasks/transitions.sql")
 READS = load("tasks/reads.sql")
 LOCKS = load("tasks/locks.sql")
 ENTITIES = load("tasks/entities.sql")
-TIME_TABLES = load("time_tables/time_tables.sql")
-GATES = load("gates/gates.sql")

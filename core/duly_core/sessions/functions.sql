@@ -34,12 +34,12 @@ begin
                 and assoc.session_seq <= case when line.headless then line.last_seq else line.fails_until end
             order by assoc.session, assoc.session_rank, assoc.session_seq
             -- an end must not outlast statement_timeout: when these are gone, the next are marked
-            limit 1000
+            limit {{batch.doomed}}
         ) as waiting
-        where line.headless and line.failure = 3 or line.failed and line.head is null
+        where line.headless and line.failure = {{session_policy.fail_rest}} or line.failed and line.head is null
     ), doomed as (
         update task_assoc as assoc
-        set doom = 11, next_trigger_at = (select duly_now()),
+        set doom = {{kind.session_failed}}, next_trigger_at = (select duly_now()),
             events = duly_note(assoc.events, 'session_failed', (select duly_now()), null, condemned.failed_task::text)
         from condemned
         where assoc.task_id = any (array[condemned.task_id]) and assoc.status::text = 'waiting'
@@ -53,7 +53,7 @@ begin
             where assoc.session = line.key and assoc.status = 'waiting' and assoc.doom is null
                 and line.length > 0
                 and (
-                    line.headless and coalesce(line.failure, 1) = 1
+                    line.headless and coalesce(line.failure, {{session_policy.skip}}) = {{session_policy.skip}}
                     or line.failed and line.head is null and not exists (select from doomed where doomed.key = line.key)
                 )
             order by assoc.session, assoc.session_rank, assoc.session_seq
@@ -62,7 +62,7 @@ begin
     ), drained as (
         delete from session using moved
         where session.key = any (array[moved.key]) and moved.length = 0
-            and (moved.headless and coalesce(moved.failure, 1) <> 2 or moved.failed and moved.head is null)
+            and (moved.headless and coalesce(moved.failure, {{session_policy.skip}}) <> {{session_policy.block}} or moved.failed and moved.head is null)
     ), updated as (
         update session
         set length = moved.length, doomed = moved.doomed + moved.more_doomed,
@@ -84,7 +84,7 @@ begin
         from moved
         where session.key = any (array[moved.key]) and not (
             moved.length = 0
-            and (moved.headless and coalesce(moved.failure, 1) <> 2 or moved.failed and moved.head is null)
+            and (moved.headless and coalesce(moved.failure, {{session_policy.skip}}) <> {{session_policy.block}} or moved.failed and moved.head is null)
         )
     ), promoted as (
         update task_assoc as assoc

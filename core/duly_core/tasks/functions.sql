@@ -12,23 +12,23 @@ create function duly_recent(instants timestamptz[], since timestamptz) returns t
     language sql immutable parallel safe
     as 'select coalesce(array_agg(instant order by instant), ''{}'') from unnest(instants) as instant where instant > since';
 
--- At most 200 events: the first 50, the newest ones, and between them one that counts those that were left out.
+-- At most {{events.most}} events: the first {{events.first}}, the newest ones, and between them one that counts those that were left out.
 create function duly_bound_events(events jsonb) returns jsonb language sql immutable parallel safe as $$
     select case
-        when jsonb_array_length(events) <= 200 then events
+        when jsonb_array_length(events) <= {{events.most}} then events
         else (
             select jsonb_agg(
                 case
-                    when place = 51 then jsonb_build_object('kind', 'left_out', 'at', event -> 'at', 'about', (
+                    when place = {{events.first}} + 1 then jsonb_build_object('kind', 'left_out', 'at', event -> 'at', 'about', (
                         select sum(case when gone.event ->> 'kind' = 'left_out' then (gone.event ->> 'about')::int8 else 1 end)
                         from jsonb_array_elements(events) with ordinality as gone (event, place)
-                        where gone.place between 51 and jsonb_array_length(events) - 149
+                        where gone.place between {{events.first}} + 1 and jsonb_array_length(events) - ({{events.most}} - {{events.first}} - 1)
                     )::text)
                     else event
                 end order by place
             )
             from jsonb_array_elements(events) with ordinality as kept (event, place)
-            where place <= 51 or place > jsonb_array_length(events) - 149
+            where place <= {{events.first}} + 1 or place > jsonb_array_length(events) - ({{events.most}} - {{events.first}} - 1)
         )
     end
 $$;

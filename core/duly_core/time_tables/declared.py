@@ -8,8 +8,8 @@ from typing import Any
 from duly_core.access.grants import Scope
 from duly_core.postgres.arrays import texts
 from duly_core.postgres.pool import Connection, Store, fetch
-from duly_core.postgres.statements import TIME_TABLES
 from duly_core.time_tables.rows import TableRow, definition_columns, trigger_columns
+from duly_core.time_tables.statements import TIME_TABLES
 from duly_core.time_tables.store import (
     PutAnswer,
     PutVerdict,

@@ -11,8 +11,8 @@ from typing import Any
 from duly_core.postgres.channels import TIME_TABLE_CHANNEL
 from duly_core.postgres.pool import Connection, Store, fetch, fetch_as
 from duly_core.postgres.rows import named
-from duly_core.postgres.statements import TIME_TABLES
 from duly_core.time_tables.rows import TableRow, definition_columns, trigger_columns
+from duly_core.time_tables.statements import TIME_TABLES
 from duly_core.time_tables.time_table import TimeTable
 
 _TRIES = 3

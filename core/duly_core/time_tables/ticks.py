@@ -9,9 +9,10 @@ from duly_core.errors import RowLockedError, StatementTimeoutError, StoreUnavail
 from duly_core.postgres.arrays import texts, timestamps, uuids
 from duly_core.postgres.pool import Connection, Store, fetch, fetch_as
 from duly_core.postgres.rows import named
-from duly_core.postgres.statements import READS, TIME_TABLES, TRANSITIONS
+from duly_core.postgres.statements import READS, TRANSITIONS
 from duly_core.process.clock import seconds_since_boot
 from duly_core.time_tables.rows import TableRow
+from duly_core.time_tables.statements import TIME_TABLES
 from duly_core.time_tables.tick_plan import TickPlan, fire_at, plan_ticks
 from duly_core.time_tables.time_table import Tick
 from duly_wire.ids import TaskId

@@ -1,0 +1,60 @@
+-- What statements share about sessions.
+
+-- fragment: session_of
+-- What the store calls the session of a row (lambda, session) that TEXT names, of which only the key is known: SessionId in
+-- session_id.py. Its namespace is that of its lambda, so no session has tasks of two namespaces. This is the one place that says so.
+left({{}}.lambda, greatest(strpos({{}}.lambda, '/') - 1, 0)) || '/' || {{}}.session
+
+-- fragment: session_key
+-- The key in the session of the row that TEXT names.
+substr({{}}.session, strpos({{}}.session, '/') + 1)
+
+-- fragment: join_sessions
+-- Writes the assocs of the tasks in the CTE that TEXT names, which all have a session, in their order. It has task_id,
+-- lambda, collection, priority, due_at, expires_at, fence, last_token, session, session_order, session_policy,
+-- resources. The first
+-- task of a new session is its head, and so is the one that blocked its session until now; the others wait.
+-- The statement selects from `joined` and `ordered`, which is last.
+numbered as (
+    select asked.*, row_number() over () as number,
+        case when session_order = {{session_order.due}} then due_at else '-infinity' end as rank
+    from {{}} as asked
+), line as (
+    insert into session (key, head, length, last_seq)
+    select session, (array_agg(task_id order by rank, number))[1], count(*), max(number)
+    from numbered
+    group by session
+    order by session collate "C"
+    on conflict (key) do update
+    set length = session.length + excluded.length, last_seq = session.last_seq + excluded.last_seq,
+        head = case when session.blocked_by in (select task_id from numbered) then session.blocked_by else session.head end,
+        blocked_by = case when session.blocked_by not in (select task_id from numbered) then session.blocked_by end,
+        blocked_at = case when session.blocked_by not in (select task_id from numbered) then session.blocked_at end
+    returning key, head, last_seq
+), placed as (
+    -- sorted together, for a join of two CTEs would compare each row with each
+    select *, first_value(head) over same_session as session_head,
+        first_value(last_seq) over same_session - max(number) over (partition by session) + number as seq
+    from (
+        select *, null::uuid as head, null::int8 as last_seq from numbered
+        union all
+        select null, null, null, null, null, null, null, null, key, null, null, null, null, null, head, last_seq from line
+    ) as both_kinds
+    window same_session as (partition by session order by last_seq nulls last)
+), joined as (
+    insert into task_assoc (
+        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token,
+        session, session_rank, session_seq, session_policy, resources
+    )
+    select task_id, lambda, collection, priority,
+        (case when task_id = session_head then 'new' else 'waiting' end)::task_status,
+        case when task_id = session_head then due_at else coalesce(expires_at, 'infinity') end,
+        due_at, expires_at, fence, last_token, session, rank, seq, session_policy, resources
+    from placed
+    where task_id is not null
+    returning task_id, status, due_at, session, session_rank
+), ordered as (
+    select duly_put_earlier_first(array_agg(distinct session)) as done
+    from joined
+    where session_rank > '-infinity'
+)

@@ -1,0 +1,5 @@
+"""The statements of time tables."""
+
+from duly_core.postgres.statements import load
+
+TIME_TABLES = load("time_tables/time_tables.sql")

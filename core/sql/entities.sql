@@ -1,0 +1,39 @@
+-- Written by `make sql` from core/duly_core/tasks/entities.sql. Edit that.
+
+-- name: purge
+with gone as (
+    delete from task
+    using unnest(%(task_ids)b::uuid[]) as asked (task_id)
+    where task.task_id = any (array[asked.task_id]) and task.status::text = any (%(statuses)b::text[])
+        and task.finished_at <= %(as_of)b::timestamptz
+        and (task.graph is null or not exists (
+            select from graph where graph.graph_id = any (array[task.graph]) and graph.open > 0
+        ))
+    returning task.task_id
+), keys as (
+    delete from idempotency_key as key using gone where key.task_id = any (array[gone.task_id])
+), attempts as (
+    delete from attempt using gone where attempt.task_id = any (array[gone.task_id])
+), found_no_more as (
+    delete from dead_letter using gone where dead_letter.task_id = any (array[gone.task_id])
+)
+select task_id from gone;
+
+-- name: keep_checkpoints
+with asked as (
+    select *
+    from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[], %(checkpoints)b::bytea[]) as asked (task_id, token, checkpoint)
+), held as (
+    update task_assoc as assoc
+    set edits = assoc.edits + 1
+    from asked
+    where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
+        and assoc.status::text in ('claimed', 'processing')
+    returning asked.task_id, asked.checkpoint
+)
+insert into task (task_id, checkpoint)
+select task_id, checkpoint from held
+on conflict (task_id) do update
+set checkpoint = excluded.checkpoint, checkpoint_count = task.checkpoint_count + 1
+where task.status is null
+returning task_id;

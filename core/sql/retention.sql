@@ -1,0 +1,151 @@
+-- Written by `make sql` from core/duly_core/upkeep/retention.sql. Edit that.
+
+-- name: expired_dead_letters
+delete from dead_letter
+using (
+    select task_id from dead_letter where finished_at <= %(dead_before)b order by finished_at limit %(limit)b
+) as old
+where dead_letter.task_id = old.task_id and dead_letter.finished_at <= %(dead_before)b
+returning dead_letter.task_id;
+
+-- name: abandoned_sessions
+with abandoned as materialized (
+    select session.key
+    from session
+    where session.blocked_at is not null and session.doomed = 0
+        and not exists (select from dead_letter where dead_letter.task_id = session.blocked_by)
+    order by session.key
+    limit %(limit)b
+)
+select key from abandoned where duly_unblock_session(key);
+
+-- name: idle_resource_keys
+delete from resource_use as use
+using (
+    select resource, key
+    from resource_use
+    where key <> '' and used = 0 and skipped_at is null and coalesce(starts_until <= duly_now(), true) and not exists (
+        select from task_assoc as assoc
+        where assoc.parked_on = resource_use.resource and assoc.parked_key = resource_use.key and assoc.status = 'waiting'
+    )
+    limit %(limit)b
+    for update skip locked
+) as idle
+where use.resource = idle.resource and use.key = idle.key
+returning use.key;
+
+-- name: expired_graphs
+with old as (
+    select graph_id
+    from (
+        select graph_id, sum(total) over (order by finished_at, graph_id) as nodes, row_number() over (order by finished_at, graph_id) as place
+        from (
+            select graph_id, finished_at, total
+            from graph
+            where finished_at <= case when failed > 0 then %(dead_before)b else %(ended_before)b end
+                and finished_at <= greatest(%(dead_before)b, %(ended_before)b)
+            order by finished_at
+            limit %(limit)b
+        ) as candidate
+    ) as counted
+    where place = 1 or nodes <= 5000
+), gone as (
+    delete from graph_node as node using old where node.graph_id = old.graph_id returning node.task_id
+), edges as (
+    delete from graph_edge as edge using gone where edge.from_task = gone.task_id
+)
+delete from graph using old where graph.graph_id = old.graph_id returning graph.graph_id;
+
+-- name: ended_hosts
+with ended as (
+    select host_id, row_number() over (order by reported_at desc) as place, reported_at
+    from host
+    where stopped or reported_at < duly_now() - 3 * report_interval
+)
+delete from host
+using (
+    select host_id from ended
+    where reported_at < %(reported_before)b or place > 10000
+    order by reported_at
+    limit %(limit)b
+) as old
+where host.host_id = old.host_id and (host.stopped or host.reported_at < duly_now() - 3 * host.report_interval)
+returning host.host_id;
+
+-- name: ended_services
+with ended as (
+    select instance_id, row_number() over (order by reported_at desc) as place, reported_at
+    from service_instance
+    where stopped or reported_at < duly_now() - 3 * report_interval
+)
+delete from service_instance
+using (
+    select instance_id from ended
+    where reported_at < %(reported_before)b or place > 10000
+    order by reported_at
+    limit %(limit)b
+) as old
+where service_instance.instance_id = old.instance_id
+    and (service_instance.stopped or service_instance.reported_at < duly_now() - 3 * service_instance.report_interval)
+returning service_instance.instance_id;
+
+-- name: expired_keys
+with page as (
+    select key.task_id
+    from idempotency_key as key
+    where key.task_id > %(after)b and key.task_id < %(end)b
+    order by key.task_id
+    limit %(limit)b
+), gone as (
+    delete from idempotency_key as key
+    using page left join lateral (
+        select task.task_id, task.status, task.finished_at
+        from task
+        where task.task_id = any (array[page.task_id]) and task.task_id > %(after)b and task.task_id < %(end)b
+        limit 1
+    ) as task on true
+    where key.task_id = page.task_id and (
+        task.task_id is null
+        or task.finished_at <= case when task.status = 'fatal_failure' then %(dead_before)b else %(ended_before)b end
+    )
+)
+select task_id from page;
+
+-- name: survivors
+select task_id,
+    case
+        when finished_at > case when status = 'fatal_failure' then %(dead_before)b else %(ended_before)b end
+            or finished_at is null
+        then octet_length(payload) + coalesce(octet_length(result), 0) + (
+            select coalesce(sum(
+                200 + coalesce(octet_length(failure_message), 0) + coalesce(octet_length(traceback), 0)
+            ), 0)
+            from {attempt} as attempt
+            where attempt.task_id = task.task_id
+        )
+    end::int8 as size
+from {task} as task
+where task_id > %(after)b
+order by task_id
+limit %(limit)b;
+
+-- name: thin
+with page as (
+    select task_id,
+        finished_at <= case when status = 'fatal_failure' then %(dead_before)b else %(ended_before)b end as ended
+    from {task}
+    where task_id > %(after)b
+    order by task_id
+    limit %(limit)b
+), gone as (
+    delete from {task} as task
+    using page
+    where page.ended and task.task_id = page.task_id
+        and task.finished_at <= case when task.status = 'fatal_failure' then %(dead_before)b else %(ended_before)b end
+    returning task.task_id
+), keys as (
+    delete from idempotency_key as key using gone where key.task_id = gone.task_id
+), attempts as (
+    delete from {attempt} as attempt using gone where attempt.task_id = gone.task_id
+)
+select page.task_id, gone.task_id is not null from page left join gone using (task_id) order by page.task_id;

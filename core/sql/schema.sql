@@ -1,0 +1,1887 @@
+-- Written by `make sql` from schema.sql and functions.sql of the folders of core/duly_core/. Edit that.
+
+-- What all rooms use: the clock of the store, which server it is on, and whose turn it is.
+
+-- The store's clock: every statement asks it and no other. Tests replace it by one with an offset.
+create function duly_now() returns timestamptz language sql volatile parallel safe
+    as 'select clock_timestamp()';
+
+-- The lowest task id of an instant: ids are UUIDv7s, and begin with their milliseconds since 1970.
+create function duly_first_id(instant timestamptz) returns uuid language sql immutable parallel safe
+    as 'select (lpad(to_hex((extract(epoch from instant) * 1000)::int8), 12, ''0'') || repeat(''0'', 20))::uuid';
+
+-- Timeline and start of the server that answers; an error on a standby. Where a managed Postgres does not tell its
+-- timeline, the start alone has to do.
+create function duly_server() returns text language plpgsql as '
+begin
+    return left(pg_walfile_name(pg_current_wal_lsn()), 8) || ''/'' || extract(epoch from pg_postmaster_start_time());
+exception when undefined_function or insufficient_privilege or feature_not_supported then
+    return ''-/'' || extract(epoch from pg_postmaster_start_time());
+end';
+
+-- Who holds a row is alone in what it names, until its transaction ends. Rows, and no advisory locks: any login of Postgres may
+-- take those, and would stop Duly.
+create table turn (name text primary key);
+insert into turn (name) values ('registry'), ('upkeep');
+
+-- Which server the store was last found on, and since when: one row. A promoted standby, or a restored backup, carries
+-- what its predecessor was: whoever finds another server than the row says writes the new one, and from then on all know
+-- that leases may be older than they look.
+create table store_epoch (
+    one boolean primary key default true check (one),
+    server text not null,
+    -- null: the same server since the schema was made
+    changed_at timestamptz check (isfinite(changed_at))
+);
+insert into store_epoch (server) select duly_server();
+
+-- Lambdas and their versions.
+
+-- What a lambda's owner declares, and nothing else: of its versions the one in force (decision 0041). What operators decide
+-- about a lambda belongs into a table of its own (decision 0028). NAME@VERSION is the queue of tasks pinned to a version.
+create table lambda (
+    -- With its namespace before a slash, if it has one.
+    name text primary key check (
+        name ~ '^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@[A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?$'
+        and length(split_part(name, '@', 1)) <= 128 and not starts_with(name, 'default/')
+    ),
+    owner text not null,
+    version text not null,
+    max_attempts integer not null check (max_attempts >= 1),
+    max_crashes integer not null check (max_crashes >= 1),
+    -- The time within which max_crashes crashes quarantine a task.
+    crash_window interval not null default interval '3 days' check (crash_window > interval '0'),
+    max_runtime interval not null check (max_runtime > interval '0'),
+    backoff_initial interval not null check (backoff_initial >= interval '0'),
+    backoff_factor double precision not null check (backoff_factor >= 1),
+    backoff_max interval not null check (backoff_max >= backoff_initial),
+    payload_limit integer not null check (payload_limit between 0 and 1048576),
+    registered_at timestamptz not null,
+    updated_at timestamptz not null,
+    -- Which of its declarations this is, from 1.
+    revision bigint not null default 1 check (revision >= 1),
+    -- The principal that declared it; empty: nobody is asked who they are.
+    registered_by text not null default ''
+);
+
+-- The versions of a lambda that hosts declared, the one in force among them: to tell an old worker that restarts from a new
+-- one, and to go back. One that is no longer in force, and was, never comes into force by itself.
+create table lambda_declaration (
+    like lambda including defaults excluding constraints,
+    was_in_force boolean not null,
+    primary key (name, version)
+);
+
+-- Lambdas that were deleted: a worker that still declares one of their versions does not bring them back.
+create table deleted_lambda (
+    name text primary key,
+    owner text not null,
+    version text not null,
+    revision bigint not null,
+    deleted_at timestamptz not null,
+    deleted_by text not null
+);
+
+-- Tokens, grants and the audit log.
+
+-- Who may do what (decision 0038). Each change raises the version, in its transaction: servers remember the rest.
+create table access_version (version bigint not null);
+insert into access_version values (1);
+
+create table access_token (
+    -- SHA-256 of the token: who reads this table cannot use what it says.
+    digest bytea primary key check (octet_length(digest) = 32),
+    token_id text not null unique,
+    principal text not null check (octet_length(principal) between 1 and 255),
+    note text not null,
+    created_at timestamptz not null,
+    created_by text not null,
+    expires_at timestamptz,
+    revoked_at timestamptz
+);
+
+create table role_grant (
+    principal text not null check (octet_length(principal) between 1 and 255),
+    role text not null check (role in ('client', 'owner', 'host', 'operator', 'auditor')),
+    -- A lambda, a prefix that ends with an asterisk, or an asterisk alone.
+    pattern text not null check (octet_length(pattern) between 1 and 255),
+    granted_at timestamptz not null,
+    granted_by text not null,
+    primary key (principal, role, pattern)
+);
+
+-- Who did what, and who was refused. Rows are added, and removed by age (store.audit_retention); nothing changes them.
+create table audit_event (
+    event_id bigint generated always as identity primary key,
+    at timestamptz not null,
+    actor text not null,
+    peer text not null,
+    method text not null,
+    outcome text not null,
+    request text not null,
+    answer text not null
+);
+create index audit_event_by_actor on audit_event (actor, event_id);
+
+-- Tasks: entity, attempts, dead letters, assoc and idempotency keys.
+
+create type task_status as enum (
+    'new', 'waiting', 'enqueued', 'claimed', 'processing', 'retriable_failure',
+    'success', 'fatal_failure', 'cancelled', 'dropped'
+);
+
+create type attempt_outcome as enum (
+    'retriable_failure', 'fatal_failure', 'crashed', 'silent', 'snoozed', 'released', 'cancelled'
+);
+
+-- The entity: wide and cold. Written when the task is scheduled and when it ends (and when an attempt fails).
+-- Partitioned by the time in the task's id: finished rows leave with their partition. Ends are written by "insert ... on
+-- conflict do update", because that finds its partition without planning for all of them (decision 0017). The defaults are
+-- for what that proposes beside the end, and are never stored: the entity is there.
+create table task (
+    task_id uuid primary key,
+    lambda text not null default '',
+    collection text not null default '',
+    priority smallint not null default 3,
+    payload_encoding smallint not null default 1,
+    payload bytea not null default '',
+    created_at timestamptz not null default 'epoch',
+    scheduled_at timestamptz not null default 'epoch',
+    expires_at timestamptz,
+    status task_status,
+    started_at timestamptz,
+    finished_at timestamptz,
+    fence integer,
+    failures integer,
+    crashes integer,
+    last_token uuid,
+    result_encoding smallint,
+    result bytea,
+    failure_kind smallint,
+    failure_message text,
+    failed_at timestamptz,
+    -- How often the task was redriven after it had ended as fatal_failure.
+    redrives integer not null default 0,
+    -- The session that the task belongs to: its tasks run one at a time, in order (decision 0029). The namespace of the
+    -- lambda, a slash and the key: sessions end at their namespace (decision 0061). Code points order them for everybody.
+    session text collate "C",
+    -- 1: in the order in which they were scheduled; 2: by the time at which they are due.
+    session_order smallint,
+    -- What a fatal_failure of this task does to its session: 1 the next task runs; 2 the session is blocked; 3 the tasks
+    -- that wait fail, too.
+    session_policy smallint,
+    -- Of which resources it takes how many units while it runs: [{"name", "key", "weight"}], by name and key (decision
+    -- 0031). Null: of none.
+    resources jsonb,
+    -- The graph that the task is a node of (decision 0030).
+    graph uuid,
+    -- How long an attempt may run; null: as long as its lambda says.
+    max_runtime interval,
+    -- The principal that scheduled it, or the task whose callback did; null: nobody was asked who they are (decision 0038).
+    scheduled_by text,
+    -- Whose tick a task is; null: a client's own. Then scheduled_at is the tick.
+    time_table text,
+    -- How often the task was changed before it ran; the assoc counts with the entity. A claim whose snapshot has another
+    -- count than the row that it locked reads the entity again.
+    edits integer not null default 0,
+    -- With the edits of the entity this makes the edits of the assoc.
+    checkpoint_count integer not null default 0,
+    -- Of a task whose payload or priority was changed: a digest of those that it was scheduled with, for repeats of the
+    -- Schedule.
+    scheduled_as bytea,
+    -- What a callback kept for its next attempt, as JSON.
+    checkpoint bytea,
+    events jsonb,
+    -- Of the run that succeeded; those of the others are in `attempt`.
+    enqueued_at timestamptz,
+    claimed_at timestamptz,
+    -- Null if it was the first run.
+    holder text,
+    -- The entity's own status is final or absent: while the task lives its status is the assoc's. Its counts are settled then.
+    constraint task_is_settled check (
+        (status >= 'success') is not false and num_nonnulls(status, finished_at, fence, failures, crashes) in (0, 5)
+    )
+) partition by range (task_id);
+create index task_by_lambda on task (lambda, task_id);
+
+-- Lists of a collection's tasks. A task without a collection is not in it, and costs nothing more.
+create index task_by_collection on task (collection, task_id) where collection <> '';
+
+-- One row for each attempt that ended otherwise than in success; written by the statement that ends it.
+create table attempt (
+    task_id uuid not null,
+    fence integer not null check (fence >= 1),
+    attempt integer not null check (attempt >= 1),
+    outcome attempt_outcome not null,
+    holder text not null,
+    started_at timestamptz,
+    ended_at timestamptz not null,
+    failure_kind smallint,
+    failure_message text check (octet_length(failure_message) <= 4096),
+    traceback text check (octet_length(traceback) <= 8192),
+    enqueued_at timestamptz,
+    claimed_at timestamptz,
+    -- When the task was to be looked at next; null: it ended.
+    next_trigger_at timestamptz,
+    primary key (task_id, fence),
+    -- What is charged to the task has a reason; what is not charged is no failure.
+    constraint attempt_failure_has_a_reason check (
+        (outcome in ('snoozed', 'released', 'cancelled')) = (failure_kind is null)
+    )
+) partition by range (task_id);
+
+-- The first partition takes the ids of two days; Store Consumers make the others. The rest is where every other id is at
+-- home: of times for which no partition was made, and of those whose partition is gone.
+-- Half of each page is left to what the tasks on it end with: an end then changes no index. Without it a page is full
+-- when its tasks end, and the new versions fill as many pages again (measured: decision 0017).
+do $$ declare
+    bound uuid := duly_first_id(date_trunc('day', now(), 'UTC') + interval '2 days');
+    storage text := 'fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0';
+begin
+    execute format(
+        'create table task_first partition of task for values from (minvalue) to (%L) with (%s)', bound, storage
+    );
+    execute format('create table attempt_first partition of attempt for values from (minvalue) to (%L)', bound);
+    execute format('create table task_rest partition of task default with (%s)', storage);
+end $$;
+
+create table attempt_rest partition of attempt default;
+
+-- Which tasks are fatal_failure, and since when. A table, and no index on task: an index that knows the status makes
+-- each end of each task write into all indexes of task (measured: 58 % of those updates are heap-only without it, none with it).
+create table dead_letter (
+    task_id uuid primary key,
+    lambda text not null,
+    finished_at timestamptz not null
+);
+create index dead_letter_by_lambda on dead_letter (lambda, finished_at, task_id);
+create index dead_letter_by_end on dead_letter (finished_at, task_id);
+
+-- The assoc: narrow and hot. One row per live task; deleted in the statement that ends the task.
+create table task_assoc (
+    task_id uuid primary key,
+    lambda text not null,
+    collection text not null,
+    priority smallint not null,
+    status task_status not null,
+    next_trigger_at timestamptz not null,
+    due_at timestamptz not null,
+    expires_at timestamptz,
+    fence integer not null default 0,
+    failures integer not null default 0,
+    crashes integer not null default 0,
+    token uuid,
+    last_token uuid,
+    holder text,
+    cancel_requested boolean not null default false,
+    progress real,
+    progress_note text,
+    -- When the crashes within the window happened, oldest first; null is none, and costs a task that never crashes nothing.
+    crashed_at timestamptz[],
+    -- Since when it is held, if it is; for people to see.
+    claimed_at timestamptz,
+    -- As in task; tasks of a session run by rank, then by seq.
+    session text collate "C",
+    session_rank timestamptz,
+    session_seq bigint,
+    session_policy smallint,
+    -- The graph that the task is a node of. While it waits: how many of its edges were not decided yet, and whether one
+    -- that fires is enough.
+    graph uuid,
+    open_edges integer,
+    any_of boolean,
+    -- Why a task that waits is to end without a run: a failure kind. The Store Consumer ends it (end_waiting).
+    doom smallint,
+    -- As in task.
+    resources jsonb,
+    -- What it took of them when it was picked, as `resources` is written; null: nothing. The sums are `used` of resource_use.
+    taken jsonb,
+    -- The resource, and its key, of which a parked task waits for units.
+    parked_on text,
+    parked_key text,
+    -- When it may start by the rates of its resources: it was put off to this moment, and is not put off again if it is
+    -- picked within a second of it.
+    start_at timestamptz,
+    edits integer not null default 0,
+    -- The gates that let the task pass: those that delayed it, and the breaker whose probe it is.
+    passed_gates bigint[],
+    -- The rare moves of a task, oldest first (decision 0043): [{"kind", "at", "next", "about", "by"}], instants in microseconds
+    -- since 1970. Each is added by the statement that moves the task. Null: none, as of most tasks. Those of a live task are in
+    -- its assoc; its end adds them to those of the entity.
+    events jsonb,
+    -- When its reference was last sent to a queue (SQS).
+    enqueued_at timestamptz,
+    -- The assoc row of a task that ended is gone. Every live task is looked at again: no status is without a deadline, but
+    -- that of a task that waits for another one and does not expire. The end of the other one releases it.
+    constraint assoc_is_live check (status < 'success' and (next_trigger_at < 'infinity' or status = 'waiting')),
+    constraint assoc_waits_for_something check (
+        status <> 'waiting' or session is not null or graph is not null or parked_on is not null
+    ),
+    -- What is picked takes units; whoever takes it back frees them.
+    constraint assoc_took_when_picked check (taken is null or status in ('enqueued', 'claimed', 'processing')),
+    -- Exactly a held task has a token.
+    constraint assoc_token_means_held check ((status in ('claimed', 'processing')) = (token is not null))
+) with (
+    fillfactor = 70,
+    -- every task writes its row about four times: dead rows are cleared as they come, not by the fifth of the table
+    autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
+);
+
+-- What waits for its time, by queue: a lambda that is paused or full never stands before another's rows.
+create index task_assoc_ready on task_assoc (lambda, priority, next_trigger_at)
+    where status in ('new', 'retriable_failure');
+
+-- What is on its way or running, by the time at which its silence becomes suspicious.
+create index task_assoc_watched on task_assoc (next_trigger_at)
+    where status in ('enqueued', 'claimed', 'processing');
+
+-- What ends by itself if it does not start in time, by that time; tasks without one are not in it.
+create index task_assoc_expiring on task_assoc (expires_at)
+    where status in ('new', 'retriable_failure', 'enqueued') and expires_at is not null;
+
+-- What waits for its turn, by session.
+create index task_assoc_in_session on task_assoc (session, session_rank, session_seq)
+    where status = 'waiting' and doom is null;
+
+-- What waits and is to end without a run, by the time at which it is.
+create index task_assoc_waiting_until on task_assoc (next_trigger_at)
+    where status = 'waiting' and next_trigger_at < 'infinity';
+
+-- What waits for units of a resource: by lambda and priority, those first that were due first.
+create index task_assoc_parked on task_assoc (parked_on, parked_key, lambda, priority, due_at)
+    where status = 'waiting' and parked_on is not null;
+
+-- Keys of the callers' own choice; apart from task, which is partitioned. Removed with their tasks, and found by them.
+create table idempotency_key (
+    lambda text not null,
+    key text not null check (octet_length(key) between 1 and 255),
+    task_id uuid not null,
+    created_at timestamptz not null,
+    primary key (lambda, key)
+);
+create index idempotency_key_by_task on idempotency_key (task_id);
+
+-- Functions and triggers of tasks.
+
+-- Full jitter: a random part of min(longest, initial * factor^failures_before).
+create function duly_backoff(initial interval, factor double precision, longest interval, before integer)
+    returns interval language sql volatile parallel safe
+    as 'select least(extract(epoch from longest)::double precision,
+                     extract(epoch from initial)::double precision * power(factor, least(before, 60)))
+               * random() * interval ''1 second''';
+
+-- The instants after `since`: what is left of a list of crashes once the older ones are forgotten.
+create function duly_recent(instants timestamptz[], since timestamptz) returns timestamptz[]
+    language sql immutable parallel safe
+    as 'select coalesce(array_agg(instant order by instant), ''{}'') from unnest(instants) as instant where instant > since';
+
+-- At most 200 events: the first 50, the newest ones, and between them one that counts those that were left out.
+create function duly_bound_events(events jsonb) returns jsonb language sql immutable parallel safe as $$
+    select case
+        when jsonb_array_length(events) <= 200 then events
+        else (
+            select jsonb_agg(
+                case
+                    when place = 50 + 1 then jsonb_build_object('kind', 'left_out', 'at', event -> 'at', 'about', (
+                        select sum(case when gone.event ->> 'kind' = 'left_out' then (gone.event ->> 'about')::int8 else 1 end)
+                        from jsonb_array_elements(events) with ordinality as gone (event, place)
+                        where gone.place between 50 + 1 and jsonb_array_length(events) - (200 - 50 - 1)
+                    )::text)
+                    else event
+                end order by place
+            )
+            from jsonb_array_elements(events) with ordinality as kept (event, place)
+            where place <= 50 + 1 or place > jsonb_array_length(events) - (200 - 50 - 1)
+        )
+    end
+$$;
+
+-- Adds an event. `about` is what it has to do with: a resource, a task, what was changed. `by` is the principal that asked.
+create function duly_note(
+    events jsonb, kind text, at timestamptz, next_at timestamptz default null, about text default null, by text default null
+) returns jsonb language sql stable parallel safe as $$
+    select duly_bound_events(coalesce(events, '[]') || jsonb_strip_nulls(jsonb_build_object(
+        'kind', kind, 'at', (extract(epoch from at) * 1000000)::int8,
+        'next', case when isfinite(next_at) then (extract(epoch from next_at) * 1000000)::int8 end,
+        'about', left(about, 400), 'by', by
+    )))
+$$;
+
+-- Tells those who look for work that tasks of these lambdas are due (notifications.py).
+create function duly_tell(lambdas text[]) returns void language sql strict as $$
+    select pg_notify('duly_due', '0' || case when cardinality(lambdas) <= 25 then ' ' || array_to_string(lambdas, ',') else '' end)
+$$;
+
+-- What the ends of these tasks do to what waits for them; the arrays have an element for each. Statements that end tasks
+-- call it if one of these has a session, a graph or resources (fragment end_task). Sessions are locked before graphs, and these
+-- before resources.
+create function duly_release(
+    sessions text[], policies int2[], graphs uuid[], task_ids uuid[], statuses text[], dooms int2[], resources jsonb[],
+    taken jsonb[]
+) returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
+#variable_conflict use_column
+begin
+    return query
+    select released.lambda, released.due_in
+    from (
+        select array_agg(session) as keys, array_agg(task_id) as ids, array_agg(doom) as reasons,
+            array_agg(case when status = 'fatal_failure' then policy end) as failures
+        from unnest(sessions, policies, task_ids, statuses, dooms) as ended (session, policy, task_id, status, doom)
+        where session is not null
+    ) as linked cross join lateral duly_advance_sessions(linked.keys, linked.ids, linked.failures, linked.reasons) as released;
+    return query
+    select released.lambda, released.due_in
+    from (
+        select array_agg(graph) as ids_of_graphs, array_agg(task_id) as ids, array_agg(status) as ends, array_agg(doom) as reasons
+        from unnest(graphs, task_ids, statuses, dooms) as ended (graph, task_id, status, doom)
+        where graph is not null
+    ) as linked cross join lateral duly_advance_graphs(linked.ids_of_graphs, linked.ids, linked.ends, linked.reasons)
+        as released;
+    return query
+    select released.lambda, released.due_in
+    from (
+        select array_agg(needs) as needs, array_agg(held) as held
+        from unnest(resources, taken) as stopped (needs, held)
+        where needs is not null
+    ) as linked cross join lateral duly_free(linked.needs, linked.held) as released;
+end $$;
+
+-- An end that found no entity is not to become one. (Nobody but an operator's own hand removes a live task's entity.)
+create function duly_drop_stray() returns trigger language plpgsql as '
+begin
+    delete from task where task_id = new.task_id;
+    delete from dead_letter where task_id = new.task_id;
+    return null;
+end';
+
+create trigger task_is_no_stray after insert on task
+    for each row when (new.lambda = '') execute function duly_drop_stray();
+
+-- At most 100 rows a task: those that were charged and those that were not are bounded apart, so that a task that
+-- snoozes for ever keeps its failures. Looked after at each tenth claim of a task.
+create function duly_bound_attempts() returns trigger language plpgsql as '
+begin
+    delete from attempt
+    using (
+        select fence, failure_kind is null as free,
+            row_number() over (partition by failure_kind is null order by fence desc) as place
+        from attempt
+        where task_id = new.task_id
+    ) as ranked
+    where attempt.task_id = new.task_id and attempt.fence = ranked.fence
+        and ranked.place > case when ranked.free then 30 else 60 end;
+    return null;
+end';
+
+create trigger attempt_is_bounded after insert on attempt
+    for each row when (new.fence % 10 = 0 and new.fence > 30) execute function duly_bound_attempts();
+
+-- A redrive deletes the row itself.
+create function duly_keep_dead_letter() returns trigger language plpgsql as '
+begin
+    insert into dead_letter (task_id, lambda, finished_at) values (new.task_id, new.lambda, new.finished_at)
+    on conflict (task_id) do update set finished_at = excluded.finished_at;
+    return null;
+end';
+
+create trigger task_is_a_dead_letter after insert or update of status on task
+    for each row when (new.status = 'fatal_failure') execute function duly_keep_dead_letter();
+
+-- Sessions.
+
+-- One row for each session that has live tasks or is blocked. Whoever changes a task that waits locks the row of its
+-- session first, in the order of the keys.
+create table session (
+    -- As in task: NAMESPACE/KEY, without a namespace /KEY.
+    key text collate "C" primary key check (
+        key ~ '^([a-z0-9][a-z0-9_.-]*)?/' and octet_length(substr(key, strpos(key, '/') + 1)) between 1 and 255
+    ),
+    -- The one task that may run; null while a failed task blocks the session.
+    head uuid,
+    -- Live tasks, the head among them.
+    length integer not null check (length >= 0),
+    -- Of the length: those that wait and are to end without a run.
+    doomed integer not null default 0 check (doomed >= 0 and doomed <= length),
+    last_seq bigint not null,
+    -- The task whose failure stopped the session, and when it did.
+    blocked_by uuid,
+    blocked_at timestamptz,
+    -- While tasks fail with that one: those up to this seq do; they are marked some at a time.
+    fails_until bigint,
+    constraint session_block_is_whole check ((blocked_by is null) = (blocked_at is null)),
+    constraint session_runs_or_is_blocked check ((head is null) = (blocked_by is not null))
+) with (
+    fillfactor = 60,
+    autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
+);
+create index session_blocked on session (key) where blocked_at is not null;
+
+-- How sessions move on.
+
+-- Sessions move on in these functions, and not in the statements that call them: a statement sees the rows as they were
+-- before it waited for a lock, each statement of a function sees them as they are after. (transitions.sql has the moves.)
+
+-- What the ends of these tasks do to their sessions; `failures` has the session_policy of those that ended as
+-- fatal_failure, `dooms` why one that waited had to end. A session whose head ended has a new head, is blocked, or is gone.
+-- move: waiting -> new
+-- Returns the lambdas of new heads, and how far ahead these are due.
+create function duly_advance_sessions(keys text[], task_ids uuid[], failures int2[], dooms int2[])
+    returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
+#variable_conflict use_column
+begin
+    perform from session where key = any (keys) order by key for update;
+    return query
+    with line as (
+        select session.key, session.head, session.length - count(*)::int4 as length,
+            session.doomed - count(ended.doom)::int4 as doomed, session.blocked_by, session.last_seq, session.fails_until,
+            coalesce(bool_or(ended.task_id = session.head), false) as headless,
+            max(ended.failure) filter (where ended.task_id = session.head) as failure,
+            -- the tasks that were to fail with it are gone
+            session.doomed > 0 and session.doomed = count(ended.doom) as failed
+        from unnest(keys, task_ids, failures, dooms) as ended (key, task_id, failure, doom)
+        join session on session.key = any (array[ended.key])
+        group by session.key
+    ), condemned as (
+        -- its order keeps it from being joined the other way round: a plan made while nothing waited would look at all
+        -- that waits, for ever
+        select line.key, waiting.task_id, coalesce(line.blocked_by, line.head) as failed_task
+        from line cross join lateral (
+            select assoc.task_id
+            from task_assoc as assoc
+            where assoc.session = line.key and assoc.status = 'waiting' and assoc.doom is null
+                and assoc.session_seq <= case when line.headless then line.last_seq else line.fails_until end
+            order by assoc.session, assoc.session_rank, assoc.session_seq
+            -- an end must not outlast statement_timeout: when these are gone, the next are marked
+            limit 1000
+        ) as waiting
+        where line.headless and line.failure = 3 or line.failed and line.head is null
+    ), doomed as (
+        update task_assoc as assoc
+        set doom = 11, next_trigger_at = (select duly_now()),
+            events = duly_note(assoc.events, 'session_failed', (select duly_now()), null, condemned.failed_task::text)
+        from condemned
+        where assoc.task_id = any (array[condemned.task_id]) and assoc.status::text = 'waiting'
+        returning condemned.key
+    ), moved as (
+        select line.*, next.task_id as next_head,
+            (select count(*)::int4 from doomed where doomed.key = line.key) as more_doomed
+        from line left join lateral (
+            select assoc.task_id
+            from task_assoc as assoc
+            where assoc.session = line.key and assoc.status = 'waiting' and assoc.doom is null
+                and line.length > 0
+                and (
+                    line.headless and coalesce(line.failure, 1) = 1
+                    or line.failed and line.head is null and not exists (select from doomed where doomed.key = line.key)
+                )
+            order by assoc.session, assoc.session_rank, assoc.session_seq
+            limit 1
+        ) as next on true
+    ), drained as (
+        delete from session using moved
+        where session.key = any (array[moved.key]) and moved.length = 0
+            and (moved.headless and coalesce(moved.failure, 1) <> 2 or moved.failed and moved.head is null)
+    ), updated as (
+        update session
+        set length = moved.length, doomed = moved.doomed + moved.more_doomed,
+            head = coalesce(moved.next_head, case when not moved.headless then moved.head end),
+            fails_until = case
+                when moved.headless and moved.more_doomed > 0 then moved.last_seq
+                when not moved.headless and moved.next_head is null then moved.fails_until
+            end,
+            blocked_by = case
+                when moved.next_head is not null then null
+                when moved.headless then moved.head
+                else session.blocked_by
+            end,
+            blocked_at = case
+                when moved.next_head is not null then null
+                when moved.headless then (select duly_now())
+                else session.blocked_at
+            end
+        from moved
+        where session.key = any (array[moved.key]) and not (
+            moved.length = 0
+            and (moved.headless and coalesce(moved.failure, 1) <> 2 or moved.failed and moved.head is null)
+        )
+    ), promoted as (
+        update task_assoc as assoc
+        set status = 'new', next_trigger_at = greatest(assoc.due_at, (select duly_now())),
+            due_at = greatest(assoc.due_at, (select duly_now())),
+            events = duly_note(
+                assoc.events, 'session_turn', (select duly_now()), greatest(assoc.due_at, (select duly_now())),
+                coalesce(moved.head, moved.blocked_by)::text
+            )
+        from moved
+        where assoc.task_id = any (array[moved.next_head]) and assoc.status::text = 'waiting'
+        returning assoc.lambda, assoc.due_at
+    )
+    select promoted.lambda, min(promoted.due_at) - (select duly_now()) from promoted group by promoted.lambda;
+end $$;
+
+-- Ends the block of a session: the next task runs, whatever became of the one that failed. False: it is not blocked.
+-- `asked_by` is the principal that asked for it.
+-- move: waiting -> new
+create function duly_unblock_session(asked text, asked_by text default null) returns boolean language plpgsql as $$
+declare
+    line record;
+    next_head uuid;
+begin
+    select * into line from session where key = asked and blocked_by is not null and doomed = 0 for update;
+    if not found then
+        return false;
+    end if;
+    select assoc.task_id into next_head
+    from task_assoc as assoc
+    where assoc.session = asked and assoc.status = 'waiting' and assoc.doom is null
+    order by assoc.session, assoc.session_rank, assoc.session_seq
+    limit 1;
+    if next_head is null then
+        delete from session where key = asked;
+    else
+        update session set head = next_head, blocked_by = null, blocked_at = null where key = asked;
+        update task_assoc as assoc
+        set status = 'new', next_trigger_at = greatest(assoc.due_at, duly_now()), due_at = greatest(assoc.due_at, duly_now()),
+            events = duly_note(
+                assoc.events, 'session_unblocked', duly_now(), greatest(assoc.due_at, duly_now()), line.blocked_by::text, asked_by
+            )
+        where assoc.task_id = next_head and assoc.status::text = 'waiting';
+    end if;
+    return true;
+end $$;
+
+-- Where a task that waits is due before its session's head, which nobody has claimed yet, they change places. It is for
+-- sessions whose rows the caller has locked; a head that somebody else works on stays.
+-- move: new -> waiting
+-- move: waiting -> new
+create function duly_put_earlier_first(keys text[]) returns void language plpgsql strict as $$
+begin
+    with earlier as (
+        select session.key, first.task_id, head.task_id as head
+        from unnest(keys) as asked (key)
+        join session on session.key = any (array[asked.key])
+        cross join lateral (
+            select assoc.task_id, assoc.session_rank, assoc.session_seq
+            from task_assoc as assoc
+            where assoc.session = asked.key and assoc.status = 'waiting' and assoc.doom is null
+            order by assoc.session, assoc.session_rank, assoc.session_seq
+            limit 1
+        ) as first
+        cross join lateral (
+            select assoc.task_id
+            from task_assoc as assoc
+            where assoc.task_id = session.head and assoc.status::text = 'new' and assoc.fence = 0
+                -- one that is due may just have been released from a resource, whose units would be left to nobody
+                and (assoc.resources is null or assoc.next_trigger_at > duly_now())
+                and (assoc.session_rank, assoc.session_seq) > (first.session_rank, first.session_seq)
+            for update skip locked
+        ) as head
+    ), demoted as (
+        update task_assoc as assoc
+        set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity'),
+            events = duly_note(assoc.events, 'session_overtaken', duly_now(), assoc.expires_at, earlier.task_id::text)
+        from earlier
+        where assoc.task_id = any (array[earlier.head])
+    ), promoted as (
+        update task_assoc as assoc
+        set status = 'new', next_trigger_at = assoc.due_at,
+            events = duly_note(assoc.events, 'session_turn', duly_now(), assoc.due_at, earlier.head::text)
+        from earlier
+        where assoc.task_id = any (array[earlier.task_id])
+    )
+    update session set head = earlier.task_id from earlier where session.key = any (array[earlier.key]);
+end $$;
+
+-- Graphs, their nodes, edges and definitions.
+
+-- Named and versioned graphs that are run with parameters: GraphDefinition of the wire.
+create table graph_definition (
+    name text not null check (octet_length(name) between 1 and 255),
+    version integer not null check (version >= 1),
+    definition bytea not null check (octet_length(definition) <= 8388608),
+    -- Of its nodes: they decide who may see it, and a list reads no definitions.
+    lambdas text[] not null,
+    created_at timestamptz not null,
+    primary key (name, version)
+);
+
+-- One row for each graph, kept as long as a finished task. Whoever changes a task of a graph that waits locks the row
+-- of the graph first, in the order of the ids, and sessions before graphs.
+create table graph (
+    graph_id uuid primary key,
+    name text not null check (octet_length(name) between 1 and 255),
+    -- Of the request that made it: a repeat must say the same.
+    digest bytea not null,
+    -- The definition that it was made of, if any.
+    definition text,
+    version integer,
+    -- As in task.
+    scheduled_by text,
+    created_at timestamptz not null,
+    finished_at timestamptz,
+    cancel_requested boolean not null default false,
+    -- Nodes, and of these those that have not ended, and those that ended so.
+    total integer not null check (total >= 1),
+    open integer not null check (open between 0 and total),
+    succeeded integer not null default 0 check (succeeded >= 0),
+    failed integer not null default 0 check (failed >= 0),
+    skipped integer not null default 0 check (skipped >= 0),
+    cancelled integer not null default 0 check (cancelled >= 0),
+    -- Of the failed ones those whose failure the graph does not handle.
+    unhandled integer not null default 0 check (unhandled between 0 and failed),
+    constraint graph_counts_add_up check (open + succeeded + failed + skipped + cancelled = total),
+    constraint graph_is_finished check ((open = 0) = (finished_at is not null)),
+    constraint graph_definition_is_whole check ((definition is null) = (version is null))
+) with (
+    fillfactor = 60,
+    autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
+);
+create index graph_by_end on graph (finished_at) where finished_at is not null;
+
+-- A task's place in its graph.
+create table graph_node (
+    graph_id uuid not null,
+    label text not null check (octet_length(label) between 1 and 128),
+    task_id uuid not null,
+    -- The task's lambda: by it and the id the task is found.
+    lambda text not null,
+    -- As in the request, from 0.
+    place integer not null check (place >= 0),
+    any_of boolean not null,
+    ignore_failure boolean not null,
+    -- Its failure does not make the graph a failed one: it is ignored, or a node waits for it.
+    handled boolean not null,
+    -- The tasks that it waits for; and how each is to end, as it was asked for: 1 succeeded, 2 failed, 3 finished.
+    waits_for uuid[] not null,
+    conditions smallint[] not null check (cardinality(conditions) = cardinality(waits_for)),
+    primary key (graph_id, label)
+);
+create index graph_node_by_task on graph_node (task_id);
+
+-- Which task waits for which. It fires if the first ends in one of the ways that the bits of `fires_on` name:
+-- 1 success, 2 fatal_failure, 4 cancelled.
+create table graph_edge (
+    from_task uuid not null,
+    to_task uuid not null,
+    fires_on smallint not null check (fires_on between 1 and 7),
+    primary key (from_task, to_task)
+);
+
+-- What the end of a node does to its graph.
+
+-- What becomes of a node of which `edges` were decided just now: true if it runs, false if it never can, null if it waits.
+create function duly_judge_node(
+    any_of boolean, open_edges integer, edges integer, one_fired boolean, all_fired boolean
+) returns boolean language sql immutable parallel safe as '
+    select case
+        when any_of then case when one_fired then true when open_edges = edges then false end
+        when not all_fired then false
+        when open_edges = edges then true
+    end';
+
+-- What the ends of these tasks do to their graphs: edges are decided, each once. A task whose edges let it run is due; one
+-- that can never run is doomed, which decides its own edges at once. `dooms` says which of the ended ones were doomed
+-- before: their edges are decided already, unless the doom is negative (they came last in a long row of such). What is parked
+-- may run, and waits for no edge any more.
+-- move: waiting -> new
+-- Returns the lambdas of tasks that became due, and how far ahead these are.
+create function duly_advance_graphs(graphs uuid[], task_ids uuid[], statuses text[], dooms int2[])
+    returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
+#variable_conflict use_column
+declare
+    now timestamptz := duly_now();
+    sources uuid[];
+    outcomes int4[];
+    doomed uuid[];
+    lambdas text[];
+    dues timestamptz[];
+    steps integer := 0;
+begin
+    perform from graph where graph_id = any (graphs) order by graph_id for update;
+    select array_agg(ended.task_id),
+        array_agg(case ended.status when 'success' then 1 when 'fatal_failure' then 2 when 'cancelled' then 4 else 0 end)
+    into sources, outcomes
+    from unnest(task_ids, statuses, dooms) as ended (task_id, status, doom)
+    where ended.doom is null or ended.doom < 0;
+    while cardinality(sources) > 0 loop
+        steps := steps + 1;
+        with decided as (
+            select edge.to_task, count(*)::int4 as edges, min(source.task_id::text) as ended, bool_or(edge.fires_on & source.outcome > 0) as one_fired,
+                bool_and(edge.fires_on & source.outcome > 0) as all_fired
+            from unnest(sources, outcomes) as source (task_id, outcome)
+            cross join lateral (
+                select edge.to_task, edge.fires_on
+                from graph_edge as edge
+                where edge.from_task = any (array[source.task_id])
+            ) as edge
+            group by edge.to_task
+        ), changed as (
+            update task_assoc as assoc
+            set open_edges = assoc.open_edges - decided.edges,
+                status = case
+                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then 'new'
+                    else 'waiting'
+                end::task_status,
+                -- what is left undecided here is decided when these end
+                doom = case
+                    when not duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then case when steps < 200 then 12 else -12 end
+                end,
+                due_at = case
+                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then greatest(assoc.due_at, now)
+                    else assoc.due_at
+                end,
+                next_trigger_at = case duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired)
+                    when true then greatest(assoc.due_at, now)
+                    when false then now
+                    else assoc.next_trigger_at
+                end,
+                events = case duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired)
+                    when true then duly_note(assoc.events, 'graph_ready', now, greatest(assoc.due_at, now), decided.ended)
+                    when false then duly_note(assoc.events, 'graph_skipped', now, now, decided.ended)
+                    else assoc.events
+                end
+            from decided
+            where assoc.task_id = any (array[decided.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
+            returning assoc.task_id, assoc.status, assoc.doom, assoc.lambda, assoc.due_at
+        )
+        select array_agg(changed.task_id) filter (where changed.doom is not null),
+            array_agg(changed.lambda) filter (where changed.status = 'new'),
+            array_agg(changed.due_at) filter (where changed.status = 'new')
+        into doomed, lambdas, dues
+        from changed;
+        if lambdas is not null then
+            return query
+            select due.lambda, min(due.due_at) - now
+            from unnest(lambdas, dues) as due (lambda, due_at)
+            group by due.lambda;
+        end if;
+        exit when doomed is null or steps >= 200;
+        -- where all edges are needed a skip spreads along each: in one statement, however long the way is
+        with recursive skipped (task_id) as (
+            select doomed.task_id from unnest(doomed) as doomed (task_id)
+            union
+            select assoc.task_id
+            from skipped
+            cross join lateral (
+                select edge.to_task from graph_edge as edge where edge.from_task = any (array[skipped.task_id])
+            ) as edge
+            join task_assoc as assoc on assoc.task_id = any (array[edge.to_task])
+            where assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null and not assoc.any_of
+        ), changed as (
+            update task_assoc as assoc
+            set doom = 12, next_trigger_at = now, events = duly_note(assoc.events, 'graph_skipped', now, now)
+            from skipped
+            where assoc.task_id = any (array[skipped.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
+        )
+        select array_agg(skipped.task_id), array_agg(0) into sources, outcomes from skipped;
+    end loop;
+    update graph
+    set open = graph.open - ended.number, succeeded = graph.succeeded + ended.succeeded, failed = graph.failed + ended.failed,
+        skipped = graph.skipped + ended.skipped, cancelled = graph.cancelled + ended.cancelled,
+        unhandled = graph.unhandled + ended.unhandled,
+        finished_at = case when graph.open = ended.number then now end
+    from (
+        select ended.graph_id, count(*)::int4 as number,
+            count(*) filter (where ended.status = 'success')::int4 as succeeded,
+            count(*) filter (where ended.status = 'fatal_failure')::int4 as failed,
+            count(*) filter (where ended.status = 'dropped')::int4 as skipped,
+            count(*) filter (where ended.status = 'cancelled')::int4 as cancelled,
+            count(*) filter (where ended.status = 'fatal_failure' and not (
+                select node.handled from graph_node as node where node.task_id = any (array[ended.task_id]) limit 1
+            ))::int4 as unhandled
+        from unnest(graphs, task_ids, statuses) as ended (graph_id, task_id, status)
+        group by ended.graph_id
+    ) as ended
+    where graph.graph_id = any (array[ended.graph_id]);
+end $$;
+
+-- Resources and what is taken of them.
+
+-- What tasks share, and how much of it there is. Operators decide it: nothing that attaches or schedules writes it.
+create table resource (
+    -- That of `lambda:NAME` is the quota of a lambda: each of its tasks takes a unit, without naming it. The rate of
+    -- `schedule:NAME` bounds how many of its tasks clients schedule; Frontends count them.
+    -- With `lambda:` or `schedule:` the quota of a lambda, which may have a namespace. `namespace:NAME` and
+    -- `schedule-namespace:NAME` are the same for all lambdas of a namespace. Others may have a namespace, too: then only its tasks
+    -- name them.
+    name text primary key check (
+        name ~ '^(((lambda|schedule):)?([a-z0-9][a-z0-9_.-]*/)?|(namespace|schedule-namespace):)[a-z0-9][a-z0-9_.-]*$'
+        and length(name) <= 147
+    ),
+    capacity integer not null check (capacity between 0 and 1000000),
+    -- Whether each key of the resource has units of its own.
+    per_key boolean not null,
+    note text not null check (octet_length(note) <= 1024),
+    changed_at timestamptz not null,
+    -- At most `rate` units in a `period` are started, `burst` of them at once; null: as many as there are.
+    rate integer check (rate between 1 and 1000000),
+    period interval check (period >= interval '1 ms' and period <= interval '1 day'),
+    burst integer check (burst between 1 and 1000000),
+    -- Tasks may be put off by another rate, which it had before.
+    rate_is_new boolean not null default false,
+    constraint resource_rate_is_whole check ((rate is null) = (period is null) and (rate is null) = (burst is null))
+);
+create index resource_quotas on resource (name) where name like 'lambda:%' or name like 'namespace:%';
+create index resource_scheduling_quotas on resource (name)
+    where name like 'schedule:%' or name like 'schedule-namespace:%';
+
+-- How much of a resource is taken: one row for a resource, or for each of its keys that is in use. Whoever takes, frees,
+-- parks or releases locks it first, in the order of resource and key.
+create table resource_use (
+    resource text not null,
+    key text not null check (octet_length(key) <= 255),
+    used integer not null default 0 check (used >= 0),
+    -- When all units that were given a start time will have started, at the rate of the resource (GCRA's theoretical arrival
+    -- time); null: none was given.
+    starts_until timestamptz,
+    -- The same of the units that did start, which is never later; null: none did. By it a task that missed its start time is
+    -- judged.
+    started_until timestamptz,
+    -- Since when parked tasks may fit that were not released, because somebody else had locked them; null: there are none. The
+    -- Store Consumer releases them (duly_release_skipped).
+    skipped_at timestamptz,
+    primary key (resource, key)
+) with (
+    fillfactor = 60,
+    autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
+);
+create index resource_use_skipped on resource_use (skipped_at) where skipped_at is not null;
+
+-- Units and rates of resources: who gets them, who is parked, who is released.
+
+-- As sessions do, resources move tasks in functions, for the same reason. A weight above the capacity counts as the whole
+-- capacity. A resource that is not declared any more limits nothing.
+
+-- Releases parked tasks of these use rows, which the caller has locked: of each lambda and priority the first ones that
+-- fit into what is free, up to 1000. They compete at the pick, so a lambda without workers keeps nothing from the others.
+-- It never waits for a parked task. A statement that looked at the task before it was parked may have locked it, and may wait
+-- for these use rows. The use row of a task that was passed over keeps that.
+-- move: waiting -> new
+create function duly_unpark(names text[], keys text[]) returns table (lambda text, number integer) language plpgsql strict rows 10 as $$
+#variable_conflict use_column
+declare
+    place record;
+    line record;
+    fitting integer;
+begin
+    for place in
+        select use.resource, use.key, coalesce(resource.capacity, 1000000) as capacity,
+            coalesce(resource.capacity, 1000000) - use.used as free
+        from unnest(names, keys) as asked (name, key)
+        cross join lateral (
+            select * from resource_use where resource = asked.name and key = asked.key limit 1
+        ) as use
+        left join resource on resource.name = any (array[use.resource])
+        where use.used < coalesce(resource.capacity, 1000000)
+    loop
+        select ''::text as lambda, 0::int2 as priority into line;
+        loop
+            select assoc.lambda, assoc.priority into line
+            from task_assoc as assoc
+            where assoc.parked_on = place.resource and assoc.parked_key = place.key and assoc.status = 'waiting'
+                and (assoc.lambda, assoc.priority) > (line.lambda, line.priority)
+            order by assoc.parked_on, assoc.parked_key, assoc.lambda, assoc.priority
+            limit 1;
+            exit when not found;
+            with first as (
+                select assoc.task_id, assoc.due_at, assoc.resources
+                from task_assoc as assoc
+                where assoc.parked_on = place.resource and assoc.parked_key = place.key and assoc.status = 'waiting'
+                    and assoc.lambda = line.lambda and assoc.priority = line.priority
+                order by assoc.parked_on, assoc.parked_key, assoc.lambda, assoc.priority, assoc.due_at
+                limit least(place.free, 1000)
+            ), counted as (
+                select first.task_id,
+                    sum(least(need.weight, place.capacity)) over (order by first.due_at, first.task_id) as total
+                from first cross join lateral jsonb_to_recordset(first.resources) as need (name text, key text, weight int4)
+                where need.name = place.resource and need.key = place.key
+            ), fitting as materialized (
+                select counted.task_id from counted where counted.total <= place.free
+            ), locked as materialized (
+                select assoc.task_id
+                from fitting join task_assoc as assoc on assoc.task_id = any (array[fitting.task_id])
+                where assoc.status::text = 'waiting' and assoc.parked_on is not null
+                for update of assoc skip locked
+            ), released as (
+                update task_assoc as assoc
+                set status = 'new', parked_on = null, parked_key = null,
+                    next_trigger_at = greatest(assoc.due_at, (select duly_now())),
+                    events = duly_note(
+                        assoc.events, 'unparked', (select duly_now()), greatest(assoc.due_at, (select duly_now())),
+                        concat_ws('/', assoc.parked_on, nullif(assoc.parked_key, ''))
+                    )
+                from locked
+                where assoc.task_id = any (array[locked.task_id])
+                    and assoc.status::text = 'waiting' and assoc.parked_on is not null
+                returning assoc.task_id
+            )
+            select (select count(*) from fitting), (select count(*) from released) into fitting, number;
+            if number > 0 then
+                lambda := line.lambda;
+                return next;
+            end if;
+            if number < fitting then
+                update resource_use as use
+                set skipped_at = duly_now()
+                where use.resource = place.resource and use.key = place.key and use.skipped_at is null;
+            end if;
+        end loop;
+    end loop;
+end $$;
+
+-- Gives units to those of the picked tasks, all of which need resources, for which there are enough, by due time, and
+-- parks the others; returns the parked ones. The caller has locked them. A task does not overtake a parked one of its
+-- lambda and priority that was due before it. What would get units, and is too early by the rate of a resource, is put off
+-- to its start time, and returned, too. Those that get units are not written: the caller does that. They took what they need;
+-- one that takes less, for it needs more than there is in all, is returned with what it took.
+-- move: new|retriable_failure -> waiting
+create function duly_admit(picked uuid[], needs jsonb[]) returns table (task_id uuid, taken jsonb)
+    language plpgsql strict rows 10 as $$
+#variable_conflict use_column
+declare
+    names text[];
+    keys text[];
+    capacities int4[];
+    used int4[];
+    free int4[];
+    all_fit boolean;
+    -- by place: seconds for each unit, null without a rate; how many units at once; seconds until all start times that were given
+    -- are over, and those of what did start
+    paces float8[];
+    bursts int4[];
+    ahead float8[];
+    started float8[];
+    task record;
+    parked_at int4;
+    asked_at timestamptz := duly_now();
+    start_in float8;
+    start_from float8;
+    behind text[] := '{}';
+    granted uuid[] := '{}';
+    parked uuid[] := '{}';
+    parked_names text[] := '{}';
+    parked_keys text[] := '{}';
+    late uuid[] := '{}';
+    late_at timestamptz[] := '{}';
+    start_times timestamptz[] := '{}';
+begin
+    -- all is taken at once, and given back if it was too much: mostly it is not, and each row is written once
+    with locked as (
+        insert into resource_use as use (resource, key, used)
+        select need.name, need.key, least(sum(need.weight), 1000000000)::int4
+        from unnest(needs) as asked (needs)
+        cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
+        group by need.name, need.key
+        order by need.name, need.key
+        on conflict (resource, key) do update set used = use.used + excluded.used
+        returning use.resource, use.key, use.used
+    )
+    select array_agg(locked.resource), array_agg(locked.key), array_agg(locked.used) into names, keys, used from locked;
+
+    select bool_and(
+        place.used <= coalesce(resource.capacity, 1000000) and resource.rate is null and not exists (
+            select from task_assoc as other
+            where other.parked_on = place.name and other.parked_key = place.key and other.status = 'waiting'
+        )
+    ) into all_fit
+    from unnest(names, keys, used) as place (name, key, used)
+    left join resource on resource.name = any (array[place.name]);
+    if all_fit then
+        return;
+    end if;
+
+    select array_agg(named.name order by named.name, named.key), array_agg(named.key order by named.name, named.key),
+        array_agg(coalesce(resource.capacity, 1000000) order by named.name, named.key),
+        array_agg(coalesce(resource.capacity, 1000000) - use.used + named.weight order by named.name, named.key),
+        array_agg(extract(epoch from resource.period) / resource.rate order by named.name, named.key),
+        array_agg(resource.burst order by named.name, named.key),
+        array_agg(extract(epoch from use.starts_until - asked_at) order by named.name, named.key),
+        array_agg(extract(epoch from use.started_until - asked_at) order by named.name, named.key)
+    into names, keys, capacities, free, paces, bursts, ahead, started
+    from (
+        select need.name, need.key, least(sum(need.weight), 1000000000)::int4 as weight
+        from unnest(needs) as asked (needs)
+        cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
+        group by need.name, need.key
+    ) as named
+    cross join lateral (
+        select used, starts_until, started_until from resource_use where resource = named.name and key = named.key limit 1
+    ) as use
+    left join resource on resource.name = any (array[named.name]);
+
+    for task in
+        select need.task_id, need.lambda, need.priority, need.expires_at, need.start_at,
+            array_agg(need.place order by need.place) as places,
+            array_agg(need.weight order by need.place) as weights, array_agg(need.is_behind order by need.place) as is_behind
+        from (
+            select assoc.task_id, assoc.lambda, assoc.priority, assoc.due_at, assoc.expires_at, assoc.start_at, need.weight,
+                dense_rank() over (order by need.name, need.key)::int4 as place,
+                exists (
+                    select from task_assoc as other
+                    where other.parked_on = need.name and other.parked_key = need.key and other.status = 'waiting'
+                        and other.lambda = assoc.lambda and other.priority = assoc.priority and other.due_at < assoc.due_at
+                ) as is_behind
+            from unnest(picked, needs) as asked (task_id, needs)
+            join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+            cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
+        ) as need
+        group by need.task_id, need.lambda, need.priority, need.due_at, need.expires_at, need.start_at
+        order by need.due_at, need.task_id
+    loop
+        parked_at := null;
+        for number in 1 .. cardinality(task.places) loop
+            if task.is_behind[number]
+                or least(task.weights[number], capacities[task.places[number]]) > free[task.places[number]]
+                or capacities[task.places[number]] = 0
+                or concat(task.places[number], '/', task.priority, '/', task.lambda) = any (behind)
+            then
+                parked_at := task.places[number];
+                exit;
+            end if;
+        end loop;
+        -- it starts when all its resources let it. No start time is given twice, and one that was missed is kept: the task
+        -- starts unless more would start than the burst allows. A start counts from its start time, but at most a second ago:
+        -- workers that come a little late lose nothing, and those that were away do not catch up
+        start_in := extract(epoch from task.start_at - asked_at);
+        start_from := greatest(least(start_in, 0), -1);
+        if parked_at is null and start_in <= 0 then
+            for number in 1 .. cardinality(task.places) loop
+                -- a millisecond: the times are rounded
+                if started[task.places[number]] - paces[task.places[number]]
+                    * (bursts[task.places[number]] - least(task.weights[number], bursts[task.places[number]])) > 0.001
+                then
+                    start_in := null;
+                    exit;
+                end if;
+            end loop;
+        end if;
+        if parked_at is null and start_in is null then
+            start_in := 0;
+            start_from := 0;
+            for number in 1 .. cardinality(task.places) loop
+                start_in := greatest(start_in, ahead[task.places[number]] - paces[task.places[number]]
+                    * (bursts[task.places[number]] - least(task.weights[number], bursts[task.places[number]])));
+            end loop;
+            if start_in <= 0 or coalesce(task.expires_at > asked_at + start_in * interval '1 s', true) then
+                for number in 1 .. cardinality(task.places) loop
+                    ahead[task.places[number]] := greatest(ahead[task.places[number]], start_in)
+                        + paces[task.places[number]] * least(task.weights[number], bursts[task.places[number]]);
+                end loop;
+            end if;
+        end if;
+        if parked_at is null and start_in <= 0 then
+            for number in 1 .. cardinality(task.places) loop
+                started[task.places[number]] := greatest(started[task.places[number]], start_from)
+                    + paces[task.places[number]] * least(task.weights[number], bursts[task.places[number]]);
+                ahead[task.places[number]] := greatest(ahead[task.places[number]], started[task.places[number]]);
+            end loop;
+        end if;
+        if parked_at is null and start_in > 0 then
+            late := late || task.task_id;
+            late_at := late_at || least(task.expires_at, asked_at + start_in * interval '1 s');
+            start_times := start_times || asked_at + start_in * interval '1 s';
+        elsif parked_at is null then
+            for number in 1 .. cardinality(task.places) loop
+                free[task.places[number]] := free[task.places[number]]
+                    - least(task.weights[number], capacities[task.places[number]]);
+            end loop;
+            granted := granted || task.task_id;
+        else
+            parked := parked || task.task_id;
+            parked_names := parked_names || names[parked_at];
+            parked_keys := parked_keys || keys[parked_at];
+            behind := behind || concat(parked_at, '/', task.priority, '/', task.lambda);
+        end if;
+    end loop;
+
+    update resource_use as use
+    set used = place.capacity - place.free
+    from unnest(names, keys, capacities, free) as place (name, key, capacity, free)
+    where use.resource = any (array[place.name]) and use.key = place.key
+        and use.used <> place.capacity - place.free;
+    if exists (select from unnest(paces) as pace where pace is not null) then
+        update resource_use as use
+        set starts_until = asked_at + place.ahead * interval '1 s',
+            started_until = asked_at + place.started * interval '1 s'
+        from unnest(names, keys, paces, ahead, started) as place (name, key, pace, ahead, started)
+        where use.resource = any (array[place.name]) and use.key = place.key and place.pace is not null
+            and (use.starts_until, use.started_until) is distinct from
+                (asked_at + place.ahead * interval '1 s', asked_at + place.started * interval '1 s');
+    end if;
+    if late <> '{}' then
+        update task_assoc as assoc
+        set next_trigger_at = put_off.next_at, start_at = put_off.start_at, resources = asked.needs,
+            events = duly_note(assoc.events, 'put_off', asked_at, put_off.next_at)
+        from unnest(late, late_at, start_times) as put_off (task_id, next_at, start_at)
+        join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = put_off.task_id
+        where assoc.task_id = any (array[put_off.task_id]) and assoc.status::text in ('new', 'retriable_failure');
+        return query select put_off.task_id, null::jsonb from unnest(late) as put_off (task_id);
+    end if;
+    if parked <> '{}' then
+        update task_assoc as assoc
+        set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity'),
+            parked_on = refused.resource, parked_key = refused.key, resources = asked.needs,
+            events = duly_note(
+                assoc.events, 'parked', asked_at, assoc.expires_at, concat_ws('/', refused.resource, nullif(refused.key, ''))
+            )
+        from unnest(parked, parked_names, parked_keys) as refused (task_id, resource, key)
+        join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = refused.task_id
+        where assoc.task_id = any (array[refused.task_id]) and assoc.status::text in ('new', 'retriable_failure');
+        return query select refused.task_id, null::jsonb from unnest(parked) as refused (task_id);
+    end if;
+    return query
+    select asked.task_id, jsonb_agg(jsonb_build_object(
+        'name', need.name, 'key', need.key, 'weight', least(need.weight, coalesce(resource.capacity, 1000000))
+    ))
+    from unnest(picked, needs) as asked (task_id, needs)
+    cross join lateral jsonb_to_recordset(asked.needs) as need (name text, key text, weight int4)
+    left join resource on resource.name = any (array[need.name])
+    where asked.task_id = any (granted)
+    group by asked.task_id
+    having bool_or(need.weight > coalesce(resource.capacity, 1000000));
+    if parked <> '{}' or late <> '{}' then
+        -- what they may have been released for, and leave; it may be of other lambdas than who picks looks for
+        perform duly_tell(array_agg(distinct unparked.lambda)) from duly_unpark(names, keys) as unparked;
+    end if;
+end $$;
+
+-- Frees what these tasks took, which stopped or will not run (null: nothing), and releases tasks that are parked on what they
+-- need. Returns the lambdas of what was released. Rows of keys that nobody uses any more are left to retention.
+create function duly_free(needs jsonb[], taken jsonb[]) returns table (lambda text, due_in interval)
+    language plpgsql strict rows 10 as $$
+#variable_conflict use_column
+declare
+    names text[];
+    keys text[];
+begin
+    with freed as (
+        update resource_use as use
+        set used = use.used - stopped.weight
+        from (
+            select need.name, need.key, coalesce(sum(need.weight) filter (where stopped.taken is not null), 0)::int4 as weight
+            from unnest(needs, taken) as stopped (needs, taken)
+            cross join lateral jsonb_to_recordset(coalesce(stopped.taken, stopped.needs))
+                as need (name text, key text, weight int4)
+            group by need.name, need.key
+            order by need.name, need.key
+        ) as stopped
+        where use.resource = any (array[stopped.name]) and use.key = stopped.key
+        returning use.resource, use.key
+    )
+    select array_agg(freed.resource), array_agg(freed.key) into names, keys from freed;
+
+    select array_agg(place.name), array_agg(place.key) into names, keys
+    from unnest(names, keys) as place (name, key)
+    where exists (
+        select from task_assoc as assoc
+        where assoc.parked_on = place.name and assoc.parked_key = place.key and assoc.status = 'waiting'
+    );
+    if names is not null then
+        return query
+        select unparked.lambda, interval '0' from duly_unpark(names, keys) as unparked group by unparked.lambda;
+    end if;
+end $$;
+
+-- Declares a resource, or changes it: only the columns in `named`. What is not named stays, or is the default of a new resource.
+-- Nobody takes or frees meanwhile: whoever parks by what it was has done so before, and the caller releases that afterwards, in
+-- statements of their own (duly_release_parked). `rate_is_new`: what was put off is to be due, too (duly_forget_starts,
+-- duly_end_delays). A null capacity is none: only the rate limits it.
+-- is_done is false if it is in use, and cannot be given another per_key; if it is not as the caller read it (is_expected): it was
+-- not changed last at `expected_at`, nor is it what is asked already; or if it would contradict itself, in the column `wrong`.
+-- put_at is when it was changed last: a call that changes nothing keeps it. `changed` has the columns that this call changed.
+create function duly_put_resource(
+    asked text, named text[], asked_capacity int4, asked_per_key boolean, asked_note text, asked_rate int4,
+    asked_period interval, asked_burst int4, expected_at timestamptz, out is_done boolean, out is_expected boolean,
+    out wrong text, out put_at timestamptz, out rate_is_new boolean, out is_created boolean, out changed text[],
+    out new_capacity int4, out new_per_key boolean, out new_note text, out new_rate int4, out new_period interval,
+    out new_burst int4
+) language plpgsql as $$
+#variable_conflict use_column
+declare
+    kept resource;
+begin
+    lock table resource_use in exclusive mode;
+    select * into kept from resource as declared where declared.name = asked for update;
+    is_created := not found;
+    put_at := kept.changed_at;
+    -- that of a resource which only its rate limits is stored as the largest one
+    new_capacity := case
+        when 'capacity' = any (named) then asked_capacity
+        when kept.rate is null or kept.capacity < 1000000 then kept.capacity
+    end;
+    new_per_key := case when 'per_key' = any (named) then asked_per_key else coalesce(kept.per_key, false) end;
+    new_note := case when 'note' = any (named) then asked_note else coalesce(kept.note, '') end;
+    new_rate := case when 'rate.units' = any (named) then asked_rate else kept.rate end;
+    new_period := case when 'rate.period' = any (named) then asked_period else kept.period end;
+    new_burst := case when 'rate.burst' = any (named) then asked_burst else kept.burst end;
+    wrong := case
+        when new_rate is null and (new_period is not null or new_burst is not null) then 'rate.units'
+        when new_rate is not null and new_period is null then 'rate.period'
+        when new_rate is null and new_capacity is null then 'capacity'
+    end;
+    new_burst := case when new_rate is not null then coalesce(new_burst, 1) end;
+    new_capacity := coalesce(new_capacity, 1000000);
+    changed := array_remove(array[
+        case when kept.capacity is distinct from new_capacity then 'capacity' end,
+        case when coalesce(kept.per_key, false) <> new_per_key then 'per_key' end,
+        case when coalesce(kept.note, '') <> new_note then 'note' end,
+        case when kept.rate is distinct from new_rate then 'rate.units' end,
+        case when kept.period is distinct from new_period then 'rate.period' end,
+        case when kept.burst is distinct from new_burst then 'rate.burst' end
+    ], null);
+    is_expected := expected_at is null or not is_created and (kept.changed_at = expected_at or changed = '{}');
+    is_done := is_expected and wrong is null and not (
+        kept.per_key is distinct from new_per_key and (
+            exists (select from resource_use as use where use.resource = asked and use.used > 0)
+            or exists (select from task_assoc as assoc where assoc.status = 'waiting' and assoc.parked_on = asked)
+        ) and not is_created
+    );
+    if is_done then
+        insert into resource as declared (name, capacity, per_key, note, changed_at, rate, period, burst, rate_is_new)
+        values (
+            asked, new_capacity, new_per_key, new_note, duly_now(), new_rate, new_period, new_burst, new_rate is not null
+        )
+        on conflict (name) do update
+        set capacity = excluded.capacity, per_key = excluded.per_key, note = excluded.note,
+            changed_at = case when changed = '{}' then declared.changed_at else excluded.changed_at end,
+            rate = excluded.rate, period = excluded.period, burst = excluded.burst,
+            rate_is_new = declared.rate_is_new or changed && array['rate.units', 'rate.period', 'rate.burst']
+        returning declared.changed_at, declared.rate_is_new into put_at, rate_is_new;
+    end if;
+end $$;
+
+-- Releases tasks that are parked on a resource, from a key on; its capacity may have grown. Returns their lambdas, the key to
+-- go on from (null: that was all), and whether more of the same keys may be released.
+create function duly_release_parked(asked text, from_key text, out lambdas text[], out next_key text, out has_more boolean)
+    language plpgsql as $$
+declare
+    keys text[];
+begin
+    select array_agg(parked.key order by parked.key) into keys
+    from (
+        select distinct assoc.parked_key as key
+        from task_assoc as assoc
+        where assoc.parked_on = asked and assoc.status = 'waiting' and assoc.parked_key >= from_key
+        order by assoc.parked_key
+        limit 200
+    ) as parked;
+    keys := coalesce(keys, '{}');
+    next_key := keys[200];
+    insert into resource_use as use (resource, key)
+    select asked, parked.key from unnest(keys) as parked (key) order by parked.key
+    on conflict (resource, key) do update set used = use.used;
+    select coalesce(array_agg(distinct unparked.lambda), '{}'), coalesce(bool_or(unparked.number >= 1000), false)
+    into lambdas, has_more
+    from duly_unpark(array_fill(asked, array[cardinality(keys)]), keys) as unparked;
+end $$;
+
+-- Releases parked tasks that were passed over while somebody else had locked them, of some use rows. A use row that somebody
+-- else works on is left to the next call.
+create function duly_release_skipped(most integer) returns setof text language plpgsql as $$
+declare
+    names text[];
+    keys text[];
+begin
+    select array_agg(page.resource), array_agg(page.key) into names, keys
+    from (
+        select use.resource, use.key
+        from resource_use as use
+        where use.skipped_at is not null
+        order by use.skipped_at
+        limit most
+        for update skip locked
+    ) as page;
+    update resource_use as use
+    set skipped_at = null
+    from unnest(names, keys) as page (resource, key)
+    where use.resource = any (array[page.resource]) and use.key = page.key;
+    return query select distinct unparked.lambda from duly_unpark(names, keys) as unparked;
+end $$;
+
+-- Forgets which start times a resource gave, from a key on. Returns the key to go on from; null: that was all.
+create function duly_forget_starts(asked text, from_key text) returns text language plpgsql as $$
+declare
+    keys text[];
+begin
+    select array_agg(page.key order by page.key) into keys
+    from (
+        select use.key from resource_use as use where use.resource = asked and use.key >= from_key
+        order by use.key limit 2000 for update
+    ) as page;
+    update resource_use as use
+    set starts_until = null, started_until = null
+    from unnest(keys) as page (key)
+    where use.resource = asked and use.key = page.key and use.starts_until is not null;
+    return keys[2000];
+end $$;
+
+-- Makes due what is put off to a start time of these resources, of some tasks from an id on. Returns their lambdas, and the id to
+-- go on from; null: that was all.
+create function duly_end_delays(asked text[], after_id uuid, out lambdas text[], out next_id uuid) language plpgsql as $$
+declare
+    ids uuid[];
+    needs jsonb[] := array(select jsonb_build_array(jsonb_build_object('name', each.name)) from unnest(asked) as each (name));
+begin
+    select array_agg(page.task_id order by page.task_id) into ids
+    from (
+        select assoc.task_id from task_assoc as assoc where assoc.task_id > after_id order by assoc.task_id limit 5000
+    ) as page;
+    next_id := ids[5000];
+    with put_off as (
+        select assoc.task_id
+        from task_assoc as assoc
+        where assoc.task_id between ids[1] and ids[cardinality(ids)] and assoc.start_at > duly_now()
+            and assoc.status::text in ('new', 'retriable_failure')
+            and assoc.resources @> any (needs)
+        order by assoc.task_id
+        for update
+    ), due as (
+        update task_assoc as assoc
+        set next_trigger_at = greatest(assoc.due_at, (select duly_now())), start_at = null,
+            events = duly_note(assoc.events, 'rate_lifted', (select duly_now()), greatest(assoc.due_at, (select duly_now())))
+        from put_off
+        where assoc.task_id = any (array[put_off.task_id])
+        returning assoc.lambda
+    )
+    select coalesce(array_agg(distinct due.lambda), '{}') into lambdas from due;
+end $$;
+
+-- Removes a resource that nobody holds or waits for. What was put off by its rate is for the caller to make due
+-- (duly_end_delays). Null: there is none; false: it is in use.
+create function duly_delete_resource(asked text) returns boolean language plpgsql as $$
+begin
+    lock table resource_use in exclusive mode;
+    if not exists (select from resource where name = asked) then
+        return null;
+    end if;
+    if exists (select from resource_use as use where use.resource = asked and use.used > 0)
+        or exists (select from task_assoc as assoc where assoc.status = 'waiting' and assoc.parked_on = asked)
+    then
+        return false;
+    end if;
+    -- there may be many keys: these are removed as others that nobody uses
+    delete from resource_use where resource = asked and key = '';
+    delete from resource where name = asked;
+    return true;
+end $$;
+
+-- Time tables: what they say, what operators decided about them, and where they stand.
+
+-- One row for each. The definition is overwritten by what an application declares, as long as nobody else changed it.
+create table time_table (
+    name text primary key check (name ~ '^[a-z0-9][a-z0-9_.-]{0,127}$'),
+    lambda text not null,
+    collection text not null,
+    priority smallint not null check (priority between 1 and 4),
+    payload_encoding smallint not null check (payload_encoding in (1, 2, 3)),
+    payload bytea not null check (octet_length(payload) <= 1048576),
+    cron text check (octet_length(cron) between 1 and 256),
+    every interval check (every >= interval '1 second'),
+    every_offset interval not null check (every_offset >= interval '0'),
+    zone text not null check (octet_length(zone) between 1 and 64),
+    catch_up smallint not null check (catch_up between 1 and 3),
+    catch_up_window interval not null check (catch_up_window > interval '0'),
+    overlap smallint not null check (overlap between 1 and 4),
+    jitter interval not null check (jitter >= interval '0'),
+    declared boolean not null,
+    revision bigint not null default 1,
+    created_at timestamptz not null,
+    updated_at timestamptz not null,
+    -- What operators decide: no declaration writes it.
+    paused_at timestamptz,
+    pause_note text check (octet_length(pause_note) <= 1024),
+    -- Where it stands. A tick before next_tick_at was decided about, one from it on was not.
+    next_tick_at timestamptz check (isfinite(next_tick_at)),
+    next_fire_at timestamptz check (isfinite(next_fire_at)),
+    buffered_tick_at timestamptz,
+    last_tick_at timestamptz,
+    last_task_id uuid,
+    problem text check (octet_length(problem) <= 1024),
+    constraint time_table_has_a_rhythm check ((cron is null) <> (every is null)),
+    -- What has a tick ahead is looked at.
+    constraint time_table_has_a_trigger check ((next_tick_at is null) = (next_fire_at is null)),
+    constraint time_table_pause_is_whole check (pause_note is null or paused_at is not null)
+) with (
+    -- each tick writes its row
+    fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0
+);
+create index time_table_due on time_table (next_fire_at) where paused_at is null and next_fire_at is not null;
+create index time_table_buffered on time_table (name) where paused_at is null and buffered_tick_at is not null;
+
+-- Gates and breakers.
+
+-- Each change of a gate or breaker raises the version, in its transaction: services remember the rest.
+create table gate_version (version bigint not null);
+insert into gate_version values (1);
+
+-- What operators decide about tasks that nobody runs yet. A task is hit if it has all that the scope names.
+create table gate (
+    name text primary key check (octet_length(name) between 1 and 255),
+    -- Another gate of the same name has another id: tasks remember ids.
+    gate_id bigint generated always as identity unique,
+    kind text not null check (kind in ('pause', 'drop', 'delay')),
+    -- A lambda, a prefix that ends with an asterisk, or an asterisk alone.
+    lambda text not null check (octet_length(lambda) between 1 and 255),
+    collection text check (octet_length(collection) between 1 and 128),
+    priority smallint check (priority between 1 and 4),
+    session text check (octet_length(session) between 1 and 255),
+    delay interval check (delay > interval '0'),
+    owner text not null check (octet_length(owner) <= 255),
+    reason text not null check (octet_length(reason) <= 1024),
+    created_at timestamptz not null,
+    -- Null: until an operator removes it.
+    expires_at timestamptz check (isfinite(expires_at)),
+    -- Of a breaker that is half open: its probes are due by then.
+    probes_until timestamptz,
+    constraint gate_delay_is_whole check ((delay is not null) = (kind = 'delay')),
+    constraint gate_probes_pass_a_pause check (probes_until is null or kind = 'pause')
+);
+
+-- The failure rate at which a lambda is paused, and where its breaker stands.
+create table breaker (
+    lambda text primary key check (octet_length(lambda) between 1 and 255),
+    failure_rate double precision not null check (failure_rate > 0 and failure_rate <= 1),
+    minimum integer not null check (minimum >= 1),
+    count_window interval not null check (count_window > interval '0'),
+    pause interval not null check (pause > interval '0'),
+    probes integer not null check (probes >= 1),
+    owner text not null check (octet_length(owner) <= 255),
+    reason text not null check (octet_length(reason) <= 1024),
+    changed_at timestamptz not null,
+    state text not null default 'closed' check (state in ('closed', 'open', 'half_open')),
+    state_since timestamptz not null,
+    -- While it is half open: how many tasks it let through.
+    probed integer not null default 0 check (probed >= 0)
+);
+
+-- How runs of lambdas that have a breaker ended, by second; each HSC adds its own.
+create table breaker_count (
+    lambda text not null,
+    second timestamptz not null,
+    ended integer not null,
+    failed integer not null check (failed between 0 and ended),
+    primary key (lambda, second)
+);
+
+-- Hosts and services, as they report themselves.
+
+-- A Controller with its Executors. It reports again each interval: nothing is decided by what it says, people look at it.
+create table host (
+    -- New for each start of a Controller.
+    host_id text primary key check (length(host_id) between 1 and 255),
+    name text not null check (octet_length(name) <= 255),
+    -- Of Duly.
+    version text not null check (octet_length(version) <= 255),
+    queue_backend text not null check (octet_length(queue_backend) <= 32),
+    started_at timestamptz not null check (isfinite(started_at)),
+    first_reported_at timestamptz not null,
+    reported_at timestamptz not null,
+    report_interval interval not null check (report_interval > interval '0'),
+    -- It takes no more tasks; it said that it ended.
+    draining boolean not null,
+    stopped boolean not null,
+    -- The principal that reports it, and the only one that may; empty: nobody is asked who they are.
+    reported_by text not null,
+    -- [{"executor_id", "pid", "version", "processes", "slots", "busy_slots", "started_at", "lambda_set"}]
+    executors jsonb not null,
+    -- Of what host_lambda has of it; empty: nothing yet.
+    lambdas_digest bytea not null default '' check (octet_length(lambdas_digest) <= 32),
+    -- When what it has of the live settings was read from this store, at the earliest; null: unknown.
+    settings_read_at timestamptz
+) with (
+    -- each report writes its row
+    fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0
+);
+
+-- Which lambdas the Executors of a host serve, by set: Executors of one application have the same. Written when it changes.
+create table host_lambda (
+    host_id text not null references host on delete cascade,
+    lambda text not null check (octet_length(lambda) between 1 and 255),
+    lambda_set smallint not null,
+    version text not null,
+    primary key (host_id, lambda, lambda_set)
+);
+create index host_lambda_by_lambda on host_lambda (lambda, host_id);
+
+-- A process of a Frontend, an HSC or a Store Consumer.
+create table service_instance (
+    instance_id text primary key check (length(instance_id) between 1 and 255),
+    service text not null,
+    host_name text not null,
+    version text not null,
+    address text not null,
+    started_at timestamptz not null,
+    reported_at timestamptz not null,
+    report_interval interval not null,
+    stopped boolean not null,
+    settings_read_at timestamptz
+) with (
+    fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0
+);
+
+-- Settings that operators change while Duly runs.
+
+-- Settings that operators change while Duly runs: one row for each that is not at its process's own value.
+create table setting (
+    name text primary key,
+    value text not null,
+    changed_at timestamptz not null,
+    check (length(name) between 1 and 100 and length(value) between 1 and 100)
+);
+
+-- What the Store Consumer that started last has in its own file or environment, where that is not the default: for
+-- operators to see. Nothing is decided by it.
+create table own_setting (
+    name text primary key,
+    value text not null,
+    changed_at timestamptz not null
+);
+
+-- What operators had set of [timing] until lately. Leases of it may be in force until until_at, so Store Consumers wait for
+-- them after a failover.
+create table former_setting (
+    name text not null check (length(name) between 1 and 100),
+    value text not null check (length(value) between 1 and 100),
+    until_at timestamptz not null check (isfinite(until_at)),
+    primary key (name, value)
+);
+
+-- What retention does that only the tables' owner may.
+
+create function public.duly_add_partition(name text, lowest uuid, upper uuid)
+    returns void language plpgsql security definer set search_path = pg_catalog, public, pg_temp as $function$
+declare
+    parent text;
+    options text;
+    given record;
+begin
+    if name !~ '^[0-9]{8}(t[0-9]{6})?$' then
+        raise exception using errcode = 'invalid_parameter_value', message = 'a partition is named after its first instant';
+    end if;
+    foreach parent in array array['attempt', 'task'] loop  -- as statements that write both begin
+        options := case parent
+            when 'task' then 'fillfactor = 50, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0'
+            else 'fillfactor = 100'
+        end;
+        execute format(
+            'create table public.%I (like public.%I including defaults including constraints) with (%s)',
+            parent || '_' || name, parent, options
+        );
+        for given in
+            select privilege_type as privilege, grantee::regrole as role
+            from pg_class, aclexplode(relacl)
+            where pg_class.oid = format('public.%I', parent || '_rest')::regclass
+                and grantee not in (0, relowner)
+        loop
+            execute format('grant %s on public.%I to %s', given.privilege, parent || '_' || name, given.role);
+        end loop;
+        execute format('lock table public.%I in access exclusive mode', parent || '_rest');
+        execute format(
+            'with moved as (delete from public.%I where task_id >= %L and task_id < %L returning *)
+                insert into public.%I select * from moved',
+            parent || '_rest', lowest, upper, parent || '_' || name
+        );
+        execute format(
+            'alter table public.%I attach partition public.%I for values from (%L) to (%L)',
+            parent, parent || '_' || name, lowest, upper
+        );
+    end loop;
+end $function$;
+
+create function public.duly_drop_partition(name text, lowest uuid, upper uuid, survivors uuid[], most integer)
+    returns integer language plpgsql security definer set search_path = pg_catalog, public, pg_temp as $function$
+declare
+    ids uuid[];
+begin
+    if name !~ '^(first|[0-9]{8}(t[0-9]{6})?)$' then
+        raise exception using errcode = 'invalid_parameter_value', message = 'there is no such partition';
+    end if;
+    -- the history first: it is what statements that write both begin with
+    execute format('alter table public.attempt detach partition public.%I', 'attempt_' || name);
+    execute format('alter table public.task detach partition public.%I', 'task_' || name);
+    select array_agg(found.task_id) into ids
+    from (
+        select unnest(survivors) as task_id
+        union
+        (
+            select assoc.task_id from public.task_assoc as assoc
+            where assoc.task_id >= lowest and assoc.task_id < upper
+            limit most + 1
+        )
+    ) as found;
+    if cardinality(ids) > most then
+        return null;  -- whoever called rolls back
+    end if;
+    ids := coalesce(ids, array[]::uuid[]);
+    execute format('insert into public.task select * from public.%I where task_id = any($1)', 'task_' || name)
+        using ids;
+    execute format('insert into public.attempt select * from public.%I where task_id = any($1)', 'attempt_' || name)
+        using ids;
+    -- what ended its time since the keys were looked through: without its task a key would be taken for ever
+    delete from public.idempotency_key as key
+    where key.task_id >= lowest and key.task_id < upper and key.task_id not in (select unnest(ids));
+    execute format('drop table public.%I, public.%I', 'task_' || name, 'attempt_' || name);
+    return cardinality(ids);
+end $function$;
+
+create function public.duly_forget_audit_events(before timestamptz, most integer)
+    returns bigint language plpgsql security definer set search_path = pg_catalog, public, pg_temp as $function$
+declare
+    forgotten bigint;
+begin
+    delete from public.audit_event
+    where event_id in (
+        select oldest.event_id
+        from (select event_id, at from public.audit_event order by event_id limit most) as oldest
+        where oldest.at < least(duly_forget_audit_events.before, public.duly_now() - interval '1 day')
+    );
+    get diagnostics forgotten = row_count;
+    return forgotten;
+end $function$;
+
+revoke execute on function public.duly_add_partition, public.duly_drop_partition,
+    public.duly_forget_audit_events from public;
+
+-- The function by which clients schedule in their own transactions.
+
+create function public.duly_schedule(
+    lambda text, payload json default null, raw_payload bytea default null, priority integer default 3,
+    collection text default '', scheduled_at timestamptz default null, delay interval default null,
+    expires_at timestamptz default null, idempotency_key text default null, task_id uuid default null
+) returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $function$
+#variable_conflict use_variable
+declare  -- columns are written with their table: a new one must not take the place of a variable
+    asked_at timestamptz := public.duly_now();
+    data bytea := coalesce(duly_schedule.raw_payload, convert_to(duly_schedule.payload::text, 'UTF8'), '');
+    encoding smallint := case when duly_schedule.raw_payload is null then 1 else 2 end;
+    due_at timestamptz;
+    most integer;
+    id uuid := duly_schedule.task_id;
+    first_task uuid;
+    is_same boolean;
+    tries integer := 0;
+    problem text;
+    field text;
+begin
+    select least(known.payload_limit, 1048576) into most
+    from public.lambda as known where known.name = duly_schedule.lambda;
+    if most is null then
+        raise exception using errcode = 'DY002', column = 'lambda', message = format(
+            'no lambda %L is registered: start a worker that declares it (duly worker MODULE:APP), or fix the name',
+            left(duly_schedule.lambda, 128));
+    end if;
+    if duly_schedule.raw_payload is not null and duly_schedule.payload is not null then
+        field := 'raw_payload'; problem := 'give either payload or raw_payload, not both';
+    elsif duly_schedule.priority is null or duly_schedule.priority not between 1 and 4 then
+        field := 'priority'; problem := 'must be 1 (urgent), 2 (high), 3 (normal) or 4 (low)';
+    elsif duly_schedule.collection is null or duly_schedule.collection !~ '^([a-z0-9][a-z0-9_.-]{0,127})?$' then
+        field := 'collection';
+        problem := 'must be 1 to 128 of the characters a-z, 0-9, ''_'', ''.'', ''-'', beginning with a letter or a '
+            'digit, or empty';
+    elsif duly_schedule.scheduled_at is not null and duly_schedule.delay is not null then
+        field := 'delay'; problem := 'give either scheduled_at or delay, not both';
+    elsif not isfinite(coalesce(duly_schedule.scheduled_at, asked_at)) then
+        field := 'scheduled_at'; problem := 'must be an instant';
+    elsif not isfinite(coalesce(duly_schedule.expires_at, asked_at)) then
+        field := 'expires_at'; problem := 'must be an instant';
+    elsif duly_schedule.delay < interval '0' then
+        field := 'delay'; problem := 'must not be negative: leave it out to run the task now';
+    elsif duly_schedule.delay > interval '365 days' or duly_schedule.scheduled_at > asked_at + interval '365 days' then
+        field := case when duly_schedule.delay is null then 'scheduled_at' else 'delay' end;
+        problem := 'may be at most 365 days ahead: schedule it when that time is nearer';
+    elsif octet_length(duly_schedule.idempotency_key) not between 1 and 255 then
+        field := 'idempotency_key'; problem := 'must be 1 to 255 bytes of UTF-8';
+    elsif starts_with(duly_schedule.idempotency_key, 'time-table:') then
+        field := 'idempotency_key'; problem := 'must not begin with ''time-table:'': the keys of ticks do';
+    elsif duly_schedule.idempotency_key is not null and id is not null then
+        field := 'task_id'; problem := 'say either task_id or idempotency_key: each alone makes a repeat safe';
+    elsif id is not null and id::text !~ '^.{14}7.{4}[89ab]' then
+        field := 'task_id'; problem := 'must be a UUID of version 7, or be left out';
+    end if;
+    if problem is not null then
+        raise exception using errcode = 'DY001', column = field, message = field || ': ' || problem;
+    end if;
+    if octet_length(data) > most then
+        raise exception using errcode = 'DY003', column = 'payload', message = format(
+            'payload: %s bytes exceed the %s that %s takes: put large data elsewhere and send its address, or raise the '
+            'lambda''s payload_limit', octet_length(data), most, duly_schedule.lambda);
+    end if;
+    due_at := greatest(asked_at, coalesce(duly_schedule.scheduled_at, asked_at + duly_schedule.delay, asked_at));
+    if id is null then  -- UUIDv7: 48 bits of milliseconds, then a random UUID's, with the version changed
+        id := overlay(gen_random_uuid()::text placing (
+            select left(stamp, 8) || '-' || right(stamp, 4) || '-7'
+            from lpad(to_hex(floor(extract(epoch from asked_at) * 1000)::bigint), 12, '0') as stamp
+        ) from 1)::uuid;
+    end if;
+    loop
+        first_task := null;
+        if duly_schedule.idempotency_key is not null then
+            select key.task_id into first_task from public.idempotency_key as key
+            where key.lambda = duly_schedule.lambda and key.key = duly_schedule.idempotency_key;
+        elsif duly_schedule.task_id is not null then
+            select task.task_id into first_task from public.task where task.task_id = id;
+        end if;
+        if first_task is not null then
+            select
+                task.lambda = duly_schedule.lambda and task.collection = duly_schedule.collection
+                    and task.session is null and case
+                    when task.scheduled_as is not null then task.scheduled_as = sha256(
+                        data || int2send(encoding) || int2send(duly_schedule.priority::smallint))
+                    else task.payload = data and task.payload_encoding = encoding
+                        and task.priority = duly_schedule.priority
+                end into is_same
+            from public.task where task.task_id = first_task;
+            if is_same then
+                return first_task;
+            end if;
+            tries := tries + 1;
+            continue when is_same is null and tries < 10;  -- purged between the two reads: so is its key
+            raise exception using errcode = 'DY004', column = 'idempotency_key', message = format(
+                'idempotency_key: task %s has this key or id, with another lambda, payload, priority or collection: use '
+                'another key for another task', first_task);
+        end if;
+        -- a repeat is answered whatever the time is: what is new has to be of now
+        if duly_schedule.expires_at <= asked_at then
+            raise exception using errcode = 'DY001', column = 'expires_at',
+                message = 'expires_at: is in the past: the task could never run';
+        end if;
+        if id not between public.duly_first_id(asked_at - interval '1 day')
+                and public.duly_first_id(asked_at + interval '1 day') then
+            raise exception using errcode = 'DY001', column = 'task_id', message =
+                'task_id: its time is more than a day from now, and there is no such task: leave it out';
+        end if;
+        if duly_schedule.idempotency_key is not null then
+            insert into public.idempotency_key (lambda, key, task_id, created_at)
+            values (duly_schedule.lambda, duly_schedule.idempotency_key, id, asked_at)
+            on conflict do nothing;
+            continue when not found;  -- somebody else's transaction was first: it has committed by now
+        end if;
+        insert into public.task (
+            task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
+            scheduled_by
+        )
+        values (
+            id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, asked_at, due_at,
+            duly_schedule.expires_at, session_user
+        )
+        on conflict do nothing;
+        continue when not found;
+        exit;
+    end loop;
+    insert into public.task_assoc (
+        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at
+    )
+    values (
+        id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, 'new', due_at, due_at,
+        duly_schedule.expires_at
+    );
+    -- told when this transaction commits; whoever looks then learns when exactly it is due
+    if due_at <= asked_at + interval '2 minutes' then
+        perform pg_notify('duly_due', '0 ' || duly_schedule.lambda);
+    end if;
+    return id;
+end
+$function$;
+
+-- Nobody may call it but who is granted it (duly db grant).
+revoke execute on function public.duly_schedule from public;
