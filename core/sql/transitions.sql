@@ -126,27 +126,22 @@ with asked as (
         blocked_by = case when session.blocked_by not in (select task_id from numbered) then session.blocked_by end,
         blocked_at = case when session.blocked_by not in (select task_id from numbered) then session.blocked_at end
     returning key, head, last_seq
+), lines as materialized (
+    -- one object, for a join of two CTEs would compare each row with each
+    select jsonb_object_agg(key, jsonb_build_array(head, last_seq)) as by_key from line
 ), placed as (
-    -- sorted together, for a join of two CTEs would compare each row with each
-    select *, first_value(head) over same_session as session_head,
-        first_value(last_seq) over same_session - max(number) over (partition by session) + number as seq
-    from (
-        select *, null::uuid as head, null::int8 as last_seq from numbered
-        union all
-        select null, null, null, null, null, null, null, null, key, null, null, null, null, null, head, last_seq from line
-    ) as both_kinds
-    window same_session as (partition by session order by last_seq nulls last)
+    select *, (line -> 0) #>> '{}' as session_head, (line -> 1)::int8 - max(number) over (partition by session) + number as seq
+    from (select *, (select by_key from lines) -> session as line from numbered) as each
 ), joined as (
     insert into task_assoc (
         task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token,
         session, session_rank, session_seq, session_policy, resources
     )
     select task_id, lambda, collection, priority,
-        (case when task_id = session_head then 'new' else 'waiting' end)::task_status,
-        case when task_id = session_head then due_at else coalesce(expires_at, 'infinity') end,
+        (case when task_id::text = session_head then 'new' else 'waiting' end)::task_status,
+        case when task_id::text = session_head then due_at else coalesce(expires_at, 'infinity') end,
         due_at, expires_at, fence, last_token, session, rank, seq, session_policy, resources
     from placed
-    where task_id is not null
     returning task_id, status, due_at, session, session_rank
 ), ordered as (
     select duly_put_earlier_first(array_agg(distinct session)) as done
@@ -220,9 +215,8 @@ with asked as (
         %(edges_from)b::uuid[], %(edges_to)b::uuid[], %(fires_on)b::int2[]
     ) as edge (from_task, to_task, fires_on)
 )
-select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity
-union all
-select null, (select count(*) from made);
+select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us, graphs.made
+from entity full join (select count(*) as made from made) as graphs on false;
 
 -- name: grow_graph
 with asked as (
@@ -423,7 +417,7 @@ end, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed
     returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
     assoc.edits
 )
-select answered.*, null::interval as due_in
+select answered.*, later.queue_lambda, later.queue_priority, later.due_in
 from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
     entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, coalesce(lambda.max_runtime, interval '0 days 3600 seconds')) as max_runtime,
@@ -440,9 +434,8 @@ left join lateral (
 ) as entity on true
 left join lambda on lambda.name = any (array[claimed.lambda])
 where coalesce(entity.priority, 0) > 0) as answered
-union all
-select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, null, null, null,
-    (
+full join (
+    select queue.lambda as queue_lambda, queue.priority as queue_priority, (
     select assoc.next_trigger_at
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority
@@ -451,9 +444,10 @@ select null, null, queue.lambda, queue.priority, null, null, null, null, null, n
         and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
     order by assoc.next_trigger_at
     limit 1
-) - (select duly_now())
-from queue
-where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked where taken is null);
+) - (select duly_now()) as due_in
+    from queue
+    where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked where taken is null)
+) as later on false;
 
 -- name: enqueue_again
 with room as (
@@ -527,8 +521,7 @@ offset 0) as gates where exists (
     ) as stopped
     cross join lateral duly_free(stopped.resources, stopped.taken) as freed
 )
-select task_id, null::text as lambda from back
-union all select null, freed.lambda from freed;
+select back.task_id, freed.lambda from back full join freed on false;
 
 -- name: put_back
 with sent as (
@@ -551,8 +544,7 @@ with sent as (
     ) as stopped
     cross join lateral duly_free(stopped.resources, stopped.taken) as freed
 )
-select task_id, null::text as lambda from back
-union all select null, freed.lambda from freed;
+select back.task_id, freed.lambda from back full join freed on false;
 
 -- name: dequeue
 with waiting as (
@@ -576,8 +568,7 @@ with waiting as (
     ) as stopped
     cross join lateral duly_free(stopped.resources, stopped.taken) as freed
 )
-select task_id, null::text as lambda from back
-union all select null, freed.lambda from freed;
+select back.task_id, freed.lambda from back full join freed on false;
 
 -- name: reclaim
 with silent as (
@@ -631,8 +622,8 @@ with silent as (
     ) as stopped
     cross join lateral duly_free(stopped.resources, stopped.taken) as freed
 )
-select task_id, lambda, priority from reclaimed
-union all select null, freed.lambda, null from freed;
+select reclaimed.task_id, coalesce(reclaimed.lambda, freed.lambda) as lambda, reclaimed.priority
+from reclaimed full join freed on false;
 
 -- name: quarantine_silent
 with silent as (
@@ -712,8 +703,7 @@ with silent as (
         linked.taken
     ) as released
 )
-select task_id, null::text as lambda, null::interval as due_in from ended
-union all select null, released.lambda, released.due_in from released;
+select ended.task_id, released.lambda, released.due_in from ended full join released on false;
 
 -- name: cancel_silent
 with silent as (
@@ -786,8 +776,7 @@ with silent as (
         linked.taken
     ) as released
 )
-select task_id, null::text as lambda, null::interval as due_in from ended
-union all select null, released.lambda, released.due_in from released;
+select ended.task_id, released.lambda, released.due_in from ended full join released on false;
 
 -- name: expire
 with late as (
@@ -850,8 +839,7 @@ with late as (
         linked.taken
     ) as released
 )
-select task_id, null::text as lambda, null::interval as due_in from ended
-union all select null, released.lambda, released.due_in from released;
+select ended.task_id, released.lambda, released.due_in from ended full join released on false;
 
 -- name: drop_gated
 with gate as materialized (
@@ -933,8 +921,7 @@ with gate as materialized (
         linked.taken
     ) as released
 )
-select task_id, null::text as lambda, null::interval as due_in from ended
-union all select null, released.lambda, released.due_in from released;
+select ended.task_id, released.lambda, released.due_in from ended full join released on false;
 
 -- name: delay_gated
 with gate as materialized (
@@ -1128,8 +1115,7 @@ with ended as (
         linked.taken
     ) as released
 )
-select task_id, null::text as lambda, null::interval as due_in from ended
-union all select null, released.lambda, released.due_in from released;
+select ended.task_id, released.lambda, released.due_in from ended full join released on false;
 
 -- name: claim
 with asked as (
@@ -1299,8 +1285,7 @@ with asked as (
         linked.taken
     ) as released
 )
-select task_id, last_token as token, null::text as lambda, null::interval as due_in from ended
-union all select null, null, released.lambda, released.due_in from released;
+select ended.task_id, ended.last_token as token, released.lambda, released.due_in from ended full join released on false;
 
 -- name: fail
 with clock as materialized (
@@ -1448,10 +1433,12 @@ with clock as materialized (
         linked.taken
     ) as released
 )
-select task_id, token, lambda,
-    case when status = 'retriable_failure' then ended_at + wait - (select duly_now()) end as due_in
-from done
-union all select null, null, released.lambda, released.due_in from released;
+select done.task_id, done.token, coalesce(done.lambda, released.lambda) as lambda,
+    case
+        when done.task_id is null then released.due_in
+        when done.status = 'retriable_failure' then done.ended_at + done.wait - (select duly_now())
+    end as due_in
+from done full join released on false;
 
 -- name: snooze
 with asked as (
@@ -1490,8 +1477,8 @@ with asked as (
     ) as stopped
     cross join lateral duly_free(stopped.resources, stopped.taken) as freed
 )
-select task_id, token, retry_after, null::text as lambda from snoozed
-union all select null, null, freed.due_in, freed.lambda from freed;
+select snoozed.task_id, snoozed.token, coalesce(snoozed.retry_after, freed.due_in) as due_in, freed.lambda
+from snoozed full join freed on false;
 
 -- name: release
 with asked as (
@@ -1528,8 +1515,7 @@ with asked as (
     ) as stopped
     cross join lateral duly_free(stopped.resources, stopped.taken) as freed
 )
-select task_id, token from released
-union all select null, null from freed;
+select released.task_id, released.token from released full join freed on false;
 
 -- name: cancel
 with ended as (
@@ -1585,8 +1571,7 @@ with ended as (
         linked.taken
     ) as released
 )
-select task_id, null::text as lambda, null::interval as due_in from ended
-union all select null, released.lambda, released.due_in from released;
+select ended.task_id, released.lambda, released.due_in from ended full join released on false;
 
 -- name: cancel_waiting
 with ended as (
@@ -1642,8 +1627,7 @@ with ended as (
         linked.taken
     ) as released
 )
-select task_id, null::text as lambda, null::interval as due_in from ended
-union all select null, released.lambda, released.due_in from released;
+select ended.task_id, released.lambda, released.due_in from ended full join released on false;
 
 -- name: cancel_graph
 with ended as (
@@ -1698,8 +1682,7 @@ with ended as (
         linked.taken
     ) as released
 )
-select task_id, null::text as lambda, null::interval as due_in from ended
-union all select null, released.lambda, released.due_in from released;
+select ended.task_id, released.lambda, released.due_in from ended full join released on false;
 
 -- name: request_cancel
 update task_assoc as assoc
@@ -1764,27 +1747,22 @@ with asked as (
         blocked_by = case when session.blocked_by not in (select task_id from numbered) then session.blocked_by end,
         blocked_at = case when session.blocked_by not in (select task_id from numbered) then session.blocked_at end
     returning key, head, last_seq
+), lines as materialized (
+    -- one object, for a join of two CTEs would compare each row with each
+    select jsonb_object_agg(key, jsonb_build_array(head, last_seq)) as by_key from line
 ), placed as (
-    -- sorted together, for a join of two CTEs would compare each row with each
-    select *, first_value(head) over same_session as session_head,
-        first_value(last_seq) over same_session - max(number) over (partition by session) + number as seq
-    from (
-        select *, null::uuid as head, null::int8 as last_seq from numbered
-        union all
-        select null, null, null, null, null, null, null, null, key, null, null, null, null, null, head, last_seq from line
-    ) as both_kinds
-    window same_session as (partition by session order by last_seq nulls last)
+    select *, (line -> 0) #>> '{}' as session_head, (line -> 1)::int8 - max(number) over (partition by session) + number as seq
+    from (select *, (select by_key from lines) -> session as line from numbered) as each
 ), joined as (
     insert into task_assoc (
         task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token,
         session, session_rank, session_seq, session_policy, resources
     )
     select task_id, lambda, collection, priority,
-        (case when task_id = session_head then 'new' else 'waiting' end)::task_status,
-        case when task_id = session_head then due_at else coalesce(expires_at, 'infinity') end,
+        (case when task_id::text = session_head then 'new' else 'waiting' end)::task_status,
+        case when task_id::text = session_head then due_at else coalesce(expires_at, 'infinity') end,
         due_at, expires_at, fence, last_token, session, rank, seq, session_policy, resources
     from placed
-    where task_id is not null
     returning task_id, status, due_at, session, session_rank
 ), ordered as (
     select duly_put_earlier_first(array_agg(distinct session)) as done
@@ -1869,14 +1847,13 @@ with clock as materialized (
     ) as stopped
     cross join lateral duly_free(stopped.resources, stopped.taken) as freed
 )
-select asked.task_id, assoc.lambda, assoc.status::text as was, coalesce(lambda.payload_limit, 262144) as payload_limit,
-    coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time, changed.status,
-    changed.next_trigger_at - (select now from clock) as due_in
+select asked.task_id, coalesce(assoc.lambda, freed.lambda) as lambda, assoc.status::text as was,
+    coalesce(lambda.payload_limit, 262144) as payload_limit, coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time,
+    changed.status, coalesce(changed.next_trigger_at - (select now from clock), freed.due_in) as due_in
 from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
 left join lambda on lambda.name = any (array[assoc.lambda])
 left join changed on changed.task_id = any (array[asked.task_id])
-union all
-select null, freed.lambda, null, null, null, null, freed.due_in from freed;
+full join freed on false;
 
 -- name: update_waiting
 with clock as materialized (
@@ -2168,7 +2145,7 @@ end, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed
     returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
     assoc.edits
 )
-select answered.*, null::interval as due_in
+select answered.*, later.queue_lambda, later.queue_priority, later.due_in
 from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
     entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, coalesce(lambda.max_runtime, interval '0 days 3600 seconds')) as max_runtime,
@@ -2185,9 +2162,8 @@ left join lateral (
 ) as entity on true
 left join lambda on lambda.name = any (array[claimed.lambda])
 where coalesce(entity.priority, 0) > 0) as answered
-union all
-select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, null, null, null,
-    (
+full join (
+    select queue.lambda as queue_lambda, queue.priority as queue_priority, (
     select assoc.next_trigger_at
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority
@@ -2196,6 +2172,17 @@ select null, null, queue.lambda, queue.priority, null, null, null, null, null, n
         and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
     order by assoc.next_trigger_at
     limit 1
-) - (select duly_now())
-from queue
-where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked where taken is null);
+) - (select duly_now()) as due_in
+    from queue
+    where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked where taken is null)
+) as later on false;
+
+-- name: heartbeat_gated
+update task_assoc as assoc
+set status = 'processing', next_trigger_at = least(greatest(assoc.next_trigger_at, (select duly_now()) + %(heartbeat_timeout)b), (select duly_now()) + %(longest_lease)b),
+    progress = coalesce(beat.progress, assoc.progress), progress_note = coalesce(beat.note, assoc.progress_note)
+from unnest(
+    %(task_ids)b::uuid[], %(tokens)b::uuid[], %(progress)b::float4[], %(notes)b::text[]
+) as beat (task_id, token, progress, note)
+where assoc.task_id = any (array[beat.task_id]) and assoc.token = beat.token and assoc.status::text in ('claimed', 'processing')
+returning assoc.token, assoc.cancel_requested, assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates;

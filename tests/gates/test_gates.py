@@ -100,6 +100,6 @@ def test_a_statement_of_the_way_of_a_task_names_no_gate(name):
     assert "gate" not in TRANSITIONS[name].sql
 
 
-def test_only_statements_that_pick_tasks_have_a_twin_that_knows_gates():
-    assert GATED.keys() == {"claim_work", "enqueue"}
+def test_only_statements_that_pick_or_judge_tasks_have_a_twin_that_knows_gates():
+    assert GATED.keys() == {"claim_work", "enqueue", "heartbeat"}
     assert all("gate" in statement.sql for statement in GATED.values())

@@ -32,6 +32,10 @@ order by found.place
 limit queue.size offset queue.skip
 for update of assoc skip locked
 
+-- fragment: judged_by_gated
+-- As `judged_by`, of tasks that gates may hold: what they are judged by.
+, assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates
+
 -- fragment: gates_of
 -- The gates that hold some tasks of the lambda of the row that TEXT names (lambda, priority), of those in the parameters: one
 -- row; without ids if it has none. Each lambda has a set of gates by number, each set a part of the arrays of gates. Of a lambda

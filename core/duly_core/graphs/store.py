@@ -74,8 +74,8 @@ async def schedule_graph(store: Store, graph: NewGraph) -> ScheduledGraph:
     """
     async with store.connection() as connection, connection.transaction() as transaction:
         rows = await fetch(connection, TRANSITIONS["schedule_graph"], _parameters(graph))
-        due_in = {row[0]: row[1] for row in rows}
-        made = due_in.pop(None) > 0
+        due_in = {row[0]: row[1] for row in rows if row[0] is not None}
+        made = any(row[2] for row in rows)
         whole = len(due_in) == len(graph.nodes)
         if made and not whole:
             raise psycopg.Rollback(transaction)

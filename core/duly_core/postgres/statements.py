@@ -15,6 +15,7 @@ from pathlib import Path
 _HEAD = re.compile(r"^-- (?:name|fragment): ([\w.]+)\n", re.MULTILINE)
 _USE = re.compile(r"\{\{([\w.]+)(?:: ([^{}]*))?\}\}")
 _TEXT = "{{}}"
+_GATED = "_gated"
 _NO_STATEMENTS = {"schema", "functions", "client_function", "constants", "fragments"}
 
 
@@ -87,11 +88,15 @@ def load(file_name: str) -> dict[str, Statement]:
 
 
 def load_gated(file_name: str) -> dict[str, Statement]:
-    """Read the statements of a file that pick tasks, by name, as they are while gates hold some of what they pick from."""
-    fragments = _FRAGMENTS | {"eligible": _FRAGMENTS["eligible_gated"]}
+    """Read the statements of a file that gates change, by name, as they are while gates hold some of their tasks.
+
+    A fragment NAME_gated then stands in place of NAME.
+    """
+    gated = {name.removesuffix(_GATED): text for name, text in _FRAGMENTS.items() if name.endswith(_GATED)}
+    fragments = _FRAGMENTS | gated
     return {
         block.name: Statement(
-            f"{block.name}_gated", resolve(block.sql, fragments), "-- Planned anew" in block.body
+            f"{block.name}{_GATED}", resolve(block.sql, fragments), "-- Planned anew" in block.body
         )
         for block in _blocks(file_name)
         if resolve(block.sql, fragments) != resolve(block.sql, _FRAGMENTS)
@@ -100,7 +105,7 @@ def load_gated(file_name: str) -> dict[str, Statement]:
 
 TRANSITIONS = load("tasks/transitions.sql")
 GATED = load_gated("tasks/transitions.sql")
-"""Beside TRANSITIONS: `claim_work` and `enqueue`, which leave out what gates hold."""
+"""Beside TRANSITIONS: `claim_work` and `enqueue` leave out what gates hold, and `heartbeat` says what it is judged by."""
 READS = load("tasks/reads.sql")
 LOCKS = load("tasks/locks.sql")
 ENTITIES = load("tasks/entities.sql")

@@ -31,27 +31,22 @@ numbered as (
         blocked_by = case when session.blocked_by not in (select task_id from numbered) then session.blocked_by end,
         blocked_at = case when session.blocked_by not in (select task_id from numbered) then session.blocked_at end
     returning key, head, last_seq
+), lines as materialized (
+    -- one object, for a join of two CTEs would compare each row with each
+    select jsonb_object_agg(key, jsonb_build_array(head, last_seq)) as by_key from line
 ), placed as (
-    -- sorted together, for a join of two CTEs would compare each row with each
-    select *, first_value(head) over same_session as session_head,
-        first_value(last_seq) over same_session - max(number) over (partition by session) + number as seq
-    from (
-        select *, null::uuid as head, null::int8 as last_seq from numbered
-        union all
-        select null, null, null, null, null, null, null, null, key, null, null, null, null, null, head, last_seq from line
-    ) as both_kinds
-    window same_session as (partition by session order by last_seq nulls last)
+    select *, (line -> 0) #>> '{}' as session_head, (line -> 1)::int8 - max(number) over (partition by session) + number as seq
+    from (select *, (select by_key from lines) -> session as line from numbered) as each
 ), joined as (
     insert into task_assoc (
         task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token,
         session, session_rank, session_seq, session_policy, resources
     )
     select task_id, lambda, collection, priority,
-        (case when task_id = session_head then 'new' else 'waiting' end)::task_status,
-        case when task_id = session_head then due_at else coalesce(expires_at, 'infinity') end,
+        (case when task_id::text = session_head then 'new' else 'waiting' end)::task_status,
+        case when task_id::text = session_head then due_at else coalesce(expires_at, 'infinity') end,
         due_at, expires_at, fence, last_token, session, rank, seq, session_policy, resources
     from placed
-    where task_id is not null
     returning task_id, status, due_at, session, session_rank
 ), ordered as (
     select duly_put_earlier_first(array_agg(distinct session)) as done

@@ -16,7 +16,7 @@ from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.arrays import byteas, int2s, texts, timestamps, uuids
 from duly_core.postgres.pool import Store, fetch
 from duly_core.postgres.rows import named
-from duly_core.postgres.statements import GATED, LOCKS, READS, TRANSITIONS, Statement
+from duly_core.postgres.statements import GATED, LOCKS, READS, TRANSITIONS
 from duly_core.tasks.checkpoints import keep_checkpoints
 from duly_core.tasks.task import (
     Applied,
@@ -31,10 +31,6 @@ from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
 
 _CLAIMED = named(ClaimedTask)
-
-_JUDGED_BY = ", assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates"
-_JUDGED_HEARTBEAT = Statement("heartbeat_judged", TRANSITIONS["heartbeat"].sql + _JUDGED_BY)
-"""Also tells what gates are judged by."""
 
 
 async def claim(
@@ -106,8 +102,8 @@ class Work:
 class _Ahead(NamedTuple):
     """A row of claim_work that tells of a queue, and of no task."""
 
-    lambda_name: str
-    priority: int
+    queue_lambda: str
+    queue_priority: int
     due_in: timedelta | None
 
 
@@ -170,7 +166,7 @@ async def claim_work(
     if gated:
         unread = scans.picked(gated, {task.task_id for task in tasks}, is_all=bool(ahead))
     tasks = await _read_again(store, tasks)
-    due_in = {(row.lambda_name, row.priority): row.due_in for row in ahead if row.due_in is not None}
+    due_in = {(row.queue_lambda, row.queue_priority): row.due_in for row in ahead if row.due_in is not None}
     ahead_of = {QueueKey(name, Priority(priority)): each for (name, priority), each in due_in.items()}
     return Work(tasks, ahead_of if ahead else None, unread)
 
@@ -233,7 +229,7 @@ async def heartbeat(
     """
     batch = sorted(beats, key=lambda beat: beat.task_id)
     rows = await store.run(
-        _JUDGED_HEARTBEAT if gates else TRANSITIONS["heartbeat"],
+        (GATED if gates else TRANSITIONS)["heartbeat"],
         _pairs([(beat.task_id, beat.token) for beat in batch])
         | {
             "progress": [beat.progress for beat in batch],

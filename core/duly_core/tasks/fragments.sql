@@ -18,6 +18,9 @@ order by assoc.next_trigger_at
 limit queue.size offset queue.skip
 for update skip locked
 
+-- fragment: judged_by
+-- Further columns of a heartbeat's answer: none. Statements of GATED have `judged_by_gated` in its place.
+
 -- fragment: eligible_in
 -- How long until a `queue` has a task that is eligible, of those that were not at `clock`; null: it has none.
 (
@@ -144,16 +147,16 @@ assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, a
 null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources,
     {{}} as taken, null::jsonb as events
 
--- fragment: released
--- To the rows of an ending statement, which have so many columns (TEXT: "null, " for each but two), adds what its ends
--- released: the lambda, and how far ahead the first of its tasks is due. The ids of these rows are null.
-union all select null, {{}}released.lambda, released.due_in from released
+-- fragment: and_released
+-- To the rows of an ending statement adds what its ends released: the lambda, and how far ahead the first of its tasks is due.
+-- The ids of these rows are null.
+full join released on false
 
 -- fragment: end_task
 -- The one way to end a task: what waits for an end hangs on this (decision 0028). A CTE `ended` deletes the assoc and
 -- has task_id, status, ended_at, started_at, fence, failures, crashes, last_token, result, result_encoding, failure_kind,
 -- failure_message, enqueued_at, claimed_at, holder, and `links`. The CTE that TEXT names has the same tasks, or also others that stopped, with `no_links`.
--- The statement ends with `released`, without which nothing is released. Without a start or a failure of its own the
+-- The statement ends with `and_released`, without which nothing is released. Without a start or a failure of its own the
 -- entity keeps those of the attempts before. An expiry names the failure before it. Nothing is written over another end.
 entity as (
     insert into task (

@@ -11,6 +11,7 @@
 -- `task` has many partitions, and a plan must not look at all of them (decision 0017). So the assoc decides, and the end
 -- is written into the entity by "insert ... on conflict do update", which finds the partition of each row by itself; what
 -- reads entities says between which ids they are, in the ON of a left join, which also keeps the order of the join.
+-- A statement that answers with rows of two kinds has them in a `full join ... on false`: the columns of the other kind are null.
 -- What statements share is in fragments.sql. Each that ends a task does so by `end_task`, and nothing else writes an end.
 
 -- name: schedule
@@ -204,9 +205,8 @@ with asked as (
         %(edges_from)b::uuid[], %(edges_to)b::uuid[], %(fires_on)b::int2[]
     ) as edge (from_task, to_task, fires_on)
 )
-select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity
-union all
-select null, (select count(*) from made)
+select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us, graphs.made
+from entity full join (select count(*) as made from made) as graphs on false
 
 -- name: grow_graph
 -- move: -> new|waiting
@@ -331,13 +331,13 @@ with clock as materialized (
         and assoc.task_id = any (array[placed.task_id]) and assoc.status::text in ('new', 'retriable_failure')
     returning {{claim_columns}}
 )
-select answered.*, null::interval as due_in
+select answered.*, later.queue_lambda, later.queue_priority, later.due_in
 from ({{claimed_tasks}}) as answered
-union all
-select null, null, queue.lambda, queue.priority, null, null, null, null, null, null, null, null, null, null, null,
-    {{eligible_in}}
-from queue
-where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked where taken is null)
+full join (
+    select queue.lambda as queue_lambda, queue.priority as queue_priority, {{eligible_in}} as due_in
+    from queue
+    where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked where taken is null)
+) as later on false
 
 -- name: enqueue_again
 -- move: enqueued -> enqueued
@@ -388,8 +388,7 @@ with sent as (
     where assoc.task_id = any (array[sent.task_id]) and assoc.status::text = 'enqueued'
     returning assoc.task_id, assoc.resources, sent.taken
 ), {{free: back}}
-select task_id, null::text as lambda from back
-union all select null, freed.lambda from freed
+select back.task_id, freed.lambda from back full join freed on false
 
 -- name: put_back
 -- move: enqueued -> new
@@ -408,8 +407,7 @@ with sent as (
     where assoc.task_id = any (array[sent.task_id]) and assoc.status::text = 'enqueued'
     returning assoc.task_id, assoc.resources, sent.taken
 ), {{free: back}}
-select task_id, null::text as lambda from back
-union all select null, freed.lambda from freed
+select back.task_id, freed.lambda from back full join freed on false
 
 -- name: dequeue
 -- move: enqueued -> new
@@ -429,8 +427,7 @@ with waiting as (
     where assoc.task_id = any (array[waiting.task_id]) and assoc.status::text = 'enqueued'
     returning assoc.task_id, assoc.resources, waiting.taken
 ), {{free: back}}
-select task_id, null::text as lambda from back
-union all select null, freed.lambda from freed
+select back.task_id, freed.lambda from back full join freed on false
 
 -- name: reclaim
 -- move: claimed|processing -> enqueued|retriable_failure
@@ -461,8 +458,8 @@ with silent as (
         silent.attempt_kind as failure_kind, silent.attempt_message as failure_message,
         case when assoc.status::text <> 'enqueued' then assoc.resources end as resources
 ), {{record_attempt: reclaimed}}, {{note_failure: reclaimed}}, {{free: reclaimed}}
-select task_id, lambda, priority from reclaimed
-union all select null, freed.lambda, null from freed
+select reclaimed.task_id, coalesce(reclaimed.lambda, freed.lambda) as lambda, reclaimed.priority
+from reclaimed full join freed on false
 
 -- name: quarantine_silent
 -- move: claimed|processing -> fatal_failure
@@ -486,8 +483,7 @@ with silent as (
         'crashed or fell silent ' || silent.recent || ' times within ' || silent.crash_window
             || '; the last: ' || silent.attempt_message as failure_message
 ), {{record_attempt: ended}}, {{end_task: ended}}
-select task_id, null::text as lambda, null::interval as due_in from ended
-{{released}}
+select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
 
 -- name: cancel_silent
 -- move: claimed|processing -> cancelled
@@ -507,8 +503,7 @@ with silent as (
     returning silent.*, null::timestamptz as next_at, 'cancelled'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
         assoc.crashes + 1 as crashes, null::uuid as last_token, {{links}}, {{no_result}}, {{no_failure}}
 ), {{record_attempt: ended}}, {{end_task: ended}}
-select task_id, null::text as lambda, null::interval as due_in from ended
-{{released}}
+select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
 
 -- name: expire
 -- move: new|retriable_failure|enqueued -> fatal_failure
@@ -529,8 +524,7 @@ with late as (
         null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_run}},
         {{no_result}}, {{kind.expired}} as failure_kind, 'expires_at passed before it could start' as failure_message
 ), {{end_task: ended}}
-select task_id, null::text as lambda, null::interval as due_in from ended
-{{released}}
+select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
 
 -- name: drop_gated
 -- move: new|retriable_failure -> dropped
@@ -546,8 +540,7 @@ with {{gate_in_force}}, {{hit_by_gate: }}, ended as (
 ), cancelled as (
     select task_id, 'cancelled' as status, session, session_policy, graph, doom, resources, taken from ended
 ), {{end_task: cancelled}}
-select task_id, null::text as lambda, null::interval as due_in from ended
-{{released}}
+select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
 
 -- name: delay_gated
 -- move: new|retriable_failure -> new
@@ -662,8 +655,7 @@ with ended as (
             else 'a task before it in its session failed for good'
         end as failure_message
 ), {{end_task: ended}}
-select task_id, null::text as lambda, null::interval as due_in from ended
-{{released}}
+select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
 
 -- name: claim
 -- move: enqueued -> claimed
@@ -737,7 +729,7 @@ from unnest(
     %(task_ids)b::uuid[], %(tokens)b::uuid[], %(progress)b::float4[], %(notes)b::text[]
 ) as beat (task_id, token, progress, note)
 where assoc.task_id = any (array[beat.task_id]) and assoc.token = beat.token and assoc.status::text in ('claimed', 'processing')
-returning assoc.token, assoc.cancel_requested
+returning assoc.token, assoc.cancel_requested{{judged_by}}
 
 -- name: finish
 -- move: claimed|processing -> success
@@ -756,8 +748,7 @@ with asked as (
         assoc.failures, assoc.crashes, asked.token as last_token, asked.result, asked.encoding as result_encoding,
         {{run_times}}, assoc.holder, {{links}}, {{no_failure}}
 ), {{end_task: ended}}
-select task_id, last_token as token, null::text as lambda, null::interval as due_in from ended
-{{released: null, }}
+select ended.task_id, ended.last_token as token, released.lambda, released.due_in from ended {{and_released}}
 
 -- name: fail
 -- move: claimed|processing -> retriable_failure|fatal_failure|cancelled
@@ -848,10 +839,12 @@ with clock as materialized (
 ), done as (
     select * from retried union all select * from ended
 ), {{record_attempt: done}}, {{note_failure: retried}}, {{end_task: done}}
-select task_id, token, lambda,
-    case when status = 'retriable_failure' then ended_at + wait - (select duly_now()) end as due_in
-from done
-{{released: null, }}
+select done.task_id, done.token, coalesce(done.lambda, released.lambda) as lambda,
+    case
+        when done.task_id is null then released.due_in
+        when done.status = 'retriable_failure' then done.ended_at + done.wait - (select duly_now())
+    end as due_in
+from done {{and_released}}
 
 -- name: snooze
 -- move: claimed|processing -> new
@@ -877,8 +870,8 @@ with asked as (
         (select duly_now()) as ended_at, null::int2 as attempt_kind, held.message as attempt_message,
         null::text as traceback, assoc.resources
 ), {{record_attempt: snoozed}}, {{free: snoozed}}
-select task_id, token, retry_after, null::text as lambda from snoozed
-union all select null, null, freed.due_in, freed.lambda from freed
+select snoozed.task_id, snoozed.token, coalesce(snoozed.retry_after, freed.due_in) as due_in, freed.lambda
+from snoozed full join freed on false
 
 -- name: release
 -- move: claimed|processing -> new
@@ -903,8 +896,7 @@ with asked as (
         (select duly_now()) as ended_at, null::int2 as attempt_kind, held.reason as attempt_message,
         null::text as traceback, assoc.resources
 ), {{record_attempt: released}}, {{free: released}}
-select task_id, token from released
-union all select null, null from freed
+select released.task_id, released.token from released full join freed on false
 
 -- name: cancel
 -- move: new|retriable_failure|enqueued -> cancelled
@@ -917,8 +909,7 @@ with ended as (
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links_cancelled}}, {{no_run}}, {{no_result}}, {{no_failure}}
 ), {{end_task: ended}}
-select task_id, null::text as lambda, null::interval as due_in from ended
-{{released}}
+select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
 
 -- name: cancel_waiting
 -- move: waiting -> cancelled
@@ -931,8 +922,7 @@ with ended as (
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links_cancelled}}, {{no_run}}, {{no_result}}, {{no_failure}}
 ), {{end_task: ended}}
-select task_id, null::text as lambda, null::interval as due_in from ended
-{{released}}
+select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
 
 -- name: cancel_graph
 -- move: waiting -> cancelled
@@ -946,8 +936,7 @@ with ended as (
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links_cancelled}}, {{no_run}}, {{no_result}}, {{no_failure}}
 ), {{end_task: ended}}
-select task_id, null::text as lambda, null::interval as due_in from ended
-{{released}}
+select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
 
 -- name: request_cancel
 -- move: claimed|processing -> claimed|processing
@@ -1058,14 +1047,13 @@ with clock as materialized (
         and not (found.is_moved and coalesce(assoc.session_rank, '-infinity') > '-infinity')
     returning found.*, assoc.status::text as status, assoc.next_trigger_at, assoc.priority as priority_now
 ), {{change_entity}}, {{free: changed}}
-select asked.task_id, assoc.lambda, assoc.status::text as was, {{policy.payload_limit}} as payload_limit,
-    coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time, changed.status,
-    changed.next_trigger_at - (select now from clock) as due_in
+select asked.task_id, coalesce(assoc.lambda, freed.lambda) as lambda, assoc.status::text as was,
+    {{policy.payload_limit}} as payload_limit, coalesce(assoc.session_rank, '-infinity') > '-infinity' as is_ordered_by_time,
+    changed.status, coalesce(changed.next_trigger_at - (select now from clock), freed.due_in) as due_in
 from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
 left join lambda on lambda.name = any (array[assoc.lambda])
 left join changed on changed.task_id = any (array[asked.task_id])
-union all
-select null, freed.lambda, null, null, null, null, freed.due_in from freed
+full join freed on false
 
 -- name: update_waiting
 -- move: waiting -> waiting
