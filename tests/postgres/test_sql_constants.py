@@ -3,6 +3,7 @@
 from dataclasses import fields
 from datetime import timedelta
 
+from duly_core.fleet.hosts import MISSED_REPORTS
 from duly_core.graphs import rules
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.limits.store import LARGEST_RATE, UNLIMITED
@@ -29,6 +30,7 @@ def test_each_constant_is_the_number_that_python_has():
         "edge.succeeded": str(rules.SUCCEEDED),
         "edge.failed": str(rules.FAILED),
         "edge.cancelled": str(rules.CANCELLED),
+        "hosts.missed_reports": str(MISSED_REPORTS),
         "units.unlimited": str(UNLIMITED),
         "rate.most": str(LARGEST_RATE),
     }

@@ -3,28 +3,13 @@
 from datetime import datetime
 
 from duly_core.access.audit import AuditEntry, AuditEvent
+from duly_core.access.statements import ACCESS
 from duly_core.postgres.pool import Store
 from duly_core.traffic.group_commit import GroupCommit
 
-_ADD = b"""
-insert into audit_event (at, actor, peer, method, outcome, request, answer)
-select duly_now(), entry.*
-from unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])
-    as entry (actor, peer, method, outcome, request, answer)
-"""
+_ADD = ACCESS["add_audit_events"].sql.encode()
 
-_LIST = b"""
-select event_id, at, actor, peer, method, outcome, request, answer
-from audit_event
-where event_id < %(before)s
-    and (%(actor)s = '' or actor = %(actor)s)
-    and (%(method)s = '' or method like '%%' || %(method)s)
-    and (%(mentions)s = '' or strpos(request, %(mentions)s) > 0)
-    and (%(since)s::timestamptz is null or at >= %(since)s)
-    and (not %(refused)s or outcome in ('PERMISSION_DENIED', 'UNAUTHENTICATED'))
-order by event_id desc
-limit %(limit)s
-"""
+_LIST = ACCESS["list_audit_events"].sql.encode()
 
 
 class StoredAuditLog:

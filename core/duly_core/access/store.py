@@ -9,6 +9,7 @@ from psycopg.rows import dict_row
 
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
+from duly_core.access.statements import ACCESS
 from duly_core.errors import DulyError
 from duly_core.lambdas.names import namespace_of
 from duly_core.postgres.pool import Store
@@ -117,12 +118,7 @@ async def add_grants(store: Store, grants: Sequence[Grant], granted_by: str = ""
     return added
 
 
-_ADD = """
-insert into role_grant (principal, role, pattern, granted_at, granted_by)
-select asked.principal, asked.role, asked.pattern, duly_now(), %s
-from unnest(%s::text[], %s::text[], %s::text[]) as asked (principal, role, pattern)
-on conflict do nothing
-"""
+_ADD = ACCESS["add_grants"].sql
 
 
 async def remove_grants(store: Store, grants: Sequence[Grant]) -> int:

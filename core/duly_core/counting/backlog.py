@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from duly_core.counting.statements import COUNTING
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.arrays import int2s, texts
 from duly_core.postgres.pool import Store
-from duly_core.postgres.statements import READS, Statement
+from duly_core.postgres.statements import READS
 from duly_core.tasks.polling import next_triggers
 from duly_wire.enums import Priority
 
@@ -54,24 +55,7 @@ class Ready:
     """How long the first of them has been due."""
 
 
-_COUNT_READY = Statement(
-    "count_ready",
-    """
-select queue.lambda, queue.priority, ready.count
-from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as queue (lambda, priority)
-cross join lateral (
-    select count(*) as count
-    from (
-        select
-        from task_assoc as assoc
-        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
-            and assoc.status in ('new', 'retriable_failure') and assoc.next_trigger_at <= (select duly_now())
-        order by assoc.next_trigger_at
-        limit %(most)b::int8
-    ) as first
-) as ready
-""",
-)
+_COUNT_READY = COUNTING["count_ready"]
 
 
 async def read_ready(store: Store, queues: Sequence[QueueKey]) -> dict[QueueKey, Ready]:

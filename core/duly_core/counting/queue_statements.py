@@ -1,171 +1,19 @@
 """The statements that count queues. Each has one way to its rows, and reads a bounded number of them."""
 
-from duly_core.fleet.hosts import MISSED_REPORTS
-from duly_core.postgres.statements import Statement
+from duly_core.counting.statements import COUNTING
 
-PRESENT = Statement(
-    "present_queues",
-    """
--- The time, and each lambda and priority that has tasks which are due or to run later: a step down the index for each.
-with recursive present (lambda, priority) as (
-    (
-        select assoc.lambda, assoc.priority
-        from task_assoc as assoc
-        where assoc.status in ('new', 'retriable_failure')
-        order by assoc.lambda, assoc.priority
-        limit 1
-    )
-    union all
-    select following.lambda, following.priority
-    from present cross join lateral (
-        select assoc.lambda, assoc.priority
-        from task_assoc as assoc
-        where assoc.status in ('new', 'retriable_failure')
-            and (assoc.lambda, assoc.priority) > (present.lambda, present.priority)
-        order by assoc.lambda, assoc.priority
-        limit 1
-    ) as following
-)
-select duly_now(), null::text, null::int2
-union all
-select null, lambda, priority from present
-""",
-)
+PRESENT = COUNTING["present_queues"]
 
-PENDING = Statement(
-    "pending_by_queue",
-    """
--- Counting needs the index only. Telling retries from what is scheduled for later needs the rows: it is done for queues that
--- are shorter than the limit, and for all if asked for; otherwise all of it counts as scheduled.
-select asked.lambda, asked.priority, pending.ready, pending.later - retries.number, retries.number, pending.oldest
-from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as asked (lambda, priority)
-cross join lateral (
-    select count(*) filter (where first.next_trigger_at <= %(now)b::timestamptz) as ready,
-        count(*) filter (where first.next_trigger_at > %(now)b::timestamptz) as later,
-        min(first.next_trigger_at) filter (where first.next_trigger_at <= %(now)b::timestamptz) as oldest
-    from (
-        select assoc.next_trigger_at
-        from task_assoc as assoc
-        where assoc.lambda = asked.lambda and assoc.priority = asked.priority
-            and assoc.status in ('new', 'retriable_failure')
-        order by assoc.next_trigger_at
-        limit %(most)b::int8
-    ) as first
-) as pending
-cross join lateral (
-    select count(*) filter (where following.status <> 'new') as number
-    from (
-        select assoc.status
-        from task_assoc as assoc
-        where assoc.lambda = asked.lambda and assoc.priority = asked.priority
-            and assoc.status in ('new', 'retriable_failure') and assoc.next_trigger_at > %(now)b::timestamptz
-            and pending.later > 0 and (%(tells_apart)b::bool or pending.ready + pending.later < %(most)b::int8)
-        order by assoc.next_trigger_at
-        limit pending.later
-    ) as following
-) as retries
-""",
-)
+PENDING = COUNTING["pending_by_queue"]
 
-NEXT_DUE = Statement(
-    "next_due_by_queue",
-    """
-select asked.lambda, asked.priority, following.due_at
-from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as asked (lambda, priority)
-cross join lateral (
-    select assoc.next_trigger_at as due_at
-    from task_assoc as assoc
-    where assoc.lambda = asked.lambda and assoc.priority = asked.priority
-        and assoc.status in ('new', 'retriable_failure') and assoc.next_trigger_at > %(now)b::timestamptz
-    order by assoc.next_trigger_at
-    limit 1
-) as following
-""",
-)
+NEXT_DUE = COUNTING["next_due_by_queue"]
 
-TAKEN = Statement(
-    "taken_by_queue",
-    """
-select first.lambda, first.priority, first.status::text, count(*), min(first.claimed_at)
-from (
-    select assoc.lambda, assoc.priority, assoc.status, assoc.claimed_at
-    from task_assoc as assoc
-    where assoc.status in ('enqueued', 'claimed', 'processing')
-    order by assoc.next_trigger_at
-    limit %(most)b::int8
-) as first
-group by first.lambda, first.priority, first.status
-""",
-)
+TAKEN = COUNTING["taken_by_queue"]
 
-WAITING = Statement(
-    "waiting_by_queue",
-    """
-select first.lambda, first.priority, 'waiting', count(*), null::timestamptz
-from (
-    select assoc.lambda, assoc.priority
-    from task_assoc as assoc
-    where assoc.status = 'waiting' and assoc.doom is null
-    order by assoc.session, assoc.session_rank, assoc.session_seq
-    limit %(most)b::int8
-) as first
-group by first.lambda, first.priority
-""",
-)
+WAITING = COUNTING["waiting_by_queue"]
 
-SAMPLE = Statement(
-    "sample_of_queues",
-    """
--- Of so many pages of the table, or of all. The last column says by how much to multiply.
-select sampled.lambda, sampled.priority, sampled.kind, count(sampled.lambda), size.factor
-from (
-    select greatest(1, pages / %(pages)b::float8) as factor
-    from (
-        select pg_relation_size('task_assoc') / current_setting('block_size')::float8 as pages
-    ) as relation
-) as size
-left join lateral (
-    select assoc.lambda, assoc.priority,
-        case when assoc.status in ('enqueued', 'claimed', 'processing', 'waiting') then assoc.status::text
-            when assoc.next_trigger_at <= %(now)b::timestamptz then 'ready'
-            when assoc.status = 'new' then 'scheduled'
-            else 'backing_off' end as kind
-    from task_assoc as assoc tablesample system (100 / size.factor)
-) as sampled on true
-group by sampled.lambda, sampled.priority, sampled.kind, size.factor
-""",
-)
+SAMPLE = COUNTING["sample_of_queues"]
 
-HOSTS = Statement(
-    "hosts_by_lambda",
-    f"""
-select asked.lambda, alive.number
-from unnest(%(lambdas)b::text[]) as asked (lambda)
-cross join lateral (
-    select count(*) as number
-    from (
-        select distinct served.host_id
-        from host_lambda as served join host on host.host_id = served.host_id
-        where served.lambda = asked.lambda and not host.stopped
-            and host.reported_at > %(now)b::timestamptz - {MISSED_REPORTS} * host.report_interval
-        limit 10000
-    ) as found
-) as alive
-""",  # noqa: S608 (a constant)
-)
+HOSTS = COUNTING["hosts_by_lambda"]
 
-SCHEDULED_SINCE = Statement(
-    "scheduled_since",
-    """
-select asked.lambda, first.priority, count(*)
-from unnest(%(lambdas)b::text[]) as asked (lambda)
-cross join lateral (
-    select task.priority
-    from task
-    where task.lambda = asked.lambda and task.task_id >= %(first_id)b::uuid
-    order by task.task_id
-    limit %(most)b::int8
-) as first
-group by asked.lambda, first.priority
-""",
-)
+SCHEDULED_SINCE = COUNTING["scheduled_since"]

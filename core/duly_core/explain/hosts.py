@@ -3,29 +3,11 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from duly_core.fleet.host_reads import STATE
+from duly_core.explain.statements import EXPLAIN
 from duly_core.postgres.pool import Store
 from duly_core.tasks.store import select_text
 
-# a pinned application serves one version of its lambdas
-_SERVING = f"""
-select exists (select from host where {STATE} in ('alive', 'draining')) as any_alive,
-    (select count(*) from serving where serving.state = 'alive') as alive,
-    last.name, last.state, last.reported_at
-from (select 1) as once
-left join lateral (
-    select serving.name, serving.state, serving.reported_at from serving order by serving.reported_at desc limit 1
-) as last on true
-"""  # noqa: S608 (constants)
-_QUERY = f"""
-with serving as materialized (
-    select distinct host.host_id, host.name, host.reported_at, {STATE} as state
-    from host_lambda as served join host on host.host_id = served.host_id
-    where served.lambda = %(lambda)s
-        or (served.lambda = %(base)s and served.version = %(version)s and %(version)s <> '')
-)
-{_SERVING}
-"""  # noqa: S608 (constants)
+_QUERY = EXPLAIN["serving_hosts"].sql
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from duly_core.explain.statements import EXPLAIN
 from duly_core.postgres.pool import Store
-from duly_core.tasks.store import SUMMARY, TaskRow, select_text
+from duly_core.postgres.statements import fragment
+from duly_core.tasks.store import TaskRow, select_text
 from duly_core.upkeep.partitions import first_id
 from duly_wire.ids import TaskId
 
@@ -22,84 +24,16 @@ _FEWEST_CLAIMS = 5
 _LONGEST_AGO = timedelta(days=2)
 """Tasks that are older are not looked at for their claims."""
 
-_TASK = f"""
-select {SUMMARY}, duly_now() as now, task_assoc.due_at, task_assoc.start_at, task_assoc.doom, task_assoc.open_edges,
-    task_assoc.any_of, task_assoc.enqueued_at as sent_at, task_assoc.claimed_at, task_assoc.session_rank::text as session_rank,
-    task_assoc.session_seq, task_assoc.passed_gates, coalesce(task_assoc.resources, task.resources) as needs,
-    task.events, task_assoc.events as live_events, task.holder as run_holder, task.claimed_at as run_claimed_at,
-    task.enqueued_at as run_enqueued_at, task.started_at as run_started_at,
-    lambda.name is not null as is_registered, lambda.max_attempts, lambda.max_crashes, gone.deleted_at, gone.deleted_by,
-    exists (
-        select from lambda_declaration as declared
-        where declared.name = split_part(task.lambda, '@', 1) and declared.version = split_part(task.lambda, '@', 2)
-    ) as version_is_declared,
-    store_epoch.changed_at as store_changed_at
-from task
-left join task_assoc on task_assoc.task_id = task.task_id
-left join lambda on lambda.name = task.lambda
-left join deleted_lambda as gone on gone.name in (task.lambda, split_part(task.lambda, '@', 1))
-left join store_epoch on true
-where task.task_id = %(task_id)s
-order by gone.deleted_at
-limit 1
-"""  # noqa: S608 (the columns are our own)
+_TASK = EXPLAIN["explained_task"].sql
 
-_QUEUE = """assoc.lambda = %(lambda)s and assoc.priority = {priority}
-    and assoc.status in ('new', 'retriable_failure')"""
-_AHEAD = f"""
-from task_assoc as assoc
-where {_QUEUE.format(priority="%(priority)s")} and assoc.next_trigger_at < %(before)s
-"""
-_COUNTS = f"""
-select (select count(*) from (select {_AHEAD} limit %(most)s + 1) as first) as ahead,
-    (
-        select coalesce(sum(one.count), 0)::int8
-        from generate_series(1, %(priority)s - 1) as higher (priority) cross join lateral (
-            select count(*) as count
-            from (
-                select from task_assoc as assoc
-                where {_QUEUE.format(priority="higher.priority")} and assoc.next_trigger_at <= %(now)s
-                limit %(most)s
-            ) as first
-        ) as one
-    ) as higher,
-    (select assoc.task_id {_AHEAD} order by assoc.next_trigger_at limit 1) as head,
-    (select assoc.next_trigger_at {_AHEAD} order by assoc.next_trigger_at limit 1) as head_due_at
-"""  # noqa: S608 (as above)
+_ESTIMATE = f"explain (format json) select {fragment('tasks_ahead')}"
+_COUNTS = EXPLAIN["tasks_before"].sql
 
-_HELD = """
-select count(*) filter (where held.status <> 'enqueued') as running,
-    count(*) filter (where held.status = 'enqueued' and held.priority = %(priority)s and held.enqueued_at < %(sent_at)s) as sent,
-    (array_agg(held.claimed_at order by held.claimed_at desc) filter (
-        where held.status <> 'enqueued' and held.priority = %(priority)s and held.claimed_at is not null
-    ))[1 : %(most)s] as claims
-from (
-    select assoc.status, assoc.priority, assoc.claimed_at, assoc.enqueued_at, assoc.lambda
-    from task_assoc as assoc
-    where assoc.status in ('enqueued', 'claimed', 'processing')
-    limit %(most_held)s
-) as held
-where held.lambda = %(lambda)s
-"""
+_HELD = EXPLAIN["held_of_lambda"].sql
 
-# those that were due just before the first one that still waits are those that were claimed last
-_CLAIMS = """
-select recent.claimed_at
-from (
-    select task.claimed_at, task.priority
-    from task
-    where task.lambda = %(lambda)s and task.task_id < %(head)s and task.task_id > %(oldest)s
-    order by task.task_id desc
-    limit %(most)s
-) as recent
-where recent.priority = %(priority)s and recent.claimed_at > %(since)s
-"""
+_CLAIMS = EXPLAIN["recent_claims"].sql
 
-_RELATED = """
-select task.task_id, task.lambda, task.scheduled_by, coalesce(assoc.status, task.status)::text as status
-from task left join task_assoc as assoc on assoc.task_id = task.task_id
-where task.task_id = any(%(task_ids)s::uuid[])
-"""
+_RELATED = EXPLAIN["related_tasks"].sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +123,7 @@ def _rate(claims: Collection[datetime], now: datetime) -> float | None:
 
 async def _estimate(store: Store, asked: Mapping[str, Any]) -> int:
     """Return how many tasks Postgres's planner expects to be before it."""
-    (row,) = await select_text(store, f"explain (format json) select {_AHEAD}", asked)
+    (row,) = await select_text(store, _ESTIMATE, asked)
     plan = row["QUERY PLAN"]
     (found,) = json.loads(plan) if isinstance(plan, str) else plan
     return int(found["Plan"]["Plan Rows"])

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from duly_core.explain.reads import MOST_COUNTED
+from duly_core.explain.statements import EXPLAIN
 from duly_core.limits.store import quotas_of
 from duly_core.postgres.pool import Store
 from duly_core.tasks.store import TaskRow, select_text
@@ -14,75 +15,15 @@ _MOST_HELD = 100_000
 
 WaitRow = Mapping[str, Any]
 
-_SESSION = """
-select session.head, session.blocked_by, session.blocked_at, session.doomed, session.length,
-    (
-        select count(*)
-        from (
-            select from task_assoc as assoc
-            where assoc.session = %(session)s and assoc.status = 'waiting' and assoc.doom is null
-                and (assoc.session_rank, assoc.session_seq) < (%(rank)s::timestamptz, %(seq)s)
-            limit %(most)s
-        ) as first
-    ) as before
-from session
-where session.key = %(session)s
-"""
+_SESSION = EXPLAIN["session_of_task"].sql
 
-_NODES = """
-select source.task_id, source.label, source.lambda, task.scheduled_by, coalesce(assoc.status, task.status)::text as status,
-    assoc.task_id is not null and assoc.doom is null as is_open
-from (
-    select node.graph_id, node.waits_for from graph_node as node where node.task_id = %(task_id)s limit 1
-) as own
-cross join lateral unnest(own.waits_for[1 : %(most)s]) as edge (from_task)
-cross join lateral (
-    select node.task_id, node.label, node.lambda from graph_node as node where node.task_id = edge.from_task limit 1
-) as source
-left join task_assoc as assoc on assoc.task_id = source.task_id
-left join lateral (
-    select task.status, task.scheduled_by from task where task.task_id = source.task_id limit 1
-) as task on true
-order by source.label
-"""
+_NODES = EXPLAIN["nodes_before"].sql
 
-# what the task names, and the quotas of its lambda and namespace
-_RESOURCES = """
-select need.name, need.key, least(need.weight, resource.capacity) as weight, resource.capacity, resource.rate,
-    resource.period, resource.note, coalesce(use.used, 0) as used
-from (
-    select named.name, named.key, named.weight
-    from jsonb_to_recordset(%(needs)s::jsonb) as named (name text, key text, weight int4)
-    union
-    select quota.name, '', 1 from unnest(%(quotas)s::text[]) as quota (name)
-) as need
-join resource on resource.name = need.name
-left join resource_use as use on use.resource = need.name and use.key = need.key
-order by need.name, need.key
-"""
+_RESOURCES = EXPLAIN["resources_of_task"].sql
 
-_PARKED_BEFORE = """
-select count(*) as count
-from (
-    select from task_assoc as assoc
-    where assoc.parked_on = %(name)s and assoc.parked_key = %(key)s and assoc.lambda = %(lambda)s
-        and assoc.priority = %(priority)s and assoc.due_at < %(due_at)s and assoc.status = 'waiting'
-    limit %(most)s
-) as first
-"""
+_PARKED_BEFORE = EXPLAIN["parked_before"].sql
 
-_HOLDERS = """
-select held.task_id, held.lambda, held.status::text as status, task.scheduled_by
-from (
-    select assoc.task_id, assoc.lambda, assoc.status, assoc.taken
-    from task_assoc as assoc
-    where assoc.status in ('enqueued', 'claimed', 'processing')
-    limit %(most_held)s
-) as held
-left join lateral (select task.scheduled_by from task where task.task_id = held.task_id limit 1) as task on true
-where held.taken @> jsonb_build_array(jsonb_build_object('name', %(name)s::text, 'key', %(key)s::text))
-limit %(most)s
-"""
+_HOLDERS = EXPLAIN["resource_holders"].sql
 
 
 async def read_session(store: Store, row: TaskRow) -> WaitRow | None:

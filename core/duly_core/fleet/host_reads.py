@@ -6,32 +6,24 @@ from typing import Any
 
 from duly_core.access.grants import Scope
 from duly_core.fleet.hosts import (
-    MISSED_REPORTS,
     ExecutorReport,
     HostReport,
     HostState,
     ServedLambda,
     StoredHost,
 )
+from duly_core.fleet.statements import FLEET
 from duly_core.lambdas.patterns import to_regex
 from duly_core.postgres.pool import Store
-from duly_core.postgres.statements import Statement
+from duly_core.postgres.statements import fragment
 from duly_core.tasks.store import select_text
 
-STATE = f"""
-case when host.stopped then 'stopped'
-    when host.reported_at <= duly_now() - {MISSED_REPORTS} * host.report_interval then 'silent'
-    when host.draining then 'draining'
-    else 'alive' end
-"""
+STATE = fragment("host_state")
 
 _SEEN = "served.lambda ~ %(scope_reads)s"
 """Whoever may see some tasks of a lambda sees who serves it."""
 
-_COUNT = Statement(
-    "count_hosts",
-    f"select {STATE} as state, count(*) from host group by 1",  # noqa: S608 (constant)
-)
+_COUNT = FLEET["count_hosts"]
 
 _MOST_LAMBDAS = 1_000
 """Of one host."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
+from duly_core.fleet.statements import FLEET
 from duly_core.postgres.arrays import int2s, texts
 from duly_core.postgres.pool import Store, fetch
-from duly_core.postgres.statements import Statement
 
 MISSED_REPORTS = 3
 """A host that has not reported for so many of its intervals is silent."""
@@ -95,47 +95,9 @@ class Verdict(enum.Enum):
     """Another principal reports this host."""
 
 
-_REPORT = Statement(
-    "report_host",
-    """
-insert into host as known (
-    host_id, name, version, queue_backend, started_at, first_reported_at, reported_at, report_interval, draining, stopped,
-    reported_by, executors, settings_read_at
-)
-select %(host_id)b::text, %(name)b::text, %(version)b::text, %(queue_backend)b::text, %(started_at)b::timestamptz, now, now,
-    %(interval)b::interval, %(draining)b::boolean, %(stopped)b::boolean, %(reported_by)b::text, %(executors)b::jsonb,
-    now - %(settings_age)b::interval
-from (select duly_now() as now) as clock
-on conflict (host_id) do update
-set name = excluded.name, version = excluded.version, queue_backend = excluded.queue_backend,
-    started_at = excluded.started_at, reported_at = excluded.reported_at, report_interval = excluded.report_interval,
-    draining = excluded.draining, stopped = excluded.stopped, executors = excluded.executors,
-    settings_read_at = excluded.settings_read_at
-where known.reported_by = excluded.reported_by
-returning known.lambdas_digest = %(digest)b::bytea
-""",
-)
+_REPORT = FLEET["report_host"]
 
-_REPORT_LAMBDAS = Statement(
-    "report_host_lambdas",
-    """
-with served (lambda, lambda_set, version) as materialized (
-    select * from unnest(%(lambdas)b::text[], %(sets)b::int2[], %(versions)b::text[])
-), gone as (
-    delete from host_lambda as old
-    where old.host_id = %(host_id)b::text and not exists (
-        select from served where served.lambda = old.lambda and served.lambda_set = old.lambda_set
-    )
-), marked as (
-    update host set lambdas_digest = %(digest)b::bytea where host_id = %(host_id)b::text
-)
-insert into host_lambda as known (host_id, lambda, lambda_set, version)
-select distinct on (lambda, lambda_set) %(host_id)b::text, lambda, lambda_set, version from served
-order by lambda, lambda_set
-on conflict (host_id, lambda, lambda_set) do update set version = excluded.version
-where known.version <> excluded.version
-""",
-)
+_REPORT_LAMBDAS = FLEET["report_host_lambdas"]
 
 
 async def report_host(

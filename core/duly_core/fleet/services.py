@@ -10,10 +10,9 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from duly_core.errors import StoreUnavailableError
-from duly_core.fleet.host_reads import STATE
-from duly_core.fleet.hosts import MISSED_REPORTS, HostState
+from duly_core.fleet.hosts import HostState
+from duly_core.fleet.statements import FLEET
 from duly_core.postgres.pool import Store
-from duly_core.postgres.statements import Statement
 from duly_core.process.identity import host_name
 from duly_core.process.version import duly_version
 
@@ -21,7 +20,6 @@ _INTERVAL = timedelta(seconds=10)
 _EARLIEST = 0.8
 _LAST_WORD = 1.0
 """Seconds, at most, to say that a process has ended."""
-_MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,35 +36,9 @@ class ServiceInstance:
     reported_at: datetime
 
 
-_REPORT = Statement(
-    "report_service",
-    """
-insert into service_instance (
-    instance_id, service, host_name, version, address, started_at, reported_at, report_interval, stopped,
-    settings_read_at
-)
-values (
-    %(instance_id)b::text, %(service)b::text, %(host_name)b::text, %(version)b::text, %(address)b::text,
-    %(started_at)b::timestamptz, duly_now(), %(interval)b::interval, %(stopped)b::boolean,
-    duly_now() - %(settings_age)b::interval
-)
-on conflict (instance_id) do update
-set reported_at = excluded.reported_at, stopped = excluded.stopped, settings_read_at = excluded.settings_read_at
-returning instance_id
-""",
-)
+_REPORT = FLEET["report_service"]
 
-_LIST = Statement(
-    "list_services",
-    f"""
-select instance_id, service, host_name, version, address, {STATE.replace("host.", "each.")}, started_at, reported_at
-from (select *, false as draining from service_instance) as each
-where not %(alive)b::boolean
-    or not each.stopped and each.reported_at > duly_now() - {MISSED_REPORTS} * each.report_interval
-order by each.stopped, each.reported_at < duly_now() - {MISSED_REPORTS} * each.report_interval, each.service, each.instance_id
-limit {_MOST}
-""",  # noqa: S608 (constants)
-)
+_LIST = FLEET["list_services"]
 
 
 @asynccontextmanager

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from duly_core.fleet.hosts import MISSED_REPORTS
+from duly_core.fleet.statements import FLEET
 from duly_core.postgres.pool import Store
-from duly_core.postgres.statements import Statement
 
 HOST = "host"
-_MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +20,7 @@ class SettingUser:
     """What it has was read from the store then, at the earliest; None: it has read nothing yet."""
 
 
-_USERS = Statement(
-    "setting_users",
-    f"""
-select service, instance_id, settings_read_at from service_instance
-where not stopped and reported_at > duly_now() - {MISSED_REPORTS} * report_interval
-union all
-select '{HOST}', host_id, settings_read_at from host
-where not stopped and reported_at > duly_now() - {MISSED_REPORTS} * report_interval
-order by 1, 2
-limit {_MOST}
-""",  # noqa: S608 (constants)
-)
+_USERS = FLEET["setting_users"]
 
 
 async def setting_users(store: Store) -> list[SettingUser]:

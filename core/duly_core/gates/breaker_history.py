@@ -5,21 +5,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from duly_core.gates.breaker_rules import State
+from duly_core.gates.statements import GATES
 from duly_core.postgres.pool import Store
 
 _MOST = 100
-_READ = b"""
-select at, request from (
-    select at, request from audit_event
-    where actor = 'breaker' and method = 'GateService/Breaker'
-    order by event_id desc
-    limit 1000
-) as moved
-where at <= %(until)s and strpos(request, %(lambda)s) > 0
-order by at desc
-limit %(most)s
-"""
-"""The newest 1,000 moves of all breakers are looked at, by the index on the actor."""
+_READ = GATES["breaker_moves"].sql.encode()
 
 
 class Move(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from duly_core.graphs.statements import GRAPHS
 from duly_core.postgres.pool import Store
 from duly_core.tasks.store import select_text
 
@@ -20,31 +21,11 @@ class Definition(NamedTuple):
     """Those of its nodes: they decide who may see it."""
 
 
-_PUT = """with newest as (
-    select version, definition from graph_definition where name = %(name)s order by version desc limit 1
-), made as (
-    insert into graph_definition (name, version, definition, lambdas, created_at)
-    select %(name)s, coalesce((select version from newest), 0) + 1, %(definition)s, %(lambdas)s, duly_now()
-    where not exists (select from newest where definition = %(definition)s)
-        and coalesce((select version from newest), 0) = coalesce(%(replaces)s, (select version from newest), 0)
-    on conflict do nothing
-    returning version
-)
-select version, true as created from made
-union all
-select version, false from newest where definition = %(definition)s"""
+_PUT = GRAPHS["put_definition"].sql
 
-_GET = """select name, version, created_at, definition, lambdas
-from graph_definition
-where name = %(name)s and (version = %(version)s or %(version)s = 0)
-order by version desc
-limit 1"""
+_GET = GRAPHS["get_definition"].sql
 
-_LIST = """select distinct on (name) name, version, created_at, ''::bytea as definition, lambdas
-from graph_definition
-where name > %(after)s
-order by name, version desc
-limit %(limit)s offset %(skipped)s"""
+_LIST = GRAPHS["list_definitions"].sql
 
 _TRIES = 5
 

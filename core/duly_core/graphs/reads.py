@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from duly_core.access.grants import Scope
+from duly_core.graphs.statements import GRAPHS
 from duly_core.postgres.arrays import uuids
 from duly_core.postgres.pool import Store
 from duly_core.postgres.statements import READS
@@ -18,23 +19,7 @@ GraphRow = Mapping[str, Any]
 NodeRow = Mapping[str, Any]
 """A node by column name; `waits_for` has pairs of a label and a condition."""
 
-_NODES = """select node.label, node.task_id, node.any_of, node.ignore_failure, task.lambda,
-    coalesce(assoc.status, task.status)::text as status,
-    array(
-        select source.label
-        from unnest(node.waits_for) with ordinality as edge (from_task, number) cross join lateral (
-            select source.label from graph_node as source where source.task_id = edge.from_task limit 1
-        ) as source
-        order by edge.number
-    ) as sources,
-    node.conditions::int4[] as conditions
-from graph_node as node
-left join task_assoc as assoc on assoc.task_id = node.task_id
-left join lateral (
-    select task.lambda, task.status from task where task.task_id = node.task_id limit 1
-) as task on true
-where node.graph_id = %(graph_id)s
-order by node.place"""
+_NODES = GRAPHS["nodes_of_graph"].sql
 
 _LIST = """select graph.*
 from graph

@@ -13,6 +13,7 @@ import psycopg
 
 from duly_core.access.current import scheduler
 from duly_core.graphs.rules import Edge, Node, fires_on
+from duly_core.graphs.statements import GRAPHS
 from duly_core.postgres.arrays import int2s, intervals, texts, uuids
 from duly_core.postgres.pool import Store, fetch
 from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS
@@ -24,7 +25,7 @@ from duly_wire.enums import EdgeCondition
 from duly_wire.ids import TaskId
 
 _PAGE = 1_000
-_LOCK = "update graph set cancel_requested = true where graph_id = %(graph_id)s and open > 0"
+_LOCK = GRAPHS["request_graph_cancel"].sql
 
 
 @dataclass(frozen=True, slots=True)

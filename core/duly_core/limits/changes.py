@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from duly_core.limits.statements import LIMITS
 from duly_core.limits.store import UNLIMITED, Rate, ResourceLimit, end_delays
 from duly_core.postgres.arrays import texts
 from duly_core.postgres.pool import Store
-from duly_core.postgres.statements import Statement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,27 +81,10 @@ class NotPut(enum.Enum):
     """It is not declared any more."""
 
 
-_PUT = Statement(
-    "put_resource",
-    """
-select is_done, is_expected, wrong, put_at, rate_is_new, is_created, changed, new_capacity, new_per_key, new_note, new_rate,
-    new_period, new_burst
-from duly_put_resource(
-    %(name)b::text, %(named)b::text[], %(capacity)b::int4, %(per_key)b, %(note)b::text, %(units)b::int4,
-    %(period)b::interval, %(burst)b::int4, %(expected_at)b::timestamptz
-)
-""",
-)
-_RELEASE = Statement(
-    "release_parked",
-    "select lambdas, next_key, has_more from duly_release_parked(%(name)b::text, %(from_key)b::text)",
-)
-_FORGET = Statement("forget_starts", "select duly_forget_starts(%(name)b::text, %(from_key)b::text)")
-_SETTLE = Statement(
-    "settle_rate",
-    "update resource set rate_is_new = false "
-    "where name = %(name)b::text and changed_at = %(put_at)b::timestamptz returning name",
-)
+_PUT = LIMITS["put_resource"]
+_RELEASE = LIMITS["release_parked"]
+_FORGET = LIMITS["forget_starts"]
+_SETTLE = LIMITS["settle_rate"]
 _STEP = 1000
 """How many tasks of a lambda and priority one statement releases."""
 

@@ -7,9 +7,10 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from duly_core.lambdas.names import DEFAULT_NAMESPACE, base_name, namespace_of
+from duly_core.limits.statements import LIMITS
 from duly_core.postgres.arrays import texts
 from duly_core.postgres.pool import Store
-from duly_core.postgres.statements import READS, Statement
+from duly_core.postgres.statements import READS
 
 QUOTA = "lambda:"
 """Begins the names of quotas: each task of the lambda takes a unit, without naming the resource."""
@@ -85,10 +86,8 @@ class Deletion(enum.Enum):
     IN_USE = "in use"
 
 
-_END_DELAYS = Statement(
-    "end_delays", "select lambdas, next_id from duly_end_delays(%(names)b::text[], %(after)b::uuid)"
-)
-_DELETE = Statement("delete_resource", "select duly_delete_resource(%(name)b::text)")
+_END_DELAYS = LIMITS["end_delays"]
+_DELETE = LIMITS["delete_resource"]
 
 
 async def end_delays(store: Store, names: Sequence[str]) -> set[str]:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from duly_core.config.live_sections import LONGEST_LEASE
+from duly_core.live_settings.statements import LIVE_SETTINGS
 from duly_core.postgres.channels import SETTING_CHANNEL
 from duly_core.postgres.pool import Store
-from duly_core.postgres.statements import Statement
 
 SETTINGS_KNOWN_FOR = timedelta(minutes=5)
 """A server that has not read the settings for so long gives no lease that is longer than that of its configuration."""
@@ -35,91 +35,15 @@ class ConfigSnapshot:
     """Name and value of what they set lately of `[timing]`, or had set until lately: leases of it may be in force."""
 
 
-_SURROUNDINGS = Statement(
-    "surroundings",
-    """
-select 'lambda', name, '' from lambda
-union all
-select 'setting', name, value from setting
-union all
-select 'former', name, value from former_setting where until_at > duly_now()
-order by 1, 2
-""",
-)
+_SURROUNDINGS = LIVE_SETTINGS["surroundings"]
 
-_KEPT = Statement(
-    "kept",
-    """
-select true, name, value, changed_at from setting
-union all
-select false, name, value, changed_at from own_setting
-""",
-)
+_KEPT = LIVE_SETTINGS["kept_settings"]
 
-_SET = Statement(
-    "set",
-    """
-with asked as (
-    select * from unnest(%(names)b::text[], %(texts)b::text[]) as asked (name, value)
-), former as (
-    -- what is set now, too: whoever replaces it at this moment does not see it
-    insert into former_setting (name, value, until_at)
-    select name, value, duly_now() + %(kept_for)b
-    from (
-        select setting.name, setting.value from setting join asked on asked.name = setting.name
-        union
-        select name, value from asked
-    ) as known
-    where name like 'timing.%%'
-    on conflict (name, value) do update set until_at = excluded.until_at
-), forgotten as (
-    -- but what is written above
-    delete from former_setting as former
-    where until_at < duly_now()
-        and not exists (select from setting where setting.name = former.name and setting.value = former.value)
-        and not exists (select from asked where asked.name = former.name and asked.value = former.value)
-), written as (
-    insert into setting (name, value, changed_at)
-    select name, value, duly_now() from asked
-    order by name
-    on conflict (name) do update set value = excluded.value, changed_at = excluded.changed_at
-        where setting.value <> excluded.value
-    returning name
-)
-select pg_notify(%(channel)b, '') from (select count(*) from written having count(*) > 0) as changed
-""",
-)
+_SET = LIVE_SETTINGS["set_settings"]
 
-_RESET = Statement(
-    "reset",
-    """
-with gone as (
-    delete from setting where name = any(%(names)b::text[]) returning name, value
-), former as (
-    insert into former_setting (name, value, until_at)
-    select name, value, duly_now() + %(kept_for)b from gone where name like 'timing.%%'
-    on conflict (name, value) do update set until_at = excluded.until_at
-)
-select pg_notify(%(channel)b, '') from (select count(*) from gone having count(*) > 0) as changed
-""",
-)
+_RESET = LIVE_SETTINGS["reset_settings"]
 
-_PUBLISH_OWN = Statement(
-    "publish_own",
-    """
-with gone as (
-    delete from own_setting where name <> all(%(names)b::text[]) returning name
-), written as (
-    insert into own_setting (name, value, changed_at)
-    select name, value, duly_now() from unnest(%(names)b::text[], %(texts)b::text[]) as asked (name, value)
-    order by name
-    on conflict (name) do update set value = excluded.value, changed_at = excluded.changed_at
-        where own_setting.value <> excluded.value
-    returning name
-)
-select count(*) from gone, written
-""",
-)
+_PUBLISH_OWN = LIVE_SETTINGS["publish_own_settings"]
 
 
 async def config_snapshot(store: Store) -> ConfigSnapshot:

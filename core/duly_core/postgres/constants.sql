@@ -103,6 +103,9 @@ coalesce(lambda.crash_window, interval '3 days 0 seconds')
 -- fragment: rate.most
 1000000
 
+-- fragment: hosts.missed_reports
+3
+
 -- fragment: batch.units
 -- What the tasks of one pick may ask of a resource in all: it stays an integer.
 1000000000

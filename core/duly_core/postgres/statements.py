@@ -61,7 +61,7 @@ def resolve(sql: str, fragments: dict[str, str]) -> str:
 
 CONSTANTS = {block.name: block.sql for block in _blocks("postgres/constants.sql")}
 """Numbers with names; and a lambda's policy with its defaults, for tasks whose lambda is gone."""
-_ROOMS = ("tasks", "sessions", "graphs", "limits", "gates", "time_tables")
+_ROOMS = ("tasks", "sessions", "graphs", "limits", "gates", "time_tables", "fleet", "explain")
 _FRAGMENTS = CONSTANTS | {
     block.name: block.sql for room in _ROOMS for block in _blocks(f"{room}/fragments.sql")
 }

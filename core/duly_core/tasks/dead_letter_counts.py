@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from duly_core.postgres.arrays import uuids
 from duly_core.postgres.pool import Store
-from duly_core.postgres.statements import Statement
+from duly_core.postgres.statements import READS
 from duly_core.process.newer_values import known
 from duly_wire.enums import FailureKind
 
@@ -16,43 +16,9 @@ _SETTLED = timedelta(seconds=15)
 _MOST = 10_000
 """Dead letters for each statement, and those of the same microsecond as the last."""
 
-_NEWEST = Statement(
-    "newest_dead_letter",
-    """
-select duly_now() - %(settled)b::interval,
-    (select dead.finished_at from dead_letter as dead order by dead.finished_at desc limit 1)
-""",
-)
-_SINCE = Statement(
-    "dead_letters_since",
-    """
-with ended as materialized (
-    select least(
-        %(until)b::timestamptz,
-        (
-            select dead.finished_at
-            from dead_letter as dead
-            where dead.finished_at > %(after)b::timestamptz
-            order by dead.finished_at
-            offset %(most)b::int8 - 1
-            limit 1
-        )
-    ) as last
-)
-select ended.last, dead.task_id, dead.lambda
-from ended left join dead_letter as dead on dead.finished_at > %(after)b::timestamptz and dead.finished_at <= ended.last
-order by dead.task_id
-""",
-)
-_KINDS = Statement(
-    "failure_kinds",
-    """
-select task.task_id, task.failure_kind
-from task
-where task.task_id = any (%(task_ids)b::uuid[])
-    and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
-""",
-)
+_NEWEST = READS["newest_dead_letter"]
+_SINCE = READS["dead_letters_since"]
+_KINDS = READS["failure_kinds"]
 
 
 @dataclass(slots=True)

@@ -243,3 +243,19 @@ entity as (
         end
     where task.status is null
 )
+
+-- fragment: task_summary
+-- All that is told of a task but payload and result, for people.
+task.task_id, task.lambda, task.collection, task.priority,
+    coalesce(task_assoc.status, task.status)::text as status,
+    task.created_at, task.scheduled_at, task.expires_at, task.finished_at,
+    case when task_assoc.status in ('claimed', 'processing') then task_assoc.claimed_at else task.started_at end
+        as started_at,
+    task.failure_kind, task.failure_message, task.failed_at,
+    coalesce(task_assoc.fence, task.fence) as fence,
+    coalesce(task_assoc.failures, task.failures) as failures,
+    coalesce(task_assoc.crashes, task.crashes) as crashes,
+    nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
+    task_assoc.progress, task_assoc.progress_note, task.redrives, task.session, task.session_order, task.session_policy,
+    task.time_table,
+    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits, task.scheduled_by

@@ -7,19 +7,13 @@ from typing import Any
 from uuid import UUID
 
 from duly_core.postgres.pool import Store
+from duly_core.postgres.statements import READS
 from duly_core.tasks.store import TaskRow, select_text
 from duly_wire.ids import TaskId
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
-_RUNS = """
-select fence, attempt, outcome::text as outcome, holder, enqueued_at, claimed_at, started_at, ended_at, failure_kind,
-    failure_message, next_trigger_at
-from attempt
-where task_id = %(task_id)s
-order by fence desc
-limit 100
-"""
+_RUNS = READS["runs_of_task"].sql
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,26 +15,14 @@ from duly_core.access.grants import Scope
 from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.arrays import uuids
 from duly_core.postgres.pool import Store
-from duly_core.postgres.statements import READS, TRANSITIONS
+from duly_core.postgres.statements import READS, TRANSITIONS, fragment
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.task import Attempt, AttemptOutcome
 from duly_core.tasks.waiting import cancel_waiting
 from duly_wire.enums import FailureKind, Priority
 from duly_wire.ids import TaskId
 
-SUMMARY = """task.task_id, task.lambda, task.collection, task.priority,
-    coalesce(task_assoc.status, task.status)::text as status,
-    task.created_at, task.scheduled_at, task.expires_at, task.finished_at,
-    case when task_assoc.status in ('claimed', 'processing') then task_assoc.claimed_at else task.started_at end
-        as started_at,
-    task.failure_kind, task.failure_message, task.failed_at,
-    coalesce(task_assoc.fence, task.fence) as fence,
-    coalesce(task_assoc.failures, task.failures) as failures,
-    coalesce(task_assoc.crashes, task.crashes) as crashes,
-    nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
-    task_assoc.progress, task_assoc.progress_note, task.redrives, task.session, task.session_order, task.session_policy,
-    task.time_table,
-    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits, task.scheduled_by"""
+SUMMARY = fragment("task_summary")
 """Columns of all that is told of a task but payload and result."""
 
 UNLIMITED = 2**62

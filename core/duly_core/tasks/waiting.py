@@ -9,12 +9,10 @@ from duly_core.access.current import scheduler
 from duly_core.errors import StatementTimeoutError
 from duly_core.postgres.arrays import uuids
 from duly_core.postgres.pool import Store, fetch
-from duly_core.postgres.statements import LOCKS, TRANSITIONS, Statement
+from duly_core.postgres.statements import LOCKS, TRANSITIONS, load
 from duly_wire.ids import TaskId
 
-_RELEASE_SKIPPED = Statement(
-    "release_skipped", "select lambda from duly_release_skipped(%(limit)b::int4) as lambda"
-)
+_RELEASE_SKIPPED = load("limits/limits.sql")["release_skipped"]
 _FEWER = 50
 
 

@@ -15,7 +15,7 @@ from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
 from duly_core.postgres.dsn import describe
 from duly_core.postgres.pool import connect_arguments
 from duly_core.postgres.settings import StoreSettings
-from duly_core.postgres.statements import TRANSITIONS
+from duly_core.postgres.statements import TRANSITIONS, load
 
 _MOST = 2**31 - 1_000_000
 """A fence is an int4, and each run after a raise takes one more."""
@@ -42,16 +42,8 @@ select
     ) as connected
 """
 
-_VOID = """
-with held as (
-    select task_id from task_assoc where status in ('claimed', 'processing') order by task_id for update
-)
-update task_assoc as assoc
-set token = gen_random_uuid()
-from held
-where assoc.task_id = held.task_id
-returning assoc.task_id, assoc.token, case when assoc.status = 'processing' then assoc.claimed_at end
-"""
+_FENCES = load("upkeep/fences.sql")
+_VOID = _FENCES["void_tokens"].sql
 
 # Whole tables are read, however long it takes: the settings of a session of the store are for other statements.
 _WHOLE_TABLES = "set local enable_seqscan = on; set local enable_hashjoin = on"

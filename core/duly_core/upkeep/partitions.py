@@ -12,6 +12,7 @@ from uuid import UUID
 from psycopg import sql
 
 from duly_core.postgres.pool import Connection
+from duly_core.postgres.statements import load
 
 REST = "rest"
 """The default partition."""
@@ -28,20 +29,9 @@ MOST_READ_BYTES = 64 << 20
 _TIME_BITS = 80
 """Of an id, those below its milliseconds."""
 
-_LIST = """
-select relname, pg_get_expr(relpartbound, pg_class.oid)
-from pg_inherits join pg_class on pg_class.oid = inhrelid
-where inhparent = 'task'::regclass
-"""
-_COUNT = """
-select count(*), coalesce(sum(size), 0)
-from (
-    select octet_length(payload) + coalesce(octet_length(result), 0) as size
-    from task_rest
-    where task_id >= %(lowest)s and task_id < %(end)s
-    limit %(most)s
-) as few
-"""
+_PARTITIONS = load("upkeep/partitions.sql")
+_LIST = _PARTITIONS["list_partitions"].sql
+_COUNT = _PARTITIONS["count_strays"].sql
 _RANGE = re.compile(r"FROM \((?:MINVALUE|'([0-9a-f-]+)')\) TO \('([0-9a-f-]+)'\)")
 
 

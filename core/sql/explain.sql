@@ -1,0 +1,172 @@
+-- Written by `make sql` from core/duly_core/explain/explain.sql. Edit that.
+
+-- name: serving_hosts
+with serving as materialized (
+    select distinct host.host_id, host.name, host.reported_at, case when host.stopped then 'stopped'
+    when host.reported_at <= duly_now() - 3 * host.report_interval then 'silent'
+    when host.draining then 'draining'
+    else 'alive' end as state
+    from host_lambda as served join host on host.host_id = served.host_id
+    where served.lambda = %(lambda)s
+        or (served.lambda = %(base)s and served.version = %(version)s and %(version)s <> '')
+)
+select exists (select from host where case when host.stopped then 'stopped'
+    when host.reported_at <= duly_now() - 3 * host.report_interval then 'silent'
+    when host.draining then 'draining'
+    else 'alive' end in ('alive', 'draining')) as any_alive,
+    (select count(*) from serving where serving.state = 'alive') as alive,
+    last.name, last.state, last.reported_at
+from (select 1) as once
+left join lateral (
+    select serving.name, serving.state, serving.reported_at from serving order by serving.reported_at desc limit 1
+) as last on true;
+
+-- name: session_of_task
+select session.head, session.blocked_by, session.blocked_at, session.doomed, session.length,
+    (
+        select count(*)
+        from (
+            select from task_assoc as assoc
+            where assoc.session = %(session)s and assoc.status = 'waiting' and assoc.doom is null
+                and (assoc.session_rank, assoc.session_seq) < (%(rank)s::timestamptz, %(seq)s)
+            limit %(most)s
+        ) as first
+    ) as before
+from session
+where session.key = %(session)s;
+
+-- name: nodes_before
+select source.task_id, source.label, source.lambda, task.scheduled_by, coalesce(assoc.status, task.status)::text as status,
+    assoc.task_id is not null and assoc.doom is null as is_open
+from (
+    select node.graph_id, node.waits_for from graph_node as node where node.task_id = %(task_id)s limit 1
+) as own
+cross join lateral unnest(own.waits_for[1 : %(most)s]) as edge (from_task)
+cross join lateral (
+    select node.task_id, node.label, node.lambda from graph_node as node where node.task_id = edge.from_task limit 1
+) as source
+left join task_assoc as assoc on assoc.task_id = source.task_id
+left join lateral (
+    select task.status, task.scheduled_by from task where task.task_id = source.task_id limit 1
+) as task on true
+order by source.label;
+
+-- name: resources_of_task
+select need.name, need.key, least(need.weight, resource.capacity) as weight, resource.capacity, resource.rate,
+    resource.period, resource.note, coalesce(use.used, 0) as used
+from (
+    select named.name, named.key, named.weight
+    from jsonb_to_recordset(%(needs)s::jsonb) as named (name text, key text, weight int4)
+    union
+    select quota.name, '', 1 from unnest(%(quotas)s::text[]) as quota (name)
+) as need
+join resource on resource.name = need.name
+left join resource_use as use on use.resource = need.name and use.key = need.key
+order by need.name, need.key;
+
+-- name: parked_before
+select count(*) as count
+from (
+    select from task_assoc as assoc
+    where assoc.parked_on = %(name)s and assoc.parked_key = %(key)s and assoc.lambda = %(lambda)s
+        and assoc.priority = %(priority)s and assoc.due_at < %(due_at)s and assoc.status = 'waiting'
+    limit %(most)s
+) as first;
+
+-- name: resource_holders
+select held.task_id, held.lambda, held.status::text as status, task.scheduled_by
+from (
+    select assoc.task_id, assoc.lambda, assoc.status, assoc.taken
+    from task_assoc as assoc
+    where assoc.status in ('enqueued', 'claimed', 'processing')
+    limit %(most_held)s
+) as held
+left join lateral (select task.scheduled_by from task where task.task_id = held.task_id limit 1) as task on true
+where held.taken @> jsonb_build_array(jsonb_build_object('name', %(name)s::text, 'key', %(key)s::text))
+limit %(most)s;
+
+-- name: explained_task
+select task.task_id, task.lambda, task.collection, task.priority,
+    coalesce(task_assoc.status, task.status)::text as status,
+    task.created_at, task.scheduled_at, task.expires_at, task.finished_at,
+    case when task_assoc.status in ('claimed', 'processing') then task_assoc.claimed_at else task.started_at end
+        as started_at,
+    task.failure_kind, task.failure_message, task.failed_at,
+    coalesce(task_assoc.fence, task.fence) as fence,
+    coalesce(task_assoc.failures, task.failures) as failures,
+    coalesce(task_assoc.crashes, task.crashes) as crashes,
+    nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
+    task_assoc.progress, task_assoc.progress_note, task.redrives, task.session, task.session_order, task.session_policy,
+    task.time_table,
+    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits, task.scheduled_by, duly_now() as now, task_assoc.due_at, task_assoc.start_at, task_assoc.doom, task_assoc.open_edges,
+    task_assoc.any_of, task_assoc.enqueued_at as sent_at, task_assoc.claimed_at, task_assoc.session_rank::text as session_rank,
+    task_assoc.session_seq, task_assoc.passed_gates, coalesce(task_assoc.resources, task.resources) as needs,
+    task.events, task_assoc.events as live_events, task.holder as run_holder, task.claimed_at as run_claimed_at,
+    task.enqueued_at as run_enqueued_at, task.started_at as run_started_at,
+    lambda.name is not null as is_registered, lambda.max_attempts, lambda.max_crashes, gone.deleted_at, gone.deleted_by,
+    exists (
+        select from lambda_declaration as declared
+        where declared.name = split_part(task.lambda, '@', 1) and declared.version = split_part(task.lambda, '@', 2)
+    ) as version_is_declared,
+    store_epoch.changed_at as store_changed_at
+from task
+left join task_assoc on task_assoc.task_id = task.task_id
+left join lambda on lambda.name = task.lambda
+left join deleted_lambda as gone on gone.name in (task.lambda, split_part(task.lambda, '@', 1))
+left join store_epoch on true
+where task.task_id = %(task_id)s
+order by gone.deleted_at
+limit 1;
+
+-- name: tasks_before
+select (select count(*) from (select from task_assoc as assoc
+where assoc.lambda = %(lambda)s and assoc.priority = %(priority)s
+    and assoc.status in ('new', 'retriable_failure') and assoc.next_trigger_at < %(before)s limit %(most)s + 1) as first) as ahead,
+    (
+        select coalesce(sum(one.count), 0)::int8
+        from generate_series(1, %(priority)s - 1) as higher (priority) cross join lateral (
+            select count(*) as count
+            from (
+                select from task_assoc as assoc
+                where assoc.lambda = %(lambda)s and assoc.priority = higher.priority
+    and assoc.status in ('new', 'retriable_failure') and assoc.next_trigger_at <= %(now)s
+                limit %(most)s
+            ) as first
+        ) as one
+    ) as higher,
+    (select assoc.task_id from task_assoc as assoc
+where assoc.lambda = %(lambda)s and assoc.priority = %(priority)s
+    and assoc.status in ('new', 'retriable_failure') and assoc.next_trigger_at < %(before)s order by assoc.next_trigger_at limit 1) as head,
+    (select assoc.next_trigger_at from task_assoc as assoc
+where assoc.lambda = %(lambda)s and assoc.priority = %(priority)s
+    and assoc.status in ('new', 'retriable_failure') and assoc.next_trigger_at < %(before)s order by assoc.next_trigger_at limit 1) as head_due_at;
+
+-- name: held_of_lambda
+select count(*) filter (where held.status <> 'enqueued') as running,
+    count(*) filter (where held.status = 'enqueued' and held.priority = %(priority)s and held.enqueued_at < %(sent_at)s) as sent,
+    (array_agg(held.claimed_at order by held.claimed_at desc) filter (
+        where held.status <> 'enqueued' and held.priority = %(priority)s and held.claimed_at is not null
+    ))[1 : %(most)s] as claims
+from (
+    select assoc.status, assoc.priority, assoc.claimed_at, assoc.enqueued_at, assoc.lambda
+    from task_assoc as assoc
+    where assoc.status in ('enqueued', 'claimed', 'processing')
+    limit %(most_held)s
+) as held
+where held.lambda = %(lambda)s;
+
+-- name: recent_claims
+select recent.claimed_at
+from (
+    select task.claimed_at, task.priority
+    from task
+    where task.lambda = %(lambda)s and task.task_id < %(head)s and task.task_id > %(oldest)s
+    order by task.task_id desc
+    limit %(most)s
+) as recent
+where recent.priority = %(priority)s and recent.claimed_at > %(since)s;
+
+-- name: related_tasks
+select task.task_id, task.lambda, task.scheduled_by, coalesce(assoc.status, task.status)::text as status
+from task left join task_assoc as assoc on assoc.task_id = task.task_id
+where task.task_id = any(%(task_ids)s::uuid[]);
