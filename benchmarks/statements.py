@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
+from duly_core.postgres.task_fields import FIELDS
 
 PRIORITY = 3
 _COLUMNS: dict[str, Callable[[Sequence[Any]], object]] = {
@@ -20,6 +21,9 @@ _COLUMNS: dict[str, Callable[[Sequence[Any]], object]] = {
     "keys": texts,
     "resources": texts,
     "scheduled_by": texts,
+    "sessions": texts,
+    "session_orders": int2s,
+    "session_policies": int2s,
     "priorities": int2s,
     "encodings": int2s,
     "payloads": byteas,
@@ -40,19 +44,13 @@ def in_binary(parameters: Mapping[str, Any]) -> dict[str, Any]:
 def schedule(ids: Sequence[UUID], lambda_name: str, payload: bytes, *, tell: bool = False) -> dict[str, Any]:
     """Of `schedule`: due now, without a key."""
     count = len(ids)
-    return {
+    return {field.array: [] for field in FIELDS} | {
         "task_ids": sorted(ids),
         "lambdas": [lambda_name] * count,
         "collections": [""] * count,
         "priorities": [PRIORITY] * count,
         "encodings": [1] * count,
         "payloads": [payload] * count,
-        "scheduled_at": [None] * count,
-        "delays": [None] * count,
-        "expires_at": [None] * count,
-        "keys": [None] * count,
-        "resources": [None] * count,
-        "scheduled_by": [],
         "tell": tell,
     }
 

@@ -86,7 +86,7 @@ where held.taken @> jsonb_build_array(jsonb_build_object('name', %(name)s::text,
 limit %(most)s;
 
 -- name: explained_task
-select task.task_id, task.lambda, task.collection, task.priority,
+select task.task_id, task.lambda, task.collection, task.priority, task.scheduled_by,
     coalesce(task_assoc.status, task.status)::text as status,
     task.created_at, task.scheduled_at, task.expires_at, task.finished_at,
     case when task_assoc.status in ('claimed', 'processing') then task_assoc.claimed_at else task.started_at end
@@ -98,7 +98,7 @@ select task.task_id, task.lambda, task.collection, task.priority,
     nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
     task_assoc.progress, task_assoc.progress_note, task.redrives, task.session, task.session_order, task.session_policy,
     task.time_table,
-    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits, task.scheduled_by, duly_now() as now, task_assoc.due_at, task_assoc.start_at, task_assoc.doom, task_assoc.open_edges,
+    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits, duly_now() as now, task_assoc.due_at, task_assoc.start_at, task_assoc.doom, task_assoc.open_edges,
     task_assoc.any_of, task_assoc.enqueued_at as sent_at, task_assoc.claimed_at, task_assoc.session_rank::text as session_rank,
     task_assoc.session_seq, task_assoc.passed_gates, coalesce(task_assoc.resources, task.resources) as needs,
     task.events, task_assoc.events as live_events, task.holder as run_holder, task.claimed_at as run_claimed_at,

@@ -206,14 +206,3 @@ values (duly_now(), 'breaker', '', 'GateService/Breaker', 'OK', %(request)b, '')
 
 -- name: forget_counts
 delete from breaker_count where second < (select duly_now()) - interval '2 hours' returning lambda;
-
--- name: breaker_moves
-select at, request from (
-    select at, request from audit_event
-    where actor = 'breaker' and method = 'GateService/Breaker'
-    order by event_id desc
-    limit 1000
-) as moved
-where at <= %(until)s and strpos(request, %(lambda)s) > 0
-order by at desc
-limit %(most)s;

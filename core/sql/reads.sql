@@ -2,9 +2,7 @@
 
 -- name: existing
 select asked.place, task.task_id,
-    task.lambda = asked.lambda and task.collection = asked.collection
-        and task.session is not distinct from left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session
-        and task.resources is not distinct from asked.resources::jsonb and case
+    task.lambda is not distinct from asked.lambda and task.collection is not distinct from asked.collection and task.session is not distinct from left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session and task.resources is not distinct from asked.resources::jsonb and case
             -- of one that was changed since, what it was scheduled with counts (update_pending)
         when task.scheduled_as is not null
             then task.scheduled_as = sha256(asked.payload || int2send(asked.encoding) || int2send(asked.priority))
@@ -14,19 +12,12 @@ select asked.place, task.task_id,
         else task.payload = asked.payload or substr(task.payload, 1, 3 + get_byte(task.payload, 2))
             <> substr(asked.payload, 1, 3 + get_byte(asked.payload, 2))
     end as same
-from unnest(
-    %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
-    %(encodings)b::int2[], %(payloads)b::bytea[], %(keys)b::text[], %(sessions)b::text[],
-    %(resources)b::text[]
-) with ordinality as asked (
-    task_id, lambda, collection, priority, encoding, payload, key, session, resources, place
-)
+from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[]) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, place)
 left join lateral (
     select key.task_id from idempotency_key as key where key.lambda = asked.lambda and key.key = asked.key limit 1
 ) as taken on true
 cross join lateral (
-    select task.task_id, task.lambda, task.collection, task.priority, task.payload_encoding, task.payload,
-        task.scheduled_as, task.session, task.resources
+    select task.task_id, task.priority, task.payload_encoding, task.payload, task.scheduled_as, task.lambda, task.collection, task.session, task.resources
     from task
     where task.task_id = coalesce(taken.task_id, asked.task_id)
     limit 1
@@ -490,39 +481,3 @@ order by name;
 select resource.name, resource.per_key
 from unnest(%(names)b::text[]) as asked (name)
 join resource on resource.name = any (array[asked.name]);
-
--- name: newest_dead_letter
-select duly_now() - %(settled)b::interval,
-    (select dead.finished_at from dead_letter as dead order by dead.finished_at desc limit 1);
-
--- name: dead_letters_since
-with ended as materialized (
-    select least(
-        %(until)b::timestamptz,
-        (
-            select dead.finished_at
-            from dead_letter as dead
-            where dead.finished_at > %(after)b::timestamptz
-            order by dead.finished_at
-            offset %(most)b::int8 - 1
-            limit 1
-        )
-    ) as last
-)
-select ended.last, dead.task_id, dead.lambda
-from ended left join dead_letter as dead on dead.finished_at > %(after)b::timestamptz and dead.finished_at <= ended.last
-order by dead.task_id;
-
--- name: failure_kinds
-select task.task_id, task.failure_kind
-from task
-where task.task_id = any (%(task_ids)b::uuid[])
-    and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])];
-
--- name: runs_of_task
-select fence, attempt, outcome::text as outcome, holder, enqueued_at, claimed_at, started_at, ended_at, failure_kind,
-    failure_message, next_trigger_at
-from attempt
-where task_id = %(task_id)s
-order by fence desc
-limit 100;

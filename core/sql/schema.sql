@@ -1823,8 +1823,7 @@ begin
         end if;
         if first_task is not null then
             select
-                task.lambda = duly_schedule.lambda and task.collection = duly_schedule.collection
-                    and task.session is null and case
+                task.lambda is not distinct from duly_schedule.lambda and task.collection is not distinct from duly_schedule.collection and task.session is not distinct from null and task.resources is not distinct from null and case
                     when task.scheduled_as is not null then task.scheduled_as = sha256(
                         data || int2send(encoding) || int2send(duly_schedule.priority::smallint))
                     else task.payload = data and task.payload_encoding = encoding
@@ -1856,25 +1855,14 @@ begin
             on conflict do nothing;
             continue when not found;  -- somebody else's transaction was first: it has committed by now
         end if;
-        insert into public.task (
-            task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
-            scheduled_by
-        )
-        values (
-            id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, asked_at, due_at,
-            duly_schedule.expires_at, session_user
-        )
+        insert into public.task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, created_at, scheduled_at)
+        values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, duly_schedule.expires_at, null, null, null, null, session_user, asked_at, due_at)
         on conflict do nothing;
         continue when not found;
         exit;
     end loop;
-    insert into public.task_assoc (
-        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at
-    )
-    values (
-        id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, 'new', due_at, due_at,
-        duly_schedule.expires_at
-    );
+    insert into public.task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at)
+    values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, duly_schedule.expires_at, null, 'new', due_at, due_at);
     -- told when this transaction commits; whoever looks then learns when exactly it is due
     if due_at <= asked_at + interval '2 minutes' then
         perform pg_notify('duly_due', '0 ' || duly_schedule.lambda);

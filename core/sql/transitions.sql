@@ -2,16 +2,7 @@
 
 -- name: schedule
 with asked as (
-    select *
-    from unnest(
-        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
-        %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
-        %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(resources)b::text[],
-        %(scheduled_by)b::text[]
-    ) as asked (
-        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, resources,
-        scheduled_by
-    )
+    select * from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[]) as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by)
 ), known as (
     select asked.*, duly_now() as asked_at
     from asked join lambda on lambda.name = any (array[asked.lambda])
@@ -21,22 +12,15 @@ with asked as (
     on conflict do nothing
     returning task_id
 ), entity as (
-    insert into task (
-        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
-        resources, scheduled_by
-    )
-    select
-        task_id, lambda, collection, priority, encoding, payload, asked_at,
-        greatest(asked_at, coalesce(scheduled_at, asked_at + delay, asked_at)), expires_at, resources::jsonb, scheduled_by
-    from known
-    where key is null or task_id in (select task_id from keyed)
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, created_at, scheduled_at)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.session_order, asked.session_policy, asked.resources::jsonb, asked.scheduled_by, asked.asked_at, greatest(asked.asked_at, coalesce(asked.scheduled_at, asked.asked_at + asked.delay, asked.asked_at))
+    from known as asked
+    where asked.key is null or asked.task_id in (select task_id from keyed)
     on conflict (task_id) do nothing
-    returning task_id, lambda, collection, priority, created_at, scheduled_at, expires_at, resources
+    returning task_id, lambda, collection, priority, expires_at, resources, created_at, scheduled_at
 ), assoc as (
-    insert into task_assoc (
-        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, resources
-    )
-    select task_id, lambda, collection, priority, 'new', scheduled_at, scheduled_at, expires_at, resources from entity
+    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at)
+    select task_id, lambda, collection, priority, expires_at, resources, 'new', scheduled_at, scheduled_at from entity
 )
 select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
     select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
@@ -51,8 +35,7 @@ with asked as (
         %(task_ids)b::uuid[], %(tables)b::text[], %(instants)b::timestamptz[], %(due_at)b::timestamptz[], %(keys)b::text[]
     ) as asked (task_id, name, tick_at, due_at, key)
 ), known as (
-    select asked.*, table_.lambda, table_.collection, table_.priority, table_.payload_encoding, table_.payload,
-        (select duly_now()) as asked_at
+    select asked.*, table_.lambda, table_.collection, table_.priority, table_.payload_encoding, table_.payload, (select duly_now()) as asked_at
     from asked join time_table as table_ on table_.name = any (array[asked.name])
 ), keyed as (
     insert into idempotency_key (lambda, key, task_id, created_at)
@@ -60,16 +43,14 @@ with asked as (
     on conflict do nothing
     returning task_id
 ), entity as (
-    insert into task (
-        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, time_table
-    )
-    select task_id, lambda, collection, priority, payload_encoding, payload, asked_at, tick_at, name
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, created_at, scheduled_at, time_table)
+    select task_id, lambda, collection, priority, payload_encoding, payload, null, null, null, null, null, null, asked_at, tick_at, name
     from known
     where task_id in (select task_id from keyed)
     returning task_id, lambda
 ), assoc as (
-    insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
-    select task_id, lambda, collection, priority, 'new', asked_at, due_at
+    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at)
+    select task_id, lambda, collection, priority, null, null, 'new', asked_at, due_at
     from known
     where task_id in (select task_id from keyed)
 )
@@ -77,16 +58,7 @@ select task_id, lambda from entity;
 
 -- name: schedule_in_sessions
 with asked as (
-    select *
-    from unnest(
-        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
-        %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
-        %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(resources)b::text[],
-        %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(scheduled_by)b::text[]
-    ) with ordinality as asked (
-        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, resources,
-        session, session_order, session_policy, scheduled_by, place
-    )
+    select * from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[]) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, place)
 ), known as (
     select asked.*, duly_now() as asked_at
     from asked join lambda on lambda.name = any (array[asked.lambda])
@@ -96,20 +68,14 @@ with asked as (
     on conflict do nothing
     returning task_id
 ), entity as (
-    insert into task (
-        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
-        session, session_order, session_policy, resources, scheduled_by
-    )
-    select
-        task_id, lambda, collection, priority, encoding, payload, asked_at,
-        greatest(asked_at, coalesce(scheduled_at, asked_at + delay, asked_at)), expires_at,
-        left(known.lambda, greatest(strpos(known.lambda, '/') - 1, 0)) || '/' || known.session, session_order, session_policy, resources::jsonb, scheduled_by
-    from known
-    where key is null or task_id in (select task_id from keyed)
-    order by place
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, created_at, scheduled_at)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.session_order, asked.session_policy, asked.resources::jsonb, asked.scheduled_by, asked.asked_at, greatest(asked.asked_at, coalesce(asked.scheduled_at, asked.asked_at + asked.delay, asked.asked_at))
+    from known as asked
+    where asked.key is null or asked.task_id in (select task_id from keyed)
+    order by asked.place
     on conflict (task_id) do nothing
-    returning task_id, lambda, collection, priority, scheduled_at as due_at, expires_at, 0 as fence,
-        null::uuid as last_token, session, session_order, session_policy, resources
+    returning task_id, lambda, collection, priority, expires_at, resources, scheduled_at as due_at, 0 as fence, null::uuid as last_token, session, session_order,
+        session_policy
 ), numbered as (
     select asked.*, row_number() over () as number,
         case when session_order = 2 then due_at else '-infinity' end as rank
@@ -134,13 +100,13 @@ with asked as (
     from (select *, (select by_key from lines) -> session as line from numbered) as each
 ), joined as (
     insert into task_assoc (
-        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token,
-        session, session_rank, session_seq, session_policy, resources
+        task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, fence, last_token, session, session_rank, session_seq,
+        session_policy
     )
-    select task_id, lambda, collection, priority,
+    select task_id, lambda, collection, priority, expires_at, resources,
         (case when task_id::text = session_head then 'new' else 'waiting' end)::task_status,
         case when task_id::text = session_head then due_at else coalesce(expires_at, 'infinity') end,
-        due_at, expires_at, fence, last_token, session, rank, seq, session_policy, resources
+        due_at, fence, last_token, session, rank, seq, session_policy
     from placed
     returning task_id, status, due_at, session, session_rank
 ), ordered as (
@@ -157,14 +123,12 @@ from joined, (select count(done) from ordered) as once;
 with asked as (
     select *
     from unnest(
-        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
-        %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
-        %(delays)b::interval[], %(expires_at)b::timestamptz[],
+        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[],
         %(max_runtimes)b::interval[], %(labels)b::text[], %(waits_for)b::int4[], %(first_edges)b::int4[],
-        %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[], %(scheduled_by)b::text[]
+        %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[]
     ) with ordinality as asked (
-        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, max_runtime,
-        label, waits_for, first_edge, any_of, ignore_failure, handled, scheduled_by, place
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by,
+        max_runtime, label, waits_for, first_edge, any_of, ignore_failure, handled, place
     )
 ), made as (
     insert into graph (graph_id, name, digest, definition, version, created_at, total, open, scheduled_by)
@@ -176,31 +140,21 @@ with asked as (
     select asked.*, made.graph_id, made.created_at
     from made cross join asked join lambda on lambda.name = any (array[asked.lambda])
 ), entity as (
-    insert into task (
-        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
-        graph, max_runtime, scheduled_by
-    )
-    select
-        task_id, lambda, collection, priority, encoding, payload, created_at,
-        greatest(created_at, coalesce(scheduled_at, created_at + delay, created_at)), expires_at, graph_id, max_runtime,
-        scheduled_by
-    from known
-    order by task_id
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, created_at, scheduled_at, graph, max_runtime)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.session_order, asked.session_policy, asked.resources::jsonb, asked.scheduled_by, asked.created_at, greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)), asked.graph_id, asked.max_runtime
+    from known as asked
+    order by asked.task_id
     on conflict (task_id) do nothing
     returning task_id, scheduled_at - created_at as ahead
 ), assoc as (
-    insert into task_assoc (
-        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, graph, open_edges, any_of
-    )
-    select task_id, lambda, collection, priority,
-        case when waits_for = 0 then 'new' else 'waiting' end::task_status,
-        case when waits_for = 0 then greatest(created_at, coalesce(scheduled_at, created_at + delay, created_at))
-            else coalesce(expires_at, 'infinity') end,
-        greatest(created_at, coalesce(scheduled_at, created_at + delay, created_at)),
-        expires_at, graph_id, waits_for, any_of
-    from known
+    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, graph, open_edges, any_of)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.expires_at, asked.resources::jsonb,
+        case when asked.waits_for = 0 then 'new' else 'waiting' end::task_status,
+        case when asked.waits_for = 0 then greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)) else coalesce(asked.expires_at, 'infinity') end,
+        greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)), asked.graph_id, asked.waits_for, asked.any_of
+    from known as asked
     where (select count(*) from entity) = (select count(*) from known)
-    order by task_id
+    order by asked.task_id
 ), node as (
     insert into graph_node (
         graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions
@@ -222,15 +176,13 @@ from entity full join (select count(*) as made from made) as graphs on false;
 with asked as (
     select *
     from unnest(
-        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
-        %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[],
-        %(delays)b::interval[], %(expires_at)b::timestamptz[],
+        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[],
         %(max_runtimes)b::interval[], %(labels)b::text[], %(open_edges)b::int4[], %(waits_for)b::int4[],
         %(first_edges)b::int4[], %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[],
-        %(runs)b::bool[], %(skipped)b::bool[], %(scheduled_by)b::text[]
+        %(runs)b::bool[], %(skipped)b::bool[]
     ) with ordinality as asked (
-        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, max_runtime,
-        label, open_edges, waits_for, first_edge, any_of, ignore_failure, handled, runs, skipped, scheduled_by, place
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by,
+        max_runtime, label, open_edges, waits_for, first_edge, any_of, ignore_failure, handled, runs, skipped, place
     )
 ), grown as (
     update graph
@@ -239,31 +191,24 @@ with asked as (
     where graph_id = any (array[%(graph_id)b::uuid])
     returning graph_id, total - cardinality(%(task_ids)b::uuid[]) as before, duly_now() as now
 ), known as (
-    select asked.*, grown.graph_id, grown.before, grown.now,
-        greatest(grown.now, coalesce(asked.scheduled_at, grown.now + asked.delay, grown.now)) as due_at
+    select asked.*, grown.graph_id, grown.before, grown.now, greatest(grown.now, coalesce(asked.scheduled_at, grown.now + asked.delay, grown.now)) as due_at
     from grown cross join asked join lambda on lambda.name = any (array[asked.lambda])
 ), entity as (
-    insert into task (
-        task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, expires_at,
-        graph, max_runtime, scheduled_by
-    )
-    select task_id, lambda, collection, priority, encoding, payload, now, due_at, expires_at, graph_id, max_runtime,
-        scheduled_by
-    from known
-    order by task_id
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, created_at, scheduled_at, graph, max_runtime)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.session_order, asked.session_policy, asked.resources::jsonb, asked.scheduled_by, asked.now, asked.due_at, asked.graph_id, asked.max_runtime
+    from known as asked
+    order by asked.task_id
     on conflict (task_id) do nothing
     returning task_id, scheduled_at - created_at as ahead
 ), assoc as (
-    insert into task_assoc (
-        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, graph, open_edges, any_of, doom
-    )
-    select task_id, lambda, collection, priority,
-        case when runs then 'new' else 'waiting' end::task_status,
-        case when runs then due_at when skipped then now else coalesce(expires_at, 'infinity') end,
-        due_at, expires_at, graph_id, open_edges, any_of, case when skipped then 12 end
-    from known
+    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, graph, open_edges, any_of, doom)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.expires_at, asked.resources::jsonb,
+        case when asked.runs then 'new' else 'waiting' end::task_status,
+        case when asked.runs then asked.due_at when asked.skipped then asked.now else coalesce(asked.expires_at, 'infinity') end,
+        asked.due_at, asked.graph_id, asked.open_edges, asked.any_of, case when asked.skipped then 12 end
+    from known as asked
     where (select count(*) from entity) = (select count(*) from known)
-    order by task_id
+    order by asked.task_id
 ), node as (
     insert into graph_node (
         graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions
@@ -1718,15 +1663,13 @@ with asked as (
         )
     from dead
     where task.task_id = any (array[dead.task_id]) and task.status::text = 'fatal_failure'
-    returning task.task_id, task.lambda, task.collection, task.priority, dead.due_at, task.expires_at, dead.fence,
-        dead.last_token, task.session, task.session_order, task.session_policy, task.resources
+    returning task.task_id, task.lambda, task.collection, task.priority, task.expires_at, task.resources, dead.due_at, dead.fence, dead.last_token, task.session, task.session_order,
+        task.session_policy
 ), found_no_more as (
     delete from dead_letter using redriven where dead_letter.task_id = any (array[redriven.task_id])
 ), assoc as (
-    insert into task_assoc (
-        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token, resources
-    )
-    select task_id, lambda, collection, priority, 'new', due_at, due_at, expires_at, fence, last_token, resources
+    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, fence, last_token)
+    select task_id, lambda, collection, priority, expires_at, resources, 'new', due_at, due_at, fence, last_token
     from redriven
     where session is null
 ), in_session as (
@@ -1755,13 +1698,13 @@ with asked as (
     from (select *, (select by_key from lines) -> session as line from numbered) as each
 ), joined as (
     insert into task_assoc (
-        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token,
-        session, session_rank, session_seq, session_policy, resources
+        task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, fence, last_token, session, session_rank, session_seq,
+        session_policy
     )
-    select task_id, lambda, collection, priority,
+    select task_id, lambda, collection, priority, expires_at, resources,
         (case when task_id::text = session_head then 'new' else 'waiting' end)::task_status,
         case when task_id::text = session_head then due_at else coalesce(expires_at, 'infinity') end,
-        due_at, expires_at, fence, last_token, session, rank, seq, session_policy, resources
+        due_at, fence, last_token, session, rank, seq, session_policy
     from placed
     returning task_id, status, due_at, session, session_rank
 ), ordered as (

@@ -8,10 +8,9 @@ PLANS = frozenset(test_store_plans.CASES)
 
 HELD_BY = {
     "tasks/transitions.sql": PLANS,
-    # these stop at a number of rows that they find by index; no test looks at their plans
-    "tasks/reads.sql": PLANS | {"newest_dead_letter", "dead_letters_since", "failure_kinds", "runs_of_task"},
+    "tasks/reads.sql": PLANS,
     "tasks/locks.sql": PLANS,
-    "gates/gates.sql": PLANS | {"breaker_moves"},
+    "gates/gates.sql": PLANS,
     # by id; no test looks at their plans
     "tasks/entities.sql": {"purge", "keep_checkpoints"},
     # there are thousands of time tables, not millions; no test looks at the plans
@@ -44,7 +43,12 @@ OF_FEW_ROWS = {
     "postgres/server.sql",
 }
 """Their tables are small, or they read by key; what limits do to tasks is in functions, which test_store_plans.py knows."""
-FOR_PEOPLE = {"counting/counting.sql", "explain/explain.sql"}
+FOR_PEOPLE = {
+    "counting/counting.sql",
+    "explain/explain.sql",
+    "gates/breaker_history.sql",
+    "tasks/history.sql",
+}
 """Each stops at a number of rows; tests of these rooms look at the plans."""
 
 

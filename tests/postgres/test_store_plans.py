@@ -16,6 +16,7 @@ from duly_core.gates.statements import GATES
 from duly_core.postgres.pool import connect_arguments
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.statements import GATED, LOCKS, READS, TRANSITIONS
+from duly_core.postgres.task_fields import FIELDS
 from duly_core.upkeep.retention import Retention
 from duly_wire.ids import new_task_id
 from tests.fixtures import time_tables
@@ -148,9 +149,13 @@ OF_GATES = {
     "audit_breaker": ({"request": "{}"}, set()),
     "forget_counts": ({}, set()),
 }
+NO_FIELDS = {field.array: [] for field in FIELDS}
+"""The arrays of new tasks: what is empty is null."""
+
 CASES = {
     "schedule": (
-        {
+        NO_FIELDS
+        | {
             "task_ids": [new_task_id() for _ in range(3)],
             "lambdas": [LAMBDA] * 3,
             "collections": [""] * 3,
@@ -168,7 +173,8 @@ CASES = {
         LAMBDAS | END,
     ),
     "schedule_in_sessions": (
-        {
+        NO_FIELDS
+        | {
             "task_ids": [new_task_id() for _ in range(3)],
             "lambdas": [LAMBDA] * 3,
             "collections": [""] * 3,
@@ -188,7 +194,8 @@ CASES = {
         LAMBDAS | END | SESSIONS,
     ),
     "schedule_graph": (
-        {
+        NO_FIELDS
+        | {
             "graph_id": new_task_id(),
             "name": "g",
             "digest": b"",
@@ -219,7 +226,8 @@ CASES = {
         LAMBDAS | END,
     ),
     "grow_graph": (
-        {
+        NO_FIELDS
+        | {
             "graph_id": new_task_id(),
             "task_ids": [new_task_id() for _ in range(3)],
             "lambdas": [LAMBDA] * 3,
@@ -305,7 +313,8 @@ CASES = {
         {"time_table_pkey"},
     ),
     "existing": (
-        {
+        NO_FIELDS
+        | {
             "task_ids": IDS,
             "lambdas": [LAMBDA] * 3,
             "collections": [""] * 3,

@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from duly_core.gates.breaker_rules import State
-from duly_core.gates.statements import GATES
 from duly_core.postgres.pool import Store
+from duly_core.postgres.statements import load
 
 _MOST = 100
-_READ = GATES["breaker_moves"].sql.encode()
+_READ = load("gates/breaker_history.sql")["breaker_moves"].sql.encode()
 
 
 class Move(NamedTuple):

@@ -4,6 +4,7 @@ import re
 from importlib.resources import files
 
 from duly_core.postgres.statements import CONSTANTS, resolve
+from duly_core.postgres.task_fields import FRAGMENTS
 
 FILES = (
     "postgres/schema.sql",
@@ -38,7 +39,7 @@ def schema_sql(schema: str) -> str:
 
     Two functions run with their owner's rights, and name the schema of all that they use.
     """
-    return "\n".join(resolve(_text(name), CONSTANTS | {"schema": schema}) for name in FILES)
+    return "\n".join(resolve(_text(name), CONSTANTS | FRAGMENTS | {"schema": schema}) for name in FILES)
 
 
 def drop_sql() -> str:

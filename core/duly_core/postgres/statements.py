@@ -3,6 +3,7 @@
 `fragments.sql` of a room has what several statements share. In a statement `{{NAME}}` stands for the fragment NAME, and
 `{{NAME: TEXT}}` for the fragment with TEXT in place of its `{{}}`. A name with a dot is a constant of `constants.sql`:
 `{{kind.crash}}` is one of FailureKind, `{{policy.max_crashes}}` is that of the row of `lambda`, or LambdaPolicy's default.
+`{{fields.columns}}` and the like follow from the table of a task's fields (`tasks/fields.toml`).
 `make sql` writes all of it, resolved, to `core/sql/`.
 """
 
@@ -11,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+
+from duly_core.postgres.task_fields import FRAGMENTS
 
 _HEAD = re.compile(r"^-- (?:name|fragment): ([\w.]+)\n", re.MULTILINE)
 _USE = re.compile(r"\{\{([\w.]+)(?:: ([^{}]*))?\}\}")
@@ -62,9 +65,11 @@ def resolve(sql: str, fragments: dict[str, str]) -> str:
 CONSTANTS = {block.name: block.sql for block in _blocks("postgres/constants.sql")}
 """Numbers with names; and a lambda's policy with its defaults, for tasks whose lambda is gone."""
 _ROOMS = ("tasks", "sessions", "graphs", "limits", "gates", "time_tables", "fleet", "explain")
-_FRAGMENTS = CONSTANTS | {
-    block.name: block.sql for room in _ROOMS for block in _blocks(f"{room}/fragments.sql")
-}
+_FRAGMENTS = (
+    CONSTANTS
+    | FRAGMENTS
+    | {block.name: block.sql for room in _ROOMS for block in _blocks(f"{room}/fragments.sql")}
+)
 
 
 def statement_files() -> list[str]:

@@ -10,10 +10,8 @@ left({{}}.lambda, greatest(strpos({{}}.lambda, '/') - 1, 0)) || '/' || {{}}.sess
 substr({{}}.session, strpos({{}}.session, '/') + 1)
 
 -- fragment: join_sessions
--- Writes the assocs of the tasks in the CTE that TEXT names, which all have a session, in their order. It has task_id,
--- lambda, collection, priority, due_at, expires_at, fence, last_token, session, session_order, session_policy,
--- resources. The first
--- task of a new session is its head, and so is the one that blocked its session until now; the others wait.
+-- Writes the assocs of the tasks in the CTE that TEXT names, which all have a session, in their order. It has the
+-- columns `fields.assoc_columns`, due_at, fence, last_token, session, session_order, session_policy. The first task of a new session is its head, and so is the one that blocked its session until now; the others wait.
 -- The statement selects from `joined` and `ordered`, which is last.
 numbered as (
     select asked.*, row_number() over () as number,
@@ -39,13 +37,13 @@ numbered as (
     from (select *, (select by_key from lines) -> session as line from numbered) as each
 ), joined as (
     insert into task_assoc (
-        task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, last_token,
-        session, session_rank, session_seq, session_policy, resources
+        {{fields.assoc_columns}}, status, next_trigger_at, due_at, fence, last_token, session, session_rank, session_seq,
+        session_policy
     )
-    select task_id, lambda, collection, priority,
+    select {{fields.assoc_columns}},
         (case when task_id::text = session_head then 'new' else 'waiting' end)::task_status,
         case when task_id::text = session_head then due_at else coalesce(expires_at, 'infinity') end,
-        due_at, expires_at, fence, last_token, session, rank, seq, session_policy, resources
+        due_at, fence, last_token, session, rank, seq, session_policy
     from placed
     returning task_id, status, due_at, session, session_rank
 ), ordered as (

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from duly_core.postgres.arrays import uuids
 from duly_core.postgres.pool import Store
-from duly_core.postgres.statements import READS
 from duly_core.process.newer_values import known
+from duly_core.tasks.statements import HISTORY
 from duly_wire.enums import FailureKind
 
 _SETTLED = timedelta(seconds=15)
@@ -16,9 +16,9 @@ _SETTLED = timedelta(seconds=15)
 _MOST = 10_000
 """Dead letters for each statement, and those of the same microsecond as the last."""
 
-_NEWEST = READS["newest_dead_letter"]
-_SINCE = READS["dead_letters_since"]
-_KINDS = READS["failure_kinds"]
+_NEWEST = HISTORY["newest_dead_letter"]
+_SINCE = HISTORY["dead_letters_since"]
+_KINDS = HISTORY["failure_kinds"]
 
 
 @dataclass(slots=True)

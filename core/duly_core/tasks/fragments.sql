@@ -4,6 +4,10 @@
 -- Bounds for a read by ids: Postgres then looks at those partitions alone (decision 0017).
 between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
 
+-- fragment: due_from
+-- When what is `asked` is due, of which TEXT is now.
+greatest({{}}, coalesce(asked.scheduled_at, {{}} + asked.delay, {{}}))
+
 -- fragment: eligible
 -- Whatever decides whether a task may run now stands here, for both ways to a host: enqueue and claim_work.
 -- Yields the tasks of one `queue` (lambda, priority, size, skip) that may run at `clock`, oldest first, and locks them;
@@ -246,7 +250,7 @@ entity as (
 
 -- fragment: task_summary
 -- All that is told of a task but payload and result, for people.
-task.task_id, task.lambda, task.collection, task.priority,
+task.task_id, task.lambda, {{fields.shown_of_task}},
     coalesce(task_assoc.status, task.status)::text as status,
     task.created_at, task.scheduled_at, task.expires_at, task.finished_at,
     case when task_assoc.status in ('claimed', 'processing') then task_assoc.claimed_at else task.started_at end
@@ -258,4 +262,4 @@ task.task_id, task.lambda, task.collection, task.priority,
     nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
     task_assoc.progress, task_assoc.progress_note, task.redrives, task.session, task.session_order, task.session_policy,
     task.time_table,
-    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits, task.scheduled_by
+    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits

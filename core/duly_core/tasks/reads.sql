@@ -5,9 +5,7 @@
 -- Who holds the ids and keys of a schedule that wrote nothing, and whether it says the same.
 -- Planned anew: task has another index that ends with the id, which is as cheap while a partition is empty.
 select asked.place, task.task_id,
-    task.lambda = asked.lambda and task.collection = asked.collection
-        and task.session is not distinct from {{session_of: asked}}
-        and task.resources is not distinct from asked.resources::jsonb and case
+    {{fields.same}} and case
             -- of one that was changed since, what it was scheduled with counts (update_pending)
         when task.scheduled_as is not null
             then task.scheduled_as = sha256(asked.payload || int2send(asked.encoding) || int2send(asked.priority))
@@ -17,19 +15,12 @@ select asked.place, task.task_id,
         else task.payload = asked.payload or substr(task.payload, 1, 3 + get_byte(task.payload, 2))
             <> substr(asked.payload, 1, 3 + get_byte(asked.payload, 2))
     end as same
-from unnest(
-    %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[],
-    %(encodings)b::int2[], %(payloads)b::bytea[], %(keys)b::text[], %(sessions)b::text[],
-    %(resources)b::text[]
-) with ordinality as asked (
-    task_id, lambda, collection, priority, encoding, payload, key, session, resources, place
-)
+from unnest({{fields.arrays}}) with ordinality as asked ({{fields.asked}}, place)
 left join lateral (
     select key.task_id from idempotency_key as key where key.lambda = asked.lambda and key.key = asked.key limit 1
 ) as taken on true
 cross join lateral (
-    select task.task_id, task.lambda, task.collection, task.priority, task.payload_encoding, task.payload,
-        task.scheduled_as, task.session, task.resources
+    select task.task_id, task.priority, task.payload_encoding, task.payload, task.scheduled_as, {{fields.compared_of_task}}
     from task
     where task.task_id = coalesce(taken.task_id, asked.task_id)
     limit 1
@@ -475,39 +466,3 @@ order by name
 select resource.name, resource.per_key
 from unnest(%(names)b::text[]) as asked (name)
 join resource on resource.name = any (array[asked.name])
-
--- name: newest_dead_letter
-select duly_now() - %(settled)b::interval,
-    (select dead.finished_at from dead_letter as dead order by dead.finished_at desc limit 1)
-
--- name: dead_letters_since
-with ended as materialized (
-    select least(
-        %(until)b::timestamptz,
-        (
-            select dead.finished_at
-            from dead_letter as dead
-            where dead.finished_at > %(after)b::timestamptz
-            order by dead.finished_at
-            offset %(most)b::int8 - 1
-            limit 1
-        )
-    ) as last
-)
-select ended.last, dead.task_id, dead.lambda
-from ended left join dead_letter as dead on dead.finished_at > %(after)b::timestamptz and dead.finished_at <= ended.last
-order by dead.task_id
-
--- name: failure_kinds
-select task.task_id, task.failure_kind
-from task
-where task.task_id = any (%(task_ids)b::uuid[])
-    and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
-
--- name: runs_of_task
-select fence, attempt, outcome::text as outcome, holder, enqueued_at, claimed_at, started_at, ended_at, failure_kind,
-    failure_message, next_trigger_at
-from attempt
-where task_id = %(task_id)s
-order by fence desc
-limit 100

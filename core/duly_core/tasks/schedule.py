@@ -1,14 +1,15 @@
 """Write new tasks: entity and assoc in one statement, once, however often it is asked."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.postgres.pool import Connection, Store, fetch
 from duly_core.postgres.statements import READS, TRANSITIONS
-from duly_core.tasks.task import NewTask, ResourceNeed, Scheduled, Scheduling, Session
+from duly_core.postgres.task_fields import FIELDS
+from duly_core.tasks.task import NewTask, ResourceNeed, Scheduled, Scheduling
 from duly_wire.ids import TaskId
 
 
@@ -45,14 +46,11 @@ async def _write(
         return []
     in_sessions = tasks[0].session is not None
     ordered = list(range(len(tasks))) if in_sessions else _lock_order(tasks)
-    columns = _columns([tasks[place] for place in ordered])
-    parameters = _said(columns)
-    rest = _rest(columns)
+    parameters = task_parameters([tasks[place] for place in ordered])
     if in_sessions:
-        sessions = _orders(columns["session"])
-        rows = await store.run(TRANSITIONS["schedule_in_sessions"], parameters | rest | sessions)
+        rows = await store.run(TRANSITIONS["schedule_in_sessions"], parameters)
     else:
-        rows = await store.run(TRANSITIONS["schedule"], parameters | rest | {"tell": tell})
+        rows = await store.run(TRANSITIONS["schedule"], parameters | {"tell": tell})
     created: dict[TaskId, int | None] = {row[0]: row[1] for row in rows}
     due_in = {
         ahead_us: None if ahead_us is None else timedelta(microseconds=ahead_us)
@@ -96,8 +94,15 @@ async def write_children(connection: Connection, tasks: Sequence[NewTask]) -> di
 
 def task_parameters(tasks: Sequence[NewTask]) -> dict[str, Any]:
     """Return the parameters that say what new tasks are, and when they are due; an element for each task, in order."""
-    columns = _columns(tasks)
-    return _said(columns) | _rest(columns)
+    columns = zip(*tasks, strict=True)
+    given: dict[str, Sequence[Any]] = dict(zip(NewTask._fields, columns, strict=True))
+    given |= {name: _each(derive, given[source]) for name, (source, derive) in _DERIVED.items()}
+    return {
+        field.array: _ARRAYS[field.type](
+            [] if field.optional and not any(given[field.name]) else given[field.name]
+        )
+        for field in FIELDS
+    }
 
 
 async def find_repeated(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled | None]:
@@ -108,7 +113,7 @@ async def find_repeated(store: Store, tasks: Sequence[NewTask]) -> list[Schedule
     """
     if not tasks:
         return []
-    rows = await store.run(READS["existing"], _said(_columns(tasks)))
+    rows = await store.run(READS["existing"], task_parameters(tasks))
     found = {row[0]: (row[1], row[2]) for row in rows}
     return [
         _explain(task, found[number]) if number in found else None
@@ -116,43 +121,9 @@ async def find_repeated(store: Store, tasks: Sequence[NewTask]) -> list[Schedule
     ]
 
 
-def _columns(tasks: Sequence[NewTask]) -> dict[str, tuple[Any, ...]]:
-    """Return the values of each field, by its name."""
-    return dict(zip(NewTask._fields, zip(*tasks, strict=True), strict=True))
-
-
-def _rest(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """Return the parameters that say when, and who asked."""
-    return {
-        "scheduled_at": timestamps(columns["scheduled_at"]),
-        "delays": intervals(columns["delay"]),
-        "expires_at": timestamps(columns["expires_at"]),
-        "scheduled_by": texts(columns["scheduled_by"] if any(columns["scheduled_by"]) else []),
-    }
-
-
-def _said(columns: Mapping[str, tuple[Any, ...]]) -> dict[str, Any]:
-    """Return the parameters for what two tasks are compared by."""
-    return {
-        "task_ids": uuids(columns["task_id"]),
-        "lambdas": texts(columns["lambda_name"]),
-        "collections": texts(columns["collection"]),
-        "priorities": int2s(columns["priority"]),
-        "encodings": int2s(columns["encoding"]),
-        "payloads": byteas(columns["payload"]),
-        "keys": texts(columns["idempotency_key"]),
-        "sessions": texts(_each(_key, columns["session"])),
-        "resources": texts(_each(_written, columns["resources"])),
-    }
-
-
-def _each(write: Callable[[Any], str | None], values: Sequence[Any]) -> list[str | None]:
+def _each(write: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
     """Write each value; nothing if all are empty, as those of most calls are."""
     return [write(value) for value in values] if any(values) else []
-
-
-def _key(session: Session | None) -> str | None:
-    return session and session.key
 
 
 def _written(needs: Sequence[ResourceNeed]) -> str | None:
@@ -160,11 +131,23 @@ def _written(needs: Sequence[ResourceNeed]) -> str | None:
     return json.dumps([need._asdict() for need in sorted(needs)]) if needs else None
 
 
-def _orders(sessions: Sequence[Session]) -> dict[str, Any]:
-    return {
-        "session_orders": int2s([session.order for session in sessions]),
-        "session_policies": int2s([session.policy for session in sessions]),
-    }
+_ARRAYS: dict[str, Callable[[Sequence[Any]], Any]] = {
+    "uuid": uuids,
+    "text": texts,
+    "int2": int2s,
+    "bytea": byteas,
+    "timestamptz": timestamps,
+    "interval": intervals,
+}
+"""By type of a field, what writes its values."""
+
+_DERIVED: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "session_order": ("session", lambda session: session and session.order),
+    "session_policy": ("session", lambda session: session and session.policy),
+    "session": ("session", lambda session: session and session.key),
+    "resources": ("resources", _written),
+}
+"""Fields that are not as NewTask has them: of what they are made, and how;"""
 
 
 def _lock_order(tasks: Sequence[NewTask]) -> list[int]:

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from duly_core.access.grants import Scope
 from duly_core.lambdas.session_names import SessionId
+from duly_core.postgres.task_fields import SHOWN
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import TaskRow
@@ -25,8 +26,7 @@ STATUS_FROM_WIRE = {number: status for status, number in STATUS_TO_WIRE.items()}
 
 _TIMES = ("created_at", "scheduled_at", "next_trigger_at", "started_at", "finished_at", "expires_at")
 _PLAIN = (
-    "collection",
-    "priority",
+    *SHOWN,
     "fence",
     "failures",
     "crashes",
@@ -38,7 +38,6 @@ _PLAIN = (
     "edits",
     "time_table",
     "graph_label",
-    "scheduled_by",
 )
 _BODY = ("payload", "payload_encoding", "result", "result_encoding", "checkpoint")
 _OF_CALLBACKS = ("payload", "result", "checkpoint", "progress_note")
