@@ -15,10 +15,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime, timedelta
-from typing import Any
+from dataclasses import replace
+from typing import Any, Unpack
 
-from duly.callbacks.lambda_of import name_of
+from duly.callbacks.lambda_of import TaskOptions
 from duly.errors import (
     DulyError,
     InvalidTaskError,
@@ -26,8 +26,7 @@ from duly.errors import (
     PayloadTooLargeError,
     UnknownLambdaError,
 )
-from duly.tasks.new_task import NewTask
-from duly_wire.enums import Priority
+from duly.tasks.new_task import NewTask, new_task
 from duly_wire.v1 import task_pb2
 
 _CASTS = {
@@ -56,13 +55,9 @@ def schedule(
     lambda_name: str | Callable[..., Any],
     payload: Any = None,
     *,
-    priority: Priority = Priority.NORMAL,
-    collection: str = "",
-    at: datetime | None = None,
-    delay: timedelta | None = None,
-    expires_at: datetime | None = None,
     idempotency_key: str | None = None,
     schema: str = "public",
+    **options: Unpack[TaskOptions],
 ) -> str:
     """Schedule a task in the transaction of `connection`, and return its id.
 
@@ -72,7 +67,7 @@ def schedule(
     Raises UnknownLambdaError, PayloadTooLargeError, KeyConflictError, InvalidTaskError or EncodingError. What Postgres
     refused has ended the transaction, or the savepoint around the call. Errors of the connection itself are its own.
     """
-    new = NewTask(name_of(lambda_name), payload, priority, collection, at, delay, expires_at, idempotency_key)
+    new = replace(new_task(lambda_name, payload, options), idempotency_key=idempotency_key)
     values = _values(new)
     try:
         if _is_sqlalchemy(connection):
@@ -95,16 +90,12 @@ async def schedule_async(
     lambda_name: str | Callable[..., Any],
     payload: Any = None,
     *,
-    priority: Priority = Priority.NORMAL,
-    collection: str = "",
-    at: datetime | None = None,
-    delay: timedelta | None = None,
-    expires_at: datetime | None = None,
     idempotency_key: str | None = None,
     schema: str = "public",
+    **options: Unpack[TaskOptions],
 ) -> str:
     """Do the same on a psycopg AsyncConnection, or a SQLAlchemy AsyncConnection or AsyncSession."""
-    new = NewTask(name_of(lambda_name), payload, priority, collection, at, delay, expires_at, idempotency_key)
+    new = replace(new_task(lambda_name, payload, options), idempotency_key=idempotency_key)
     values = _values(new)
     try:
         if _is_sqlalchemy(connection):

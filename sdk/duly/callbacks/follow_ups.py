@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from duly.callbacks import tracing
-from duly.callbacks.lambda_of import name_of
 from duly.errors import InvalidTaskError
-from duly.tasks.new_task import NewTask, ScheduledTask
-from duly_wire.enums import Priority
+from duly.tasks.new_task import ScheduledTask, new_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
     from duly.callbacks.codec import Codec
+    from duly.callbacks.lambda_of import TaskOptions
     from duly.graphs.new_graph import After, NewNode
     from duly_wire.v1 import frontend_pb2, graphs_pb2
 
@@ -41,12 +40,7 @@ class FollowUps:
         self,
         lambda_name: str | Callable[..., Any],
         payload: Any = None,
-        *,
-        priority: Priority = Priority.NORMAL,
-        collection: str = "",
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        expires_at: datetime | None = None,
+        **options: Unpack[TaskOptions],
     ) -> ScheduledTask:
         """Schedule a task that is written if this attempt succeeds, in the same transaction; otherwise it never is.
 
@@ -54,9 +48,7 @@ class FollowUps:
         will have. At most 1,000 tasks and 4 MiB in one attempt. A lambda that is not registered, or a payload larger
         than it takes, makes the attempt a fatal failure. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
         """
-        new = NewTask(name_of(lambda_name), payload, priority, collection, at, delay, expires_at).to_proto(
-            self.codec
-        )
+        new = new_task(lambda_name, payload, options).to_proto(self.codec)
         with _lock:
             children = self._children()
             self._count(new.ByteSize())
@@ -84,11 +76,7 @@ class FollowUps:
         after: After = (),
         ignore_failure: bool = False,
         max_runtime: timedelta | None = None,
-        priority: Priority = Priority.NORMAL,
-        collection: str = "",
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        expires_at: datetime | None = None,
+        **options: Unpack[TaskOptions],
     ) -> NewNode:
         """Add a node to the own graph, if this attempt succeeds, in the same transaction; otherwise it never is.
 
@@ -106,9 +94,7 @@ class FollowUps:
             raise InvalidTaskError("this task is not a node of a graph: use ctx.schedule", "label")
         from duly.graphs.new_graph import NewNode, node_of
 
-        task = NewTask(name_of(lambda_name), payload, priority, collection, at, delay, expires_at).to_proto(
-            self.codec
-        )
+        task = new_task(lambda_name, payload, options).to_proto(self.codec)
         node = node_of(label, task, after, ignore_failure=ignore_failure, max_runtime=max_runtime)
         with _lock:
             self._children()

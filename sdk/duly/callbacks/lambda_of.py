@@ -23,14 +23,19 @@ TakingNothing: TypeAlias = "Callable[[], Any]"
 _names: WeakKeyDictionary[Callable[..., Any], list[str]] = WeakKeyDictionary()
 
 
-class ScheduleOptions(TypedDict, total=False):
-    """What `schedule` may be told beside the payload; see AsyncClient.schedule."""
+class TaskOptions(TypedDict, total=False):
+    """What each way to make a task may be told beside the payload; see AsyncClient.schedule."""
 
     priority: Priority
     collection: str
     at: datetime | None
     delay: timedelta | None
     expires_at: datetime | None
+
+
+class ScheduleOptions(TaskOptions, total=False):
+    """What `schedule` of a client may be told."""
+
     idempotency_key: str | None
     session: Session | str | None
     resources: Iterable[ResourceNeed | str]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from datetime import timedelta
+from typing import Any, TypeAlias, Unpack
 
 from duly.callbacks.codec import Codec, payload_of, protect
-from duly.callbacks.lambda_of import name_of
+from duly.callbacks.lambda_of import TaskOptions
 from duly.errors import InvalidTaskError
-from duly.tasks.new_task import NewTask
-from duly_wire.enums import EdgeCondition, Priority
+from duly.tasks.new_task import new_task
+from duly_wire.enums import EdgeCondition
 from duly_wire.ids import new_task_id_text
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import frontend_pb2, graphs_pb2
@@ -104,11 +104,7 @@ class NewGraph:
         after: After = (),
         ignore_failure: bool = False,
         max_runtime: timedelta | None = None,
-        priority: Priority = Priority.NORMAL,
-        collection: str = "",
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        expires_at: datetime | None = None,
+        **options: Unpack[TaskOptions],
     ) -> NewNode:
         """Add a task, and return the node that others may wait for.
 
@@ -123,12 +119,11 @@ class NewGraph:
 
         Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
         """
-        name = name_of(lambda_name)
-        fields = NewTask(name, payload, priority, collection, at, delay, expires_at).to_fields()
+        task = new_task(lambda_name, payload, options)
         after = _listed(after)
         node = node_of(
-            label or self._free_label(name),
-            fields,
+            label or self._free_label(task.lambda_name),
+            task.to_fields(),
             after,
             ignore_failure=ignore_failure,
             max_runtime=max_runtime,

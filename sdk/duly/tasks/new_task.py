@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.callbacks.codec import payload_of, protect
+from duly.callbacks.lambda_of import TaskOptions, name_of
 from duly.callbacks.payload import HARD_LIMIT_BYTES, encode
 from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.limits.resource import ResourceNeed, needs_to_fields
@@ -18,6 +19,8 @@ from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import frontend_pb2, task_pb2
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from duly.callbacks.codec import Codec
 
 
@@ -103,6 +106,14 @@ class NewTask:
             needs = task_pb2.ResourceNeeds(needs=needs_to_fields(self.resources))  # type: ignore[arg-type]
             fields["resources"] = needs.SerializeToString()
         return fields
+
+
+def new_task(lambda_name: str | Callable[..., Any], payload: Any, options: TaskOptions) -> NewTask:
+    """Return a task of a callback or a graph. Raises TypeError for an option that only a client's `schedule` has."""
+    if unknown := options.keys() - TaskOptions.__optional_keys__:
+        message = f"unexpected keyword argument {min(unknown)!r}"
+        raise TypeError(message)
+    return NewTask(name_of(lambda_name), payload, **options)
 
 
 def check_size(payload: bytes) -> None:
