@@ -8,31 +8,20 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
+from duly_core.postgres.arrays import byteas, texts, timestamps, uuids
 from duly_core.postgres.task_fields import FIELDS
+from duly_core.tasks.schedule import ARRAYS
 
 PRIORITY = 3
 _COLUMNS: dict[str, Callable[[Sequence[Any]], object]] = {
+    field.array: ARRAYS[field.type] for field in FIELDS
+} | {
     "task_ids": lambda ids: uuids(each.bytes for each in ids),
     "tokens": lambda ids: uuids(each.bytes for each in ids),
-    "lambdas": texts,
-    "collections": texts,
     "holders": texts,
-    "keys": texts,
-    "resources": texts,
-    "scheduled_by": texts,
-    "sessions": texts,
-    "session_orders": int2s,
-    "session_policies": int2s,
-    "priorities": int2s,
-    "encodings": int2s,
-    "payloads": byteas,
     "prefixes": byteas,
     "results": byteas,
-    "scheduled_at": timestamps,
     "started_at": timestamps,
-    "expires_at": timestamps,
-    "delays": intervals,
 }
 
 

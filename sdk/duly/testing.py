@@ -22,7 +22,7 @@ from duly.callbacks.codec import checkpoint_of, encoding_of_checkpoint, payload_
 from duly.callbacks.payload import DEFAULT_LIMIT_BYTES, decode, encode
 from duly.context import TaskContext
 from duly.errors import PayloadTooLargeError, UnknownLambdaError
-from duly.tasks.new_task import NewTask
+from duly.tasks.new_task import LABELS, NewTask
 from duly_wire.enums import FailureKind, Outcome, Priority
 from duly_wire.ids import new_task_id
 from duly_wire.time_conversion import to_datetime, to_duration, to_timedelta, to_timestamp
@@ -172,10 +172,10 @@ def _as_new_task(child: frontend_pb2.NewTask, codec: Codec | None) -> NewTask:
         lambda_name,
         decode(*reveal(codec, child.payload, child.payload_encoding, payload_of(lambda_name))),
         Priority(child.priority),
-        child.collection,
         at=to_datetime(child.scheduled_at) if child.HasField("scheduled_at") else None,
         delay=to_timedelta(child.delay) if child.HasField("delay") else None,
         expires_at=to_datetime(child.expires_at) if child.HasField("expires_at") else None,
+        **{name: getattr(child, name) for name in LABELS},
     )
 
 

@@ -26,7 +26,7 @@ from duly.errors import (
     PayloadTooLargeError,
     UnknownLambdaError,
 )
-from duly.tasks.new_task import NewTask, new_task
+from duly.tasks.new_task import LABELS, NewTask, new_task
 from duly_wire.v1 import task_pb2
 
 _CASTS = {
@@ -34,12 +34,12 @@ _CASTS = {
     "payload": "json",
     "raw_payload": "bytea",
     "priority": "integer",
-    "collection": "text",
     "scheduled_at": "timestamptz",
     "delay": "interval",
     "expires_at": "timestamptz",
     "idempotency_key": "text",
     "task_id": "uuid",
+    **dict.fromkeys(LABELS, "text"),
 }
 _ERRORS: Mapping[str, type[DulyError]] = {
     "DY001": InvalidTaskError,
@@ -119,7 +119,7 @@ def _values(new: NewTask) -> dict[str, Any]:
     elif fields["payload"]:
         values["payload"] = fields["payload"].decode()
     given = {
-        "collection": new.collection or None,
+        **{name: getattr(new, name) or None for name in LABELS},
         "scheduled_at": new.at,
         "delay": new.delay,
         "expires_at": new.expires_at,

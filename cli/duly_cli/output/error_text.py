@@ -3,15 +3,10 @@
 import re
 
 import duly
+from duly.callbacks.lambda_of import ScheduleOptions
 
-_OPTIONS = {
-    "at": "--at",
+_OPTIONS = {name: f"--{name.replace('_', '-')}" for name in sorted(ScheduleOptions.__optional_keys__)} | {
     "scheduled_at": "--at",
-    "delay": "--delay",
-    "expires_at": "--expires-at",
-    "idempotency_key": "--idempotency-key",
-    "priority": "--priority",
-    "collection": "--collection",
     "statuses": "--status",
     "priorities": "--priority",
     "failure_kinds": "--kind",

@@ -98,7 +98,7 @@ def task_parameters(tasks: Sequence[NewTask]) -> dict[str, Any]:
     given: dict[str, Sequence[Any]] = dict(zip(NewTask._fields, columns, strict=True))
     given |= {name: _each(derive, given[source]) for name, (source, derive) in _DERIVED.items()}
     return {
-        field.array: _ARRAYS[field.type](
+        field.array: ARRAYS[field.type](
             [] if field.optional and not any(given[field.name]) else given[field.name]
         )
         for field in FIELDS
@@ -131,7 +131,7 @@ def _written(needs: Sequence[ResourceNeed]) -> str | None:
     return json.dumps([need._asdict() for need in sorted(needs)]) if needs else None
 
 
-_ARRAYS: dict[str, Callable[[Sequence[Any]], Any]] = {
+ARRAYS: dict[str, Callable[[Sequence[Any]], Any]] = {
     "uuid": uuids,
     "text": texts,
     "int2": int2s,

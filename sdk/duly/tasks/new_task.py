@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from duly.callbacks.codec import Codec
 
 
+LABELS = ("collection",)
+"""Texts that go over the wire as they are; empty: there is none."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduledTask:
     """The receipt for a scheduled task; accepted wherever a task id is, and `str()` of it is the id."""
@@ -82,8 +86,9 @@ class NewTask:
             if self.priority.__class__ is Priority
             else member("priority", self.priority, Priority),
         }
-        if self.collection:
-            fields["collection"] = self.collection
+        for name in LABELS:
+            if label := getattr(self, name):
+                fields[name] = label
         if self.at is not None or self.delay is not None:
             fields |= when_fields(self.at, self.delay)
             if self.delay is not None and self.delay < timedelta(0):
