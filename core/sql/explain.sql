@@ -86,7 +86,7 @@ where held.taken @> jsonb_build_array(jsonb_build_object('name', %(name)s::text,
 limit %(most)s;
 
 -- name: explained_task
-select task.task_id, task.lambda, task.collection, task.priority, task.scheduled_by,
+select task.task_id, task.lambda, task.collection, task.priority, task.scheduled_by, task.fair_key,
     coalesce(task_assoc.status, task.status)::text as status,
     task.created_at, task.scheduled_at, task.expires_at, task.finished_at,
     case when task_assoc.status in ('claimed', 'processing') then task_assoc.claimed_at else task.started_at end

@@ -179,6 +179,8 @@ create table task (
     max_runtime interval,
     -- The principal that scheduled it, or the task whose callback did; null: nobody was asked who they are (decision 0038).
     scheduled_by text,
+    -- Whose work it is, as the caller says.
+    fair_key text check (octet_length(fair_key) between 1 and 128),
     -- Whose tick a task is; null: a client's own. Then scheduled_at is the tick.
     time_table text,
     -- How often the task was changed before it ran; the assoc counts with the entity. A claim whose snapshot has another
@@ -1747,7 +1749,8 @@ revoke execute on function public.duly_add_partition, public.duly_drop_partition
 create function public.duly_schedule(
     lambda text, payload json default null, raw_payload bytea default null, priority integer default 3,
     collection text default '', scheduled_at timestamptz default null, delay interval default null,
-    expires_at timestamptz default null, idempotency_key text default null, task_id uuid default null
+    expires_at timestamptz default null, idempotency_key text default null, task_id uuid default null,
+    fair_key text default null
 ) returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $function$
 #variable_conflict use_variable
 declare  -- columns are written with their table: a new one must not take the place of a variable
@@ -1791,6 +1794,8 @@ begin
         problem := 'may be at most 365 days ahead: schedule it when that time is nearer';
     elsif octet_length(duly_schedule.idempotency_key) not between 1 and 255 then
         field := 'idempotency_key'; problem := 'must be 1 to 255 bytes of UTF-8';
+    elsif octet_length(duly_schedule.fair_key) not between 1 and 128 then
+        field := 'fair_key'; problem := 'must be 1 to 128 bytes of UTF-8';
     elsif starts_with(duly_schedule.idempotency_key, 'time-table:') then
         field := 'idempotency_key'; problem := 'must not begin with ''time-table:'': the keys of ticks do';
     elsif duly_schedule.idempotency_key is not null and id is not null then
@@ -1823,7 +1828,7 @@ begin
         end if;
         if first_task is not null then
             select
-                task.lambda is not distinct from duly_schedule.lambda and task.collection is not distinct from duly_schedule.collection and task.session is not distinct from null and task.resources is not distinct from null and case
+                task.lambda is not distinct from duly_schedule.lambda and task.collection is not distinct from duly_schedule.collection and task.session is not distinct from null and task.resources is not distinct from null and task.fair_key is not distinct from duly_schedule.fair_key and case
                     when task.scheduled_as is not null then task.scheduled_as = sha256(
                         data || int2send(encoding) || int2send(duly_schedule.priority::smallint))
                     else task.payload = data and task.payload_encoding = encoding
@@ -1855,8 +1860,8 @@ begin
             on conflict do nothing;
             continue when not found;  -- somebody else's transaction was first: it has committed by now
         end if;
-        insert into public.task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, created_at, scheduled_at)
-        values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, duly_schedule.expires_at, null, null, null, null, session_user, asked_at, due_at)
+        insert into public.task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, created_at, scheduled_at)
+        values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, duly_schedule.expires_at, null, null, null, null, session_user, duly_schedule.fair_key, asked_at, due_at)
         on conflict do nothing;
         continue when not found;
         exit;

@@ -59,6 +59,7 @@ async def test_a_scheduled_task_reads_back_as_it_was_asked_for(frontend, task_st
         payload_encoding=task_pb2.ENCODING_RAW,
         priority=task_pb2.PRIORITY_URGENT,
         collection="spring",
+        fair_key="ada",
         delay=Duration(seconds=60),
         expires_at=Timestamp(seconds=253402300799),
         task_id=task_id,
@@ -70,6 +71,7 @@ async def test_a_scheduled_task_reads_back_as_it_was_asked_for(frontend, task_st
     (found,) = await get(frontend, task_id)
     assert (found.task.payload, found.task.payload_encoding) == (bytes(range(256)), task_pb2.ENCODING_RAW)
     assert (found.task.priority, found.task.collection) == (task_pb2.PRIORITY_URGENT, "spring")
+    assert found.task.fair_key == "ada"
     assert found.task.status == task_pb2.TASK_STATUS_NEW
     assert found.task.scheduled_at.ToNanoseconds() - found.task.created_at.ToNanoseconds() == 60 * 10**9
     assert found.task.expires_at.seconds == 253402300799

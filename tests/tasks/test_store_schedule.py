@@ -107,6 +107,7 @@ async def test_a_repeated_call_writes_nothing_and_answers_the_first_task(task_st
         {"encoding": Encoding.RAW},
         {"priority": Priority.LOW},
         {"collection": "autumn"},
+        {"fair_key": "ada"},
     ],
     ids=lambda change: next(iter(change)),
 )

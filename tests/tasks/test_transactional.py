@@ -88,11 +88,12 @@ async def test_a_transaction_that_is_rolled_back_leaves_nothing(task_states, dsn
 @pytest.mark.parametrize("raw", [False, True])
 async def test_the_same_task_from_the_frontend_is_a_repeat(frontend, task_states, connection, raw):
     payload = b"bytes" if raw else {"a": [1, "é"], "b": None}
-    task_id = transactional.schedule(connection, LAMBDA, payload, idempotency_key="k")
+    labels = {"collection": "spring", "fair_key": "ada"}
+    task_id = transactional.schedule(connection, LAMBDA, payload, idempotency_key="k", **labels)
     connection.commit()
 
     async with duly.AsyncClient(frontend.address) as client:
-        again = await client.schedule(LAMBDA, payload, idempotency_key="k")
+        again = await client.schedule(LAMBDA, payload, idempotency_key="k", **labels)
         with pytest.raises(duly.KeyConflictError):
             await client.schedule(LAMBDA, "other", idempotency_key="k")
 

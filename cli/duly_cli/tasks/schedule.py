@@ -38,6 +38,9 @@ def schedule(
     ] = False,
     priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
     collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
+    fair_key: Annotated[
+        str, typer.Option(help="Whose work it is, such as a customer: kept and shown.", show_default=False)
+    ] = "",
     delay: Annotated[
         str | None, typer.Option(help="Run it after this time: 90s, 2h.", show_default=False)
     ] = None,
@@ -113,6 +116,7 @@ def schedule(
             value,
             priority=parse_priority(priority),
             collection=collection,
+            fair_key=fair_key,
             delay=parse_duration(delay, "--delay"),
             at=parse_moment(at, "--at", needs_zone=True),
             expires_at=parse_moment_or_distance(expires_at, "--expires-at", 1, needs_zone=True),

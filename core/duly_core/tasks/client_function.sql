@@ -3,7 +3,8 @@
 create function {{schema}}.duly_schedule(
     lambda text, payload json default null, raw_payload bytea default null, priority integer default 3,
     collection text default '', scheduled_at timestamptz default null, delay interval default null,
-    expires_at timestamptz default null, idempotency_key text default null, task_id uuid default null
+    expires_at timestamptz default null, idempotency_key text default null, task_id uuid default null,
+    fair_key text default null
 ) returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $function$
 #variable_conflict use_variable
 declare  -- columns are written with their table: a new one must not take the place of a variable
@@ -47,6 +48,8 @@ begin
         problem := 'may be at most 365 days ahead: schedule it when that time is nearer';
     elsif octet_length(duly_schedule.idempotency_key) not between 1 and 255 then
         field := 'idempotency_key'; problem := 'must be 1 to 255 bytes of UTF-8';
+    elsif octet_length(duly_schedule.fair_key) not between 1 and 128 then
+        field := 'fair_key'; problem := 'must be 1 to 128 bytes of UTF-8';
     elsif starts_with(duly_schedule.idempotency_key, 'time-table:') then
         field := 'idempotency_key'; problem := 'must not begin with ''time-table:'': the keys of ticks do';
     elsif duly_schedule.idempotency_key is not null and id is not null then

@@ -54,6 +54,8 @@ create table task (
     max_runtime interval,
     -- The principal that scheduled it, or the task whose callback did; null: nobody was asked who they are (decision 0038).
     scheduled_by text,
+    -- Whose work it is, as the caller says.
+    fair_key text check (octet_length(fair_key) between 1 and 128),
     -- Whose tick a task is; null: a client's own. Then scheduled_at is the tick.
     time_table text,
     -- How often the task was changed before it ran; the assoc counts with the entity. A claim whose snapshot has another

@@ -82,6 +82,8 @@ class NewTask(NamedTuple):
     resources: Needs = ()
     scheduled_by: str | None = None
     """The principal that asked for it; None: nobody was asked who they are."""
+    fair_key: str | None = None
+    """Whose work it is, as the caller says."""
 
 
 class TaskChange(NamedTuple):

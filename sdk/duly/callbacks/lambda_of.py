@@ -31,6 +31,7 @@ class TaskOptions(TypedDict, total=False):
     at: datetime | None
     delay: timedelta | None
     expires_at: datetime | None
+    fair_key: str
 
 
 class ScheduleOptions(TaskOptions, total=False):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from duly.callbacks.codec import Codec
 
 
-LABELS = ("collection",)
+LABELS = ("collection", "fair_key")
 """Texts that go over the wire as they are; empty: there is none."""
 
 
@@ -59,6 +59,7 @@ class NewTask:
     session: Session | str | None = None
     resources: tuple[ResourceNeed | str, ...] = ()
     lambda_version: str = ""
+    fair_key: str = ""
 
     def to_proto(self, codec: Codec | None = None) -> frontend_pb2.NewTask:
         """Return the task as it is sent, under an id of its own unless it has an idempotency key.

@@ -52,6 +52,7 @@ class ScheduleCalls(ClientPart):
           days after its end: `store.retention` says how many.
         - `session`: a key, or a `Session`: its tasks run one at a time, in order.
         - `resources`: names, or `ResourceNeed`s: what it takes units of while it runs. It waits until there are enough.
+        - `fair_key`: whose work it is, such as a customer; kept and shown, without an effect yet.
         - `lambda_version`: only workers that serve this version run it (`App(pinned=True)`). A version that no worker declared raises UnknownLambdaError.
         - `timeout`: for all tries together.
 

@@ -114,6 +114,8 @@ class Task:
     graph_label: str = ""
     # The principal that scheduled it, or the task whose callback did; empty: nobody was asked, or a time table did.
     scheduled_by: str = ""
+    # Whose work it is, as the caller said; empty: it was not said.
+    fair_key: str = ""
     # Payload, result, checkpoint, progress_note, tracebacks and failure messages are left out: the caller may not see them.
     payload_withheld: bool = False
 

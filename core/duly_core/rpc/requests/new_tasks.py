@@ -20,6 +20,7 @@ from duly_wire.ids import new_task_id
 from duly_wire.v1 import frontend_pb2, task_pb2
 
 _KEY_LIMIT = 255
+_LONGEST_FAIR_KEY = 128
 _ID_CLOCK_SLACK_S = timedelta(days=1).total_seconds()
 _ID_LENGTH = 36
 _ID_BYTES = 16
@@ -73,6 +74,8 @@ def new_task(
     key = asked.idempotency_key
     if key:
         _check_key(key)
+    if asked.fair_key:
+        check_text("fair_key", asked.fair_key, _LONGEST_FAIR_KEY)
     expires_at = read_instant("expires_at", asked.expires_at) if asked.HasField("expires_at") else None
     task = NewTask(
         task_id=_task_id(asked.task_id, key),
@@ -88,6 +91,7 @@ def new_task(
         session=_session(asked.session) if asked.HasField("session") else None,
         resources=needs,
         scheduled_by=scheduler(),
+        fair_key=asked.fair_key or None,
     )
     if asked.task_id and abs(time.time() - _made_at(task.task_id)) > _ID_CLOCK_SLACK_S:
         raise ProblemUnlessRepeatedError(_NOT_OF_TODAY, task)
