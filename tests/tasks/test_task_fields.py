@@ -1,12 +1,21 @@
-"""The table of a task's fields, against what it cannot write itself: the schema, NewTask, and the wire."""
+"""The table of a task's fields, against what it cannot write itself: the schema, NewTask, the wire, the SDK, and what people read."""
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
 
 import psycopg
 import pytest
 
+import duly
+import duly_console
+from duly.callbacks.lambda_of import ScheduleOptions, TaskOptions
 from duly_core.postgres.task_fields import FIELDS, SHOWN
 from duly_core.tasks.task import NewTask
 from duly_wire.v1 import frontend_pb2, task_pb2
 
+ROOT = Path(__file__).parents[2]
 OF_STORE = {
     "task": {
         *(
@@ -121,3 +130,60 @@ def test_each_field_is_one_of_the_wire():
 
 def test_what_is_shown_is_a_field_of_a_task():
     assert {field.name for field in task_pb2.Task.DESCRIPTOR.fields} >= set(SHOWN)
+
+
+def test_the_sdk_sends_each_field_of_the_wire():
+    by_other_names = {
+        "lambda": "lambda_name",
+        "payload_encoding": "payload",
+        "scheduled_at": "at",
+        "task_id": "idempotency_key",
+    }
+    wire = {field.name for field in frontend_pb2.NewTask.DESCRIPTOR.fields}
+
+    attributes = {field.name for field in dataclasses.fields(duly.NewTask)}
+
+    assert attributes - {"lambda_version"} == {by_other_names.get(name, name) for name in wire}
+
+
+def test_the_sdk_shows_each_field_of_the_wire():
+    wire = {field.name for field in task_pb2.Task.DESCRIPTOR.fields}
+    by_other_names = {
+        "lambda": "lambda_name",
+        "last_failure": "failure",
+        **{name: f"{name}_bytes" for name in ("payload", "result", "checkpoint")},
+    }
+
+    assert {field.name for field in dataclasses.fields(duly.Task)} == {
+        by_other_names.get(name, name) for name in wire
+    }
+
+
+def test_an_option_of_schedule_is_a_field_of_a_new_task_and_the_other_way_round():
+    attributes = {field.name for field in dataclasses.fields(duly.NewTask)}
+
+    assert ScheduleOptions.__optional_keys__ - {"timeout"} == attributes - {"lambda_name", "payload"}
+
+
+def test_callers_in_sql_may_give_what_each_way_to_make_a_task_takes(dsn):
+    with psycopg.connect(dsn) as connection:
+        ((names,),) = connection.execute(
+            "select proargnames from pg_proc where proname = 'duly_schedule'"
+        ).fetchall()
+
+    assert {"scheduled_at" if name == "at" else name for name in TaskOptions.__optional_keys__} <= set(names)
+
+
+@pytest.mark.parametrize("name", sorted(ScheduleOptions.__optional_keys__))
+def test_people_read_what_an_option_means(name):
+    documented = re.findall(r"`(\w+)=`", (ROOT / "docs" / "clients.md").read_text(encoding="utf-8"))
+
+    assert name in documented
+    assert f"`{name}`" in inspect.getdoc(duly.AsyncClient.schedule) or name == "priority"
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_console_shows_it(name):
+    page = Path(duly_console.__file__).parent / "templates" / "task.html"
+
+    assert re.search(rf"task\.{name}|{name}", page.read_text(encoding="utf-8"))
