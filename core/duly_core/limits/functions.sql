@@ -80,43 +80,24 @@ begin
     end loop;
 end $$;
 
--- Gives units to those of the picked tasks, all of which need resources, for which there are enough, by due time, and
--- parks the others; returns the parked ones. The caller has locked them. A task does not overtake a parked one of its
--- lambda and priority that was due before it. What would get units, and is too early by the rate of a resource, is put off
--- to its start time, and returned, too. Those that get units are not written: the caller does that. They took what they need;
--- one that takes less, for it needs more than there is in all, is returned with what it took.
--- move: new|retriable_failure -> waiting
-create function duly_admit(picked uuid[], needs jsonb[]) returns table (task_id uuid, taken jsonb)
-    language plpgsql strict rows 10 as $$
-#variable_conflict use_column
+-- The arithmetic of rates is GCRA, the generic cell rate algorithm; limits/rates.py has the same for quotas of scheduling, and both
+-- have the same cases in tests. All are seconds, counted from now: `ahead` until all start times that were given are over, `pace`
+-- for each unit (null: no rate). So many units as `burst` may start at once; a heavier task counts as the burst.
+
+-- How long until `weight` units may start; not above 0: now.
+create function duly_rate_wait(ahead float8, pace float8, burst integer, weight integer) returns float8
+    language sql immutable parallel safe as 'select ahead - pace * (burst - least(weight, burst))';
+
+-- The new `ahead` once `weight` units have a start time, `start_in` from now.
+create function duly_rate_ahead(ahead float8, start_in float8, pace float8, burst integer, weight integer) returns float8
+    language sql immutable parallel safe as 'select greatest(ahead, start_in) + pace * least(weight, burst)';
+
+-- Takes all units that these tasks need, whether there are so many or not: mostly there are, and each row is written once.
+-- `all_fit`: there are, no rate has a say, and nobody is parked on them.
+create function duly_take(needs jsonb[], out names text[], out keys text[], out all_fit boolean) language plpgsql strict as $$
 declare
-    names text[];
-    keys text[];
-    capacities int4[];
     used int4[];
-    free int4[];
-    all_fit boolean;
-    -- by place: seconds for each unit, null without a rate; how many units at once; seconds until all start times that were given
-    -- are over, and those of what did start
-    paces float8[];
-    bursts int4[];
-    ahead float8[];
-    started float8[];
-    task record;
-    parked_at int4;
-    asked_at timestamptz := duly_now();
-    start_in float8;
-    start_from float8;
-    behind text[] := '{}';
-    granted uuid[] := '{}';
-    parked uuid[] := '{}';
-    parked_names text[] := '{}';
-    parked_keys text[] := '{}';
-    late uuid[] := '{}';
-    late_at timestamptz[] := '{}';
-    start_times timestamptz[] := '{}';
 begin
-    -- all is taken at once, and given back if it was too much: mostly it is not, and each row is written once
     with locked as (
         insert into resource_use as use (resource, key, used)
         select need.name, need.key, least(sum(need.weight), {{batch.units}})::int4
@@ -137,6 +118,73 @@ begin
     ) into all_fit
     from unnest(names, keys, used) as place (name, key, used)
     left join resource on resource.name = any (array[place.name]);
+end $$;
+
+-- Puts tasks off to the start times that rates give them. `needs` has those of all `picked`.
+create function duly_put_off(
+    picked uuid[], needs jsonb[], late uuid[], next_at timestamptz[], start_times timestamptz[], asked_at timestamptz
+) returns void language sql strict as $$
+    update task_assoc as assoc
+    set next_trigger_at = put_off.next_at, start_at = put_off.start_at, resources = asked.needs,
+        events = duly_note(assoc.events, 'put_off', asked_at, put_off.next_at)
+    from unnest(late, next_at, start_times) as put_off (task_id, next_at, start_at)
+    join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = put_off.task_id
+    where assoc.task_id = any (array[put_off.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+$$;
+
+-- Parks tasks, each on the resource and key that has too little left for it.
+-- move: new|retriable_failure -> waiting
+create function duly_park(
+    picked uuid[], needs jsonb[], parked uuid[], names text[], keys text[], asked_at timestamptz
+) returns void language sql strict as $$
+    update task_assoc as assoc
+    set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity'),
+        parked_on = refused.resource, parked_key = refused.key, resources = asked.needs,
+        events = duly_note(
+            assoc.events, 'parked', asked_at, assoc.expires_at, concat_ws('/', refused.resource, nullif(refused.key, ''))
+        )
+    from unnest(parked, names, keys) as refused (task_id, resource, key)
+    join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = refused.task_id
+    where assoc.task_id = any (array[refused.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+$$;
+
+-- Gives units to those of the picked tasks, all of which need resources, for which there are enough, by due time, and
+-- parks the others; returns the parked ones. The caller has locked them. A task does not overtake a parked one of its
+-- lambda and priority that was due before it. What would get units, and is too early by the rate of a resource, is put off
+-- to its start time, and returned, too. Those that get units are not written: the caller does that. They took what they need;
+-- one that takes less, for it needs more than there is in all, is returned with what it took. The parts: duly_take, the rates
+-- (duly_rate_wait, duly_rate_ahead), duly_put_off and duly_park.
+create function duly_admit(picked uuid[], needs jsonb[]) returns table (task_id uuid, taken jsonb)
+    language plpgsql strict rows 10 as $$
+#variable_conflict use_column
+declare
+    names text[];
+    keys text[];
+    capacities int4[];
+    free int4[];
+    all_fit boolean;
+    -- by place: seconds for each unit, null without a rate; how many units at once; seconds until all start times that were given
+    -- are over, and those of what did start
+    paces float8[];
+    bursts int4[];
+    ahead float8[];
+    started float8[];
+    task record;
+    place int4;
+    parked_at int4;
+    asked_at timestamptz := duly_now();
+    start_in float8;
+    start_from float8;
+    behind text[] := '{}';
+    granted uuid[] := '{}';
+    parked uuid[] := '{}';
+    parked_names text[] := '{}';
+    parked_keys text[] := '{}';
+    late uuid[] := '{}';
+    late_at timestamptz[] := '{}';
+    start_times timestamptz[] := '{}';
+begin
+    select took.names, took.keys, took.all_fit into names, keys, all_fit from duly_take(needs) as took;
     if all_fit then
         return;
     end if;
@@ -198,9 +246,8 @@ begin
         if parked_at is null and start_in <= 0 then
             for number in 1 .. cardinality(task.places) loop
                 -- a millisecond: the times are rounded
-                if started[task.places[number]] - paces[task.places[number]]
-                    * (bursts[task.places[number]] - least(task.weights[number], bursts[task.places[number]])) > 0.001
-                then
+                place := task.places[number];
+                if duly_rate_wait(started[place], paces[place], bursts[place], task.weights[number]) > 0.001 then
                     start_in := null;
                     exit;
                 end if;
@@ -210,21 +257,23 @@ begin
             start_in := 0;
             start_from := 0;
             for number in 1 .. cardinality(task.places) loop
-                start_in := greatest(start_in, ahead[task.places[number]] - paces[task.places[number]]
-                    * (bursts[task.places[number]] - least(task.weights[number], bursts[task.places[number]])));
+                place := task.places[number];
+                start_in := greatest(
+                    start_in, duly_rate_wait(ahead[place], paces[place], bursts[place], task.weights[number])
+                );
             end loop;
             if start_in <= 0 or coalesce(task.expires_at > asked_at + start_in * interval '1 s', true) then
                 for number in 1 .. cardinality(task.places) loop
-                    ahead[task.places[number]] := greatest(ahead[task.places[number]], start_in)
-                        + paces[task.places[number]] * least(task.weights[number], bursts[task.places[number]]);
+                    place := task.places[number];
+                    ahead[place] := duly_rate_ahead(ahead[place], start_in, paces[place], bursts[place], task.weights[number]);
                 end loop;
             end if;
         end if;
         if parked_at is null and start_in <= 0 then
             for number in 1 .. cardinality(task.places) loop
-                started[task.places[number]] := greatest(started[task.places[number]], start_from)
-                    + paces[task.places[number]] * least(task.weights[number], bursts[task.places[number]]);
-                ahead[task.places[number]] := greatest(ahead[task.places[number]], started[task.places[number]]);
+                place := task.places[number];
+                started[place] := duly_rate_ahead(started[place], start_from, paces[place], bursts[place], task.weights[number]);
+                ahead[place] := greatest(ahead[place], started[place]);
             end loop;
         end if;
         if parked_at is null and start_in > 0 then
@@ -260,24 +309,11 @@ begin
                 (asked_at + place.ahead * interval '1 s', asked_at + place.started * interval '1 s');
     end if;
     if late <> '{}' then
-        update task_assoc as assoc
-        set next_trigger_at = put_off.next_at, start_at = put_off.start_at, resources = asked.needs,
-            events = duly_note(assoc.events, 'put_off', asked_at, put_off.next_at)
-        from unnest(late, late_at, start_times) as put_off (task_id, next_at, start_at)
-        join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = put_off.task_id
-        where assoc.task_id = any (array[put_off.task_id]) and assoc.status::text in ('new', 'retriable_failure');
+        perform duly_put_off(picked, needs, late, late_at, start_times, asked_at);
         return query select put_off.task_id, null::jsonb from unnest(late) as put_off (task_id);
     end if;
     if parked <> '{}' then
-        update task_assoc as assoc
-        set status = 'waiting', next_trigger_at = coalesce(assoc.expires_at, 'infinity'),
-            parked_on = refused.resource, parked_key = refused.key, resources = asked.needs,
-            events = duly_note(
-                assoc.events, 'parked', asked_at, assoc.expires_at, concat_ws('/', refused.resource, nullif(refused.key, ''))
-            )
-        from unnest(parked, parked_names, parked_keys) as refused (task_id, resource, key)
-        join unnest(picked, needs) as asked (task_id, needs) on asked.task_id = refused.task_id
-        where assoc.task_id = any (array[refused.task_id]) and assoc.status::text in ('new', 'retriable_failure');
+        perform duly_park(picked, needs, parked, parked_names, parked_keys, asked_at);
         return query select refused.task_id, null::jsonb from unnest(parked) as refused (task_id);
     end if;
     return query

@@ -8,6 +8,7 @@ from time import monotonic
 from duly_core.config.settings import format_duration
 from duly_core.errors import StoreUnavailableError
 from duly_core.limits import store as store_resources
+from duly_core.limits.rates import rate_ahead, rate_wait
 from duly_core.limits.store import Rate, ResourceLimit, scheduling_quotas_of
 from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.problem import Problem
@@ -74,11 +75,11 @@ class SchedulingQuotas:
                 continue
             key = (quota.name, task.priority if quota.per_key else None)
             pace = quota.rate.period.total_seconds() / quota.rate.units
-            until = max(self._used_until.get(key, now), now)
-            wait = until - now - (quota.rate.burst - 1) * pace
+            ahead = max(self._used_until.get(key, now) - now, 0)
+            wait = rate_wait(ahead, pace, quota.rate.burst)
             if wait > _ROUNDING:
                 return _used_up(quota.name, quota.rate, wait)
-            used_until[key] = until + pace
+            used_until[key] = now + rate_ahead(ahead, 0, pace, quota.rate.burst)
         self._used_until |= used_until
         self._let_through[said] = None
         if len(self._let_through) > _REMEMBERED:
