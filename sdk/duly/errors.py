@@ -115,7 +115,7 @@ class PayloadTooLargeError(DulyError):
 
 
 class KeyConflictError(DulyError):
-    """The idempotency key or task id belongs to a task with another payload, priority, collection, session or resources.
+    """The idempotency key or task id belongs to a task with another payload, priority, collection, session, resources or fair key.
 
     For a task id also: with another lambda. Keys belong to a lambda, so a key with another lambda is a new task.
     """

@@ -15,7 +15,7 @@ _REFUSALS = {
     ),
     Scheduling.CONFLICT: Problem(
         "idempotency_key",
-        "another task has this key or id, with another lambda, payload, priority, collection, session or resources: "
+        "another task has this key or id, with another lambda, payload, priority, collection, session, resources or fair key: "
         "use another key for another task",
         task_pb2.ERROR_CODE_KEY_CONFLICT,
     ),

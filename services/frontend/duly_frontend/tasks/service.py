@@ -18,7 +18,7 @@ from duly_core.rpc.call_streams import CallStreams
 from duly_core.rpc.requests import checks
 from duly_core.rpc.requests.checks import check_count, limit, page_size, read_duration
 from duly_core.rpc.requests.names import unknown_lambda
-from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
+from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.rpc.requests.problem import Problem, check_each
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
@@ -34,18 +34,17 @@ from duly_core.tasks.task import NewTask, Scheduled, TaskChange
 from duly_core.tasks.updates import Changed, ChangeVerdict
 from duly_core.traffic.group_commit import GroupCommit
 from duly_frontend import events
-from duly_frontend.access.reach import beyond, reachable, readable, refused, scope_of
-from duly_frontend.limits.resource_needs import ResourceCache, read_needs, resource_needs
+from duly_frontend.access.reach import beyond, reachable, readable, scope_of
+from duly_frontend.limits.resource_needs import ResourceCache
 from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.lists import filters, page_token
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 from duly_frontend.tasks import bulk as bulk_pages
-from duly_frontend.tasks import dead_letters
+from duly_frontend.tasks import dead_letters, scheduling
 from duly_frontend.tasks import updates as task_updates
 from duly_frontend.tasks.completion_watcher import CompletionWatcher
 from duly_frontend.tasks.reads import TaskReader
-from duly_frontend.tasks.schedule_answers import add_result
 from duly_frontend.tasks.wire import NO_SUCH_TASK, STATUS_TO_WIRE, task_to_wire
 from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc, task_pb2
 
@@ -107,58 +106,21 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self, request: frontend_pb2.ScheduleRequest, context: Context
     ) -> frontend_pb2.ScheduleResponse:
         check_count("tasks", len(request.tasks), self._live().max_tasks_per_call)
-        names = {getattr(task, "lambda") for task in request.tasks}
+        items = [scheduling.Item(asked) for asked in request.tasks]
+        names = {getattr(asked, "lambda") for asked in request.tasks}
         limits = await self._known.payload_limits(names)
-        horizon = self._live().horizon
-        wanted = {
-            place: read_needs(task.resources) for place, task in enumerate(request.tasks) if task.resources
-        }
-        kinds = await self._resources.kinds(wanted.values())
+        await scheduling.check(
+            items, limits, self._live().horizon, beyond(Action.SCHEDULE, names), self._resources
+        )
         await self._quotas.refresh()
-        valid: list[NewTask] = []
-        checked: list[NewTask | Problem | Scheduled] = []
-        late: dict[int, ProblemUnlessRepeatedError] = {}
-        refused_names = beyond(Action.SCHEDULE, names)
-        for asked in request.tasks:
-            try:
-                if refused_names and getattr(asked, "lambda") in refused_names:
-                    raise refused(Action.SCHEDULE, getattr(asked, "lambda"))
-                needs = (
-                    resource_needs(wanted[len(checked)], kinds, getattr(asked, "lambda"))
-                    if asked.resources
-                    else ()
-                )
-                task = new_task(asked, limits, horizon, needs)
-            except Problem as problem:
-                checked.append(problem)
-            except ProblemUnlessRepeatedError as problem:
-                late[len(checked)] = problem
-                checked.append(problem.problem)
-            else:
-                if refusal := self._quotas.take(task):
-                    late[len(checked)] = ProblemUnlessRepeatedError(refusal, task)
-                    checked.append(refusal)
-                else:
-                    checked.append(task)
-                    valid.append(task)
-        if late:
-            repeated = await store_schedule.find_repeated(
-                self._stores.reads, [each.task for each in late.values()]
-            )
-            for place, answer in zip(late, repeated, strict=True):
-                checked[place] = answer or checked[place]
-        answers = iter(await self._write(valid, context.time_remaining(), context.peer()))
-        response = frontend_pb2.ScheduleResponse()
-        count_refused = 0
-        for asked, check in zip(request.tasks, checked, strict=True):
-            if isinstance(check, Problem):
-                response.results.add(error=check.to_wire())
-                count_refused += 1
-            else:
-                scheduled = check if isinstance(check, Scheduled) else next(answers)
-                count_refused += not add_result(response, asked.task_id, scheduled)
-        events.taken.inc(len(checked) - count_refused)
-        events.refused.inc(count_refused)
+        scheduling.take_quotas(items, self._quotas)
+        await scheduling.find_repeats(items, self._stores.reads)
+        await scheduling.write(
+            items, lambda tasks: self._write(tasks, context.time_remaining(), context.peer())
+        )
+        response, missing = scheduling.answer(items)
+        events.taken.inc(len(items) - missing)
+        events.refused.inc(missing)
         return response
 
     async def ScheduleStream(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded

@@ -1,0 +1,106 @@
+"""Schedule in steps. Each step takes the items of a call, and decides about some of them; the last answers all."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from duly_core.access.roles import Action
+from duly_core.postgres.pool import Store
+from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_task
+from duly_core.rpc.requests.problem import Problem
+from duly_core.tasks.schedule import find_repeated
+from duly_core.tasks.task import NewTask, Scheduled
+from duly_frontend.access.reach import refused
+from duly_frontend.limits.resource_needs import ResourceCache, read_needs, resource_needs
+from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
+from duly_frontend.tasks.schedule_answers import add_result
+from duly_wire.v1 import frontend_pb2
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """A task of a call, and what became of it so far."""
+
+    asked: frontend_pb2.NewTask
+    task: NewTask | None = None
+    """Once it was found valid."""
+    problem: Problem | None = None
+    """Why it is not written. With a task it may have been written before: then that is the answer."""
+    scheduled: Scheduled | None = None
+    """The store's answer."""
+
+
+async def check(
+    items: Sequence[Item],
+    payload_limits: Mapping[str, int],
+    horizon: timedelta,
+    refused_names: Collection[str],
+    resources: ResourceCache,
+) -> None:
+    """Hold each item against the rules: each has a task or a problem afterwards, some have both.
+
+    Raises:
+        StoreUnavailableError: the resources that items name could not be read.
+    """
+    named = {
+        place: read_needs(item.asked.resources) for place, item in enumerate(items) if item.asked.resources
+    }
+    kinds = await resources.kinds(named.values())
+    for place, item in enumerate(items):
+        asked = item.asked
+        try:
+            if refused_names and getattr(asked, "lambda") in refused_names:
+                raise refused(Action.SCHEDULE, getattr(asked, "lambda"))
+            needs = resource_needs(named[place], kinds, getattr(asked, "lambda")) if place in named else ()
+            item.task = new_task(asked, payload_limits, horizon, needs)
+        except Problem as problem:
+            item.problem = problem
+        except ProblemUnlessRepeatedError as late:
+            item.task, item.problem = late.task, late.problem
+
+
+def take_quotas(items: Sequence[Item], quotas: SchedulingQuotas) -> None:
+    """Count each item that is to be written; one for which a quota has nothing left gets a problem."""
+    for item in items:
+        if item.problem is None and item.task is not None:
+            item.problem = quotas.take(item.task)
+
+
+async def find_repeats(items: Sequence[Item], store: Store) -> None:
+    """Answer those items that have a problem now and were written before.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    late = [(item, item.task) for item in items if item.problem is not None and item.task is not None]
+    if late:
+        found = await find_repeated(store, [task for _, task in late])
+        for (item, _), scheduled in zip(late, found, strict=True):
+            item.scheduled = scheduled
+
+
+async def write(
+    items: Sequence[Item], write_tasks: Callable[[Sequence[NewTask]], Awaitable[Sequence[Scheduled]]]
+) -> None:
+    """Write the items without a problem.
+
+    Raises:
+        StoreUnavailableError: nothing is known of the outcome.
+    """
+    valid = [item for item in items if item.problem is None]
+    answers = await write_tasks([item.task for item in valid if item.task is not None])
+    for item, scheduled in zip(valid, answers, strict=True):
+        item.scheduled = scheduled
+
+
+def answer(items: Sequence[Item]) -> tuple[frontend_pb2.ScheduleResponse, int]:
+    """Return the answer to the call, and how many of its tasks are not there."""
+    response = frontend_pb2.ScheduleResponse()
+    missing = 0
+    for item in items:
+        if item.scheduled is not None:
+            missing += not add_result(response, item.asked.task_id, item.scheduled)
+        elif item.problem is not None:
+            response.results.add(error=item.problem.to_wire())
+            missing += 1
+    return response, missing
