@@ -367,15 +367,15 @@ select graph.graph_id, graph.total, graph.cancel_requested, found.label, found.t
         when found.doom > 0 then 'dropped'
         else found.ended
     end as status,
-    found.is_live
+    found.is_live, found.lambda, found.task_id = any (own.waits_for) as is_given
 from (
-    select node.graph_id from graph_node as node where node.task_id = %(task_id)b::uuid limit 1
+    select node.graph_id, node.waits_for from graph_node as node where node.task_id = %(task_id)b::uuid limit 1
 ) as own
 cross join lateral (
     select graph.graph_id, graph.total, graph.cancel_requested from graph where graph.graph_id = own.graph_id limit 1
 ) as graph
 left join lateral (
-    select node.label, node.task_id, node.ignore_failure, node.handled, assoc.doom, assoc.task_id is not null as is_live,
+    select node.label, node.lambda, node.task_id, node.ignore_failure, node.handled, assoc.doom, assoc.task_id is not null as is_live,
         assoc.graph is null as is_redriven, task.status::text as ended
     from unnest(%(labels)b::text[]) as asked (label)
     cross join lateral (

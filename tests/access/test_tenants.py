@@ -1,10 +1,12 @@
 """Each name that tenants share: what another tenant can touch, delay or learn by it. docs/operators/security.md has the rows."""
 
+import asyncio
 import hashlib
 import re
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -22,7 +24,7 @@ from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.postgres.client_role import grant
 from duly_core.upkeep.retention import Retention
 from duly_wire.ids import new_task_id
-from duly_wire.v1 import fleet_pb2_grpc, frontend_pb2, hsc_pb2, hsc_pb2_grpc
+from duly_wire.v1 import fleet_pb2_grpc, frontend_pb2, graphs_pb2, hsc_pb2, hsc_pb2_grpc
 from tests.fixtures.services import refusal, serve_frontend, serve_hsc
 from tests.fleet.test_fleet_hosts import a_report
 
@@ -35,6 +37,7 @@ GRANTS = [
     Grant("ops", Role.OPERATOR, "*"),
     Grant("rival", Role.CLIENT, OURS),
     *(Grant("shop", role, "shop/*") for role in ROLES),
+    Grant("shop", Role.CLIENT, "evil/x"),
     *(Grant("mallory", role, pattern) for role in ROLES for pattern in ("a.*", "s*", "evil/*")),
 ]
 CASES = {}
@@ -230,6 +233,48 @@ async def a_quota_counts_its_own_namespace(tenants, shop, mallory):
     assert registered
     with pytest.raises(psycopg.errors.CheckViolation):
         await lambdas.register(tenants.store, [LambdaPolicy("default/x")])
+
+
+@row("node of another tenant's graph")
+async def an_added_node_waits_for_what_its_worker_may_know(tenants, shop, mallory):
+    graph = NewGraph("order")
+    given = graph.task(OURS, label="given")
+    graph.task(OURS, label="secret")
+    for label in ("spy", "handle"):
+        graph.task("evil/x", label=label)
+    graph.task("evil/x", label="helper", after=given.finished)
+    receipt = await shop.schedule_graph(graph)
+    stub = hsc_pb2_grpc.HscServiceStub(tenants.hsc.channel)
+
+    async def end(principal, name, *, outcome=hsc_pb2.OUTCOME_SUCCESS, **after):
+        """End what is claimed of a lambda, each with a node that waits for what `after` says of its label."""
+        labels = {node.task_id: label for label, node in (await shop.get_graph(receipt)).nodes.items()}
+        async with asyncio.timeout(20):
+            while not (tasks := await tenants.claim(principal, name)):  # the HSC hears of what became due
+                pass
+        for claimed in tasks:
+            label = labels[str(UUID(bytes=claimed.claim.task_id))]
+            edges = [
+                graphs_pb2.GraphEdge(label=source, condition=how) for source, how in after.get(label, ())
+            ]
+            task = {"lambda": "evil/x", "task_id": str(new_task_id())}
+            node = graphs_pb2.GraphNode(label=f"after-{label}", task=task, waits_for=edges)
+            result = hsc_pb2.TaskResult(claim=claimed.claim, outcome=outcome, nodes=[node] if edges else [])
+            await stub.SetResults(hsc_pb2.SetResultsRequest(results=[result]), metadata=headers(principal))
+
+    succeeded, failed = duly.EdgeCondition.SUCCEEDED, duly.EdgeCondition.FAILED
+    await end("mallory", "evil/x", spy=[("secret", succeeded)], handle=[("secret", failed)])
+    await end("shop", OURS, outcome=hsc_pb2.OUTCOME_FATAL_FAILURE)
+    await end("mallory", "evil/x", helper=[("given", failed), ("helper", succeeded)])
+
+    nodes = (await shop.get_graph(receipt)).nodes
+    assert nodes.keys() == {"given", "secret", "spy", "handle", "helper", "after-helper"}
+    for label in ("spy", "handle"):
+        task = await shop.get(nodes[label].task_id)
+        assert task.status is duly.TaskStatus.FATAL_FAILURE
+        assert "no node has the label 'secret'" in task.failure.message
+    with pytest.raises(duly.GraphNotFoundError):
+        await mallory.get_graph(receipt)
 
 
 @row("time table, graph definition")

@@ -1,7 +1,7 @@
 """Add nodes to the graphs of tasks that succeed, in the transaction that ends them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -30,6 +30,10 @@ class _Growing:
     sources: dict[str, Source]
     handled: frozenset[str]
     """Of the sources: those whose failure the graph handles already."""
+    given: frozenset[str]
+    """Of the sources: those that the parent itself waits for."""
+    lambdas: dict[str, str]
+    """Of the sources, by label."""
 
 
 class NotWrittenError(GraphError):
@@ -65,7 +69,7 @@ async def grow(connection: Connection, parent: TaskId, nodes: Sequence[NewNode])
         NotWrittenError: nor can these; the transaction must be taken back at once.
     """
     check_request(nodes)
-    graph = await _read(connection, parent, nodes)
+    graph = _within_reach(await _read(connection, parent, nodes), nodes)
     placed = place(nodes, graph.sources, graph.total)
     if graph.cancel_requested:
         return {}
@@ -87,18 +91,45 @@ async def _read(connection: Connection, parent: TaskId, nodes: Sequence[NewNode]
     rows = await fetch(connection, READS["growing_graph"], parameters)
     if not rows:
         raise GraphError("the task is not a node of a graph: use ctx.schedule without a label")
-    sources, handled = {}, set()
-    for _, _, _, label, task_id, ignore_failure, is_handled, status, is_live in rows:
+    sources, handled, given, lambdas = {}, set(), set(), {}
+    for _, _, _, label, task_id, ignore_failure, is_handled, status, is_live, lambda_name, is_given in rows:
         if label is None:
             continue
         if status is None and not is_live:
             raise GraphError(f"{label!r} was removed after its end: nothing can wait for it")
         sources[label] = Source(task_id, ignore_failure, None if status is None else Status(status))
+        lambdas[label] = lambda_name
         if is_handled:
             handled.add(label)
+        if is_given:
+            given.add(label)
     graph_id, total, cancel_requested, *_ = rows[0]
     graph_id = graph_id if isinstance(graph_id, UUID) else UUID(bytes=graph_id)
-    return _Growing(graph_id, total, cancel_requested, sources, frozenset(handled))
+    return _Growing(graph_id, total, cancel_requested, sources, frozenset(handled), frozenset(given), lambdas)
+
+
+def _within_reach(graph: _Growing, nodes: Sequence[NewNode]) -> _Growing:
+    """Leave out the nodes that new ones may not wait for: these are as unknown as others.
+
+    Whoever waits for a node gets its result, and handles its failure. A host is given both of what it runs, and of what the owner of
+    the graph has it wait for.
+    """
+    labels = {each.node.label for each in nodes}
+    beyond = {
+        edge.source
+        for each in nodes
+        if each.reach is not None
+        for edge in each.edges
+        if edge.source in graph.lambdas
+        and edge.source not in labels
+        and edge.source not in graph.given
+        and not each.reach.covers(graph.lambdas[edge.source])
+    }
+    if not beyond:
+        return graph
+    return replace(
+        graph, sources={label: each for label, each in graph.sources.items() if label not in beyond}
+    )
 
 
 def _parameters(graph: _Growing, nodes: Sequence[NewNode], placed: Sequence[Placed]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from duly_core.access.grants import Scope
 from duly_core.graphs.rules import (
     MOST_EDGES,
     MOST_NODES,
@@ -29,6 +30,9 @@ class NewNode(NamedTuple):
     """None: its lambda's."""
     edges: tuple[Edge, ...] = ()
     """What it waits for: nodes of the graph, or nodes that are added with it."""
+    reach: Scope | None = None
+    """The lambdas that the host of its parent may run: of the graph's nodes it may wait for these, and for those that the
+    parent waits for. None: for any."""
 
 
 class Source(NamedTuple):

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from duly_core.access.current import scheduler
+from duly_core.access.current import restriction, scheduler
+from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
 from duly_core.graphs.growth_rules import NewNode, check_request
 from duly_core.graphs.rules import GraphError, Node
@@ -101,7 +102,9 @@ def _node(asked: graphs_pb2.GraphNode, limits: Mapping[str, int], parent: Parent
     node = Node(asked.label, asked.any_of, asked.ignore_failure)
     edges = tuple(edges_of(asked))
     try:
-        return NewNode(node, _child(asked.task, limits, parent), max_runtime(asked), edges)
+        return NewNode(
+            node, _child(asked.task, limits, parent), max_runtime(asked), edges, restriction(Action.RUN)
+        )
     except Problem as problem:
         field = (
             problem.field if problem.field.startswith("nodes[") else node_field(asked.label, problem.field)
