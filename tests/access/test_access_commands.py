@@ -77,19 +77,16 @@ async def test_a_role_is_given_listed_and_taken_away(run):
     assert absent.exit_code == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
+async def test_an_invalid_grant_is_refused_in_a_line(run):
+    for arguments, reason in [
         (("shop", "boss", "*"), "not a role"),
         (("shop", "client", "Mail"), "no lambda's name"),
         (("", "client", "*"), "principal"),
-    ],
-)
-async def test_an_invalid_grant_is_refused_in_a_line(run, arguments, reason):
-    done = await run("grant", "add", *arguments)
+    ]:
+        done = await run("grant", "add", *arguments)
 
-    assert done.exit_code != 0
-    assert reason in done.stderr
+        assert done.exit_code != 0
+        assert reason in done.stderr
 
 
 async def test_what_is_not_the_callers_to_give_is_refused(run, store):
@@ -161,9 +158,8 @@ async def test_prune_never_takes_away_the_callers_own_role_of_operator(run, tmp_
     assert [each["principal"] for each in objects(await run("grant", "list", "--json"))] == ["ann"]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+async def test_nothing_of_a_file_is_written_if_a_part_is_invalid(run, tmp_path):
+    for wrong in [
         "[[grant]",
         "[grant]\n",
         "[[grants]]\n",
@@ -172,16 +168,14 @@ async def test_prune_never_takes_away_the_callers_own_role_of_operator(run, tmp_
         '[[grant]]\nprincipal = "x"\nrole = "client"\npatterns = []\n',
         '[[grant]]\nprincipal = "x"\nrole = "client"\npattern = "*"\n',
         '[[grant]]\nprincipal = ""\nrole = "client"\npatterns = ["*"]\n',
-    ],
-)
-async def test_nothing_of_a_file_is_written_if_a_part_is_invalid(run, tmp_path, wrong):
-    file = tmp_path / "grants.toml"
-    file.write_text(FILE + wrong)
+    ]:
+        file = tmp_path / "grants.toml"
+        file.write_text(FILE + wrong)
 
-    done = await run("grant", "apply", str(file))
+        done = await run("grant", "apply", str(file))
 
-    assert done.exit_code == 2
-    assert [each["principal"] for each in objects(await run("grant", "list", "--json"))] == ["ann"]
+        assert done.exit_code == 2
+        assert [each["principal"] for each in objects(await run("grant", "list", "--json"))] == ["ann"]
 
 
 async def test_a_token_is_on_stdout_alone_and_works(run, served):
@@ -280,11 +274,11 @@ async def test_thousands_of_grants_are_given_in_several_calls(served):
         assert await client.remove_grants(many) == 2_001
 
 
-@pytest.mark.parametrize("wrong", [duly.Grant("a", duly.Role.CLIENT), ["shop"], [duly.Grant("a", 9)]])
-async def test_what_is_no_list_of_grants_is_refused(served, wrong):
-    async with duly.AsyncClient(served.address, token=OPERATOR) as client:
-        with pytest.raises(duly.InvalidTaskError):
-            await client.add_grants(wrong)
+async def test_what_is_no_list_of_grants_is_refused(served):
+    for wrong in [duly.Grant("a", duly.Role.CLIENT), ["shop"], [duly.Grant("a", 9)]]:
+        async with duly.AsyncClient(served.address, token=OPERATOR) as client:
+            with pytest.raises(duly.InvalidTaskError):
+                await client.add_grants(wrong)
 
 
 async def test_errors_have_types(served, store):

@@ -62,9 +62,8 @@ async def test_a_dry_run_counts_and_sets_nothing(client, task_states):
     assert await client.gates() == []
 
 
-@pytest.mark.parametrize(
-    ("gate", "field"),
-    [
+async def test_an_invalid_gate_is_refused(stub, client):
+    for gate, field in [
         ({"name": "No"}, "gate.name"),
         ({"name": "breaker:mail.send"}, "gate.name"),
         ({"kind": 0}, "gate.kind"),
@@ -79,15 +78,13 @@ async def test_a_dry_run_counts_and_sets_nothing(client, task_states):
         ({"owner": "x" * 256}, "owner"),
         ({"delay": HOUR}, "gate.delay"),
         ({"kind": gates_pb2.GATE_KIND_DELAY}, "gate.delay"),
-    ],
-)
-async def test_an_invalid_gate_is_refused(stub, client, gate, field):
-    whole = {"name": "held", "kind": gates_pb2.GATE_KIND_PAUSE, "scope": {"lambda": LAMBDA}} | gate
+    ]:
+        whole = {"name": "held", "kind": gates_pb2.GATE_KIND_PAUSE, "scope": {"lambda": LAMBDA}} | gate
 
-    refused = await refusal(stub.PutGate(gates_pb2.PutGateRequest(gate=whole)))
+        refused = await refusal(stub.PutGate(gates_pb2.PutGateRequest(gate=whole)))
 
-    assert refused.field == field
-    assert await client.gates() == []
+        assert refused.field == field
+        assert await client.gates() == []
 
 
 async def test_an_end_is_said_once(stub):
@@ -120,9 +117,8 @@ async def test_a_breaker_is_set_listed_and_removed(client):
         await client.delete_breaker(LAMBDA)
 
 
-@pytest.mark.parametrize(
-    ("breaker", "field"),
-    [
+async def test_an_invalid_breaker_is_refused(stub, client):
+    for breaker, field in [
         ({"lambda": "mail.*"}, "breaker.lambda"),
         ({"failure_rate": 0}, "breaker.failure_rate"),
         ({"failure_rate": 1.1}, "breaker.failure_rate"),
@@ -132,16 +128,14 @@ async def test_a_breaker_is_set_listed_and_removed(client):
         ({"window": timedelta()}, "breaker.window"),
         ({"pause": timedelta(days=2)}, "breaker.pause"),
         ({"reason": "x" * 1025}, "breaker.reason"),
-    ],
-)
-async def test_an_invalid_breaker_is_refused(stub, client, breaker, field):
-    whole = {"lambda": LAMBDA, "failure_rate": 0.5, "minimum": 1, "probes": 1}
-    whole |= {"window": HOUR, "pause": HOUR} | breaker
+    ]:
+        whole = {"lambda": LAMBDA, "failure_rate": 0.5, "minimum": 1, "probes": 1}
+        whole |= {"window": HOUR, "pause": HOUR} | breaker
 
-    refused = await refusal(stub.PutBreaker(gates_pb2.PutBreakerRequest(breaker=whole)))
+        refused = await refusal(stub.PutBreaker(gates_pb2.PutBreakerRequest(breaker=whole)))
 
-    assert refused.field == field
-    assert await client.breakers() == []
+        assert refused.field == field
+        assert await client.breakers() == []
 
 
 async def test_the_shell_sets_lists_and_removes_gates(run_duly, client):
@@ -206,21 +200,18 @@ async def test_the_shell_counts_what_a_gate_would_hit(run_duly, client, task_sta
     assert await client.gates() == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+async def test_the_shell_refuses_what_is_not_clear(run_duly, client):
+    for arguments in [
         ("--pause",),
         ("--lambda", LAMBDA),
         ("--lambda", LAMBDA, "--pause", "--drop"),
         ("--lambda", LAMBDA, "--namespace", "shop", "--pause"),
         ("--lambda", LAMBDA, "--pause", "--until", "soon"),
-    ],
-)
-async def test_the_shell_refuses_what_is_not_clear(run_duly, client, arguments):
-    refused = await run_duly("gates", "set", *arguments)
+    ]:
+        refused = await run_duly("gates", "set", *arguments)
 
-    assert refused.exit_code == 2
-    assert await client.gates() == []
+        assert refused.exit_code == 2
+        assert await client.gates() == []
 
 
 async def test_the_shell_sets_lists_and_removes_breakers(run_duly, client):

@@ -33,9 +33,8 @@ async def succeed(hsc, task, *children):
     return await hsc.stub.SetResults(hsc_pb2.SetResultsRequest(results=[result]))
 
 
-@pytest.mark.parametrize(
-    ("bad", "said"),
-    [
+async def test_a_child_that_no_frontend_would_take_makes_the_attempt_a_fatal_failure(hsc, task_states):
+    for bad, said in [
         ({"lambda": "nobody.knows"}, "lambda: no lambda 'nobody.knows' is registered"),
         ({"payload": b"x" * 300_000}, "payload: 300,000 bytes exceed"),
         ({"priority": 9}, "priority: 9 is not a priority"),
@@ -43,19 +42,16 @@ async def succeed(hsc, task, *children):
         ({"task_id": str(aged_id(-timedelta(days=2)))}, "task_id: its time is more than a day from now"),
         ({"collection": "NO"}, "collection: must be"),
         ({"session": {"key": "s"}}, "session: a task that a callback schedules cannot be in a session yet"),
-    ],
-)
-async def test_a_child_that_no_frontend_would_take_makes_the_attempt_a_fatal_failure(
-    hsc, task_states, claimed_task, bad, said
-):
-    good = kid()
+    ]:
+        claimed_task = await task_states.claimed()
+        good = kid()
 
-    response = await succeed(hsc, claimed_task, good, kid(**bad))
+        response = await succeed(hsc, claimed_task, good, kid(**bad))
 
-    row = await task_states.row(claimed_task.task_id)
-    assert list(response.verdicts) == [hsc_pb2.RESULT_VERDICT_APPLIED]
-    assert (row["status"], row["failure_kind"]) == ("fatal_failure", task_pb2.FAILURE_KIND_BAD_RESULT)
-    assert row["failure_message"].startswith(f"ctx.schedule: {said}")
+        row = await task_states.row(claimed_task.task_id)
+        assert list(response.verdicts) == [hsc_pb2.RESULT_VERDICT_APPLIED]
+        assert (row["status"], row["failure_kind"]) == ("fatal_failure", task_pb2.FAILURE_KIND_BAD_RESULT)
+        assert row["failure_message"].startswith(f"ctx.schedule: {said}")
 
 
 @pytest.mark.parametrize("age", [timedelta(hours=25), timedelta(days=400)])
@@ -147,9 +143,8 @@ async def test_a_node_is_added_through_the_wire(hsc, task_states, store):
     assert await task_states.status(UUID(node.task.task_id).bytes) == "new"
 
 
-@pytest.mark.parametrize(
-    ("bad", "said"),
-    [
+async def test_a_node_that_no_frontend_would_take_makes_the_attempt_a_fatal_failure(hsc, task_states):
+    for bad, said in [
         ({"task": kid(session={"key": "s"})}, "nodes['b'].task.session: a node of a graph cannot"),
         ({"task": kid(idempotency_key="k", task_id="")}, "nodes['b'].task.idempotency_key: a node has none"),
         ({"task": kid(priority=9)}, "nodes['b'].task.priority: 9 is not a priority"),
@@ -164,18 +159,15 @@ async def test_a_node_is_added_through_the_wire(hsc, task_states, store):
             {"waits_for": [graphs_pb2.GraphEdge(label=f"n{number}") for number in range(10_000)]},
             "the nodes name 10,001 labels",
         ),
-    ],
-)
-async def test_a_node_that_no_frontend_would_take_makes_the_attempt_a_fatal_failure(
-    hsc, task_states, claimed_task, bad, said
-):
-    node = graphs_pb2.GraphNode(**{"label": "b", "task": kid()} | bad)
+    ]:
+        claimed_task = await task_states.claimed()
+        node = graphs_pb2.GraphNode(**{"label": "b", "task": kid()} | bad)
 
-    await finish_node(hsc, claimed_task, node)
+        await finish_node(hsc, claimed_task, node)
 
-    row = await task_states.row(claimed_task.task_id)
-    assert (row["status"], row["failure_kind"]) == ("fatal_failure", task_pb2.FAILURE_KIND_BAD_RESULT)
-    assert row["failure_message"].startswith(f"ctx.add_node: {said}")
+        row = await task_states.row(claimed_task.task_id)
+        assert (row["status"], row["failure_kind"]) == ("fatal_failure", task_pb2.FAILURE_KIND_BAD_RESULT)
+        assert row["failure_message"].startswith(f"ctx.add_node: {said}")
 
 
 async def test_a_child_of_a_lambda_that_was_registered_a_moment_ago_is_written(

@@ -158,9 +158,8 @@ async def test_a_resource_that_is_declared_later_is_known_at_once(client, declar
     await client.schedule(LAMBDA, resources=["printer"])
 
 
-@pytest.mark.parametrize(
-    ("needs", "field"),
-    [
+async def test_a_need_that_is_invalid_is_refused_and_names_the_field(frontend, declared):
+    for needs, field in [
         ([task_pb2.ResourceNeed(name="databse")], "resources[0].name"),
         ([task_pb2.ResourceNeed()], "resources[0].name"),
         ([task_pb2.ResourceNeed(name=f"lambda:{LAMBDA}")], "resources[0].name"),
@@ -172,25 +171,23 @@ async def test_a_resource_that_is_declared_later_is_known_at_once(client, declar
         ([task_pb2.ResourceNeed(name=DATABASE, weight=1001)], "resources[0].weight"),
         ([task_pb2.ResourceNeed(name=DATABASE)] * 2, "resources"),
         ([task_pb2.ResourceNeed(name="tenant", key=str(each)) for each in range(9)], "resources"),
-    ],
-)
-async def test_a_need_that_is_invalid_is_refused_and_names_the_field(frontend, declared, needs, field):
-    task = frontend_pb2.NewTask(resources=task_pb2.ResourceNeeds(needs=needs).SerializeToString())
-    setattr(task, "lambda", LAMBDA)
+    ]:
+        task = frontend_pb2.NewTask(resources=task_pb2.ResourceNeeds(needs=needs).SerializeToString())
+        setattr(task, "lambda", LAMBDA)
 
-    (result,) = (await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[task]))).results
+        (result,) = (await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[task]))).results
 
-    assert (result.error.field, result.task_id) == (field, "")
+        assert (result.error.field, result.task_id) == (field, "")
 
 
-@pytest.mark.parametrize("data", [b"\xff", b"\x0a\x00" * 2049, b"database"])
-async def test_needs_that_cannot_be_read_are_refused(frontend, declared, data):
-    task = frontend_pb2.NewTask(resources=data)
-    setattr(task, "lambda", LAMBDA)
+async def test_needs_that_cannot_be_read_are_refused(frontend, declared):
+    for data in [b"\xff", b"\x0a\x00" * 2049, b"database"]:
+        task = frontend_pb2.NewTask(resources=data)
+        setattr(task, "lambda", LAMBDA)
 
-    (result,) = (await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[task]))).results
+        (result,) = (await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[task]))).results
 
-    assert (result.error.field, result.task_id) == ("resources", "")
+        assert (result.error.field, result.task_id) == ("resources", "")
 
 
 @pytest.mark.parametrize(
@@ -201,9 +198,8 @@ def test_the_sdk_refuses_what_is_no_list_of_needs(resources):
         duly.NewTask(LAMBDA, resources=resources).to_proto()
 
 
-@pytest.mark.parametrize(
-    ("limit", "field"),
-    [
+async def test_a_declaration_that_is_invalid_names_the_field(frontend):
+    for limit, field in [
         (limits_pb2.ResourceLimit(name="No Name", capacity=1), "name"),
         (limits_pb2.ResourceLimit(name=DATABASE, capacity=-1), "capacity"),
         (limits_pb2.ResourceLimit(name=DATABASE, capacity=1_000_001), "capacity"),
@@ -218,32 +214,27 @@ def test_the_sdk_refuses_what_is_no_list_of_needs(resources):
         (limits_pb2.ResourceLimit(name=DATABASE, rate=limits_pb2.ResourceRate(units=1)), "rate.period"),
         (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(seconds=86401)), "rate.period"),
         (limits_pb2.ResourceLimit(name=DATABASE, rate=a_rate(seconds=-1)), "rate.period"),
-    ],
-)
-async def test_a_declaration_that_is_invalid_names_the_field(frontend, limit, field):
-    stub = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+    ]:
+        stub = limits_pb2_grpc.LimitServiceStub(frontend.channel)
 
-    (result,) = (await stub.PutResource(limits_pb2.PutResourceRequest(resources=[limit]))).results
+        (result,) = (await stub.PutResource(limits_pb2.PutResourceRequest(resources=[limit]))).results
 
-    assert result.error.field == field
+        assert result.error.field == field
 
 
-@pytest.mark.parametrize(
-    ("method", "request_", "field"),
-    [
+async def test_a_call_that_is_invalid_names_the_field(frontend):
+    for method, request_, field in [
         ("PutResource", limits_pb2.PutResourceRequest(), "resources"),
         ("DeleteResource", limits_pb2.DeleteResourceRequest(names=["a"] * 101), "names"),
         ("ListResources", limits_pb2.ListResourcesRequest(page_size=1001), "page_size"),
         ("ListResources", limits_pb2.ListResourcesRequest(max_keys=-1), "max_keys"),
         ("ListResources", limits_pb2.ListResourcesRequest(page_token="?"), "page_token"),
-    ],
-)
-async def test_a_call_that_is_invalid_names_the_field(frontend, method, request_, field):
-    stub = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+    ]:
+        stub = limits_pb2_grpc.LimitServiceStub(frontend.channel)
 
-    refused = await refusal(getattr(stub, method)(request_))
+        refused = await refusal(getattr(stub, method)(request_))
 
-    assert refused.field == field
+        assert refused.field == field
 
 
 async def test_a_removal_of_many_resources_looks_at_the_live_tasks_once(frontend, declared, monkeypatch):

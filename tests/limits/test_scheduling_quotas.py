@@ -119,18 +119,15 @@ async def test_pinned_tasks_count_for_the_quota_of_their_lambda(client, shop):
     assert found == [duly.ScheduledTask, duly.QuotaExceededError]
 
 
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
+async def test_there_are_no_quotas_of_versions_and_none_of_patterns(client, clock):
+    for name, told in [
         ("lambda:shop/mail.send@2", "versions have no quotas: lambda:shop/mail.send counts"),
         ("schedule:mail.send@2", "versions have no quotas: schedule:mail.send counts"),
         ("namespace:shop/mail", "must be 1 to 128 of the characters"),
         ("schedule-namespace:shop/*", "must be 1 to 128 of the characters"),
-    ],
-)
-async def test_there_are_no_quotas_of_versions_and_none_of_patterns(client, clock, name, told):
-    with pytest.raises(duly.InvalidTaskError, match=told):
-        await client.put_resource(name, rate=duly.Rate(1, timedelta(minutes=1)))
+    ]:
+        with pytest.raises(duly.InvalidTaskError, match=told):
+            await client.put_resource(name, rate=duly.Rate(1, timedelta(minutes=1)))
 
 
 async def test_a_quota_that_is_removed_bounds_nothing(client, clock):
@@ -151,13 +148,13 @@ async def test_a_quota_of_another_frontend_is_known_within_seconds(client, clock
     assert await outcomes(client, [duly.NewTask(LAMBDA)] * 2) == [duly.ScheduledTask, duly.QuotaExceededError]
 
 
-@pytest.mark.parametrize("capacity", [None, 3])
-async def test_a_quota_of_scheduling_has_a_rate_and_no_capacity(client, clock, capacity):
-    with pytest.raises(duly.InvalidTaskError, match="give a rate, and no capacity"):
-        await client.put_resource(QUOTA, capacity)
+async def test_a_quota_of_scheduling_has_a_rate_and_no_capacity(client, clock):
+    for capacity in [None, 3]:
+        with pytest.raises(duly.InvalidTaskError, match="give a rate, and no capacity"):
+            await client.put_resource(QUOTA, capacity)
 
 
-@pytest.mark.parametrize("quota", [QUOTA, f"lambda:{LAMBDA}", "namespace:shop", "schedule-namespace:shop"])
-async def test_no_task_names_a_quota(client, clock, quota):
-    with pytest.raises(duly.InvalidTaskError, match="is a quota: leave it out"):
-        await client.schedule(LAMBDA, resources=[quota])
+async def test_no_task_names_a_quota(client, clock):
+    for quota in [QUOTA, f"lambda:{LAMBDA}", "namespace:shop", "schedule-namespace:shop"]:
+        with pytest.raises(duly.InvalidTaskError, match="is a quota: leave it out"):
+            await client.schedule(LAMBDA, resources=[quota])

@@ -68,21 +68,18 @@ async def test_a_value_is_checked_against_what_others_set_before(client):
     assert (await client.set_setting(POLL, "2s")).value == "2s"
 
 
-@pytest.mark.parametrize(
-    ("name", "remedy"),
-    [
+async def test_what_needs_a_restart_is_refused_with_what_to_do(client):
+    for name, remedy in [
         ("timing.heartbeat_period", "restart workers"),
         ("store.dsn", "restart the processes that read it"),
         ("executor.slots", "restart workers"),
         ("hsc.max_items_per_call", "restart HSCs"),
         ("rpc.cert_file", "duly.toml or the environment"),
-    ],
-)
-async def test_what_needs_a_restart_is_refused_with_what_to_do(client, name, remedy):
-    with pytest.raises(
-        duly.UnknownSettingError, match=f"{name} cannot be changed while Duly runs: .*{remedy}"
-    ):
-        await client.set_setting(name, "1m")
+    ]:
+        with pytest.raises(
+            duly.UnknownSettingError, match=f"{name} cannot be changed while Duly runs: .*{remedy}"
+        ):
+            await client.set_setting(name, "1m")
 
 
 def test_a_call_may_not_be_set_to_more_items_than_a_request_may_have():

@@ -4,8 +4,6 @@ import asyncio
 import json
 import re
 
-import pytest
-
 import duly
 from duly_core.live_settings import definitions as live_settings
 from duly_core.live_settings import store as kept_settings
@@ -69,21 +67,18 @@ async def test_all_are_reset_at_once(run_duly):
     assert {line["source"] for line in (await listed(run_duly)).values()} == {"default"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
+async def test_what_cannot_be_is_said_in_a_line(run_duly):
+    for arguments, reason in [
         (("set", "poll_interval", "5s"), f"do you mean {POLL}"),
         (("set", POLL, "5"), "is not a duration"),
         (("set", POLL, "1h"), "must be at most 2 minutes"),
         (("reset", POLL, "nonsense"), "there is no setting 'nonsense'"),
-    ],
-)
-async def test_what_cannot_be_is_said_in_a_line(run_duly, arguments, reason):
-    done = await run_duly("settings", *arguments)
+    ]:
+        done = await run_duly("settings", *arguments)
 
-    assert done.exit_code == 1
-    assert reason in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+        assert done.exit_code == 1
+        assert reason in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 async def test_a_name_that_is_none_keeps_a_reset_from_changing_anything(run_duly):

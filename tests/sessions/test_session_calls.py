@@ -60,32 +60,28 @@ async def test_a_session_is_read_listed_and_unblocked(client, registered, task_s
     assert await client.get_session(KEY) is None
 
 
-@pytest.mark.parametrize(
-    ("session", "field"),
-    [
+async def test_an_invalid_session_is_refused_with_its_field_and_nothing_is_written(
+    frontend, registered, client
+):
+    for session, field in [
         (task_pb2.Session(), "session.key"),
         (task_pb2.Session(key="k" * 256), "session.key"),
         (task_pb2.Session(key="a\0b"), "session.key"),
         (task_pb2.Session(key=KEY, order=7), "session.order"),
         (task_pb2.Session(key=KEY, on_failure=7), "session.on_failure"),
-    ],
-)
-async def test_an_invalid_session_is_refused_with_its_field_and_nothing_is_written(
-    frontend, registered, client, session, field
-):
-    new = frontend_pb2.NewTask(payload=b"{}", session=session, **{"lambda": LAMBDA})
-    request = frontend_pb2.ScheduleRequest(tasks=[new])
+    ]:
+        new = frontend_pb2.NewTask(payload=b"{}", session=session, **{"lambda": LAMBDA})
+        request = frontend_pb2.ScheduleRequest(tasks=[new])
 
-    (result,) = (await frontend.stub.Schedule(request)).results
+        (result,) = (await frontend.stub.Schedule(request)).results
 
-    assert result.error.code == task_pb2.ERROR_CODE_INVALID_ARGUMENT
-    assert result.error.field == field
-    assert [each async for each in client.list()] == []
+        assert result.error.code == task_pb2.ERROR_CODE_INVALID_ARGUMENT
+        assert result.error.field == field
+        assert [each async for each in client.list()] == []
 
 
-@pytest.mark.parametrize(
-    ("method", "request_", "field"),
-    [
+async def test_an_invalid_request_is_refused_as_a_whole(frontend):
+    for method, request_, field in [
         ("GetSession", sessions_pb2.GetSessionRequest(), "keys"),
         ("GetSession", sessions_pb2.GetSessionRequest(keys=["a"], max_tasks=1001), "max_tasks"),
         ("GetSession", sessions_pb2.GetSessionRequest(keys=["a"], namespace="a/b"), "namespace"),
@@ -96,12 +92,10 @@ async def test_an_invalid_session_is_refused_with_its_field_and_nothing_is_writt
         ("ListSessions", sessions_pb2.ListSessionsRequest(page_token="?"), "page_token"),
         ("ListSessions", sessions_pb2.ListSessionsRequest(page_token="AA=="), "page_token"),
         ("UnblockSession", sessions_pb2.UnblockSessionRequest(keys=["a"] * 1001), "keys"),
-    ],
-)
-async def test_an_invalid_request_is_refused_as_a_whole(frontend, method, request_, field):
-    stub = sessions_pb2_grpc.SessionServiceStub(frontend.channel)
+    ]:
+        stub = sessions_pb2_grpc.SessionServiceStub(frontend.channel)
 
-    assert (await refusal(getattr(stub, method)(request_))).field == field
+        assert (await refusal(getattr(stub, method)(request_))).field == field
 
 
 async def test_the_shell_shows_a_session_and_why_it_does_not_move_on(

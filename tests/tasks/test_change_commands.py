@@ -36,9 +36,8 @@ async def ended(task_states, **fields):
     return task
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
+async def test_a_change_that_cannot_be_names_its_field(frontend, task_states):
+    for fields, field in [
         ({}, ""),
         ({"task_id": "nonsense", "priority": 1}, "task_id"),
         ({"delay": Duration(seconds=-1)}, "delay"),
@@ -47,16 +46,14 @@ async def ended(task_states, **fields):
         ({"priority": 9}, "priority"),
         ({"payload": b"1", "payload_encoding": 9}, "payload_encoding"),
         ({"payload_encoding": 1}, "payload_encoding"),
-    ],
-)
-async def test_a_change_that_cannot_be_names_its_field(frontend, task_states, fields, field):
-    task = await task_states.new()
-    before = await task_states.row(task.task_id)
+    ]:
+        task = await task_states.new()
+        before = await task_states.row(task.task_id)
 
-    (result,) = await update(frontend, frontend_pb2.TaskUpdate(**{"task_id": text_of(task)} | fields))
+        (result,) = await update(frontend, frontend_pb2.TaskUpdate(**{"task_id": text_of(task)} | fields))
 
-    assert (result.error.code, result.error.field) == (task_pb2.ERROR_CODE_INVALID_ARGUMENT, field)
-    assert await task_states.row(task.task_id) == before
+        assert (result.error.code, result.error.field) == (task_pb2.ERROR_CODE_INVALID_ARGUMENT, field)
+        assert await task_states.row(task.task_id) == before
 
 
 async def test_each_update_of_a_call_is_answered_for_itself(frontend, task_states):
@@ -97,23 +94,20 @@ async def test_a_change_that_makes_a_task_due_sooner_wakes_who_looks_for_it(fron
             pytest.fail("nobody was told")
 
 
-@pytest.mark.parametrize(
-    ("method", "fields", "field"),
-    [
+async def test_a_filter_that_cannot_be_is_refused_by_its_name(frontend, task_states):
+    for method, fields, field in [
         ("CancelTasks", {"statuses": [task_pb2.TASK_STATUS_SUCCESS]}, "statuses"),
         ("CancelTasks", {"limit": 1001}, "limit"),
         ("CancelTasks", {"after": "nonsense"}, "after"),
         ("PurgeTasks", {"statuses": [task_pb2.TASK_STATUS_NEW]}, "statuses"),
         ("PurgeTasks", {"lambda": "x" * 194}, "lambda"),
         ("PurgeTasks", {"limit": -1}, "limit"),
-    ],
-)
-async def test_a_filter_that_cannot_be_is_refused_by_its_name(frontend, task_states, method, fields, field):
-    request = getattr(frontend_pb2, f"{method}Request")(**fields)
+    ]:
+        request = getattr(frontend_pb2, f"{method}Request")(**fields)
 
-    refused = await refusal(getattr(frontend.stub, method)(request))
+        refused = await refusal(getattr(frontend.stub, method)(request))
 
-    assert (refused.code.name, refused.field) == ("INVALID_ARGUMENT", field)
+        assert (refused.code.name, refused.field) == ("INVALID_ARGUMENT", field)
 
 
 # ---- the SDK ---------------------------------------------------------------------------------------------

@@ -68,20 +68,17 @@ async def test_a_past_range_is_counted_and_then_scheduled(run_duly):
     assert done.stdout.splitlines()[-1] == "31 ticks, 31 tasks scheduled"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+async def test_a_command_line_that_says_too_little_or_wrong_is_refused(run_duly):
+    for arguments, said in [
         (("change", NAME), "say what to change"),
         (("create", NAME, LAMBDA, "--every", "1h", "--overlap", "some"), "buffer-one"),
         (("--lambda", LAMBDA, "show", NAME), "after `show`"),
         (("backfill", NAME, "--from", "2026-01-01"), "no time zone"),
-    ],
-)
-async def test_a_command_line_that_says_too_little_or_wrong_is_refused(run_duly, arguments, said):
-    refused = await run_duly("tables", *arguments)
+    ]:
+        refused = await run_duly("tables", *arguments)
 
-    assert refused.exit_code == 2
-    assert said in " ".join(refused.stderr.replace("│", " ").split())
+        assert refused.exit_code == 2
+        assert said in " ".join(refused.stderr.replace("│", " ").split())
 
 
 async def test_what_the_frontend_refuses_is_one_line(run_duly):
