@@ -1,5 +1,6 @@
 """Loads the shared fixtures; each stands in a module of its own under tests/fixtures."""
 
+import gc
 import os
 import signal
 import sys
@@ -13,6 +14,16 @@ for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.S
 # Where this is set, as in many containers, every program of the tests compiles Duly anew, and pytest every test file.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# What collecting the tests makes stays until the end: half a million objects, which each full collection would look through.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is there alone from now on."""
+    gc.freeze()
+    gc.enable()
+
 
 # Tests start programs while calls are under way. gRPC's fork handlers then begin threads in the child, which
 # crash before it has become the program. gRPC reads this when it is imported: before the plugins below.

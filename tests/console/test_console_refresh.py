@@ -16,7 +16,7 @@ from uuid import UUID
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, Request, Route, async_playwright, expect
+from playwright.async_api import Browser, BrowserContext, Page, Request, Route, async_playwright, expect
 
 import duly_console
 from duly_console.app import console_app
@@ -127,17 +127,24 @@ async def chromium() -> AsyncIterator[Browser]:
     """The browser."""
     async with async_playwright() as playwright:
         opened = await playwright.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"]
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--renderer-process-limit=1"]
         )
         yield opened
         await opened.close()
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def window(chromium, installation) -> AsyncIterator[BrowserContext]:
+    """Of all pages: a window, and the process that draws it, cost as much as some of the tests."""
+    opened = await chromium.new_context(base_url=installation.url, viewport={"width": 1000, "height": 500})
+    yield opened
+    await opened.close()
+
+
 @pytest_asyncio.fixture(loop_scope="module")
-async def page(chromium, installation) -> AsyncIterator[Page]:
+async def page(window, installation) -> AsyncIterator[Page]:
     """A page whose clock ticks quickly."""
-    context = await chromium.new_context(base_url=installation.url, viewport={"width": 1000, "height": 500})
-    page = await context.new_page()
+    page = await window.new_page()
     page.set_default_timeout(30_000)
     await page.add_init_script(
         f"""document.addEventListener("readystatechange", () => {{
@@ -148,7 +155,8 @@ async def page(chromium, installation) -> AsyncIterator[Page]:
     )
     yield page
     installation.thaw()
-    await context.close()
+    await page.close()
+    await window.clear_cookies()
 
 
 async def overview(installation: Installation) -> Shown:
