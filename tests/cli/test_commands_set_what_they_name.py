@@ -248,6 +248,8 @@ async def test_a_value_and_its_removal_together_are_refused_before_anything_is_s
         (("gates", "set", "--name", "night", "--pause", "--drop"), "say one of --pause"),
         (("gates", "set", "--lambda", LAMBDA), "say one of --pause"),
         (("gates", "set", "--pause"), "--name of a gate to change"),
+        (("gates", "set", "--lambda", LAMBDA, "--namespace", "shop", "--pause"), "--namespace"),
+        (("gates", "set", "--lambda", LAMBDA, "--pause", "--until", "soon"), "--until"),
         (("gates", "breaker", LAMBDA, "--reason", "x", "--no-reason"), "--no-reason"),
         (("gates", "breaker", LAMBDA, "--remove", "--reason", "x"), "--remove"),
         (("gates", "breaker", LAMBDA), "say what to change"),

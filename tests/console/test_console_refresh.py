@@ -127,7 +127,8 @@ async def chromium() -> AsyncIterator[Browser]:
     """The browser."""
     async with async_playwright() as playwright:
         opened = await playwright.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--renderer-process-limit=1"]
+            executable_path=str(CHROMIUM),
+            args=["--no-sandbox", "--disable-gpu", "--renderer-process-limit=1"],
         )
         yield opened
         await opened.close()

@@ -66,16 +66,6 @@ async def test_a_redrive_by_ids_is_answered_for_each_task(frontend, task_states,
     assert task.last_failure.message == "the printer is out of paper"
 
 
-async def test_a_second_redrive_says_what_the_task_is_instead(frontend, dead_letter):
-    task_id = await dead_letter()
-    await redrive(frontend, task_id)
-
-    (result,) = await redrive(frontend, task_id)
-
-    assert result.error.code == task_pb2.ERROR_CODE_NOT_A_DEAD_LETTER
-    assert "not a dead letter but new" in result.error.message
-
-
 async def test_a_dead_letter_whose_lambda_nobody_serves_names_the_fix(frontend, dead_letter, dsn):
     task_id = await dead_letter()
     with psycopg.connect(dsn, autocommit=True) as connection:

@@ -42,26 +42,6 @@ async def test_a_gate_is_set_listed_and_removed(client):
         await client.delete_gate("black-friday")
 
 
-async def test_a_delay_gate_has_its_delay_and_may_end_at_an_instant(client):
-    end = datetime(2099, 1, 1, tzinfo=UTC)
-
-    made = await client.put_gate("later", duly.GateKind.DELAY, "*", delay=HOUR, expires_at=end)
-
-    assert (made.delay, made.expires_at, made.lambda_name) == (HOUR, end, "*")
-
-
-async def test_a_dry_run_counts_and_sets_nothing(client, task_states):
-    await task_states.register()
-    await task_states.claimed()
-    await client.schedule(LAMBDA, delay=HOUR)
-
-    hits = await client.gate_hits(LAMBDA)
-
-    assert hits == duly.GateHits({duly.TaskStatus.NEW: 1, duly.TaskStatus.CLAIMED: 1}, truncated=False)
-    assert hits.total == 2
-    assert await client.gates() == []
-
-
 async def test_an_invalid_gate_is_refused(stub, client):
     for gate, field in [
         ({"name": "No"}, "gate.name"),
@@ -198,20 +178,6 @@ async def test_the_shell_counts_what_a_gate_would_hit(run_duly, client, task_sta
     assert shown.output.splitlines() == ["it would hit 1 tasks", "  new: 1"]
     assert json.loads(as_json.output) == {"hits": {"new": 1}, "total": 1, "truncated": False}
     assert await client.gates() == []
-
-
-async def test_the_shell_refuses_what_is_not_clear(run_duly, client):
-    for arguments in [
-        ("--pause",),
-        ("--lambda", LAMBDA),
-        ("--lambda", LAMBDA, "--pause", "--drop"),
-        ("--lambda", LAMBDA, "--namespace", "shop", "--pause"),
-        ("--lambda", LAMBDA, "--pause", "--until", "soon"),
-    ]:
-        refused = await run_duly("gates", "set", *arguments)
-
-        assert refused.exit_code == 2
-        assert await client.gates() == []
 
 
 async def test_the_shell_sets_lists_and_removes_breakers(run_duly, client):

@@ -5,12 +5,9 @@ from datetime import timedelta
 import pytest
 
 from duly_core.lambdas.names import QueueKey
-from duly_core.limits import store as resources
-from duly_core.limits.store import Deletion, Rate, ResourceLimit
-from duly_core.postgres.statements import Statement
+from duly_core.limits.store import Rate, ResourceLimit
 from duly_core.tasks import polling, schedule
 from duly_core.tasks import store as tasks
-from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.task import ResourceNeed
 from duly_wire.enums import Outcome, Priority
 from tests.fixtures import whole
@@ -43,22 +40,6 @@ async def test_a_quota_limits_the_tasks_of_its_lambda_those_that_wait_already_an
     assert len(await claim_all(registered, LAMBDA, OTHER)) == 2
 
 
-async def test_what_fails_waits_for_its_turn_in_the_quota_again(registered):
-    await whole.put_resource(registered, ResourceLimit(QUOTA, 1))
-    first, second = await scheduled(registered, plain(), plain())
-
-    (running,) = await claim_all(registered)
-    await end(registered, [running], Outcome.RETRIABLE_FAILURE, retry_after=timedelta())
-    (other,) = await claim_all(registered)
-
-    assert {running.task_id, other.task_id} <= {first.task_id, second.task_id}
-    assert await state(registered, QUOTA) == (1, 1)
-    await end(registered, [other])
-    (last,) = await claim_all(registered)
-    await end(registered, [last])
-    assert await state(registered, QUOTA) == (0, 0)
-
-
 async def test_a_task_takes_its_own_resources_and_the_quota_or_nothing(registered):
     await whole.put_resource(registered, ResourceLimit(QUOTA, 5))
     await whole.put_resource(registered, ResourceLimit("database", 1))
@@ -81,21 +62,6 @@ async def test_the_quota_is_no_part_of_what_a_repeated_call_must_say(registered)
     assert answer.verdict is schedule.Scheduling.REPEATED
     (row,) = (await tasks.get_tasks(registered, [task.task_id])).values()
     assert row["resources"] is None
-
-
-async def test_a_quota_of_none_pauses_a_lambda_until_it_is_raised(registered):
-    await scheduled(registered, plain())
-    await whole.put_resource(registered, ResourceLimit(QUOTA, 0))
-    assert await claim_all(registered) == []
-    assert await resources.delete_resource(registered, QUOTA) is Deletion.IN_USE
-
-    assert await whole.put_resource(registered, ResourceLimit(QUOTA, 1_000_000)) == {LAMBDA}
-
-    (task,) = await claim_all(registered)
-    await end(registered, [task])
-    assert await resources.delete_resource(registered, QUOTA) is Deletion.DONE
-    await scheduled(registered, plain())
-    assert len(await claim_all(registered)) == 1
 
 
 async def test_a_lambda_may_have_a_rate(registered):
@@ -175,38 +141,3 @@ async def test_a_task_takes_one_unit_of_each_quota_also_when_one_is_declared_aft
     assert await state(shop, NAMESPACE) == (2, 0)
     await end(shop, again)
     assert await state(shop, quota) == await state(shop, NAMESPACE) == (0, 0)
-
-
-async def test_the_quota_of_a_namespace_may_have_a_rate(shop):
-    rate = Rate(1, timedelta(hours=1), burst=3)
-    await whole.put_resource(shop, ResourceLimit(NAMESPACE, 100, rate=rate))
-    await scheduled(shop, *(plain(lambda_name=name) for name in SHOP for _ in range(3)))
-
-    assert len(await claim_all(shop, *SHOP)) == 3
-
-
-async def test_a_namespace_without_units_is_paused_until_there_are_some(shop):
-    await scheduled(shop, plain(lambda_name=SHOP[0]), plain(lambda_name=SHOP[1]))
-    await whole.put_resource(shop, ResourceLimit(NAMESPACE, 0))
-    assert await claim_all(shop, *SHOP) == []
-    cancelled = await tasks.cancel_tasks(shop, [(await parked(shop))[0]])
-    assert [*cancelled.statuses.values()] == [Status.CANCELLED]
-
-    assert len(await whole.put_resource(shop, ResourceLimit(NAMESPACE, 10))) == 1
-
-    assert len(await claim_all(shop, *SHOP)) == 1
-
-
-async def parked(store):
-    statement = Statement(
-        "parked", "select task_id from task_assoc where parked_on = 'namespace:shop' order by task_id"
-    )
-    return [row[0] for row in await store.run(statement, {})]
-
-
-async def test_what_is_enqueued_counts_for_its_namespace(shop):
-    await whole.put_resource(shop, ResourceLimit(NAMESPACE, 2))
-    await scheduled(shop, *(plain(lambda_name=name) for name in SHOP for _ in range(2)))
-    room = {QueueKey(name, Priority.NORMAL): 100 for name in SHOP}
-
-    assert len(await polling.enqueue(shop, room, ENQUEUE_TIMEOUT)) == 2

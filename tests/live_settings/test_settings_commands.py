@@ -1,13 +1,10 @@
 """`duly settings` and the blocking client, against a Frontend that serves."""
 
-import asyncio
 import json
 import re
 
-import duly
 from duly_core.live_settings import definitions as live_settings
 from duly_core.live_settings import store as kept_settings
-from duly_wire.enums import SettingSource
 
 POLL = "store_consumer.poll_interval"
 EXACT = "store_consumer.exact"
@@ -116,16 +113,3 @@ async def test_a_value_that_is_passed_over_is_told(run_duly, store):
 
     assert f"{POLL}: 'an hour'" in done.stderr
     assert "passed over" in done.stderr
-
-
-async def test_the_blocking_client_does_the_same(frontend):
-    def use():
-        with duly.Client(frontend.address) as client:
-            assert client.set_setting(POLL, "5s").value == "5s"
-            wrong, right = client.set_settings({"x": "1", EXACT: "no"})
-            assert isinstance(wrong, duly.UnknownSettingError)
-            assert right.value == "false"
-            assert [each.source for each in client.settings()].count(SettingSource.OPERATOR) == 2
-            assert {each.source for each in client.reset_settings([POLL, EXACT])} == {SettingSource.DEFAULT}
-
-    await asyncio.to_thread(use)

@@ -1,6 +1,5 @@
 """Dead letters from the SDK and from the shell, against a Frontend that serves."""
 
-import asyncio
 import json
 import shlex
 from datetime import UTC, datetime, timedelta
@@ -41,16 +40,6 @@ async def test_a_dead_letter_is_redriven_once(client, dead_letter):
         await client.redrive(task_id)
     with pytest.raises(duly.TaskNotFoundError):
         await client.redrive(new_task_id())
-
-
-async def test_many_are_redriven_each_for_itself(client, task_states, dead_letter):
-    task_id = await dead_letter()
-
-    done, missing, refused = await client.redrive_many([task_id, str(new_task_id()), "nonsense"])
-
-    assert done is NEW
-    assert isinstance(missing, duly.TaskNotFoundError)
-    assert isinstance(refused, duly.InvalidTaskError)
 
 
 async def test_dead_letters_are_found_by_filters_through_all_pages(client, dead_letter):
@@ -158,22 +147,6 @@ async def test_a_rate_or_a_limit_that_is_none_is_refused(client):
     for name, value in (("rate", 0), ("rate", -1), ("rate", float("nan")), ("limit", 0)):
         with pytest.raises(duly.InvalidTaskError, match=name):
             await client.redrive_where(**{name: value})
-
-
-async def test_the_client_without_a_loop_does_the_same(frontend, dead_letter):
-    ids = [await dead_letter() for _ in range(3)]
-
-    def use():
-        with duly.Client(frontend.address) as client:
-            return (
-                [task.task_id for task in client.dead_letters(lambda_name=LAMBDA, page_size=2)] == ids[::-1],
-                client.redrive(ids[0]),
-                client.redrive_many([ids[1]]),
-                client.redrive_where(collection="autumn").count,
-                client.redrive_where(lambda_name=LAMBDA, rate=10).count,
-            )
-
-    assert await asyncio.to_thread(use) == (True, NEW, [NEW], 0, 1)
 
 
 # ---- the shell -------------------------------------------------------------------------------------------
