@@ -107,6 +107,19 @@ async def test_a_token_without_a_grant_is_denied(guarded, store):
     assert "'shop' may not read" in refused.message
 
 
+async def test_a_role_admits_its_calls_and_no_others(guarded, store):
+    await give_token(store)
+    await access.add_grants(store, [Grant("shop", Role.AUDITOR, "*")])
+    await guarded.stub.ListTasks(frontend_pb2.ListTasksRequest(), metadata=headers())
+    refused = await refusal(
+        guarded.stub.Schedule(
+            frontend_pb2.ScheduleRequest(tasks=[frontend_pb2.NewTask(**{"lambda": LAMBDA})]),
+            metadata=headers(),
+        )
+    )
+    assert refused.code is grpc.StatusCode.PERMISSION_DENIED
+
+
 async def test_a_stream_is_admitted_as_a_call_is(guarded_hsc, store):
     await give_token(store)
     stub = hsc_pb2_grpc.HscServiceStub(guarded_hsc.channel)

@@ -101,6 +101,20 @@ async def test_nobody_looks_for_a_paused_lambda_whatever_is_told_of_it(hsc, stor
     assert not (await answer).tasks
 
 
+async def test_a_reference_of_a_paused_lambda_is_refused_at_the_claim(hsc, store, task_states):
+    task = await task_states.enqueued()
+    await put(store)
+    claim = hsc_pb2.Claim(task_id=task.task_id, token=os.urandom(16))
+    proposal = hsc_pb2.ClaimProposal(claim=claim, **{"lambda": LAMBDA})
+
+    response = await hsc.stub.ClaimTask(
+        hsc_pb2.ClaimTaskRequest(proposals=[proposal], holder="host"), timeout=DEADLINE
+    )
+
+    assert [answer.verdict for answer in response.answers] == [hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED]
+    assert await task_states.status(task.task_id) == "new"
+
+
 async def test_the_answer_to_a_heartbeat_says_which_tasks_gates_hold(hsc, store, cache, task_states):
     held, free = await task_states.claimed(collection="a"), await task_states.claimed()
     await put(store, collection="a")
