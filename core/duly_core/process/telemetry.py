@@ -1,6 +1,7 @@
 """Logs and metrics of a process: structured lines on stderr, Prometheus on a port of its own."""
 
 import logging
+import os
 import sys
 from contextlib import suppress
 from functools import cache
@@ -67,15 +68,26 @@ def _children(method: str, code: str) -> tuple[Counter, Histogram]:
 
 
 class _Lenient:
-    """Stderr; once nobody reads it any more, lines are lost in silence: a process that drains must go on."""
+    """Stderr; once nobody reads it any more, lines are lost in silence: a process that drains must go on.
+
+    A callback process shares the open file of stderr, and may make it non-blocking for all: a full pipe would then
+    refuse lines. Blocking mode is set before each write.
+    """
 
     def write(self, text: str) -> None:
+        _block()
         with suppress(OSError, ValueError):
             sys.stderr.write(text)
 
     def flush(self) -> None:
+        _block()
         with suppress(OSError, ValueError):
             sys.stderr.flush()
+
+
+def _block() -> None:
+    with suppress(OSError, ValueError):  # no file, or closed
+        os.set_blocking(sys.stderr.fileno(), True)
 
 
 def set_up_logging(service: str, settings: TelemetrySettings) -> None:
