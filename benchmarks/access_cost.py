@@ -21,7 +21,7 @@ from benchmarks.machine import machine
 from benchmarks.results import Results
 from benchmarks.rounds import Measurement, run_rounds
 from benchmarks.suite import WORKLOADS
-from duly_core.access.first_operator import make_operator
+from duly_core.access.operator_without_server import make_operator
 from duly_core.access.roles import Role
 from duly_local.certificates import AUTHORITY, make_authority, make_certificate
 from duly_local.stack import LocalStack

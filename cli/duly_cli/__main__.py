@@ -22,18 +22,19 @@ except ModuleNotFoundError:
 
 from duly_cli.access import audit, certs, grants, tokens
 from duly_cli.explain import commands as explain
-from duly_cli.fleet import activity as inspection
-from duly_cli.fleet import backlog, hosts, queues, services, top
+from duly_cli.fleet import activity, backlog, health, hosts, queues, services, top
 from duly_cli.gates import commands as gates
 from duly_cli.graphs import commands as graphs
 from duly_cli.lambdas import commands as lambdas
 from duly_cli.lambdas import register
 from duly_cli.limits import commands as resources
-from duly_cli.local import db, stack
+from duly_cli.local import stack
+from duly_cli.postgres import db, migrate
 from duly_cli.sessions import commands as sessions
 from duly_cli.settings import commands as settings
-from duly_cli.startup import completion, service_processes
-from duly_cli.tasks import cancel, dead_letters, purge, run, schedule, update
+from duly_cli.settings import config
+from duly_cli.startup import completion, run_services
+from duly_cli.tasks import cancel, dead_letters, purge, reveal, run_here, schedule, update
 from duly_cli.tasks import commands as tasks
 from duly_cli.time_tables import commands as time_tables
 
@@ -75,7 +76,7 @@ def _options(
 
 # in the order in which help shows their panels
 stack.add_commands(app)
-run.add_command(app)
+run_here.add_command(app)
 schedule.add_command(app)
 tasks.add_commands(app)
 explain.add_command(app)
@@ -91,20 +92,23 @@ gates.add_commands(app)
 backlog.add_command(app)
 hosts.add_command(app)
 queues.add_command(app)
-service_processes.add_command(app)
+services.add_command(app)
 top.add_command(app)
 completion.add_command(app)
-inspection.add_commands(app)
+reveal.add_command(app)
+activity.add_command(app)
 register.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)
-stack.add_operators_commands(app)
+health.add_command(app)
+migrate.add_command(app)
+config.add_command(app)
 grants.add_commands(app)
 tokens.add_commands(app)
 audit.add_command(app)
 certs.add_command(app)
 db.add_commands(app)
-services.add_commands(app)
+run_services.add_commands(app)
 
 
 def main(on_loaded: Callable[[], object] = lambda: None) -> None:

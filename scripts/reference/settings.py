@@ -7,7 +7,7 @@ from typing import Any, Literal
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from duly_cli.settings.config import meaning_of, sections
+from duly_cli.settings.all_settings_text import meaning_of, sections
 from duly_core.config.settings import Section, format_duration
 from duly_core.config.timing import PROFILES, Timing
 from duly_core.live_settings.definitions import NAMES

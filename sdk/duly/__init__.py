@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from duly import errors
 from duly.access.views import Access, AuditEvent, Grant, NewToken, Token
+from duly.callbacks.app import App
 from duly.callbacks.codec import EncryptedPayload
 from duly.callbacks.outcomes import (
     CallbackOutcome,
@@ -23,7 +24,6 @@ from duly.callbacks.outcomes import (
     Snooze,
     Success,
 )
-from duly.callbacks.registry import App
 from duly.context import TaskContext
 from duly.errors import *  # noqa: F403 (each of its __all__)
 from duly.explain.views import Explanation, HistoryEvent, Reason, RelatedTask

@@ -41,7 +41,7 @@ from duly_wire.enums import TaskStatus
 from duly_wire.v1 import frontend_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from duly.callbacks.registry import App
+    from duly.callbacks.app import App
 
 # Within the class `list` is a method, so these say what it would hide.
 _Tasks: TypeAlias = list[Task]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from duly_wire.errors import CredentialsError, DulyError
+from duly_wire.connection_errors import CredentialsError, DulyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -31,9 +31,9 @@ from duly_wire.v1 import hsc_pb2, task_pb2
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
+    from duly.callbacks.app import App
     from duly.callbacks.codec import Codec
     from duly.callbacks.invoke import RunAsync
-    from duly.callbacks.registry import App
     from duly_wire.v1 import frontend_pb2
 
 _HOUR = timedelta(hours=1)

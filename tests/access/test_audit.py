@@ -9,7 +9,7 @@ import pytest
 
 from duly_core.access import cache as access_cache
 from duly_core.access import store as access
-from duly_core.access.audit import describe
+from duly_core.access.audit_entries import describe
 from duly_core.access.audit_log import list_events
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role

@@ -2,7 +2,7 @@
 
 import json
 
-from duly_core.access.audit import describe
+from duly_core.access.audit_entries import describe
 from duly_wire.v1 import frontend_pb2, gates_pb2, limits_pb2
 
 

@@ -17,7 +17,7 @@ COMPOSED = {
     "postgres/rights.py": "reads the catalogue, for rights",
     "postgres/service_roles.py": "reads the catalogue, for rights",
     "upkeep/fences.py": "runs once, after a restore",
-    "access/first_operator.py": "runs once, for a new store",
+    "access/operator_without_server.py": "runs once, for a new store",
     "access/store.py": "a statement of one call",
 }
 """Why SQL of several lines stands in these modules."""

@@ -82,7 +82,7 @@ def test_ctrl_c_while_a_command_begins_ends_it_without_a_traceback(tmp_path: Pat
         "import os, signal, sys\n"
         "class Interrupted:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'duly_cli.settings.config':\n"
+        "        if name == 'duly_cli.settings.all_settings_text':\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupted())\n"
         "from duly_cli.startup.entry import main\n"

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
-from duly_cli.settings.config import shown
+from duly_cli.settings.all_settings_text import shown
 
 
 @pytest.mark.parametrize(

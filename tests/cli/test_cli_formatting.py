@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import duly
-from duly_cli.output.formatting import listed_as_json, task_as_json, task_lines, task_table
+from duly_cli.output.task_text import listed_as_json, task_as_json, task_lines, task_table
 from duly_wire.v1 import task_pb2
 
 SUCCESS = task_pb2.TASK_STATUS_SUCCESS

@@ -9,8 +9,8 @@ import duly
 from duly.lambdas.info import LambdaInfo
 from duly_cli.__main__ import app
 from duly_cli.lambdas.commands import lambda_table
-from duly_cli.output.formatting import dead_letter_table, task_lines, task_table
-from duly_cli.output.text import one_line, printable
+from duly_cli.output.safe_text import one_line, printable
+from duly_cli.output.task_text import dead_letter_table, task_lines, task_table
 from duly_cli.tasks import commands as tasks
 from duly_wire.v1 import registry_pb2, task_pb2
 

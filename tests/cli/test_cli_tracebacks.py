@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 import duly
-from duly_cli.output.formatting import traceback_lines
+from duly_cli.output.task_text import traceback_lines
 
 
 def attempt(number: int, traceback: str) -> duly.Attempt:

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from duly_cli.__main__ import app
-from duly_cli.settings.config import sections
+from duly_cli.settings.all_settings_text import sections
 from duly_core.postgres import rights
 from scripts.reference import metrics
 

@@ -15,7 +15,7 @@ PARENT = """
 import asyncio
 from duly_core.host.slot_board import SlotBoard
 from duly_executor.processes.process import CallbackProcess
-from duly_executor.containment.process_tree import ProcessTree
+from duly_executor.containment.process_group import ProcessTree
 
 async def main():
     process = await CallbackProcess.start(

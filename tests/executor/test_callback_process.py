@@ -11,7 +11,7 @@ import pytest
 
 from duly_core.errors import ApplicationError
 from duly_core.host.slot_board import SlotBoard
-from duly_executor.containment.process_tree import ProcessTree
+from duly_executor.containment.process_group import ProcessTree
 from duly_executor.processes.process import CallbackProcess, StartKilledError
 from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.fixtures.callback_process import SLOTS, Callbacks

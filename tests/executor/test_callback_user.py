@@ -10,7 +10,7 @@ import pytest
 
 from duly_core.errors import SettingsError
 from duly_core.host.slot_board import SlotBoard
-from duly_executor.containment.process_tree import ProcessTree
+from duly_executor.containment.process_group import ProcessTree
 from duly_executor.processes.process import CallbackProcess
 from duly_executor.settings import ExecutorSettings
 from tests.fixtures.callback_process import SLOTS, Callbacks

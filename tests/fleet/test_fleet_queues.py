@@ -21,7 +21,7 @@ from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_frontend.fleet import queue_lists
 from duly_frontend.fleet.queue_lists import list_queues
-from duly_frontend.fleet.queue_query import read_query
+from duly_frontend.fleet.queue_request import read_request
 from duly_frontend.fleet.queue_snapshots import QueueSnapshots
 from duly_wire.enums import Priority
 from duly_wire.v1 import fleet_pb2, fleet_pb2_grpc
@@ -379,13 +379,13 @@ async def test_a_list_is_sorted_once_for_all_who_waited_for_a_count(store, fill,
     original = queue_lists._in_order
     monkeypatch.setattr(queue_lists, "_in_order", in_order)
     snapshot = await count_queues(store)
-    query = read_query(fleet_pb2.ListQueuesRequest())
+    query = read_request(fleet_pb2.ListQueuesRequest())
 
     answers = await asyncio.gather(*(list_queues(store, snapshot, query) for _ in range(10)))
     for order in fleet_pb2.QueueOrder.values():
         for name in ("a", "b"):
             request = fleet_pb2.ListQueuesRequest(lambdas=[name], order=order)
-            await list_queues(store, snapshot, read_query(request))
+            await list_queues(store, snapshot, read_request(request))
 
     assert {len(each.queues) for each in answers} == {2}
     assert len(sorted_lists) == 1 + 2 * len(fleet_pb2.QueueOrder.values())

@@ -7,7 +7,7 @@ import pytest
 
 import duly
 from duly_cli.lambdas.commands import lambda_table
-from duly_cli.output.formatting import task_as_json, task_lines
+from duly_cli.output.task_text import task_as_json, task_lines
 from duly_core.results.store import set_results
 from duly_core.tasks import claims
 from duly_core.tasks import store as store_tasks

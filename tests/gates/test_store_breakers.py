@@ -21,7 +21,7 @@ from duly_core.tasks import claims, schedule
 from duly_core.tasks import store as tasks
 from duly_core.tasks.claims import Caller, Pick
 from duly_core.tasks.task import Applied, NewTask, Result
-from duly_hsc.run_counts import RunCounts
+from duly_hsc.breaker_counts import BreakerCounts
 from duly_store_consumer.breaker_loop import BreakerLoop
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -120,7 +120,7 @@ class Lambda:
             Result(task.task_id, task.token, outcome, failure_kind=kind, retry_after=timedelta(hours=1))
             for task in tasks
         ]
-        counts = RunCounts(self.store, lambda: self.cache.breaker_lambdas)
+        counts = BreakerCounts(self.store, lambda: self.cache.breaker_lambdas)
         counts.note(results, (await set_results(self.store, results)).verdicts)
         await counts.run_once()
 
@@ -313,12 +313,12 @@ async def test_nothing_is_judged_while_somebody_changes_gates_who_would_wait_for
 
 
 async def test_what_was_not_written_now_does_not_count_and_nothing_is_written_without_breakers(store):
-    counts = RunCounts(store, lambda: frozenset({LAMBDA}))
+    counts = BreakerCounts(store, lambda: frozenset({LAMBDA}))
     result = Result(new_task_id().bytes, os.urandom(16), Outcome.FATAL_FAILURE)
     counts.note([result, result], [Applied.LOST, Applied.ALREADY_APPLIED])
     assert counts._noted == []
 
-    none = RunCounts(store, frozenset)
+    none = BreakerCounts(store, frozenset)
     none.note([result], [Applied.APPLIED])
     assert none._noted == []
 

@@ -47,6 +47,7 @@ FOR_PEOPLE = {
     "counting/counting.sql",
     "explain/explain.sql",
     "gates/breaker_history.sql",
+    "tasks/dead_letter_counts.sql",
     "tasks/history.sql",
 }
 """Each stops at a number of rows; tests of these rooms look at the plans."""

@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
-from duly_core.access.first_operator import make_operator
+from duly_core.access.operator_without_server import make_operator
 from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.postgres.client_role import grant
 from duly_core.postgres.password import full_address, read_password

@@ -8,7 +8,7 @@ import pytest
 import duly
 from duly.client import AsyncClient
 from duly.encryption import AesGcm
-from duly_cli.output.formatting import task_as_json, task_lines
+from duly_cli.output.task_text import task_as_json, task_lines
 from duly_wire.v1 import frontend_pb2, task_pb2
 from tests.fixtures.task_states import LAMBDA
 

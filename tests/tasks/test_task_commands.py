@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 import duly
-from duly_cli.output.text import say
+from duly_cli.output.safe_text import say
 from duly_cli.tasks import wait_reasons
 from tests.fixtures.task_states import LAMBDA
 from tests.fixtures.waiting import until

@@ -7,7 +7,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from duly_core.access.audit import AuditEntry
+from duly_core.access.audit_entries import AuditEntry
 from duly_core.access.audit_log import StoredAuditLog, list_events
 from duly_core.errors import StoreUnavailableError
 from duly_core.lambdas.names import QueueKey

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import grpc
 
-from duly_wire.errors import CredentialsError
+from duly_wire.connection_errors import CredentialsError
 from duly_wire.peers import split_addresses
 from duly_wire.tls_files import TlsFiles
 

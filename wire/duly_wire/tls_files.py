@@ -10,7 +10,7 @@ from pathlib import Path
 
 import grpc
 
-from duly_wire.errors import CredentialsError
+from duly_wire.connection_errors import CredentialsError
 
 SYSTEM_AUTHORITIES = "system"
 

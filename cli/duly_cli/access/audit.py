@@ -9,9 +9,9 @@ import typer
 
 import duly
 from duly_cli.access.grants import PANEL
-from duly_cli.output.formatting import moment_text
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.table import columns
+from duly_cli.output.task_text import moment_text
 from duly_cli.startup.option_values import parse_moment_or_distance
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from duly_cli.access.grants import PANEL
-from duly_cli.output.text import say
+from duly_cli.output.safe_text import say
 from duly_cli.startup.option_values import invalid, parse_duration
 
 _SERVER = "server"

@@ -10,8 +10,8 @@ import typer
 import duly
 from duly_cli.access.grants_file import read_grants
 from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.safe_text import say
 from duly_cli.output.table import columns
-from duly_cli.output.text import say
 from duly_cli.startup.option_values import invalid, parse_member
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 import duly
-from duly_cli.output.formatting import moment_text
 from duly_cli.output.json_text import as_object
+from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import terminal_width
-from duly_cli.output.text import one_line, say
+from duly_cli.output.task_text import moment_text
 from duly_cli.output.watching import Watch, age_text, repeatedly
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 

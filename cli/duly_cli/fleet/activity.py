@@ -1,39 +1,19 @@
-"""`duly reveal` and `duly activity`: what people look at."""
+"""`duly activity`: the number of tasks scheduled and ended so far, with the lateness of recent starts."""
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Annotated
 
 import typer
 
 import duly
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.table import columns
-from duly_cli.output.text import say
-from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, TaskIds, connected
-from duly_cli.tasks.commands import show as show_tasks
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add them."""
-    app.command("reveal", rich_help_panel="For operators")(reveal)
+def add_command(app: typer.Typer) -> None:
+    """Add `activity`."""
     app.command("activity", rich_help_panel="For operators")(activity)
-
-
-def reveal(
-    task_ids: TaskIds,
-    reason: Annotated[str, typer.Option(help="Why, for the audit log.")] = "",
-    address: Address = DEFAULT_ADDRESS,
-    as_json: AsJson = False,
-) -> None:
-    """Show tasks with payload, result and tracebacks; the audit log says who looked."""
-    with connected(address) as client:
-        try:
-            found = [client.reveal(each, reason=reason) for each in task_ids]
-        except (duly.TaskNotFoundError, duly.InvalidTaskError, duly.PermissionDeniedError) as error:
-            say(f"duly: {error}", err=True)
-            raise typer.Exit(1) from error
-    show_tasks(found, as_json=as_json)
 
 
 def activity(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:

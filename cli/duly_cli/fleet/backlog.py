@@ -8,8 +8,8 @@ import typer
 
 import duly
 from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.safe_text import one_line
 from duly_cli.output.table import columns
-from duly_cli.output.text import one_line
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 

@@ -1,38 +1,50 @@
-"""Asks a service whether it serves, with the TLS that the environment names."""
+"""`duly health`: asks services whether they serve."""
 
-from contextlib import suppress
+from typing import Annotated
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+import typer
 
-from duly.errors import UnavailableError
-from duly.transport.channel import open_blocking_channel
-from duly_core.config.addresses import is_loopback
-from duly_wire.connection_advice import advice
-from duly_wire.credentials import Credentials
+from duly_cli.output.safe_text import say
+from duly_cli.startup.option_values import parse_duration
+
+_EXIT_FAILED = 1
 
 
-def ask_health(address: str, timeout_s: float) -> str:
-    """Return the name of the status: SERVING, NOT_SERVING.
+def add_command(app: typer.Typer) -> None:
+    """Add `health`."""
+    app.command(rich_help_panel="For operators")(health)
 
-    Raises CredentialsError, UnavailableError. On this machine a server without TLS is asked as well: those of
-    health checks alone have none.
-    """
-    tls = Credentials.resolve(None, None).tls
+
+def health(
+    address: Annotated[
+        str,
+        typer.Argument(
+            metavar="ADDRESS",
+            envvar="DULY_ADDRESS",
+            help="HOST:PORT or unix:PATH of a service; the Frontend's usual one if none is given.",
+        ),
+    ] = "127.0.0.1:7401",
+    timeout: Annotated[str, typer.Option(help="How long to wait for the answer.")] = "3s",
+) -> None:
+    """Ask a service whether it serves; exit 0 if it does, else 1. Of several addresses with commas, one must serve."""
+    from duly.errors import DulyError
+    from duly.transport.channel import check_address
+    from duly_cli.fleet.health_check import ask_health
+    from duly_wire.peers import split_addresses
+
+    limit = parse_duration(timeout, "--timeout")
     try:
-        return _ask(address, Credentials(tls), timeout_s)
-    except grpc.RpcError as error:
-        if tls is not None and (address.startswith("unix") or is_loopback(address)):
-            with suppress(grpc.RpcError):
-                return _ask(address, Credentials(), timeout_s)
-        remedy = advice(error.details() or "")
-        raise UnavailableError(
-            f"{address} does not answer: {error.code().name}" + (f"; {remedy}" if remedy else "")
-        ) from error
-
-
-def _ask(address: str, credentials: Credentials, timeout_s: float) -> str:
-    with open_blocking_channel(address, credentials, is_one_of_several=False) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
-        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+        check_address(address)
+    except DulyError as error:
+        say(f"duly health: {error}", err=True)
+        raise typer.Exit(_EXIT_FAILED) from error
+    is_serving = False
+    for each in split_addresses(address):
+        try:
+            status = ask_health(each, limit.total_seconds() if limit else 0)
+        except DulyError as error:
+            say(f"duly health: {error}", err=True)
+            continue
+        say(f"{each}: {status}")
+        is_serving |= status == "SERVING"
+    raise typer.Exit(0 if is_serving else _EXIT_FAILED)

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 import duly
-from duly_cli.output.formatting import moment_text
 from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
-from duly_cli.output.text import one_line, say
+from duly_cli.output.task_text import moment_text
 from duly_cli.output.watching import Watch, age_text, repeatedly
 from duly_cli.startup.option_values import parse_member
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected

@@ -9,8 +9,8 @@ import typer
 
 import duly
 from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.safe_text import one_line
 from duly_cli.output.table import columns
-from duly_cli.output.text import one_line
 from duly_cli.output.watching import Watch, age_text, repeatedly
 from duly_cli.startup.option_values import parse_member, parse_priority
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected

@@ -1,125 +1,54 @@
-"""`duly frontend`, `duly worker` and the others: each runs one service in the foreground until SIGTERM or Ctrl-C."""
+"""`duly services`: the processes of Frontends, HSCs and Store Consumers."""
 
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
-_PANEL = "Services (any order, any number of replicas)"
-
-Listen = Annotated[str | None, typer.Option(help="HOST:PORT to serve on.", show_default=False)]
-Application = Annotated[
-    str,
-    typer.Argument(
-        help="The application with the lambdas, such as examples.hello:app.", metavar="MODULE:APP"
-    ),
-]
-Processes = Annotated[int | None, typer.Option(help="Callback processes per Executor.", show_default=False)]
-Slots = Annotated[
-    int | None, typer.Option(help="Callbacks at a time per callback process.", show_default=False)
-]
+import duly
+from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.safe_text import one_line
+from duly_cli.output.table import columns
+from duly_cli.output.watching import Watch, age_text, repeatedly
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 
-def add_commands(app: typer.Typer) -> None:
-    """Add the services' commands."""
-    for command in (server, frontend, store_consumer, hsc, console, worker, controller, executor):
-        app.command(rich_help_panel=_PANEL)(command)
+def add_command(app: typer.Typer) -> None:
+    """Add `services`."""
+    app.command("services", rich_help_panel="For operators")(services)
 
 
-def server(
-    roles: Annotated[
-        str, typer.Option(help="Which to run, separated by commas; console is one, too.")
-    ] = "frontend,store-consumer,hsc",
+def services(
+    alive: Annotated[bool, typer.Option("--alive", help="Only those that report.")] = False,
+    watch: Watch = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
 ) -> None:
-    """Frontend, Store Consumer and HSC in one process; each has the settings of its own section."""
-    from duly_server.__main__ import main
-
-    main(roles)
-
-
-def frontend(listen: Listen = None) -> None:
-    """What client services call: schedules, reads, lists, cancels and waits for tasks."""
-    from duly_frontend.__main__ import main
-
-    main(listen=listen)
+    """List the processes of Frontends, HSCs and Store Consumers: state, version, address, and when each reported last."""
+    with connected(address) as client:
+        repeatedly(
+            lambda: show_all(client.services(alive=alive), _table, as_object, as_json=as_json),
+            watch,
+            as_json=as_json,
+        )
 
 
-def store_consumer(
-    listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT for health checks.", show_default=False)
-    ] = None,
-    poll_interval: Annotated[
-        str | None,
-        typer.Option(help="How often to poll if nothing wakes it, such as 2s.", show_default=False),
-    ] = None,
-) -> None:
-    """Fires time tables, reclaims tasks of silent workers, ends expired tasks, removes old ones; with SQS, sends due tasks to queues."""
-    from duly_store_consumer.__main__ import main
-
-    main(listen=listen, poll_interval=poll_interval)
-
-
-def hsc(listen: Listen = None) -> None:
-    """Heartbeat and status controller: writes claims, heartbeats and results for workers."""
-    from duly_hsc.__main__ import main
-
-    main(listen=listen)
-
-
-def console(
-    listen: Listen = None,
-    frontend_address: Annotated[
-        str | None, typer.Option(help="HOST:PORT of the Frontend.", show_default=False)
-    ] = None,
-) -> None:
-    """Pages for people: what waits, runs and failed, and what operators change."""
-    try:
-        from duly_console.__main__ import main
-    except ModuleNotFoundError as error:
-        from duly_core.process.service import EXIT_CONFIG, fail
-
-        fail("console", ModuleNotFoundError(f"{error}: pip install 'duly[console]'"), EXIT_CONFIG)
-    main(listen=listen, frontend_address=frontend_address)
-
-
-def worker(
-    application: Application,
-    executors: Annotated[int | None, typer.Option(help="Executors on this host.", show_default=False)] = None,
-    processes: Processes = None,
-    slots: Slots = None,
-) -> None:
-    """Runs one application: a Controller and its Executors."""
-    from duly_controller.__main__ import run_worker
-
-    run_worker(application, processes, slots, executors=executors)
-
-
-def controller(
-    listen: Annotated[
-        str | None, typer.Option(help="unix:PATH of the local socket.", show_default=False)
-    ] = None,
-) -> None:
-    """A Controller alone, for Executors that you start with `duly executor`."""
-    from duly_controller.__main__ import main
-
-    main(listen=listen)
-
-
-def executor(
-    application: Application,
-    controller: Annotated[
-        str | None, typer.Option(help="The Controller's unix:PATH.", show_default="its default socket")
-    ] = None,
-    processes: Processes = None,
-    slots: Slots = None,
-) -> None:
-    """An Executor alone, for the Controller of this host."""
-    from duly_core.errors import SettingsError
-    from duly_core.process.parent import default_socket
-    from duly_core.process.service import EXIT_CONFIG, fail
-    from duly_executor.__main__ import main
-
-    try:
-        address = controller or default_socket()
-    except SettingsError as error:
-        fail("executor", error, EXIT_CONFIG)
-    main(application, address, processes=processes, slots=slots)
+def _table(found: Iterable[duly.ServiceInstance]) -> Iterator[str]:
+    now = datetime.now().astimezone()
+    rows = [
+        (
+            each.service,
+            each.state.name.lower(),
+            each.version,
+            age_text(now - each.started_at),
+            age_text(now - each.reported_at),
+            one_line(each.address),
+            one_line(each.instance_id),
+        )
+        for each in found
+    ]
+    if not rows:
+        return iter(["no processes of services report"])
+    heads = ("SERVICE", "STATE", "VERSION", "UP", "REPORTED", "ADDRESS", "PROCESS")
+    return columns(heads, rows, left_out_first=("UP",))

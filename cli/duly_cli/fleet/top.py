@@ -14,8 +14,8 @@ import typer
 import duly
 from duly_cli.fleet.queues import Lambdas, number_text, queue_as_json, read_order, together, waited
 from duly_cli.fleet.top_rates import RateMeter, Rates
+from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns, terminal_width
-from duly_cli.output.text import one_line, say
 from duly_cli.output.watching import draw, parse_interval
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 

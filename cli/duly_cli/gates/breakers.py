@@ -7,11 +7,11 @@ import typer
 
 import duly
 from duly.keep import KEEP
-from duly_cli.access.user import user_name
-from duly_cli.output.formatting import moment_text
+from duly_cli.access.os_user import user_name
 from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.safe_text import say, say_changed
 from duly_cli.output.table import columns
-from duly_cli.output.text import say, say_changed
+from duly_cli.output.task_text import moment_text
 from duly_cli.startup.option_values import given, invalid, parse_duration
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 

@@ -10,10 +10,10 @@ import typer
 
 import duly
 from duly_cli.graphs import drawing as graph_drawing
-from duly_cli.output.formatting import moment_text
 from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.safe_text import say
 from duly_cli.output.table import columns
-from duly_cli.output.text import say
+from duly_cli.output.task_text import moment_text
 from duly_cli.startup.option_values import parse_duration
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.tasks.wait_reasons import wait_graph_told

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 import duly
+from duly_cli.output.safe_text import printable
 from duly_cli.output.table import columns
-from duly_cli.output.text import printable
 
 _COLOURS = {
     duly.TaskStatus.SUCCESS: "#c8e6c9",

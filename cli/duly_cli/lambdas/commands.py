@@ -9,10 +9,10 @@ import typer
 from typer.core import TyperGroup
 
 import duly
-from duly_cli.output.formatting import moment_text
 from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
-from duly_cli.output.text import one_line, say
+from duly_cli.output.task_text import moment_text
 from duly_cli.startup.option_values import refuse_misplaced
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_core.config.durations import format_duration

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from duly_cli.output.text import say
+from duly_cli.output.safe_text import say
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected
 
 

@@ -9,8 +9,8 @@ import typer
 import duly
 from duly.keep import KEEP
 from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
-from duly_cli.output.text import one_line, say
 from duly_cli.startup.option_values import given, invalid, parse_duration, parse_moment
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 

@@ -1,1 +1,1 @@
-"""The stack on this machine, and its database."""
+"""The stack on this machine."""

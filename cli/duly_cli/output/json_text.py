@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
-from duly_cli.output.text import say
+from duly_cli.output.safe_text import say
 
 Item = TypeVar("Item")
 

@@ -5,7 +5,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from duly_cli.output.text import one_line
+from duly_cli.output.safe_text import one_line
 
 _GAP = "  "
 _LEAST = 24

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import duly
-from duly_cli.output.formatting import moment_text
 from duly_cli.output.json_text import as_object, show_all
+from duly_cli.output.safe_text import say
 from duly_cli.output.table import columns
-from duly_cli.output.text import say
+from duly_cli.output.task_text import moment_text
 from duly_cli.startup.option_values import refuse_misplaced
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_wire.enums import SettingSource

@@ -1,1 +1,1 @@
-"""How the command starts: light, with completion and options."""
+"""How the command and the services that it runs start."""

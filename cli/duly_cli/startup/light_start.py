@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What runs a service, and what it may be told. `duly_cli.fleet.services` declares the same for people."""
+    """What runs a service, and what it may be told. `duly_cli.startup.run_services` declares the same for people."""
 
     module: str
     function: str = "main"

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from duly_cli.output.text import say
+from duly_cli.output.safe_text import say
 
 Limit = Annotated[
     int | None, typer.Option(min=1, help="At most so many, the oldest first.", show_default="all")

@@ -13,9 +13,9 @@ import typer
 
 import duly
 from duly_cli.output.error_text import error_text
-from duly_cli.output.formatting import listed_as_json, task_as_json, task_lines, task_table
 from duly_cli.output.json_text import show_all
-from duly_cli.output.text import say
+from duly_cli.output.safe_text import say
+from duly_cli.output.task_text import listed_as_json, task_as_json, task_lines, task_table
 from duly_cli.startup.option_values import parse_duration
 from duly_cli.tasks.filters import Collection, Lambda, Priorities, which_tasks
 from duly_cli.tasks.wait_reasons import wait_told

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from duly_cli.output.formatting import dead_letter_table, listed_as_json
 from duly_cli.output.json_text import show_all
-from duly_cli.output.text import say
+from duly_cli.output.safe_text import say
+from duly_cli.output.task_text import dead_letter_table, listed_as_json
 from duly_cli.startup.option_values import invalid
 from duly_cli.tasks.bulk import DryRun, Everything, Limit, Yes, check_filter, confirm, refuse_filters
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected, say_answers

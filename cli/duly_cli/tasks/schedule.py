@@ -8,7 +8,7 @@ import typer
 
 import duly
 from duly_cli.limits.commands import parse_need
-from duly_cli.output.text import say
+from duly_cli.output.safe_text import say
 from duly_cli.startup.option_values import (
     parse_duration,
     parse_member,

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import duly
 from duly_cli.output.error_text import error_text
-from duly_cli.output.text import one_line, say
+from duly_cli.output.safe_text import one_line, say
 
 ASK_EVERY = timedelta(seconds=3)
 """The first reason is said after this time; each change of it within this time."""

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import duly
-from duly_cli.output.formatting import moment_text
 from duly_cli.output.json_text import show_all
+from duly_cli.output.safe_text import say, say_changed
 from duly_cli.output.table import columns
-from duly_cli.output.text import say, say_changed
+from duly_cli.output.task_text import moment_text
 from duly_cli.startup.option_values import (
     given,
     parse_duration,

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from duly.callbacks.codec import EncryptedPayload
-from duly_cli.output.formatting import moment_text
 from duly_cli.output.json_text import as_object
-from duly_cli.output.text import one_line
+from duly_cli.output.safe_text import one_line
+from duly_cli.output.task_text import moment_text
 
 if TYPE_CHECKING:  # it loads gRPC
     from duly.time_tables.calls import TimeTable

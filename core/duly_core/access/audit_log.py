@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from duly_core.access.audit import AuditEntry, AuditEvent
+from duly_core.access.audit_entries import AuditEntry, AuditEvent
 from duly_core.access.statements import ACCESS
 from duly_core.postgres.pool import Store
 from duly_core.traffic.group_commit import GroupCommit

@@ -30,7 +30,7 @@ _LOCK = GRAPHS["request_graph_cancel"].sql
 
 @dataclass(frozen=True, slots=True)
 class NewGraph:
-    """A graph that was asked for and found valid (graph_rules); not written yet."""
+    """A graph that was asked for and found valid (graphs/rules.py); not written yet."""
 
     graph_id: GraphId
     name: str

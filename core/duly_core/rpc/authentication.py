@@ -11,7 +11,7 @@ import grpc
 from google.protobuf.message import Message
 from grpc_status import rpc_status
 
-from duly_core.access.audit import AuditLog
+from duly_core.access.audit_entries import AuditLog
 from duly_core.access.authorizer import Authorizer, Credentials
 from duly_core.access.current import set_access, stream_admission, stream_refusals
 from duly_core.access.grants import Access

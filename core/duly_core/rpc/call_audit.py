@@ -9,7 +9,7 @@ import grpc
 import structlog
 from google.protobuf.message import Message
 
-from duly_core.access.audit import AuditEntry, AuditLog, describe
+from duly_core.access.audit_entries import AuditEntry, AuditLog, describe
 from duly_core.access.current import current_access
 from duly_core.access.item_refusals import ItemRefusals
 from duly_core.access.methods import AUDITED, AUDITED_IF_KNOWN

@@ -7,8 +7,8 @@ import grpc
 
 from duly_core.errors import SettingsError
 from duly_core.rpc.settings import RpcSettings
+from duly_wire.connection_errors import CredentialsError
 from duly_wire.credentials import Credentials, TokenFile, check_secrecy
-from duly_wire.errors import CredentialsError
 from duly_wire.peer_channel import PeerChannel
 from duly_wire.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, split_addresses, stands_for_several
 from duly_wire.reloading_channel import ReloadingChannel

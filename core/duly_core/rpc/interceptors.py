@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc import code_pb2
 from grpc_status import rpc_status
 
-from duly_core.access.audit import AuditLog, outcome_of
+from duly_core.access.audit_entries import AuditLog, outcome_of
 from duly_core.access.item_refusals import collect_item_refusals
 from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.rpc.authentication import Admitter

@@ -7,7 +7,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from duly_core.access.audit import AuditLog
+from duly_core.access.audit_entries import AuditLog
 from duly_core.access.authorizer import Authorizer
 from duly_core.process.ready_pipe import tell_serving
 from duly_core.rpc.authentication import Admitter

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from duly_core.postgres.arrays import uuids
 from duly_core.postgres.pool import Store
+from duly_core.postgres.statements import load
 from duly_core.process.newer_values import known
-from duly_core.tasks.statements import HISTORY
 from duly_wire.enums import FailureKind
 
 _SETTLED = timedelta(seconds=15)
@@ -16,9 +16,10 @@ _SETTLED = timedelta(seconds=15)
 _MOST = 10_000
 """Dead letters for each statement, and those of the same microsecond as the last."""
 
-_NEWEST = HISTORY["newest_dead_letter"]
-_SINCE = HISTORY["dead_letters_since"]
-_KINDS = HISTORY["failure_kinds"]
+_STATEMENTS = load("tasks/dead_letter_counts.sql")
+_NEWEST = _STATEMENTS["newest_dead_letter"]
+_SINCE = _STATEMENTS["dead_letters_since"]
+_KINDS = _STATEMENTS["failure_kinds"]
 
 
 @dataclass(slots=True)

@@ -7,13 +7,13 @@ from typing import Any
 from uuid import UUID
 
 from duly_core.postgres.pool import Store
-from duly_core.tasks.statements import HISTORY
+from duly_core.postgres.statements import load
 from duly_core.tasks.store import TaskRow, select_text
 from duly_wire.ids import TaskId
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
-_RUNS = HISTORY["runs_of_task"].sql
+_RUNS = load("tasks/history.sql")["runs_of_task"].sql
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from duly.callbacks.payload import decode
+from duly.callbacks.read_records import resolve_hints
 from duly.callbacks.validation import Reader, reader_for
-from duly.callbacks.validation_records import resolve_hints
 from duly.context import TaskContext
 from duly.errors import PayloadError, RegistrationError, describe
 from duly_wire.v1 import task_pb2

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from duly.callbacks.app import App
 from duly.callbacks.import_errors import owners_lines
-from duly.callbacks.registry import App
 from duly.errors import AppImportError, describe
 
 _DEFAULT_ATTRIBUTE = "app"

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
-from duly.callbacks.validation_records import (
+from duly.callbacks.read_records import (
     RecordField,
     dataclass_fields,
     model_reader,

@@ -1,4 +1,4 @@
-"""What people look at: how much work there is, and how late tasks start."""
+"""The activity of Duly: the number of tasks scheduled and ended, with the lateness of recent starts."""
 
 from __future__ import annotations
 

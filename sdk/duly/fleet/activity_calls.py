@@ -1,4 +1,4 @@
-"""The part of AsyncClient that is for people who look at Duly."""
+"""The calls of InspectionService: a task with its payload, and the activity of Duly."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from duly_core.process.ready_pipe import tell_serving
 from duly_core.process.service import Serve, run_service
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
+from duly_wire.connection_errors import CredentialsError
 from duly_wire.credentials import Credentials, check_secrecy
-from duly_wire.errors import CredentialsError
 
 
 def build(**overrides: object) -> Serve:

@@ -28,7 +28,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_frontend.access.service import AccessServicer
 from duly_frontend.events import log
 from duly_frontend.explain.service import ExplainServicer
-from duly_frontend.fleet.activity import InspectionServicer
+from duly_frontend.fleet.inspection_service import InspectionServicer
 from duly_frontend.fleet.service import FleetServicer
 from duly_frontend.gates.service import GateServicer
 from duly_frontend.graphs.service import GraphServicer

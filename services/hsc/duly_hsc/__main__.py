@@ -24,9 +24,9 @@ from duly_core.process.service import Serve, run_service
 from duly_core.process.telemetry import TelemetrySettings, observe_call
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
+from duly_hsc.breaker_counts import BreakerCounts
 from duly_hsc.events import log
 from duly_hsc.live_config import LiveConfig
-from duly_hsc.run_counts import RunCounts
 from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import open_stores
@@ -52,7 +52,7 @@ def build(
             log_level = LogLevelFollower("hsc", settings, telemetry)
             config = LiveConfig(stores.results, live_settings, log_level, timing, hsc=settings)
             gates = GateCache(stores.results)
-            counts = RunCounts(stores.results, lambda: gates.breaker_lambdas)
+            counts = BreakerCounts(stores.results, lambda: gates.breaker_lambdas)
             servicer = HscServicer(
                 stores,
                 settings,

@@ -35,12 +35,12 @@ from duly_core.tasks.task import (
 from duly_core.traffic.group_commit import GroupCommit
 from duly_hsc import convert, convert_ends, events
 from duly_hsc.access import require_run
+from duly_hsc.breaker_counts import BreakerCounts
 from duly_hsc.caller_groups import Claimed
 from duly_hsc.children import Children
 from duly_hsc.lease_timeouts import LeaseTimeoutsNow
 from duly_hsc.result_weight import weight_of
 from duly_hsc.retry_budget import RetryBudget
-from duly_hsc.run_counts import RunCounts
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
 from duly_hsc.work_answers import fitting, size_of
@@ -69,7 +69,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         rpc: RpcSettings | None = None,
         now: Callable[[], float] = seconds_since_boot,
         gates: Gates | None = None,
-        counts: RunCounts | None = None,
+        counts: BreakerCounts | None = None,
         live_hsc: Callable[[], LiveHscSettings] | None = None,
     ) -> None:
         """Make one.

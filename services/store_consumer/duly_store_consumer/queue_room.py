@@ -7,8 +7,8 @@ from duly_core.errors import QueueUnavailableError
 from duly_core.lambdas.names import QueueKey
 from duly_core.queues.port import FULL, QueueSender
 from duly_store_consumer import events
+from duly_store_consumer.depth_limits import DepthLimits
 from duly_store_consumer.live_config import LiveConfig
-from duly_store_consumer.queue_depth import DepthLimits
 
 _MOST_A_STATEMENT = 10_000
 _SHOWN_EVERY = 1.0

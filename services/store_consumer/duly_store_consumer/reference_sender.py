@@ -13,7 +13,7 @@ from duly_core.queues.port import QueueSender
 from duly_core.tasks import polling
 from duly_core.tasks.task import DueTask
 from duly_store_consumer import events
-from duly_store_consumer.queue_depth import DepthLimits
+from duly_store_consumer.depth_limits import DepthLimits
 from duly_wire.ids import TaskId
 
 

@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Iterable
 
+from duly.callbacks.app import App
 from duly.callbacks.invoke import one_line
-from duly.callbacks.registry import App
 from duly.context import TaskContext
 from duly.errors import describe
 from duly_core.host.slot_board import SlotWriter

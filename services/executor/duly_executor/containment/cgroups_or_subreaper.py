@@ -19,7 +19,7 @@ from duly_core.errors import SettingsError
 from duly_core.host.cgroup import Cgroup, ExecutorGroupName, own_folder
 from duly_core.process.identity import pid_namespace
 from duly_core.process.identity import started as process_started
-from duly_executor.containment.process_tree import Containment, ProcessTree
+from duly_executor.containment.process_group import Containment, ProcessTree
 from duly_executor.containment.subreaper import Subreaper
 
 log = structlog.get_logger()

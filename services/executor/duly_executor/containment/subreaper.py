@@ -16,7 +16,7 @@ import structlog
 
 from duly_core.process.identity import lives
 from duly_core.process.parent import become_subreaper
-from duly_executor.containment.process_tree import Containment, ProcessTree
+from duly_executor.containment.process_group import Containment, ProcessTree
 
 log = structlog.get_logger()
 

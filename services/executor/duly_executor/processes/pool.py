@@ -12,7 +12,7 @@ from duly_core.host.claim_journal import ClaimJournal
 from duly_core.process import failpoints
 from duly_executor import events
 from duly_executor.claims.ledger import HeldClaims
-from duly_executor.containment.process_tree import Containment
+from duly_executor.containment.process_group import Containment
 from duly_executor.processes.dispatch import Dispatcher
 from duly_executor.processes.exit_handler import ExitHandler
 from duly_executor.processes.process import CallbackProcess

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from duly_core.errors import ApplicationError
 from duly_core.host.slot_board import SlotBoard
-from duly_executor.containment.process_tree import ProcessTree, kill_all
+from duly_executor.containment.process_group import ProcessTree, kill_all
 from duly_executor.events import log
 from duly_executor.processes import frames
 from duly_executor.processes.environment import CallbackEnvironment

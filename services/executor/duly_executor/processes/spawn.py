@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from duly_core.host.slot_board import SlotBoard
 from duly_core.process.parent import PARENT_PID
 from duly_executor.callback.other_user import CALLBACK_USER
-from duly_executor.containment.process_tree import ProcessTree
+from duly_executor.containment.process_group import ProcessTree
 from duly_executor.processes.exit_record import ExitRecord
 
 

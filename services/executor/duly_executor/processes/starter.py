@@ -7,7 +7,7 @@ from duly_core.config.settings import format_duration
 from duly_core.errors import ApplicationError
 from duly_core.host.claim_journal import ClaimJournal
 from duly_core.process.loop import backoff, wait_for
-from duly_executor.containment.process_tree import Containment
+from duly_executor.containment.process_group import Containment
 from duly_executor.events import log
 from duly_executor.processes.environment import SETTING, CallbackEnvironment
 from duly_executor.processes.process import CallbackProcess, StartKilledError

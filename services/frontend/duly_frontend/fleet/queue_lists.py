@@ -9,7 +9,7 @@ from duly_core.counting import queue_rates as queue_reads
 from duly_core.counting.queues import EMPTY, Count, QueueCounts, Snapshot, recount
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.pool import Store
-from duly_frontend.fleet.queue_query import Place, QueueQuery, write_token
+from duly_frontend.fleet.queue_request import Place, QueueRequest, write_token
 from duly_wire.enums import Priority
 from duly_wire.time_conversion import to_timestamp
 from duly_wire.v1 import fleet_pb2
@@ -19,21 +19,23 @@ _LISTS_KEPT = 4
 """With a snapshot: watchers ask for the same ones, and to sort tens of thousands of queues takes a tenth of a second."""
 
 
-async def list_queues(store: Store, snapshot: Snapshot, query: QueueQuery) -> fleet_pb2.ListQueuesResponse:
-    """Return a page of the queues that a query asks for.
+async def list_queues(
+    store: Store, snapshot: Snapshot, request: QueueRequest
+) -> fleet_pb2.ListQueuesResponse:
+    """Return a page of the queues that a request asks for.
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    places = await _places(store, snapshot, query)
-    start = 0 if query.after is None else bisect_right(places, query.after)
-    page = places[start : start + query.size]
+    places = await _places(store, snapshot, request)
+    start = 0 if request.after is None else bisect_right(places, request.after)
+    page = places[start : start + request.size]
     keys = [QueueKey(name, Priority(priority)) for _, name, priority in page]
     counted = await recount(store, snapshot, keys)
     names = sorted({key.lambda_name for key in keys})
     hosts = await queue_reads.hosts_by_lambda(store, names, snapshot.counted_at)
     rates: dict[QueueKey, Count] | None = None
-    if query.include_rates:
+    if request.include_rates:
         rates = await queue_reads.recently_scheduled(store, names, snapshot.counted_at)
     next_due = await queue_reads.next_due(store, keys, snapshot.counted_at)
     queues = [_to_wire(key, counted[key], hosts.get(key.lambda_name, 0), next_due.get(key)) for key in keys]
@@ -48,36 +50,36 @@ async def list_queues(store: Store, snapshot: Snapshot, query: QueueQuery) -> fl
     )
 
 
-async def _places(store: Store, snapshot: Snapshot, query: QueueQuery) -> Sequence[Place]:
-    """Return the places of all queues that a query asks for, in order."""
-    if query.include_empty:
+async def _places(store: Store, snapshot: Snapshot, request: QueueRequest) -> Sequence[Place]:
+    """Return the places of all queues that a request asks for, in order."""
+    if request.include_empty:
         names = await queue_reads.lambda_names(store)
-        return await asyncio.to_thread(_in_order, snapshot, query, names)
-    list_of = query.of_all_pages
+        return await asyncio.to_thread(_in_order, snapshot, request, names)
+    list_of = request.of_all_pages
     sorting: asyncio.Task[Sequence[Place]] | None = snapshot.lists.get(list_of)
     if sorting is None:
         if len(snapshot.lists) >= _LISTS_KEPT:
             del snapshot.lists[next(iter(snapshot.lists))]
         # kept before it is done: all who waited for one count ask at the same instant
-        sorting = asyncio.create_task(asyncio.to_thread(_in_order, snapshot, query, ()))
+        sorting = asyncio.create_task(asyncio.to_thread(_in_order, snapshot, request, ()))
         snapshot.lists[list_of] = sorting
     return await asyncio.shield(sorting)
 
 
-def _in_order(snapshot: Snapshot, query: QueueQuery, empty: Sequence[str]) -> Sequence[Place]:
+def _in_order(snapshot: Snapshot, request: QueueRequest, empty: Sequence[str]) -> Sequence[Place]:
     """Sort; the queues of the lambdas in `empty` too, which may have no tasks."""
     counted = snapshot.queues
     asked: Iterable[QueueKey] = counted
-    if query.exact and not query.patterns:
-        named = (QueueKey(name, priority) for name in query.exact for priority in Priority)
+    if request.exact and not request.patterns:
+        named = (QueueKey(name, priority) for name in request.exact for priority in Priority)
         asked = (key for key in named if key in counted)
-    found = {key: counted[key] for key in asked if query.has(key)}
+    found = {key: counted[key] for key in asked if request.has(key)}
     for name in empty:
         for priority in Priority:
             key = QueueKey(name, priority)
-            if key not in found and query.has(key):
+            if key not in found and request.has(key):
                 found[key] = EMPTY
-    return sorted(query.place(key, counts) for key, counts in found.items())
+    return sorted(request.place(key, counts) for key, counts in found.items())
 
 
 def _count(count: Count) -> fleet_pb2.TaskCount:

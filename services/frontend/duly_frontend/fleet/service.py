@@ -13,7 +13,7 @@ from duly_core.rpc.requests.names import check_lambda_name
 from duly_core.rpc.stubs import Context
 from duly_frontend.fleet.hosts import host_to_wire, read_lambdas, read_report, read_states, service_to_wire
 from duly_frontend.fleet.queue_lists import list_queues
-from duly_frontend.fleet.queue_query import read_query
+from duly_frontend.fleet.queue_request import read_request
 from duly_frontend.fleet.queue_snapshots import QueueSnapshots
 from duly_frontend.lists import page_token
 from duly_frontend.stores import FrontendStores
@@ -95,9 +95,9 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
     async def ListQueues(  # noqa: N802
         self, request: fleet_pb2.ListQueuesRequest, _context: Context
     ) -> fleet_pb2.ListQueuesResponse:
-        query = read_query(request)
+        wanted = read_request(request)
         with self._stores.listing("ListQueues") as lists:
-            return await list_queues(lists, await self._snapshots.get(lists), query)
+            return await list_queues(lists, await self._snapshots.get(lists), wanted)
 
     def close(self) -> None:
         """Forget what was counted."""

@@ -1,4 +1,4 @@
-"""What keeps the processes that callbacks start from outliving them: the parts that every way of doing it has."""
+"""Contains callback processes by their process groups alone; subreapers and control groups are subclasses, and kill more."""
 
 import os
 import signal

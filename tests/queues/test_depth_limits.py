@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly_core.lambdas.names import QueueKey
-from duly_store_consumer.queue_depth import DepthLimits
+from duly_store_consumer.depth_limits import DepthLimits
 from duly_wire.enums import Priority
 
 QUEUE = QueueKey("mail.send", Priority.NORMAL)

@@ -7,8 +7,8 @@ from typing import Any
 
 import duly
 from duly_cli.output.json_text import as_json, as_object, instant
+from duly_cli.output.safe_text import one_line, printable
 from duly_cli.output.table import columns
-from duly_cli.output.text import one_line, printable
 
 _SECOND_COLUMN = 18
 _LONGEST_LINE = 80

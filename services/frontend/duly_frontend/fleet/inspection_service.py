@@ -1,4 +1,4 @@
-"""InspectionService: what people look at."""
+"""InspectionService: reads of one task with its payload, and of the activity of Duly."""
 
 from duly_core.access.roles import Action
 from duly_core.counting.throughput import read_activity

@@ -28,7 +28,7 @@ Place = tuple[int, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class QueueQuery:
+class QueueRequest:
     """What a request asks for, checked."""
 
     patterns: tuple[re.Pattern[str], ...]
@@ -43,7 +43,7 @@ class QueueQuery:
     scope: Scope | None
 
     @property
-    def of_all_pages(self) -> "QueueQuery":
+    def of_all_pages(self) -> "QueueRequest":
         """What pages of one list have in common."""
         return replace(self, include_rates=False, size=0, after=None)
 
@@ -68,7 +68,7 @@ class QueueQuery:
         return first, key.lambda_name, int(key.priority)
 
 
-def read_query(request: fleet_pb2.ListQueuesRequest) -> QueueQuery:
+def read_request(request: fleet_pb2.ListQueuesRequest) -> QueueRequest:
     """Return what a request asks for.
 
     Raises:
@@ -90,7 +90,7 @@ def read_query(request: fleet_pb2.ListQueuesRequest) -> QueueQuery:
         exact.append(text)
     if request.order not in fleet_pb2.QueueOrder.values():
         raise Problem("order", "must be BACKLOG or AGE, or be left out")
-    return QueueQuery(
+    return QueueRequest(
         tuple(patterns),
         tuple(exact),
         read_priorities("priorities", request.priorities),

@@ -7,7 +7,7 @@ import typer
 
 import duly
 from duly_cli.access.tokens import Lifetime, Note, ToFile, hand_over
-from duly_cli.output.text import say
+from duly_cli.output.safe_text import say
 from duly_cli.startup.option_values import parse_duration
 
 Dsn = Annotated[str | None, typer.Option(help="The Postgres of Duly.", show_default="the setting store.dsn")]
@@ -99,7 +99,7 @@ def operator(
     dsn: Dsn = None,
 ) -> None:
     """Make an operator: a token, printed once, and the role for everything. Needs no server, and the right to write into the store."""
-    from duly_core.access.first_operator import make_operator
+    from duly_core.access.operator_without_server import make_operator
     from duly_core.errors import DulyError, StoreUnavailableError
     from duly_core.postgres.password import full_address
     from duly_core.postgres.settings import StoreSettings, direct

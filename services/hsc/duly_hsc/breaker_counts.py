@@ -22,7 +22,7 @@ _ENDS = {
 }
 
 
-class RunCounts:
+class BreakerCounts:
     """`run_once` writes what was noted."""
 
     def __init__(self, store: Store, breaker_lambdas: Callable[[], Collection[str]]) -> None:

@@ -1,0 +1,1 @@
+"""The store: its schema, its roles, its fences."""
