@@ -20,8 +20,10 @@ from duly_core.tasks.waiting import end_waiting
 from duly_frontend.explain import gates as explain_gates
 from duly_frontend.explain import held as explain_held
 from duly_frontend.explain import hosts as explain_hosts
+from duly_frontend.explain import lambdas as explain_lambdas
 from duly_frontend.explain import pending as explain_pending
 from duly_frontend.explain import text as explain_text
+from duly_frontend.explain import units as explain_units
 from duly_frontend.explain import waiting as explain_waiting
 from duly_store_consumer.gate_loop import GateLoop
 from duly_wire.enums import Outcome, ReasonKind
@@ -32,8 +34,16 @@ from tests.fixtures.graph_states import claim_work, end
 from tests.fixtures.task_states import HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 MINUTE = timedelta(minutes=1)
-OTHERS = {"__init__", "breaker_history", "event_kinds", "history", "service", "text"}
-MODULES = (explain_gates, explain_held, explain_hosts, explain_pending, explain_waiting)
+OTHERS = {"__init__", "breaker_history", "conditions", "event_kinds", "history", "service", "text"}
+MODULES = (
+    explain_gates,
+    explain_held,
+    explain_hosts,
+    explain_lambdas,
+    explain_pending,
+    explain_units,
+    explain_waiting,
+)
 CHANGES = {
     "cancel",
     "redrive",
@@ -214,12 +224,18 @@ async def backoff(world):
     return await world.failed(Outcome.RETRIABLE_FAILURE, failure_message="x", retry_after=MINUTE)
 
 
+async def served(world):
+    await world.fleet.ReportHost(a_report("rack-1:1:a", "rack-1", LAMBDA, interval=600))
+
+
 async def backlog(world):
+    await served(world)
     await world.client.schedule(LAMBDA)
     return await world.client.schedule(LAMBDA)
 
 
 async def ready(world):
+    await served(world)
     task = await world.client.schedule(LAMBDA)
     await world.clock.tick(10 * SECOND)
     return task
@@ -261,11 +277,11 @@ async def unregistered(world):
 
 
 CASES = [
-    Case(full_resource, ReasonKind.RESOURCE, ("waiting._more_units resources",)),
-    Case(not_parked_yet, ReasonKind.RESOURCE, ("waiting._more_units resources",)),
-    Case(resource_of_zero_units, ReasonKind.RESOURCE, ("waiting._more_units resources",)),
-    Case(rate, ReasonKind.RATE, ("waiting.faster_rates resources set",)),
-    Case(rate_of_nothing_known, ReasonKind.RATE, ("waiting.faster_rates resources list",)),
+    Case(full_resource, ReasonKind.RESOURCE, ("units._more_units resources",)),
+    Case(not_parked_yet, ReasonKind.RESOURCE, ("units._more_units resources",)),
+    Case(resource_of_zero_units, ReasonKind.RESOURCE, ("units._more_units resources",)),
+    Case(rate, ReasonKind.RATE, ("units.faster_rates resources set",)),
+    Case(rate_of_nothing_known, ReasonKind.RATE, ("units.faster_rates resources list",)),
     Case(paused, ReasonKind.GATE, ("gates._of_gate gates",)),
     Case(gate_that_is_gone, ReasonKind.GATE, ("gates.gate_reasons health",)),
     Case(
@@ -285,10 +301,10 @@ CASES = [
     Case(
         deleted_lambda,
         ReasonKind.LAMBDA_DELETED,
-        ("pending.lambda_reasons lambdas", "pending.lambda_reasons cancel"),
+        ("lambdas.lambda_reasons lambdas", "lambdas.lambda_reasons cancel"),
     ),
-    Case(unknown_version, ReasonKind.VERSION_UNKNOWN, ("pending.lambda_reasons cancel",)),
-    Case(unregistered, ReasonKind.LAMBDA_UNKNOWN, ("pending.lambda_reasons cancel",)),
+    Case(unknown_version, ReasonKind.VERSION_UNKNOWN, ("lambdas.lambda_reasons cancel",)),
+    Case(unregistered, ReasonKind.LAMBDA_UNKNOWN, ("lambdas.lambda_reasons cancel",)),
     Case(expired, ReasonKind.ENDS_SOON, ("pending.expiry_reasons health",)),
     Case(backoff, ReasonKind.BACKOFF, ("pending._backoff lambdas",)),
     Case(backlog, ReasonKind.BACKLOG, ("pending._raise_priority update",)),

@@ -88,7 +88,7 @@ async def test_json_has_kinds_by_name_and_all_that_is_known(run_duly, failed):
     told = json.loads(shown.stdout)
     assert told["task_id"] == failed.task_id
     assert told["status"] == "retriable_failure"
-    (reason,) = told["reasons"]
+    reason = told["reasons"][0]
     assert (reason["kind"], reason["count"], reason["limit"]) == (
         "backoff",
         1,

@@ -1,5 +1,7 @@
 """Explain knows from the reports of hosts whether one serves a task's lambda."""
 
+from datetime import timedelta
+
 import pytest
 
 from duly_wire.enums import ReasonKind
@@ -31,3 +33,33 @@ async def test_a_due_task_that_no_live_host_serves_says_so_at_once(client, task_
     assert (unserved.kind, unserved.text) == (ReasonKind.NO_HOST, f"no live host serves {LAMBDA}")
     assert ReasonKind.NO_HOST not in served
     assert silent[0] is ReasonKind.NO_HOST
+
+
+async def test_free_slots_and_a_late_report_are_told_in_place_of_more_workers(
+    client, task_states, fleet, clock
+):
+    await fleet.ReportHost(a_report("serving", lambdas=(LAMBDA,)))
+    task = await client.schedule(LAMBDA)
+    await clock.tick(timedelta(seconds=5))
+
+    (waits,) = (await client.explain(task)).reasons
+    await clock.tick(INTERVAL)
+    (late,) = (await client.explain(task)).reasons
+
+    assert waits.kind is ReasonKind.READY
+    assert "no host has taken it: those that serve it reported 13 free slots 5 s ago" in waits.text
+    assert "add workers" not in waits.action
+    assert late.kind is ReasonKind.NO_HOST
+    assert "the last one, rack-1, should report each 10 s, and did so 15 s ago" in late.text
+
+
+async def test_a_claim_after_the_last_report_says_that_another_host_serves_the_lambda(
+    client, task_states, fleet, clock
+):
+    await fleet.ReportHost(a_report("serving", lambdas=(LAMBDA,), stopped=True))
+    await client.schedule(LAMBDA)
+    await clock.tick(2 * INTERVAL)
+    await task_states.take_of(LAMBDA)
+    task = await client.schedule(LAMBDA)
+
+    assert await kinds(client, task) == [ReasonKind.READY]

@@ -62,7 +62,7 @@ def lines(found: duly.Explanation, width: int | None = None) -> Iterator[str]:
         yield from _wrapped(reason.text, width, first=f"{place:>2}. ")
         if reason.action:
             yield from _wrapped(reason.action, width, first=f"{_INDENT}-> ")
-        yield from _tasks(reason, width)
+        yield from _tasks(reason, found.explained_at, width)
     if found.history:
         yield "history:"
     day = ""
@@ -71,12 +71,14 @@ def lines(found: duly.Explanation, width: int | None = None) -> Iterator[str]:
         day = _day(event.happened_at)
 
 
-def _tasks(reason: duly.Reason, width: int) -> Iterator[str]:
+def _tasks(reason: duly.Reason, now: datetime, width: int) -> Iterator[str]:
     for task in reason.tasks[:_SHOWN_TASKS]:
         status = task.status.name.lower() if task.status else "removed"
         label = f"{task.label}: " if task.label else ""
+        held = "" if task.held_since_at is None else f" for {age_text(now - task.held_since_at)}"
+        units = f"  {task.units} {'unit' if task.units == 1 else 'units'}{held}" if task.units else ""
         yield from _wrapped(
-            f"{label}{task.task_id}  {task.lambda_name}  {status}", width, first=f"{_INDENT}- "
+            f"{label}{task.task_id}  {task.lambda_name}  {status}{units}", width, first=f"{_INDENT}- "
         )
     if len(reason.tasks) > _SHOWN_TASKS:
         yield f"{_INDENT}- and {len(reason.tasks) - _SHOWN_TASKS} more (--json)"

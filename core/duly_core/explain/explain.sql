@@ -1,16 +1,34 @@
 -- name: serving_hosts
 with serving as materialized (
-    select distinct host.host_id, host.name, host.reported_at, {{host_state}} as state
-    from host_lambda as served join host on host.host_id = served.host_id
-    where served.lambda = %(lambda)s
-        or (served.lambda = %(base)s and served.version = %(version)s and %(version)s <> '')
+    select host.name, host.reported_at, host.report_interval, {{host_state}} as state,
+        host.reported_at > duly_now() - host.report_interval - %(late)s as is_punctual, slots.free
+    from (
+        select host_lambda.host_id, array_agg(host_lambda.lambda_set::int4) as sets
+        from host_lambda
+        where host_lambda.lambda = %(lambda)s
+            or (host_lambda.lambda = %(base)s and host_lambda.version = %(version)s and %(version)s <> '')
+        group by host_lambda.host_id
+    ) as served
+    join host on host.host_id = served.host_id
+    cross join lateral (
+        select sum(executor.processes * executor.slots - executor.busy_slots) as free
+        from jsonb_to_recordset(host.executors)
+            as executor (processes int8, slots int8, busy_slots int8, lambda_set int4)
+        where executor.lambda_set = any (served.sets)
+    ) as slots
 )
-select exists (select from host where {{host_state}} in ('alive', 'draining')) as any_alive,
-    (select count(*) from serving where serving.state = 'alive') as alive,
-    last.name, last.state, last.reported_at
-from (select 1) as once
+select exists (select from host where {{host_state}} in ('alive', 'draining')) as any_alive, sound.alive, sound.free_slots,
+    last.name, last.state, last.reported_at, last.report_interval
+from (
+    select count(*) as alive, coalesce(sum(serving.free), 0)::int8 as free_slots
+    from serving
+    where serving.state = 'alive' and serving.is_punctual
+) as sound
 left join lateral (
-    select serving.name, serving.state, serving.reported_at from serving order by serving.reported_at desc limit 1
+    select serving.name, serving.state, serving.reported_at, serving.report_interval
+    from serving
+    order by serving.reported_at desc
+    limit 1
 ) as last on true
 
 -- name: session_of_task
@@ -67,16 +85,27 @@ from (
 ) as first
 
 -- name: resource_holders
-select held.task_id, held.lambda, held.status::text as status, task.scheduled_by
+-- Those that have held them for longest first
+select held.task_id, held.lambda, held.status::text as status, held.held_since_at, held.units, task.scheduled_by
 from (
-    select assoc.task_id, assoc.lambda, assoc.status, assoc.taken
-    from task_assoc as assoc
-    where assoc.status in ('enqueued', 'claimed', 'processing')
-    limit %(most_held)s
+    select held.task_id, held.lambda, held.status, coalesce(held.enqueued_at, held.claimed_at) as held_since_at,
+        (
+            select sum(need.weight)::int4
+            from jsonb_to_recordset(held.taken) as need (name text, key text, weight int4)
+            where need.name = %(name)s and need.key = %(key)s
+        ) as units
+    from (
+        select assoc.task_id, assoc.lambda, assoc.status, assoc.taken, assoc.enqueued_at, assoc.claimed_at
+        from task_assoc as assoc
+        where assoc.status in ('enqueued', 'claimed', 'processing')
+        limit %(most_held)s
+    ) as held
+    where held.taken @> jsonb_build_array(jsonb_build_object('name', %(name)s::text, 'key', %(key)s::text))
+    order by held_since_at
+    limit %(most)s
 ) as held
 left join lateral (select task.scheduled_by from task where task.task_id = held.task_id limit 1) as task on true
-where held.taken @> jsonb_build_array(jsonb_build_object('name', %(name)s::text, 'key', %(key)s::text))
-limit %(most)s
+order by held.held_since_at
 
 -- name: explained_task
 select {{task_summary}}, duly_now() as now, task_assoc.due_at, task_assoc.start_at, task_assoc.doom, task_assoc.open_edges,

@@ -1,13 +1,15 @@
 """Reads which hosts serve a lambda, by what they reported of themselves."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from duly_core.explain.statements import EXPLAIN
 from duly_core.postgres.pool import Store
 from duly_core.tasks.store import select_text
 
 _QUERY = EXPLAIN["serving_hosts"].sql
+_LATE = timedelta(seconds=2)
+"""A report takes so long at most; a host that is later is not known to be alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +17,17 @@ class Serving:
     """The hosts that serve a lambda."""
 
     alive: int
-    """That report, and take tasks."""
+    """That take tasks, and have not missed a report."""
+    free_slots: int
+    """Of these, as they reported; some may be reserved for other lambdas."""
     any_alive: bool
     """Some host reports, whatever it serves. False: hosts are not known at all, or all are down."""
     last_name: str | None
     """The host that reported last that it serves the lambda; None: no host did within a day."""
     last_state: str | None
     last_reported_at: datetime | None
+    interval: timedelta
+    """Between two of its reports."""
 
 
 async def read_serving(store: Store, lambda_name: str) -> Serving:
@@ -31,6 +37,14 @@ async def read_serving(store: Store, lambda_name: str) -> Serving:
         StoreUnavailableError: the store does not answer.
     """
     base, _, version = lambda_name.partition("@")
-    asked = {"lambda": lambda_name, "base": base, "version": version}
+    asked = {"lambda": lambda_name, "base": base, "version": version, "late": _LATE}
     (row,) = await select_text(store, _QUERY, asked)
-    return Serving(row["alive"], row["any_alive"], row["name"], row["state"], row["reported_at"])
+    return Serving(
+        row["alive"],
+        row["free_slots"],
+        row["any_alive"],
+        row["name"],
+        row["state"],
+        row["reported_at"],
+        row["report_interval"] or timedelta(),
+    )

@@ -24,6 +24,8 @@ _FEWEST_CLAIMS = 5
 _LONGEST_AGO = timedelta(days=2)
 """Tasks that are older are not looked at for their claims."""
 
+_NEWEST = UUID(int=2**128 - 1)
+
 _TASK = EXPLAIN["explained_task"].sql
 
 _ESTIMATE = f"explain (format json) select {fragment('tasks_ahead')}"
@@ -37,6 +39,20 @@ _RELATED = EXPLAIN["related_tasks"].sql
 
 
 @dataclass(frozen=True, slots=True)
+class Claims:
+    """What hosts hold and claimed of a lambda."""
+
+    running: int
+    """Tasks of all its priorities that hosts hold."""
+    sent: int
+    """With SQS: tasks of its priority that were sent before."""
+    last_claim_at: datetime | None
+    """The newest claim of its priority that is known."""
+    per_second: float | None
+    """Claims of its priority. None: too few were found to tell."""
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """What is before a task that is due."""
 
@@ -45,19 +61,13 @@ class Load:
     is_estimated: bool
     higher: int
     """Due tasks of its lambda with higher priorities; of each at most 10,000."""
-    running: int
-    """Tasks of its lambda that hosts hold."""
-    first_due_at: datetime
-    """Since when the first that waits does, this one among them."""
-    last_claim_at: datetime | None
-    """The newest claim of its lambda and priority that is known."""
-    claims_per_second: float | None
-    """None: too few claims were found to tell."""
+    claims: Claims
 
     @property
     def wait(self) -> timedelta | None:
         """How long it waits if tasks go on to be claimed at this rate."""
-        return (self.claims_per_second and timedelta(seconds=self.ahead / self.claims_per_second)) or None
+        rate = self.claims.per_second
+        return (rate and timedelta(seconds=self.ahead / rate)) or None
 
 
 async def read_explained(store: Store, task_id: TaskId) -> TaskRow | None:
@@ -86,32 +96,37 @@ async def read_load(store: Store, row: TaskRow) -> Load:
         "before": min(due_at, now),
         "now": now,
         "most": MOST_COUNTED,
-        "most_held": _MOST_HELD,
-        "sent_at": row["sent_at"] or now,
     }
     (counts,) = await select_text(store, _COUNTS, asked)
-    (held,) = await select_text(store, _HELD, asked | {"most": _MOST_CLAIMS})
-    sample = {
-        "head": counts["head"] or row["task_id"],
-        "oldest": first_id(now - _LONGEST_AGO),
-        "since": now - _LATELY,
-        "most": _MOST_CLAIMS,
-    }
-    ended = await select_text(store, _CLAIMS, asked | sample)
-    claims = [each["claimed_at"] for each in ended] + list(held["claims"] or ())
-    ahead = held["sent"] if is_sent else counts["ahead"]
+    claims = await read_claims(store, row, counts["head"] or row["task_id"])
+    ahead = claims.sent if is_sent else counts["ahead"]
     estimated = ahead > MOST_COUNTED
     if estimated and not is_sent:
         ahead = max(MOST_COUNTED, await _estimate(store, asked))
-    return Load(
-        ahead=ahead,
-        is_estimated=estimated,
-        higher=counts["higher"],
-        running=held["running"],
-        first_due_at=counts["head_due_at"] or due_at,
-        last_claim_at=max(claims, default=None),
-        claims_per_second=_rate(claims, now),
-    )
+    return Load(ahead, estimated, counts["higher"], claims)
+
+
+async def read_claims(store: Store, row: TaskRow, head: UUID = _NEWEST) -> Claims:
+    """Return what hosts hold and claimed of the lambda of a task; of those that ended, only what is older than `head`.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    now: datetime = row["now"]
+    asked = {
+        "lambda": row["lambda"],
+        "priority": row["priority"],
+        "most": _MOST_CLAIMS,
+        "most_held": _MOST_HELD,
+        "sent_at": row["sent_at"] or now,
+        "head": head,
+        "oldest": first_id(now - _LONGEST_AGO),
+        "since": now - _LATELY,
+    }
+    (held,) = await select_text(store, _HELD, asked)
+    ended = await select_text(store, _CLAIMS, asked)
+    claims = [each["claimed_at"] for each in ended] + list(held["claims"] or ())
+    return Claims(held["running"], held["sent"], max(claims, default=None), _rate(claims, now))
 
 
 def _rate(claims: Collection[datetime], now: datetime) -> float | None:

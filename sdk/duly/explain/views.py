@@ -23,6 +23,9 @@ class RelatedTask:
     status: TaskStatus | None
     # Of a node: its label in the graph; else empty.
     label: str
+    # Of a task that holds units of a resource: since when, and how many.
+    held_since_at: datetime | None = None
+    units: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,7 @@ class Explanation:
     status: TaskStatus
     # The store's clock, when it was asked.
     explained_at: datetime
-    # The first holds now; the others will hold next, or say more.
+    # All that hold now, in the order in which they must be gone; the last ones may say more.
     reasons: tuple[Reason, ...]
     # Oldest first.
     history: tuple[HistoryEvent, ...]

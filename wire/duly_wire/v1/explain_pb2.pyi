@@ -48,7 +48,7 @@ class _ReasonKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasonKind
     REASON_KIND_ENDS_SOON: _ReasonKind.ValueType  # 9
     """It is about to end without a run."""
     REASON_KIND_RESOURCE: _ReasonKind.ValueType  # 10
-    """`count` of `limit` units of `resource` are taken. `tasks` has tasks that hold some."""
+    """`count` of `limit` units of `resource` are taken. `tasks` has tasks that hold some, those of longest first."""
     REASON_KIND_LAMBDA_UNKNOWN: _ReasonKind.ValueType  # 11
     """Its lambda is not registered."""
     REASON_KIND_LAMBDA_DELETED: _ReasonKind.ValueType  # 12
@@ -56,7 +56,7 @@ class _ReasonKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasonKind
     REASON_KIND_VERSION_UNKNOWN: _ReasonKind.ValueType  # 13
     """It is pinned to a version that no host has declared."""
     REASON_KIND_NO_HOST: _ReasonKind.ValueType  # 14
-    """No host is known to serve its lambda."""
+    """No live host is known to serve its lambda."""
     REASON_KIND_BACKLOG: _ReasonKind.ValueType  # 15
     """`count` due tasks of its lambda are before it."""
     REASON_KIND_READY: _ReasonKind.ValueType  # 16
@@ -99,7 +99,7 @@ REASON_KIND_GRAPH: ReasonKind.ValueType  # 8
 REASON_KIND_ENDS_SOON: ReasonKind.ValueType  # 9
 """It is about to end without a run."""
 REASON_KIND_RESOURCE: ReasonKind.ValueType  # 10
-"""`count` of `limit` units of `resource` are taken. `tasks` has tasks that hold some."""
+"""`count` of `limit` units of `resource` are taken. `tasks` has tasks that hold some, those of longest first."""
 REASON_KIND_LAMBDA_UNKNOWN: ReasonKind.ValueType  # 11
 """Its lambda is not registered."""
 REASON_KIND_LAMBDA_DELETED: ReasonKind.ValueType  # 12
@@ -107,7 +107,7 @@ REASON_KIND_LAMBDA_DELETED: ReasonKind.ValueType  # 12
 REASON_KIND_VERSION_UNKNOWN: ReasonKind.ValueType  # 13
 """It is pinned to a version that no host has declared."""
 REASON_KIND_NO_HOST: ReasonKind.ValueType  # 14
-"""No host is known to serve its lambda."""
+"""No live host is known to serve its lambda."""
 REASON_KIND_BACKLOG: ReasonKind.ValueType  # 15
 """`count` due tasks of its lambda are before it."""
 REASON_KIND_READY: ReasonKind.ValueType  # 16
@@ -244,23 +244,35 @@ class RelatedTask(_message.Message):
     LAMBDA_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     LABEL_FIELD_NUMBER: _builtins.int
+    HELD_SINCE_AT_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     status: _task_pb2.TaskStatus.ValueType
     """Unspecified: the task was removed."""
     label: _builtins.str
     """Of a node: its label in the graph."""
+    units: _builtins.int
+    """The same: how many."""
+    @_builtins.property
+    def held_since_at(self) -> _timestamp_pb2.Timestamp:
+        """Of a task that holds units of a resource: since when."""
+
     def __init__(
         self,
         *,
         task_id: _builtins.str = ...,
         status: _task_pb2.TaskStatus.ValueType = ...,
         label: _builtins.str = ...,
+        held_since_at: _timestamp_pb2.Timestamp | None = ...,
+        units: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_units", b"_units", "held_since_at", b"held_since_at", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "lambda", b"lambda", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_units", b"_units", "held_since_at", b"held_since_at", "label", b"label", "lambda", b"lambda", "status", b"status", "task_id", b"task_id", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__units: _TypeAlias = _typing.Literal["units"]  # noqa: Y015
+    _WhichOneofArgType__units: _TypeAlias = _typing.Literal["_units", b"_units"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__units) -> _WhichOneofReturnType__units | None: ...
 
 Global___RelatedTask: _TypeAlias = RelatedTask  # noqa: Y015
 
@@ -460,7 +472,7 @@ class ExplainTaskResponse(_message.Message):
 
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reason]:
-        """The first one holds now; those after it will hold next, or say more. At least one."""
+        """All that hold now, in the order in which they must be gone; the last ones may say more. At least one."""
 
     @_builtins.property
     def history(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryEvent]:

@@ -2,50 +2,59 @@
 
 from datetime import timedelta
 
-from duly_core.explain.hosts import Serving, read_serving
-from duly_core.explain.reads import Load
-from duly_core.postgres.pool import Store
+from duly_core.explain.hosts import Serving
+from duly_core.explain.reads import Claims
 from duly_core.tasks.store import TaskRow
 from duly_frontend.explain.text import ago, command, reason, span
 from duly_wire.v1 import explain_pb2
 
-_PATIENCE = timedelta(seconds=15)
-"""The first task of a queue that waited so long, and nothing was claimed since: nobody takes them."""
+_LATELY = timedelta(seconds=15)
+"""A claim within this time says that somebody serves the lambda."""
 
 
-async def host_reasons(store: Store, row: TaskRow, load: Load) -> list[explain_pb2.Reason]:
-    """Say that no live host serves its lambda. Where no host reports, its claims tell.
-
-    Raises:
-        StoreUnavailableError: the store does not answer.
-    """
-    serving = await read_serving(store, row["lambda"])
-    if serving.alive:
+def host_reasons(row: TaskRow, serving: Serving, claims: Claims) -> list[explain_pb2.Reason]:
+    """Say that no live host serves its lambda. Of hosts that do not report themselves, claims tell."""
+    if serving.alive or _is_claimed(row, serving, claims):
         return []
     if serving.last_name is not None or serving.any_alive:
-        return [] if load.running else [_not_alive(row, serving)]
-    waited = row["now"] - load.first_due_at
-    if load.running or waited < _PATIENCE:
-        return []
-    if load.last_claim_at is not None and load.last_claim_at >= load.first_due_at:
-        return []
+        return [_not_alive(row, serving)]
+    claimed = (
+        f"none has claimed a task of {row['lambda']} for {span(row['now'] - claims.last_claim_at)}"
+        if claims.last_claim_at is not None
+        else f"none is known to have claimed a task of {row['lambda']}"
+    )
     return [
         reason(
             explain_pb2.REASON_KIND_NO_HOST,
-            f"no host reports itself, none has claimed a task of {row['lambda']} for {span(waited)}, and none holds one",
+            f"no host reports itself, {claimed}, and none holds one",
             f"start a worker that serves it; if one runs, check the HSC and the worker's log: {command('health')}",
-            since_at=load.first_due_at,
+            since_at=claims.last_claim_at,
         )
     ]
+
+
+def _is_claimed(row: TaskRow, serving: Serving, claims: Claims) -> bool:
+    """Whether a host that does not report itself claims tasks of the lambda."""
+    last = claims.last_claim_at
+    is_recent = last is not None and row["now"] - last < _LATELY
+    if serving.last_reported_at is None:
+        return bool(claims.running) or is_recent
+    # the claims of the host that fell silent are older than its next report would have been
+    next_report_at = serving.last_reported_at + serving.interval
+    return last is not None and last > next_report_at and (is_recent or bool(claims.running))
 
 
 def _not_alive(row: TaskRow, serving: Serving) -> explain_pb2.Reason:
     if serving.last_name is None or serving.last_reported_at is None:
         return reason(explain_pb2.REASON_KIND_NO_HOST, f"no live host serves {row['lambda']}", _start())
+    reported = ago(row, serving.last_reported_at)
+    if serving.last_state == "alive":  # it missed a report, and not three
+        stands = f"should report each {span(serving.interval)}, and did so {reported}"
+    else:
+        stands = f"is {serving.last_state}, and reported {reported}"
     return reason(
         explain_pb2.REASON_KIND_NO_HOST,
-        f"no live host serves {row['lambda']}: the last one, {serving.last_name}, is {serving.last_state}, "
-        f"and reported {ago(row, serving.last_reported_at)}",
+        f"no live host serves {row['lambda']}: the last one, {serving.last_name}, {stands}",
         _start(),
         since_at=serving.last_reported_at,
         holder=serving.last_name,

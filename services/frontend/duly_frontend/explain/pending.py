@@ -3,15 +3,15 @@
 from datetime import timedelta
 
 from duly_core.access.grants import Scope
+from duly_core.explain.hosts import Serving
 from duly_core.explain.reads import Load, read_load
 from duly_core.lambdas.names import base_name
 from duly_core.postgres.pool import Store
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import TaskRow
-from duly_frontend.explain.gates import gate_reasons
-from duly_frontend.explain.hosts import host_reasons
+from duly_frontend.explain.conditions import Conditions, read_conditions
 from duly_frontend.explain.text import ago, command, number, reason, span
-from duly_frontend.explain.waiting import faster_rates, lacking_units
+from duly_frontend.explain.units import faster_rates
 from duly_wire.enums import Priority
 from duly_wire.v1 import explain_pb2
 
@@ -27,24 +27,23 @@ async def pending_reasons(
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    found = await _not_yet(store, row, withheld=withheld)
-    is_due = not found
-    gates = await gate_reasons(store, row)
-    of_lambda = lambda_reasons(row)
-    found += [*gates, *of_lambda]
-    found += await lacking_units(store, row, scope)
-    if is_due and not of_lambda and not gates:
-        load = await read_load(store, row)
-        hosts = await host_reasons(store, row, load)
-        found += hosts
-        if load.ahead or load.higher:
-            found.append(_backlog(row, load))
-        elif not hosts:
-            found.append(_ready(row, load))
-    return found
+    not_yet = await _not_yet(store, row, withheld=withheld)
+    load = await read_load(store, row)
+    conditions = await read_conditions(store, row, scope, load.claims)
+    return [*not_yet, *conditions.reasons, *([] if not_yet else _in_line(row, load, conditions))]
 
 
-async def enqueued_reasons(store: Store, row: TaskRow) -> list[explain_pb2.Reason]:
+def _in_line(row: TaskRow, load: Load, conditions: Conditions) -> list[explain_pb2.Reason]:
+    """Say what is before a task that is due, and may run."""
+    if conditions.gates or conditions.of_lambda:
+        return []
+    may_run = not conditions.units and not conditions.hosts
+    if load.ahead or load.higher:
+        return [_backlog(row, load, may_run=may_run)]
+    return [_ready(row, load, conditions.serving)] if may_run else []
+
+
+async def enqueued_reasons(store: Store, row: TaskRow, scope: Scope | None) -> list[explain_pb2.Reason]:
     """Say why nobody has claimed a task whose reference is in a queue.
 
     Raises:
@@ -63,12 +62,11 @@ async def enqueued_reasons(store: Store, row: TaskRow) -> list[explain_pb2.Reaso
             until_at=row["next_trigger_at"],
         )
     ]
-    gates = await gate_reasons(store, row)
-    found += [*gates, *lambda_reasons(row)]
-    if not gates:
-        found += await host_reasons(store, row, load)
+    conditions = await read_conditions(store, row, scope, load.claims)
+    # it has its units already
+    found += [*conditions.gates, *conditions.of_lambda, *conditions.hosts]
     if load.ahead:
-        found.append(_backlog(row, load))
+        found.append(_backlog(row, load, may_run=not conditions.hosts))
     return found
 
 
@@ -93,39 +91,6 @@ def expiry_reasons(row: TaskRow) -> list[explain_pb2.Reason]:
             until_at=expires_at,
         )
     ]
-
-
-def lambda_reasons(row: TaskRow) -> list[explain_pb2.Reason]:
-    """Say that its lambda is gone, or that nobody declared the version that it is pinned to."""
-    name, at, version = row["lambda"].partition("@")
-    if row["deleted_at"] is not None:
-        by = f" by {row['deleted_by']}" if row["deleted_by"] else ""
-        return [
-            reason(
-                explain_pb2.REASON_KIND_LAMBDA_DELETED,
-                f"its lambda was deleted {ago(row, row['deleted_at'])}{by}",
-                f"{command('lambdas', 'restore', name)}, and start a worker that declares it; or "
-                + command("cancel", str(row["task_id"])),
-                since_at=row["deleted_at"],
-            )
-        ]
-    if at and not row["version_is_declared"]:
-        return [
-            reason(
-                explain_pb2.REASON_KIND_VERSION_UNKNOWN,
-                f"no host has declared version {version} of {name}",
-                f"start a worker with App(pinned=True) of that version, or {command('cancel', str(row['task_id']))}",
-            )
-        ]
-    if not row["is_registered"]:
-        return [
-            reason(
-                explain_pb2.REASON_KIND_LAMBDA_UNKNOWN,
-                f"no lambda {row['lambda']} is registered",
-                f"start a worker that declares it, or {command('cancel', str(row['task_id']))}",
-            )
-        ]
-    return []
 
 
 async def _not_yet(store: Store, row: TaskRow, *, withheld: bool) -> list[explain_pb2.Reason]:
@@ -170,7 +135,7 @@ def _backoff(row: TaskRow, left: str, *, withheld: bool) -> explain_pb2.Reason:
     )
 
 
-def _backlog(row: TaskRow, load: Load) -> explain_pb2.Reason:
+def _backlog(row: TaskRow, load: Load, *, may_run: bool) -> explain_pb2.Reason:
     about = "about " if load.is_estimated else ""
     verb = "is" if load.ahead == 1 else "are"
     text = f"{about}{number(load.ahead, 'task')} of {row['lambda']} {verb} before it"
@@ -181,7 +146,7 @@ def _backlog(row: TaskRow, load: Load) -> explain_pb2.Reason:
     return reason(
         explain_pb2.REASON_KIND_BACKLOG,
         text,
-        f"add workers or slots for its lambda{_raise_priority(row)}",
+        f"add workers or slots for its lambda{_raise_priority(row)}" if may_run else "",
         since_at=row["next_trigger_at"] if row["status"] != Status.ENQUEUED else row["sent_at"],
         count=load.ahead,
         is_estimated=load.is_estimated,
@@ -199,15 +164,26 @@ def _raise_priority(row: TaskRow) -> str:
     )
 
 
-def _ready(row: TaskRow, load: Load) -> explain_pb2.Reason:
+def _ready(row: TaskRow, load: Load, serving: Serving) -> explain_pb2.Reason:
     due_at = row["next_trigger_at"]
     waited = row["now"] - due_at
     if waited < _ABOUT_TO:
         return reason(explain_pb2.REASON_KIND_READY, "it is due, and about to be picked", since_at=due_at)
+    first = f"it is due since {span(waited)} and the first of its lambda and priority"
+    if serving.free_slots and serving.last_reported_at is not None:
+        return reason(
+            explain_pb2.REASON_KIND_READY,
+            f"{first}, and no host has taken it: those that serve it reported "
+            f"{number(serving.free_slots, 'free slot')} {ago(row, serving.last_reported_at)}",
+            "free slots may be reserved for other lambdas; otherwise read the worker's log, and check the HSC: "
+            + command("health"),
+            since_at=due_at,
+        )
+    running = load.claims.running
     return reason(
         explain_pb2.REASON_KIND_READY,
-        f"it is due since {span(waited)} and the first of its lambda and priority: it waits for a free slot; "
-        f"{number(load.running, 'task')} of its lambda {'is' if load.running == 1 else 'are'} held now",
+        f"{first}: it waits for a free slot; "
+        f"{number(running, 'task')} of its lambda {'is' if running == 1 else 'are'} held now",
         f"add workers or slots, or reserve slots for its lambda; check the HSC: {command('health')}",
         since_at=due_at,
     )

@@ -87,7 +87,7 @@ class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
         if status is Status.WAITING:
             found = await waiting_reasons(store, row, scope)
         elif status is Status.ENQUEUED:
-            found = await enqueued_reasons(store, row)
+            found = await enqueued_reasons(store, row, scope)
         else:
             found = await pending_reasons(store, row, scope, withheld=withheld)
         is_over = bool(expiry) and row["expires_at"] <= row["now"]

@@ -91,7 +91,10 @@ def one_line(text: str) -> str:
 
 
 def related(row: Mapping[str, Any], label: str = "") -> explain_pb2.RelatedTask:
-    """Return another task that has to do with a reason; `row` has task_id, lambda and status."""
+    """Return another task that has to do with a reason; `row` has task_id, lambda and status.
+
+    That of a holder of units has held_since_at and units, too.
+    """
     status = row["status"]
     message = explain_pb2.RelatedTask(
         task_id=str(row["task_id"]),
@@ -99,6 +102,10 @@ def related(row: Mapping[str, Any], label: str = "") -> explain_pb2.RelatedTask:
         status=STATUS_TO_WIRE[Status(status)] if status else task_pb2.TASK_STATUS_UNSPECIFIED,
     )
     setattr(message, "lambda", row["lambda"])
+    if row.get("units"):
+        message.units = row["units"]
+    if row.get("held_since_at") is not None:
+        message.held_since_at.FromDatetime(row["held_since_at"])
     return message
 
 

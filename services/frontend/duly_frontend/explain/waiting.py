@@ -1,24 +1,13 @@
 """The reasons of tasks that wait for others: for their session, their graph, or units of a resource."""
 
-from collections.abc import Sequence
-
 from duly_core.access.grants import Scope
-from duly_core.config.settings import format_duration
-from duly_core.explain.reads import MOST_COUNTED, read_related
-from duly_core.explain.waits import (
-    MOST_SHOWN,
-    WaitRow,
-    count_parked_before,
-    read_holders,
-    read_nodes,
-    read_resources,
-    read_session,
-)
+from duly_core.explain.reads import MOST_COUNTED, read_claims, read_related
+from duly_core.explain.waits import MOST_SHOWN, read_nodes, read_session
 from duly_core.lambdas.session_names import SessionId
-from duly_core.limits.store import LARGEST_RATE, UNLIMITED
 from duly_core.postgres.pool import Store
 from duly_core.tasks.store import TaskRow
-from duly_frontend.explain.gates import GATE, gate_reasons
+from duly_frontend.explain.conditions import read_conditions
+from duly_frontend.explain.gates import GATE
 from duly_frontend.explain.text import command, may_be_named, number, reason, related, span
 from duly_wire.v1 import explain_pb2
 
@@ -44,14 +33,27 @@ async def waiting_reasons(store: Store, row: TaskRow, scope: Scope | None) -> li
                 session=SessionId.parse(row["session"]).key if row["session"] else "",
             )
         ]
-    found = []
+    conditions = await read_conditions(store, row, scope, await read_claims(store, row))
     if row["parked_on"] is not None:
-        found = await _parked(store, row, scope)
-    elif row["session"] is not None:
+        if row["parked_on"].startswith(GATE):
+            return conditions.reasons
+        first, units = conditions.units[:1], conditions.units[1:]
+        return [*first, *conditions.gates, *conditions.of_lambda, *units, *conditions.hosts]
+    found = []
+    if row["session"] is not None:
         found = await _in_session(store, row, scope)
     elif row["graph"] is not None:
         found = await _in_graph(store, row, scope)
-    return found + await gate_reasons(store, row)
+    return [*found, *_due_later(row), *conditions.reasons]
+
+
+def _due_later(row: TaskRow) -> list[explain_pb2.Reason]:
+    """Say that its time has not come either."""
+    due_at, now = row["due_at"], row["now"]
+    if due_at is None or due_at <= now:
+        return []
+    text = f"it is due in {span(due_at - now)}"
+    return [reason(explain_pb2.REASON_KIND_DUE_LATER, text, until_at=due_at)]
 
 
 async def _in_session(store: Store, row: TaskRow, scope: Scope | None) -> list[explain_pb2.Reason]:
@@ -119,105 +121,3 @@ async def _in_graph(store: Store, row: TaskRow, scope: Scope | None) -> list[exp
             tasks=[related(node, node["label"]) for node in named],
         )
     ]
-
-
-async def _parked(store: Store, row: TaskRow, scope: Scope | None) -> list[explain_pb2.Reason]:
-    name, key = row["parked_on"], row["parked_key"]
-    if name.startswith(GATE):
-        return []
-    resources = [
-        each for each in await read_resources(store, row) if (each["name"], each["key"]) == (name, key)
-    ]
-    before = await count_parked_before(store, row)
-    return [await _lacking(store, resource, scope, before=before) for resource in resources[:1]] or [
-        reason(
-            explain_pb2.REASON_KIND_RESOURCE,
-            f"it waits for units of {_place(name, key)}, which is no longer declared: it is released soon",
-            resource=_place(name, key),
-        )
-    ]
-
-
-async def lacking_units(store: Store, row: TaskRow, scope: Scope | None) -> list[explain_pb2.Reason]:
-    """Say which resources have too few units now for a task that is not parked on them.
-
-    Raises:
-        StoreUnavailableError: the store does not answer.
-    """
-    short = [
-        each
-        for each in await read_resources(store, row)
-        if each["used"] + each["weight"] > each["capacity"] or not each["capacity"]
-    ]
-    return [await _lacking(store, each, scope) for each in short]
-
-
-async def _lacking(
-    store: Store, resource: WaitRow, scope: Scope | None, before: int | None = None
-) -> explain_pb2.Reason:
-    name, key = resource["name"], resource["key"]
-    place = _place(name, key)
-    holders: Sequence[WaitRow] = await read_holders(store, name, key) if resource["used"] else ()
-    if resource["capacity"] == 0:
-        text = f"{place} has no units: it holds back every task that needs it"
-    elif before is None:
-        text = f"{resource['used']:,} of {resource['capacity']:,} units of {place} are taken: it will wait for some"
-    else:
-        text = f"{resource['used']:,} of {resource['capacity']:,} units of {place} are taken"
-        text += (
-            f"; {number(before, 'task')} of its lambda {'waits' if before == 1 else 'wait'} before it"
-            if before
-            else ""
-        )
-    if resource["note"]:
-        text += f" ({resource['note']})"
-    return reason(
-        explain_pb2.REASON_KIND_RESOURCE,
-        text,
-        _more_units(resource),
-        resource=place,
-        count=resource["used"],
-        limit=resource["capacity"],
-        tasks=[related(each) for each in holders if may_be_named(each, scope)],
-    )
-
-
-def _more_units(resource: WaitRow) -> str:
-    """Return how a task comes to units: the number named is the smallest with which it, or one before it, may run."""
-    needed = min(UNLIMITED, max(resource["capacity"], resource["used"]) + 1)
-    if resource["used"] and resource["capacity"]:
-        needed = min(UNLIMITED, max(needed, resource["used"] + resource["weight"]))
-    raised = command("resources", "set", resource["name"], str(needed))
-    if not resource["capacity"]:
-        return f"nothing runs until it has units: find out why it has none, then {raised}, or more"
-    return f"wait until others end, or raise the capacity: {raised}, or more"
-
-
-async def faster_rates(store: Store, row: TaskRow) -> str:
-    """Return how a task comes to an earlier start: twice the rates of its resources. Another rate begins anew.
-
-    Raises:
-        StoreUnavailableError: the store does not answer.
-    """
-    rated = [
-        each
-        for each in await read_resources(store, row)
-        if each["rate"] is not None and each["rate"] < LARGEST_RATE
-    ]
-    faster = [
-        command(
-            "resources",
-            "set",
-            each["name"],
-            "--rate",
-            f"{min(LARGEST_RATE, 2 * each['rate'])}/{format_duration(each['period'])}",
-        )
-        for each in rated
-    ]
-    if not faster:
-        return f"wait; {command('resources', 'list')} shows the rates"
-    return f"wait, or raise the rate, and what was put off is due at once: {', '.join(faster)}"
-
-
-def _place(name: str, key: str) -> str:
-    return f"{name}/{key}" if key else name
