@@ -98,7 +98,7 @@ def _take(browser: Browser, url: str, filled: Filled, folder: Path) -> None:
                     sys.exit(f"{name} at {width}: {overflow} px too wide")
                 if name == "task-failed":
                     page.get_by_role("button", name="Show them").click()
-                    page.get_by_text("The audit log has that you looked").wait_for()
+                    page.get_by_text("The audit log has recorded this read").wait_for()
                 suffix = "-dark" if theme == "dark" else ""
                 _save(page.screenshot(), folder / f"{name}-{width}{suffix}.png")
             context.close()

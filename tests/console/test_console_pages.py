@@ -545,7 +545,7 @@ async def test_a_task_that_waits_says_why_and_what_happened(browser, task_states
 
     assert "What it waits for" in page.text
     assert 'data-label="What">scheduled' in page.text
-    assert 'data-label="Next look">at once' in page.text
+    assert 'data-label="Next step">at once' in page.text
 
 
 async def test_queues_are_filtered_and_ordered(browser, task_states):

@@ -584,7 +584,7 @@ async def test_a_payload_that_cannot_be_shown_leaves_the_form_with_what_was_type
     await expect(page.get_by_label("Reason")).to_have_value("ticket 17")
     await page.unroute_all(behavior="ignoreErrors")
     await page.get_by_role("button", name="Show them").click()
-    await expect(page.locator("#bodies")).to_contain_text("The audit log has that you looked.")
+    await expect(page.locator("#bodies")).to_contain_text("The audit log has recorded this read.")
     await expect(page.locator("#bodies").get_by_role("alert")).to_have_count(0)
 
 

@@ -38,7 +38,7 @@ def audit(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Show who changed what, and who was refused, the newest last. Tasks say themselves who scheduled them."""
+    """Show who changed what, and who was refused, the newest last. `duly get` shows who scheduled a task."""
     moment = parse_moment_or_distance(since, "--since", -1)
     with connected(address) as client:
         newest = client.audit_events(

@@ -46,7 +46,7 @@ def whoami(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     if as_json:
         say(json.dumps(as_object(access)))
     elif not access.principal:
-        say("nobody is asked who they are (auth.mode = none): everybody may do everything")
+        say("auth.mode = none: callers are not identified, and everybody may do everything")
     else:
         roles = [f"  {each.role.name.lower()} of {each.pattern}" for each in access.grants]
         say(

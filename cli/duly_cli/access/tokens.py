@@ -20,7 +20,7 @@ from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 Lifetime = Annotated[
     str | None,
-    typer.Option(help="Valid for so long: 12h, 90d.", show_default="until it is revoked"),
+    typer.Option(help="How long it is valid: 12h, 90d.", show_default="until it is revoked"),
 ]
 Note = Annotated[str, typer.Option(help="For people: what the token is for.")]
 ToFile = Annotated[
@@ -39,7 +39,7 @@ def add_commands(app: typer.Typer) -> None:
         _tokens,
         name="tokens",
         rich_help_panel=PANEL,
-        help="Make, list and revoke tokens: who shows one is its principal.",
+        help="Make, list and revoke tokens. A token says which principal a caller is.",
     )
 
 
@@ -54,7 +54,7 @@ def create_token(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token and print it, once: Duly keeps only its SHA-256. What it may do is said by `duly grant`."""
+    """Make a token and print it, once: Duly keeps only its SHA-256. `duly grant` gives its principal roles."""
     valid = parse_duration(lifetime, "--lifetime")
 
     def make() -> duly.NewToken:

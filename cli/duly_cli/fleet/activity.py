@@ -17,7 +17,7 @@ def add_command(app: typer.Typer) -> None:
 
 
 def activity(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """Tell how many tasks were scheduled and ended until now, and how late tasks started lately."""
+    """Show how many tasks were scheduled and have ended so far, and the lateness of recent starts."""
     with connected(address) as client:
         found = client.activity()
     show_all([found], _table, as_object, as_json=as_json)

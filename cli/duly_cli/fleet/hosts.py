@@ -43,7 +43,7 @@ def hosts(
             show_default=False,
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, by id.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many, by id.")] = 100,
     watch: Watch = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,

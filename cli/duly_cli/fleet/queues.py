@@ -50,7 +50,7 @@ def queues(
         bool,
         typer.Option("--include-rates", help="How many tasks were scheduled in the last ten seconds, too."),
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
     watch: Watch = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,

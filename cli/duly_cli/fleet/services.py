@@ -20,7 +20,7 @@ def add_command(app: typer.Typer) -> None:
 
 
 def services(
-    alive: Annotated[bool, typer.Option("--alive", help="Only those that report.")] = False,
+    alive: Annotated[bool, typer.Option("--alive", help="Only processes that still report.")] = False,
     watch: Watch = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,

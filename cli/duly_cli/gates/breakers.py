@@ -22,26 +22,29 @@ def set_breaker(
     lambda_name: _Lambda,
     failure_rate: Annotated[
         float | None,
-        typer.Option(help="Open when so large a part of its runs failed: 0.5.", show_default=False),
+        typer.Option(help="Open when this share of the runs failed, such as 0.5.", show_default=False),
     ] = None,
     minimum: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=1_000_000,
-            help="Not before so many runs ended within the window; 20 at first.",
+            help="The least number of runs in the window before the breaker may open (new: 20).",
             show_default=False,
         ),
     ] = None,
     window: Annotated[
-        str | None, typer.Option(help="Count the runs of so long a time; 1m at first.", show_default=False)
+        str | None, typer.Option(help="The period in which runs are counted (new: 1m).", show_default=False)
     ] = None,
     pause: Annotated[
-        str | None, typer.Option(help="Stay open so long before probes; 30s at first.", show_default=False)
+        str | None,
+        typer.Option(
+            help="How long the breaker stays open before it lets probes run (new: 30s).", show_default=False
+        ),
     ] = None,
     probes: Annotated[
         int | None,
-        typer.Option(min=1, max=1_000, help="Let so many tasks through; 3 at first.", show_default=False),
+        typer.Option(min=1, max=1_000, help="The number of probes (new: 3).", show_default=False),
     ] = None,
     reason: Annotated[str | None, typer.Option(help="For people: why.", show_default=False)] = None,
     no_reason: Annotated[
@@ -51,7 +54,7 @@ def set_breaker(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Pause a lambda by itself when too many of its runs fail, change what you name of that, or remove its breaker."""
+    """Set, change or remove the breaker of a lambda: it pauses the lambda when too many runs fail. A change sets only the options that you give."""
     changes: Any = {  # each is what its parameter takes
         "failure_rate": given("--failure-rate", failure_rate),
         "minimum": given("--minimum", minimum),

@@ -81,15 +81,16 @@ def set_gate(
     no_session: Annotated[
         bool, typer.Option("--no-session", help="Tasks of all sessions, and of none.", show_default=False)
     ] = False,
-    pause: Annotated[bool, typer.Option("--pause", help="They wait.")] = False,
-    drop: Annotated[bool, typer.Option("--drop", help="They end as dropped when they are due.")] = False,
+    pause: Annotated[bool, typer.Option("--pause", help="Pause: the tasks wait.")] = False,
+    drop: Annotated[bool, typer.Option("--drop", help="Drop: due tasks end as dropped.")] = False,
     delay: Annotated[
-        str | None, typer.Option(help="They are due so much later: 10m.", show_default=False)
+        str | None,
+        typer.Option(help="Delay: due tasks become due this much later, such as 10m.", show_default=False),
     ] = None,
     until: Annotated[
         str | None,
         typer.Option(
-            help="In force so long, 2h, or until an instant, 2026-12-24T18:00:00+01:00. Without: until it is removed.",
+            help="End of the gate: a duration (2h) or an instant (2026-12-24T18:00:00+01:00). Without it, the gate stays until it is removed.",
             show_default=False,
         ),
     ] = None,
@@ -101,13 +102,17 @@ def set_gate(
         bool, typer.Option("--no-reason", help="Remove the reason.", show_default=False)
     ] = False,
     name: Annotated[
-        str, typer.Option(help="Of the gate; to change it.", show_default="made of what it does and where")
+        str,
+        typer.Option(
+            help="The gate's name. Give the name of an existing gate to change that gate.",
+            show_default="made from kind and scope",
+        ),
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what it would hit.")] = False,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Set a gate, or change what you name of one. A new gate needs --lambda or --namespace, and what it does."""
+    """Set a gate, or change an existing one: only the options that you give. A new gate needs --lambda or --namespace, and --pause, --drop or --delay."""
     pattern = _pattern(lambda_name, namespace)
     scope: Any = {
         "collection": given("--collection", collection, removed=no_collection),
@@ -158,7 +163,7 @@ def _end(until: str | None, *, no_until: bool) -> dict[str, timedelta | datetime
 
 @_gates.command("remove")
 def remove_gate(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
-    """Remove a gate; what it held is due at once."""
+    """Remove a gate; the tasks that it held become due at once."""
     with connected(address) as client:
         client.delete_gate(name)
     say(f"{name}: removed")

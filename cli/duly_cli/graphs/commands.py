@@ -43,7 +43,7 @@ def show(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a graph with its nodes and how they stand."""
+    """Draw a graph with the status of each node."""
     if drawn_as not in graph_drawing.FORMATS:
         message = f"{drawn_as!r} is not a format: use {', '.join(graph_drawing.FORMATS)}"
         raise typer.BadParameter(message)
@@ -60,7 +60,7 @@ def show(
 def list_graphs(
     name: Annotated[str, typer.Option(help="Of this name only.")] = "",
     running: Annotated[bool, typer.Option("--running", help="Only those that have not finished.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:

@@ -89,7 +89,7 @@ def rollback(
     expected_revision: _Expected = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Put a version in force that workers declared; those that were in force since then stay out."""
+    """Put a version in force that workers declared; the versions that were in force since then no longer take effect."""
     with connected(address) as client:
         client.roll_back_lambda(name, version, expected_revision=expected_revision)
     say(f"{name}: version {version!r} is in force")
@@ -108,7 +108,7 @@ def delete(
     expected_revision: _Expected = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Delete a lambda with its time tables; tasks that ended stay. A worker brings it back with a new version only."""
+    """Delete a lambda with its time tables; tasks that ended stay. Only a worker with a newer version registers it again."""
     with connected(address) as client:
         deletion = client.delete_lambda(
             name, cancel_tasks=cancel_tasks, dry_run=dry_run, expected_revision=expected_revision

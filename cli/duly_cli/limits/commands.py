@@ -32,7 +32,7 @@ def add_commands(app: typer.Typer) -> None:
 @_resources.command("list")
 def list_resources(
     max_keys: Annotated[
-        int, typer.Option(min=0, max=100, help="Show at most so many keys in use of each.")
+        int, typer.Option(min=0, max=100, help="Show at most this many used keys of each resource.")
     ] = 0,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
@@ -70,14 +70,21 @@ def set_resource(
     burst: Annotated[
         int | None,
         typer.Option(
-            min=1, max=1_000_000, help="How many of them may start at once; 1 at first.", show_default=False
+            min=1,
+            max=1_000_000,
+            help="The burst: how many units may start at once (new: 1).",
+            show_default=False,
         ),
     ] = None,
-    no_burst: Annotated[bool, typer.Option("--no-burst", help="The same as 1.", show_default=False)] = False,
+    no_burst: Annotated[
+        bool, typer.Option("--no-burst", help="Set the burst to 1.", show_default=False)
+    ] = False,
     per_key: Annotated[
         bool | None,
         typer.Option(
-            "--per-key/--no-per-key", help="Each key has as many units of its own.", show_default=False
+            "--per-key/--no-per-key",
+            help="Apply the capacity and rate to each key separately.",
+            show_default=False,
         ),
     ] = None,
     note: Annotated[str | None, typer.Option(help="For people: why.", show_default=False)] = None,
@@ -91,7 +98,7 @@ def set_resource(
     ] = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Declare a resource, or change what you name of it. More capacity releases tasks, less lets those that run end."""
+    """Declare a resource, or change an existing one: only the options that you give. More capacity starts parked tasks. Less capacity does not stop running tasks."""
     expected = parse_moment(expected_changed_at, "--expected-changed-at", needs_zone=True)
     if capacity is not None and no_capacity:
         raise invalid("--no-capacity", "say either CAPACITY or --no-capacity")

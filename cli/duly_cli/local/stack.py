@@ -20,7 +20,7 @@ OptionalQueue = Annotated[
     Literal["store", "sqs"] | None,
     typer.Option(
         show_default="queue.backend, which is store unless it is set",
-        help="store (no queue beside Postgres), or sqs: without AWS settings or --endpoint-url a local stand-in (moto) is started.",
+        help="store (Postgres only) or sqs. For sqs without AWS settings or --endpoint-url, a local server (moto) is started.",
     ),
 ]
 

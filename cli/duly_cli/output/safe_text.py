@@ -27,7 +27,7 @@ def one_line(text: str) -> str:
 def say_changed(fields: Iterable[str] | None) -> None:
     """Print which fields a change set to another value; nothing if what was set is new (None)."""
     if fields is not None:
-        say(f"changed: {', '.join(fields) or 'nothing, it was so already'}")
+        say(f"changed: {', '.join(fields) or 'nothing'}")
 
 
 def say(text: str, *, err: bool = False) -> None:

@@ -51,7 +51,9 @@ def raise_fences(
     above: Annotated[
         int,
         typer.Option(
-            min=0, help="A fence that must be exceeded, if one is known to be so high.", show_default="none"
+            min=0,
+            help="Raise fences above this number: the highest fence that you know of.",
+            show_default="none",
         ),
     ] = 0,
     dry_run: Annotated[

@@ -47,7 +47,7 @@ def list_sessions(
             help="Only those of this namespace; default: of lambdas without one.", show_default=False
         ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, by namespace and key.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="At most this many, by namespace and key.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
@@ -67,7 +67,7 @@ def get_session(
     key: _Key,
     namespace: _Namespace = _DEFAULT,
     max_tasks: Annotated[
-        int, typer.Option(min=0, max=1000, help="Show at most so many of those that wait.")
+        int, typer.Option(min=0, max=1000, help="Show at most this many waiting tasks.")
     ] = 10,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,

@@ -9,7 +9,7 @@ import typer
 from duly_cli.output.safe_text import say
 
 Limit = Annotated[
-    int | None, typer.Option(min=1, help="At most so many, the oldest first.", show_default="all")
+    int | None, typer.Option(min=1, help="At most this many, the oldest first.", show_default="all")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing: only say how many it would be.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -20,7 +20,7 @@ def purge(
     status: Annotated[
         list[str] | None,
         typer.Option(
-            help="Which ended so only: success, fatal_failure, cancelled, dropped; may be repeated.",
+            help="Only tasks with this final status: success, fatal_failure, cancelled, dropped; may be repeated.",
             show_default=False,
         ),
     ] = None,

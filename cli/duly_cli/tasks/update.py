@@ -19,7 +19,7 @@ def add_command(app: typer.Typer) -> None:
 def update(
     task_ids: TaskIds,
     delay: Annotated[
-        str | None, typer.Option(help="Run them so much later, from now: 0s, 90s, 2h.", show_default=False)
+        str | None, typer.Option(help="Run them this long from now: 0s, 90s, 2h.", show_default=False)
     ] = None,
     at: Annotated[
         str | None,

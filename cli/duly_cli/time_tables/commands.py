@@ -34,7 +34,8 @@ _Cron = Annotated[
 ]
 _Every = Annotated[str | None, typer.Option(help="An interval: 30s, 6h.", show_default=False)]
 _Offset = Annotated[
-    str | None, typer.Option(help="With --every: so much after its multiples since 1970.", show_default=False)
+    str | None,
+    typer.Option(help="With --every: this long after its multiples since 1970.", show_default=False),
 ]
 _Zone = Annotated[str | None, typer.Option(help="With --cron: Europe/Berlin.", show_default="UTC")]
 _CatchUp = Annotated[
@@ -49,7 +50,9 @@ _Overlap = Annotated[
         show_default="allow",
     ),
 ]
-_Jitter = Annotated[str | None, typer.Option(help="Fire each tick up to so much later.", show_default="none")]
+_Jitter = Annotated[
+    str | None, typer.Option(help="Fire each tick up to this much later.", show_default="none")
+]
 _Priority = Annotated[str | None, typer.Option(help="urgent, high, normal or low.", show_default="normal")]
 _Collection = Annotated[str | None, typer.Option(help="A label on its tasks.", show_default="none")]
 _NoOffset = Annotated[bool, typer.Option("--no-offset", help="Remove the offset.", show_default=False)]
@@ -90,7 +93,7 @@ def list_tables(
 def show(
     name: _Name,
     next_ticks: Annotated[
-        int, typer.Option("--next", min=0, max=1000, help="Show so many of its next ticks.")
+        int, typer.Option("--next", min=0, max=1000, help="Show this many of its next ticks.")
     ] = 3,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
@@ -153,7 +156,7 @@ def change(
     no_collection: _NoCollection = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Change what you name of a time table, leave the rest, and show it. Declarations do not change it any more."""
+    """Change a time table, only the options that you give, and show it. Declarations no longer change it."""
     options: Any = _options(
         cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection
     )
@@ -183,7 +186,7 @@ def pause(
     no_note: Annotated[bool, typer.Option("--no-note", help="Remove the note.", show_default=False)] = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Pause a time table until it is resumed, whatever workers declare. One that is paused keeps its note."""
+    """Pause a time table until it is resumed, whatever workers declare. If the table is paused already, its note stays."""
     said = given("--note", note, removed=no_note)
     with connected(address) as client:
         _say(client, client.pause_table(name, note=said))

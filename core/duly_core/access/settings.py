@@ -11,7 +11,7 @@ class AuthSettings(Section):
     SECTION: ClassVar[str] = "auth"
 
     mode: Literal["none", "required"] = "none"
-    """`none`: nobody is asked who they are, and everybody may do everything. `required`: each call needs a token or a
+    """`none`: callers are not identified, and everybody may do everything. `required`: each call needs a token or a
     client certificate, and a grant."""
     jwks: str = ""
     """File or https URL of the JSON Web Key Set that signs callers' JWTs. Empty: JWTs are not accepted."""

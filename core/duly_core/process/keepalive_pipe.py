@@ -49,14 +49,14 @@ class KeepalivePipe:
         def nobody_is_left() -> None:
             loop.remove_reader(self._descriptor)
             stop()
-            log.info("whoever started this process is gone, and so are those who needed it")
+            log.info("parent process ended, and no process needs this one: stopping")
 
         def outlive() -> None:
             if self._outliving:  # one of the parent's other threads died, too
                 return
             self._outliving = True
             loop.call_later(self._longest.total_seconds(), stop)
-            log.warning("whoever started this process died; it stays for those who need it")
+            log.warning("parent process died: running on while other processes need this one")
 
         loop.add_signal_handler(PARENT_DIED, outlive)
         loop.add_reader(self._descriptor, nobody_is_left)

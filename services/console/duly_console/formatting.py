@@ -89,7 +89,7 @@ def ago(stamp: Timestamp, now: datetime | None = None) -> str:
     return f"{span(delta)} ago" if delta > timedelta() else f"in {span(-delta)}"
 
 
-def next_look(event: explain_pb2.HistoryEvent) -> str:
+def next_step(event: explain_pb2.HistoryEvent) -> str:
     """Return how long after an event of a task's history Duly was to look at the task again."""
     if not event.HasField("next_trigger_at"):
         return "\N{EN DASH}"

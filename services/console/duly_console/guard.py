@@ -145,7 +145,7 @@ class Guard:
             if not (is_loopback(self.settings.listen) or self.settings.allow_remote_anonymous):
                 raise PageError(
                     403,
-                    "Duly asks nobody who they are (auth.mode = none), and this console can be reached from other "
+                    "auth.mode = none: callers are not identified, and this console can be reached from other "
                     "machines. Set auth.mode = required, or console.allow_remote_anonymous = true.",
                 )
         page = Page(request, known, viewer, self.templates, calls, form)

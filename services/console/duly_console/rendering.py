@@ -40,7 +40,7 @@ def open_templates(static_version: str) -> jinja2.Environment:
             "body",
             "field",
             "total_slots",
-            "next_look",
+            "next_step",
             "times",
         )
     }

@@ -75,9 +75,9 @@ class LambdaRegistration:
         answers = list(zip(lambdas, response.results, strict=True))
         warned = [(declared.name, result.warning) for declared, result in answers if result.warning]
         for name, warning in warned[:_MOST_LOGGED]:
-            log.warning("lambda declaration questioned", **{"lambda": name}, problem=warning)
+            log.warning("lambda declaration has a problem", **{"lambda": name}, problem=warning)
         if len(warned) > _MOST_LOGGED:
-            log.warning("more lambda declarations questioned", count=len(warned) - _MOST_LOGGED)
+            log.warning("more lambda declarations have problems", count=len(warned) - _MOST_LOGGED)
         return [
             f"lambda {declared.name!r}, {result.error.field}: {result.error.message}"
             for declared, result in answers

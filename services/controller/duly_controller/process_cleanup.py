@@ -97,7 +97,9 @@ def _group_of(owner: Owner) -> Cgroup | None:
     name = ExecutorGroupName(owner.pid_namespace, owner.pid, owner.started)
     if hierarchy is not None and folder.name == str(name) and hierarchy.may_hold(folder):
         return Cgroup(folder)
-    log.warning("executor cgroup left alone: not one of a worker beside this one", folder=str(folder))
+    log.warning(
+        "cgroup named in a claim journal not touched: its executor cannot have made it", folder=str(folder)
+    )
     return None
 
 

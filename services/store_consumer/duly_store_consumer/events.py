@@ -226,12 +226,12 @@ def ticked(fired: Fired) -> None:
     _ticks_put_off.inc(len(fired.put_off))
     if fired.left_out:
         log.info(
-            "ticks left out by their policies", time_tables=fired.left_out[:20], count=len(fired.left_out)
+            "ticks skipped by catch_up or overlap", time_tables=fired.left_out[:20], count=len(fired.left_out)
         )
     if fired.cancelled:
         log.info("running tasks cancelled by the next tick", count=fired.cancelled)
     for name, problem in fired.put_off.items():
-        log.warning("time table put off", time_table=name, reason=problem)
+        log.warning("time table cannot fire; trying again later", time_table=name, reason=problem)
 
 
 def gate_swept(gate: Gate, tasks: int) -> None:
@@ -255,4 +255,6 @@ def breakers_open(lambdas: Collection[str]) -> None:
 def breaker_moved(moved: Moved) -> None:
     """Count and log that a breaker opened, lets probes through, or closed."""
     _breaker_changes.labels(moved.lambda_name, moved.state).inc()
-    log.warning("breaker moved", **{"lambda": moved.lambda_name}, state=str(moved.state), reason=moved.reason)
+    log.warning(
+        "breaker changed state", **{"lambda": moved.lambda_name}, state=str(moved.state), reason=moved.reason
+    )

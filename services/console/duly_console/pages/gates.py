@@ -78,7 +78,7 @@ async def remove(page: Page) -> Response:
     """Remove a gate."""
     name = page.form.get("name", "")
     if not page.is_confirmed:
-        text = f"What gate {name} holds is due at once."
+        text = f"The tasks that gate {name} holds become due at once."
         return page.confirm("Remove this gate?", text, "Remove", "/gates", name=name)
     request = gates_pb2.DeleteGatesRequest(names=[name])
     answer: gates_pb2.DeleteGatesResponse = await page.call(page.stubs.gates.DeleteGates, request)
@@ -90,7 +90,7 @@ async def remove_breaker(page: Page) -> Response:
     """Remove the breaker of a lambda, and its gate."""
     name = page.form.get("lambda", "")
     if not page.is_confirmed:
-        text = f"Failures of {name} pause it no more. If its gate holds tasks now, they are due at once."
+        text = f"Failures no longer pause {name}. Tasks that its gate holds now become due at once."
         return page.confirm("Remove this breaker?", text, "Remove", "/gates", **{"lambda": name})
     request = gates_pb2.DeleteBreakersRequest(lambdas=[name])
     answer: gates_pb2.DeleteBreakersResponse = await page.call(page.stubs.gates.DeleteBreakers, request)

@@ -59,4 +59,4 @@ async def cancel(page: Page) -> Response:
     request = graphs_pb2.CancelGraphRequest(graph_id=graph_id)
     answer: graphs_pb2.CancelGraphResponse = await page.call(page.stubs.graphs.CancelGraph, request)
     check(answer.error)
-    return page.redirect(back, "The graph is cancelled. What runs still runs until its callback stops.")
+    return page.redirect(back, "The graph is cancelled. Running nodes end when their callbacks stop.")

@@ -77,7 +77,7 @@ async def change(page: Page) -> Response:
     if "version" in page.form:
         request.version = page.form["version"]
         title, button = "Put this version in force?", "Put in force"
-        text = f"The policy that version {request.version!r} of {name} declared holds at once. Later versions stay out."
+        text = f"The policy of version {request.version!r} of {name} takes effect at once. Later versions no longer take effect."
     else:
         request.owner = page.form.get("owner", "").strip()
         title, button = "Give it to another owner?", "Transfer"

@@ -44,7 +44,7 @@ async def reset(page: Page) -> Response:
     """Let each process take the value of its own file or environment again."""
     name = page.form.get("name", "")
     if not page.is_confirmed:
-        text = f"Each process takes {name} from its own file or environment again, else the default."
+        text = f"Each process uses {name} from its own file or environment again, or the default."
         return page.confirm("Reset this setting?", text, "Reset", "/settings", name=name)
     request = settings_pb2.ResetSettingsRequest(names=[name])
     answer: settings_pb2.ResetSettingsResponse = await page.call(page.stubs.settings.ResetSettings, request)

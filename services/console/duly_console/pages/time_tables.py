@@ -51,7 +51,7 @@ async def pause(page: Page) -> Response:
     note = page.form.get("note", "").strip()
     back = f"/time-tables/{name}"
     if not page.is_confirmed:
-        text = f"Time table {name} schedules nothing until it is resumed. Ticks of that time are left out."
+        text = f"Time table {name} schedules nothing until it is resumed. Ticks during the pause are skipped."
         return page.confirm("Pause this time table?", text, "Pause", back, note=note)
     request = time_tables_pb2.PauseTimeTablesRequest(names=[name], note=note)
     answer: time_tables_pb2.PauseTimeTablesResponse = await page.call(

@@ -228,7 +228,7 @@ class CallbackProcess:
         own = self.tasks.intersection(task_ids)
         if len(own) < len(task_ids) and not self._was_strange:
             self._was_strange = True
-            log.warning("callback process told of a task that it was not given", pid=self.process.pid)
+            log.warning("callback process reported on a task that it was not given", pid=self.process.pid)
         return own
 
     def share_if_idle(self) -> None:

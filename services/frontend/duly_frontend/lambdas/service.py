@@ -206,9 +206,9 @@ def _log_problems(
         if result.warning or result.error.code == task_pb2.ERROR_CODE_NOT_OWNER
     ]
     for name, problem in found[:_MOST_LOGGED]:
-        log.warning("lambda declaration questioned", **{"lambda": name}, problem=problem)
+        log.warning("lambda declaration has a problem", **{"lambda": name}, problem=problem)
     if len(found) > _MOST_LOGGED:
-        log.warning("more lambda declarations questioned", count=len(found) - _MOST_LOGGED)
+        log.warning("more lambda declarations have problems", count=len(found) - _MOST_LOGGED)
 
 
 def _some(problems: Sequence[str]) -> list[str]:
