@@ -120,6 +120,8 @@ def main(on_loaded: Callable[[], object] = lambda: None) -> None:
         command(prog_name="duly")
     except KeyboardInterrupt:
         sys.exit(_EXIT_INTERRUPTED)
+    except RecursionError:
+        sys.exit("duly: something that others wrote, such as a payload, is nested too deeply to be shown")
     except BrokenPipeError:  # whoever read has enough: `duly list | head -1`
         _forget_stdout()
         sys.exit(1)

@@ -1,8 +1,12 @@
 """What the command says of an invalid address, and which one it takes by default."""
 
+import traceback
+from datetime import timedelta
+
 import pytest
 from typer.testing import CliRunner, Result
 
+import duly
 from duly_cli.__main__ import app
 
 NO_PORT = "is not an address: write HOST:PORT, such as 127.0.0.1:7401"
@@ -43,3 +47,18 @@ def test_health_asks_each_of_several_addresses() -> None:
     assert told.exit_code == 1
     assert "127.0.0.1:1 does not answer" in told.stderr
     assert "127.0.0.1:2 does not answer" in told.stderr
+
+
+@pytest.mark.parametrize("use", [lambda client: client.schedule("a"), lambda client: client.get("a")])
+def test_a_program_that_calls_a_wrong_port_gets_one_error_with_the_address_and_the_fix(use) -> None:
+    with (
+        duly.Client("127.0.0.1:1", unreachable_after=timedelta(milliseconds=50)) as client,
+        pytest.raises(
+            duly.UnavailableError, match=r"no Duly Frontend answers at 127\.0\.0\.1:1: start one"
+        ) as raised,
+    ):
+        use(client)
+
+    told = "".join(traceback.format_exception(raised.value))
+    assert told.count("Traceback (most recent call last)") == 1
+    assert "AioRpcError" not in told

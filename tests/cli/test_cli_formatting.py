@@ -1,5 +1,6 @@
 """Tasks as people read them: payload and result are JSON, short on one line, long on several."""
 
+import base64
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -92,3 +93,23 @@ def test_a_list_for_scripts_has_no_keys_of_what_lists_do_not_tell() -> None:
 
 def test_json_for_scripts_is_json() -> None:
     assert json.loads(json.dumps(task_as_json(task(payload={"ok": True}))))["payload"] == {"ok": True}
+
+
+@pytest.mark.parametrize("depth", [201, 600, 100_000])
+@pytest.mark.parametrize("of", ["[]", '{"a":}'])
+def test_what_is_nested_too_deeply_is_said_to_be_and_no_error(depth: int, of: str) -> None:
+    wire = task_pb2.Task(
+        task_id="t",
+        status=SUCCESS,
+        priority=task_pb2.PRIORITY_NORMAL,
+        payload=f"{of[:-1] * depth}1{of[-1] * depth}".encode(),
+    )
+    wire.created_at.FromDatetime(datetime(2026, 12, 24, tzinfo=UTC))
+    deep = duly.Task.from_proto(wire)
+
+    told = shown("payload", deep) or ""
+
+    assert told.splitlines()[0].startswith("(")
+    assert "--json has its bytes" in told
+    assert base64.b64decode(json.loads(json.dumps(task_as_json(deep)))["payload"]["base64"]) == wire.payload
+    assert (shown("payload", task(payload=[[[1]]])) or "").splitlines()[0] == "[[[1]]]"

@@ -7,12 +7,14 @@ from typer.testing import CliRunner
 
 import duly
 from duly.lambdas.info import LambdaInfo
+from duly.time_tables.calls import TimeTable
 from duly_cli.__main__ import app
 from duly_cli.lambdas.commands import lambda_table
 from duly_cli.output.safe_text import one_line, printable
 from duly_cli.output.task_text import dead_letter_table, task_lines, task_table
 from duly_cli.tasks import commands as tasks
-from duly_wire.v1 import registry_pb2, task_pb2
+from duly_cli.time_tables.text import described
+from duly_wire.v1 import registry_pb2, task_pb2, time_tables_pb2
 
 EVIL = "\x1b[2J\x1b]0;title\x07\r\x9b31m\x7f\u202egnp\u2028second\nline"
 SAFE = r"\x1b[2J\x1b]0;title\x07\r\x9b31m\x7f\u202egnp\u2028second"
@@ -49,6 +51,22 @@ def evil_lambda() -> LambdaInfo:
     return LambdaInfo.from_proto(wire)
 
 
+def evil_table() -> TimeTable:
+    wire = time_tables_pb2.TimeTableState(pause_note=EVIL)
+    wire.table.MergeFrom(
+        time_tables_pb2.TimeTable(
+            name="n",
+            cron="0 7 * * *",
+            catch_up="CATCH_UP_ONE",
+            overlap="OVERLAP_ALLOW",
+            priority="PRIORITY_NORMAL",
+        )
+    )
+    for instant in (wire.paused_at, wire.created_at, wire.updated_at):
+        instant.FromDatetime(datetime(2026, 12, 24, tzinfo=UTC))
+    return TimeTable.from_proto(wire)
+
+
 @pytest.mark.parametrize(
     ("lines", "rows"),
     [
@@ -56,8 +74,9 @@ def evil_lambda() -> LambdaInfo:
         (lambda: task_table([evil_task()]), 2),
         (lambda: dead_letter_table([evil_task()]), 2),
         (lambda: lambda_table([evil_lambda()]), 2),
+        (lambda: described(evil_table()), None),
     ],
-    ids=["get", "list", "dead-letters", "lambdas"],
+    ids=["get", "list", "dead-letters", "lambdas", "time-table"],
 )
 def test_what_is_shown_of_a_task_or_a_lambda_obeys_nobody(lines, rows):
     shown = list(lines())

@@ -129,7 +129,7 @@ def test_health_answers_with_its_exit_code(run: Duly, stack: WholeStack) -> None
 
     assert (serving.exit_code, serving.stdout.strip()) == (0, f"{stack.frontend()}: SERVING")
     assert nobody.exit_code == 1
-    assert "does not answer: UNAVAILABLE" in nobody.stderr
+    assert "does not answer: nothing listens there" in nobody.stderr
 
 
 def test_config_shows_every_setting_and_who_set_it(run: Duly) -> None:

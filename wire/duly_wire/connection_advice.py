@@ -1,4 +1,4 @@
-"""Says what to do about a connection that TLS made fail, by what gRPC says of it."""
+"""Says what to do about a connection that failed, by what gRPC says of it."""
 
 _EXPIRED = (
     "the server's certificate, or its authority's, has expired: renew it (for development `duly certs`), and check "
@@ -20,6 +20,11 @@ _CLOSED = (
     "DULY_RPC_KEY_FILE to one that has not expired"
 )
 
+_HTTP = (
+    "what listens there speaks HTTP, and not gRPC: the console and metrics do. A Frontend listens on port 7401, unless "
+    "frontend.listen says another"
+)
+
 # The first that fits counts.
 _BY_WORDS = (
     ("certificate has expired", _EXPIRED),
@@ -27,11 +32,13 @@ _BY_WORDS = (
     ("certificate signature failure", _UNTRUSTED),
     ("Hostname Verification Check failed", _OTHER_HOST),
     ("WRONG_VERSION_NUMBER", _PLAIN_SERVER),
+    ("http1.x server", _HTTP),
+    ("Failed parsing HTTP/2", _HTTP),
     ("Socket closed", _CLOSED),
     ("Connection reset by peer", _CLOSED),
 )
 
 
 def advice(details: str) -> str:
-    """Return what to do, as a clause; empty: nothing in gRPC's words is about TLS."""
+    """Return what to do, as a clause; empty: gRPC's words say enough, or nothing that we know."""
     return next((said for words, said in _BY_WORDS if words in details), "")

@@ -25,10 +25,28 @@ def ask_health(address: str, timeout_s: float) -> str:
         if tls is not None and (address.startswith("unix") or is_loopback(address)):
             with suppress(grpc.RpcError):
                 return _ask(address, Credentials(), timeout_s)
-        remedy = advice(error.details() or "")
-        raise UnavailableError(
-            f"{address} does not answer: {error.code().name}" + (f"; {remedy}" if remedy else "")
-        ) from error
+        raise UnavailableError(f"{address} does not answer: {_in_words(error, timeout_s)}") from None
+
+
+def _in_words(error: grpc.RpcError, timeout_s: float) -> str:
+    details = error.details() or ""
+    if remedy := advice(details):
+        return remedy
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"nothing came within {timeout_s:g} s: the process is stopped or overloaded, or is no service of Duly"
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return "it has no health check, so it is no service of Duly"
+    return next((said for words, said in _BY_WORDS if words in details), details)
+
+
+_BY_WORDS = (
+    ("Connection refused", "nothing listens there: the service does not run, or has another address"),
+    (
+        "errors resolving",
+        "the name of the host cannot be found: correct it, or write the address as a number",
+    ),
+    ("No such file", "nothing listens there: there is no such socket"),
+)
 
 
 def _ask(address: str, credentials: Credentials, timeout_s: float) -> str:

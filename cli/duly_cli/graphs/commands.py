@@ -105,7 +105,7 @@ def put(
     """Store a graph definition, as the next version of its name."""
     try:
         definition = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         message = f"{file} is not a JSON file: {error}"
         raise typer.BadParameter(message) from error
     if not isinstance(definition, dict):
@@ -138,7 +138,7 @@ def run(
     """Schedule a graph of a stored definition and print its id."""
     try:
         values = json.loads(options)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         message = f"OPTIONS is invalid JSON: {error}"
         raise typer.BadParameter(message) from error
     if not isinstance(values, dict):

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
-from duly_cli.output.safe_text import say
+from duly_cli.output.safe_text import UNSAFE, say
 
 Item = TypeVar("Item")
 
@@ -38,6 +38,30 @@ def as_json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: as_json(item) for key, item in value.items()}
     return as_object(value) if is_dataclass(value) else value
+
+
+_DEEPEST = 200
+"""Levels of a payload that are shown: of more, Python may run out of stack."""
+
+
+def is_deep(value: Any) -> bool:
+    """Return whether a value of JSON is nested too deeply to be shown: others wrote it."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            item
+            for each in level
+            if isinstance(each, list | dict)
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def json_text(value: Any) -> str:
+    """Return a value as JSON on a line, with what is unsafe on a terminal as JSON escapes it: also a program may read it."""
+    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def instant(moment: datetime | None) -> str | None:

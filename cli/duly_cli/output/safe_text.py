@@ -7,7 +7,7 @@ import typer
 
 # The control characters of both sets but the line feed; marks that turn the direction of text; separators of lines
 # that some terminals obey; halves of characters.
-_UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
@@ -16,7 +16,7 @@ def printable(text: str) -> str:
     >>> printable("red \x1b[31m")
     'red \\x1b[31m'
     """
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def one_line(text: str) -> str:

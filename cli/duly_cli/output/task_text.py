@@ -1,12 +1,13 @@
 """Tasks and lambdas as people and as scripts read them."""
 
+import base64
 import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import duly
-from duly_cli.output.json_text import as_json, as_object, instant
+from duly_cli.output.json_text import as_json, as_object, instant, is_deep
 from duly_cli.output.safe_text import one_line, printable
 from duly_cli.output.table import columns
 
@@ -48,10 +49,23 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
 
 
 def _body(task: duly.Task, name: str) -> Any:
+    """Return a body as JSON has it. One that cannot be shown is its bytes."""
+    if _problem(task, name):
+        return {"base64": base64.b64encode(getattr(task, f"{name}_bytes")).decode()}
     try:
         return as_json(getattr(task, name))
     except duly.DecryptionError as error:
         return str(duly.EncryptedPayload(error.key_id))
+
+
+def _problem(task: duly.Task, name: str) -> str:
+    """Return why a body cannot be shown, such as one that another program sent; empty: it can."""
+    try:
+        return "nested too deeply to be shown" if is_deep(getattr(task, name)) else ""
+    except duly.DecryptionError:
+        return ""
+    except duly.PayloadError as error:
+        return error.problem
 
 
 def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
@@ -77,7 +91,9 @@ def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
     if failure:
         values["last failure"] = f"{failure['kind']}: {failure['message']} ({failure['failed_at']})"
     interesting = {name: one_line(str(value)) for name, value in values.items() if value}
-    interesting |= {name: _readable(body) for name, body in bodies.items()}
+    for name, body in bodies.items():
+        problem = _problem(task, name)
+        interesting[name] = f"({problem}: --json has its bytes)" if problem else _readable(body)
     lines = [f"{name.replace('_', ' '):>16}  {value}" for name, value in interesting.items()]
     if task.attempts:
         lines += ["", "runs that did not succeed, oldest first:", *_attempt_table(task.attempts)]

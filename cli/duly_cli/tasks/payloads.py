@@ -35,3 +35,5 @@ def parse_json(text: str, where: str = "") -> Any:
         fault = f"{error.msg}: column {error.colno}" if where else str(error)
         message = f"the payload{where} is invalid JSON: {fault} (a string needs its own quotes: '\"text\"')"
         raise typer.BadParameter(message) from error
+    except RecursionError:
+        raise typer.BadParameter(f"the payload{where} is nested too deeply") from None

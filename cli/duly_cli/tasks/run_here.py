@@ -1,7 +1,6 @@
 """`duly run`: one attempt of a lambda in this process, to look at it, or to step through it."""
 
 import asyncio
-import json
 import logging
 import os
 import sys
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import duly
+from duly_cli.output.json_text import json_text
+from duly_cli.output.safe_text import one_line, say
 from duly_cli.tasks.payloads import Payload, Raw, read_payload
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def run(
     try:
         app = load_app(application)
     except duly.AppImportError as error:
-        typer.echo(f"duly run: {error}", err=True)
+        say(f"duly run: {error}", err=True)
         raise typer.Exit(os.EX_CONFIG) from error
     value = read_payload(payload, raw=raw)
     try:
@@ -59,20 +60,23 @@ def run(
 
 
 def _show_progress(fraction: float, note: str) -> None:
-    typer.echo(f"progress: {fraction:.0%} {note}".rstrip(), err=True)
+    say(f"progress: {fraction:.0%} {one_line(note)}".rstrip(), err=True)
 
 
 def _show(done: "TestRun") -> None:
     """Print the result to stdout, anything else to stderr."""
     if done.outcome is duly.Outcome.SUCCESS:
         value = done.result
-        typer.echo(value if isinstance(value, bytes) else json.dumps(value, ensure_ascii=False))
+        if isinstance(value, bytes):
+            typer.echo(value)  # as they are: for a file or another program
+        else:
+            say(json_text(value))
         return
     if done.traceback:
-        typer.echo(done.traceback, err=True)
+        say(done.traceback, err=True)
     told = done.outcome.name.lower()
     if done.failure_kind:
         told += f", {done.failure_kind.name.lower()}: {done.failure_message}"
     if done.retry_after is not None:
         told += f"; again after {done.retry_after}"
-    typer.echo(f"duly run: {told}", err=True)
+    say(f"duly run: {told}", err=True)

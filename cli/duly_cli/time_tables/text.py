@@ -38,7 +38,7 @@ def status_of(table: "TimeTable") -> str:
 
 def described(table: "TimeTable") -> Iterator[str]:
     """Yield a time table line by line, its next ticks last."""
-    payload = one_line(repr(table.payload))
+    payload = repr(table.payload)
     facts = {
         "name": table.name,
         "lambda": table.lambda_name,
@@ -61,7 +61,7 @@ def described(table: "TimeTable") -> Iterator[str]:
     width = max(map(len, facts))
     for name, value in facts.items():
         if value:
-            yield f"{name:<{width}}  {value}"
+            yield f"{name:<{width}}  {one_line(value)}"
     for place, tick in enumerate(table.next_ticks):
         yield f"{'next ticks' if place == 0 else '':<{width}}  {moment_text(tick)}{_local(tick, table.zone)}"
 

@@ -125,7 +125,7 @@ class BlockingSchedule:
             if (pause := pause_of(error)) is not None:
                 self._rest(pause, ends_at)
                 return None
-            raise error_mapping.from_status(error, self._address) from error
+            raise error_mapping.from_status(error, self._address) from None
         self._reach.note_answer()
         result: frontend_pb2.ScheduleResult = response.results[0]
         return result

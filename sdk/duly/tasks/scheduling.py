@@ -69,7 +69,7 @@ class Scheduler:
             raise _naming(task, error_mapping.late(self._caller.address)) from None
         except UnavailableError as error:
             # one of its own: the other calls of its batch have this one, too
-            raise _naming(task, UnavailableError(*error.args)) from error
+            raise _naming(task, UnavailableError(*error.args)) from None
         return receipt(task, result, began_ns)
 
     async def schedule_many(self, tasks: Iterable[NewTask], timeout: timedelta) -> list[ScheduledTask]:

@@ -171,7 +171,9 @@ class Caller:
                     is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
                     # why the Frontend did not serve it says more than that there was no time for another try
                     reason = answer_before if is_late and answer_before is not None else error
-                    raise error_mapping.from_status(reason, self.address) from error
+                    raise error_mapping.from_status(
+                        reason, self.address
+                    ) from None  # its text has gRPC's words
                 if error_mapping.is_answer(error):
                     answer_before = error
                 longest_try = max(longest_try, min(2 * longest_try, seconds(ONE_TRY)))

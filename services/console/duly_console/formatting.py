@@ -171,7 +171,7 @@ def body(data: bytes, encoding: int) -> str:
         return text + more
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
