@@ -139,3 +139,18 @@ def test_the_log_shows_the_frames_that_are_kept_and_none_of_duly(name, caplog):
     (record,) = caplog.records
     assert record.exc_text.splitlines() == kept.splitlines()
     assert "invoke.py" not in kept
+
+
+@app.callback("verbose")
+def verbose(length):
+    return fail(ValueError("a" * length))
+
+
+@pytest.mark.parametrize("length", [10_000_000, 900])
+def test_the_log_has_no_more_of_a_long_exception_than_is_kept(length, caplog):
+    with caplog.at_level(logging.WARNING, "duly.callback"):
+        kept = run(app, "verbose", length).traceback
+
+    assert kept.splitlines()[-1] in caplog.text
+    assert "in verbose" in caplog.text
+    assert len(caplog.text) < 2 * LIMIT_BYTES

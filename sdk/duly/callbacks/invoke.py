@@ -154,19 +154,18 @@ def _set_raised(
     if isinstance(error, RetriableFailure | FatalFailure | Snooze):
         _set_outcome(result, error)
         if not isinstance(error, Snooze):
-            result.traceback = traceback_of(error)
+            result.traceback = traceback_of(error).text
         return
     if isinstance(error, Cancelled) or (context.cancelled and isinstance(error, _ASYNC_CANCELLED)):
         result.outcome = hsc_pb2.OUTCOME_CANCELLED
         return
     if isinstance(error, Interrupted) or (context.interrupted and isinstance(error, _ASYNC_CANCELLED)):
-        _log_raised("task %s, %s: interrupted", callback, context, error)
+        kept = _log_raised("task %s, %s: interrupted", callback, context, error)
         _set_interrupted(result, task.max_runtime.ToTimedelta(), context)
         if result.outcome != hsc_pb2.OUTCOME_CANCELLED:
-            result.traceback = traceback_of(error)
+            result.traceback = kept
         return
-    _log_raised("task %s, %s: the callback raised", callback, context, error)
-    result.traceback = traceback_of(error)
+    result.traceback = _log_raised("task %s, %s: the callback raised", callback, context, error)
     if isinstance(error, DecryptionError):
         kind = task_pb2.FAILURE_KIND_NOT_DECRYPTED
         _set_failure(result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, kind, str(error))
@@ -176,10 +175,18 @@ def _set_raised(
     _set_failure(result, outcome, task_pb2.FAILURE_KIND_EXCEPTION, describe(error))
 
 
-def _log_raised(message: str, callback: Callback, context: TaskContext, error: BaseException) -> None:
-    """Log what a callback raised with the frames of its own code; those of Duly's would hide them."""
-    exc_info = (type(error), error, callback_frames(error))
-    _log.warning(message, context.task_id, callback.name, exc_info=exc_info)
+def _log_raised(message: str, callback: Callback, context: TaskContext, error: BaseException) -> str:
+    """Log what a callback raised with the frames of its own code; those of Duly's would hide them. Return its traceback.
+
+    One that is too long to be kept is logged as it is kept: a message of an exception may have megabytes.
+    """
+    kept = traceback_of(error)
+    if kept.is_whole:
+        exc_info = (type(error), error, callback_frames(error))
+        _log.warning(message, context.task_id, callback.name, exc_info=exc_info)
+    else:
+        _log.warning(f"{message}\n%s", context.task_id, callback.name, kept.text)
+    return kept.text
 
 
 def _set_outcome(result: hsc_pb2.TaskResult, outcome: RetriableFailure | FatalFailure | Snooze) -> None:
