@@ -18,7 +18,15 @@ from duly_core.access.methods import KNOWN_CALLERS, NEEDS
 from duly_core.access.roles import Role
 from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.pool import Store
-from duly_wire.v1 import access_pb2, access_pb2_grpc, frontend_pb2, hsc_pb2, hsc_pb2_grpc, registry_pb2
+from duly_wire.v1 import (
+    access_pb2,
+    access_pb2_grpc,
+    frontend_pb2,
+    hsc_pb2,
+    hsc_pb2_grpc,
+    registry_pb2,
+    settings_pb2,
+)
 from tests.fixtures.services import Frontend, Hsc, refusal, serve_frontend, serve_hsc
 from tests.fixtures.task_states import LAMBDA
 
@@ -104,7 +112,43 @@ async def test_a_token_without_a_grant_is_denied(guarded, store):
     await give_token(store)
     refused = await refusal(guarded.stub.ListTasks(frontend_pb2.ListTasksRequest(), metadata=headers()))
     assert refused.code is grpc.StatusCode.PERMISSION_DENIED
-    assert "'shop' may not read" in refused.message
+    assert "'shop' has no role that may read" in refused.message
+
+
+@pytest.mark.parametrize(
+    ("pattern", "asked", "said"),
+    [
+        ("", LAMBDA, f"'shop' may not schedule '{LAMBDA}': that needs the role client"),
+        ("", "", "'shop' has no role that may schedule: that needs the role client"),
+        ("", "a\nb", "'shop' may not schedule 'a\\nb': that needs the role client"),
+        ("bill.*", LAMBDA, f"'shop' may not schedule '{LAMBDA}': that needs the role client"),
+    ],
+)
+async def test_a_refusal_names_the_lambda_the_role_and_the_command(guarded, store, pattern, asked, said):
+    await give_token(store)
+    if pattern:
+        await access.add_grants(store, [Grant("shop", Role.CLIENT, pattern)])
+    tasks = [frontend_pb2.NewTask(**{"lambda": asked})] if asked else []
+
+    call = guarded.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=tasks), metadata=headers())
+
+    message = (await call).results[0].error.message if pattern else (await refusal(call)).message
+    assert message.startswith(said)
+    assert f"`duly grant add shop client {LAMBDA if asked == LAMBDA else 'LAMBDA'}`" in message
+
+
+async def test_a_refusal_for_want_of_a_role_for_all_names_the_role(guarded, store):
+    await give_token(store)
+    await access.add_grants(store, [Grant("shop", Role.OPERATOR, "mail.*")])
+
+    refused = await refusal(
+        guarded.settings.SetSettings(settings_pb2.SetSettingsRequest(), metadata=headers())
+    )
+
+    assert refused.message == (
+        "'shop' may not operate everything: that needs the role operator, which an operator gives with "
+        "`duly grant add shop operator '*'`"
+    )
 
 
 async def test_a_role_admits_its_calls_and_no_others(guarded, store):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
-from duly_core.access.current import denied
+from duly_core.access.current import current_access, denied, denied_everything
 from duly_core.access.grants import Access
 from duly_core.access.jwt_reader import open_jwt_reader
 from duly_core.access.methods import KNOWN_CALLERS, NEEDS, OPEN_SERVICES, Reach
@@ -134,9 +134,19 @@ class Authorizer:
         scope = access.scope(need.action)
         if scope.is_empty and need.or_action is not None:
             scope = access.scope(need.or_action)
-        if scope.is_empty or (need.reach is Reach.ALL and not scope.is_everything):
+        if need.reach is Reach.ALL and not scope.is_everything:
             raise denied(access, need.action, EVERYTHING)
+        if scope.is_empty:
+            raise denied_everything(access, need.action)
         return access
+
+    @staticmethod
+    def refusal(path: str, lambda_name: str) -> PermissionDeniedError | None:
+        """Return what to tell a caller that was refused by the method alone, and named a lambda; None: nothing else."""
+        need = NEEDS.get(path)
+        if need is None or need.reach is Reach.ALL or not lambda_name:
+            return None
+        return denied(current_access(), need.action, lambda_name)
 
 
 def open_authorizer(settings: AuthSettings, source: AccessSource) -> Authorizer | None:

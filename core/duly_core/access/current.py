@@ -1,12 +1,14 @@
 """The access of whoever made the call that is being served: set by the interceptor, read by servicers."""
 
+import shlex
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Any
 
 from duly_core.access.grants import UNRESTRICTED, Access, Scope
-from duly_core.access.roles import Action
+from duly_core.access.roles import Action, Role, least_role
 from duly_core.errors import PermissionDeniedError
+from duly_core.lambdas.patterns import EVERYTHING
 
 _access: ContextVar[Access] = ContextVar("duly_access", default=UNRESTRICTED)
 
@@ -52,7 +54,7 @@ def require_everywhere(action: Action) -> None:
     """
     access = _access.get()
     if not access.scope(action).is_everything:
-        raise denied(access, action, "*")
+        raise denied(access, action, EVERYTHING)
 
 
 def scheduler() -> str | None:
@@ -60,11 +62,29 @@ def scheduler() -> str | None:
     return _access.get().principal or None
 
 
-def denied(access: Access, action: Action, pattern: str) -> PermissionDeniedError:
-    """Return the refusal."""
+def denied(access: Access, action: Action, *patterns: str, more: str = "") -> PermissionDeniedError:
+    """Return the refusal for lambdas or a pattern, with the command by which an operator gives the least role that would do."""
+    what = "everything" if patterns == (EVERYTHING,) else ", ".join(map(repr, patterns)) + more
+    role = least_role(action, of_all_tasks=any(each.endswith(EVERYTHING) for each in patterns))
     return PermissionDeniedError(
-        f"{access.principal or 'this caller'!r} may not {action} {pattern!r}: an operator can grant a role for it (duly grant)"
+        f"{access.principal!r} may not {action} {what}: {_remedy(access, role, *patterns)}"
     )
+
+
+def denied_everything(access: Access, action: Action) -> PermissionDeniedError:
+    """Return the refusal for a caller who may not do this with any lambda."""
+    remedy = _remedy(access, least_role(action), _ANY)
+    return PermissionDeniedError(f"{access.principal!r} has no role that may {action}: {remedy}")
+
+
+_ANY = "LAMBDA"
+"""In a command: for the reader to replace."""
+
+
+def _remedy(access: Access, role: Role, *patterns: str) -> str:
+    named = [each if each.isprintable() else _ANY for each in patterns]
+    command = shlex.join(["duly", "grant", "add", access.principal, role, *named])
+    return f"that needs the role {role}, which an operator gives with `{command}`"
 
 
 def restriction(action: Action) -> Scope | None:

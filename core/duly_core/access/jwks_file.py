@@ -43,7 +43,7 @@ class FileKeys:
         key_id = jwt.get_unverified_header(token).get("kid")
         key = self._keys.get(key_id)
         if key is None:
-            raise jwt.InvalidKeyError(f"no key {key_id!r} in {self._path}")
+            raise jwt.InvalidKeyError(f"the key set has no key {key_id!r}")
         return key
 
     def _refresh(self) -> None:

@@ -63,3 +63,18 @@ ALLOWED: Mapping[Role, frozenset[Action]] = {
 
 OWN_TASKS_ONLY = frozenset({Role.CLIENT})
 """Roles that reach only the tasks that their principal scheduled."""
+
+_FROM_LEAST = (Role.CLIENT, Role.AUDITOR, Role.HOST, Role.OWNER, Role.OPERATOR)
+
+
+def least_role(action: Action, *, of_all_tasks: bool = False) -> Role:
+    """Return the role with the fewest rights that allows an action: for some tasks of a lambda, or for all of them.
+
+    >>> least_role(Action.SCHEDULE), least_role(Action.READ, of_all_tasks=True)
+    (<Role.CLIENT: 'client'>, <Role.AUDITOR: 'auditor'>)
+    """
+    return next(
+        role
+        for role in _FROM_LEAST
+        if action in ALLOWED[role] and not (of_all_tasks and role in OWN_TASKS_ONLY)
+    )

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import Message
+from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from duly_core.access.audit_entries import AuditLog
@@ -21,6 +22,7 @@ from duly_core.errors import DulyError, PermissionDeniedError
 from duly_core.rpc.call_audit import CallAudit
 from duly_core.rpc.certificate_expiry import expires_at
 from duly_core.rpc.error_status import code_of, status_of
+from duly_core.rpc.requests.named_lambda import lambda_of
 
 _ALTERNATIVE_NAME = "x509_subject_alternative_name"
 _COMMON_NAME = "x509_common_name"
@@ -35,6 +37,11 @@ class Admitter:
     def is_open(self, path: str) -> bool:
         """Whether everybody may make this call."""
         return self._authorizer.is_open(path)
+
+    def naming(self, path: str, request: Message | None, refusal: Status) -> Status:
+        """Return the refusal of a call by its method alone, with the lambda that its request names, if it names one."""
+        named = None if request is None else self._authorizer.refusal(path, lambda_of(request))
+        return refusal if named is None else status_of(named)
 
     async def admit(self, path: str, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         """Set the access of this call.

@@ -164,9 +164,10 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     return response
                 code = grpc.StatusCode[code_pb2.Code.Name(refusal.code)].name
                 if audit is not None and audit.keeps(code):
-                    if request is None and code == "PERMISSION_DENIED" and audit.has_room:
-                        # refused by its method alone; the log is to say what a known caller was after
+                    if asks and request is None and code == "PERMISSION_DENIED" and audit.has_room:
+                        # refused by its method alone; log and refusal are to say what a known caller was after
                         request = _read_if_small(data, read)
+                        refusal = asks.naming(path, request, refusal)
                     await audit.record_refusal(context, request, code)
                 request = None
                 await context.abort_with_status(rpc_status.to_status(refusal))

@@ -7,7 +7,6 @@ from typing import NamedTuple
 from duly_core.access.current import current_access, denied, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
-from duly_core.errors import PermissionDeniedError
 from duly_core.lambdas.names import namespace_of
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.scope import Origin
@@ -57,11 +56,8 @@ def require_run(names: Iterable[str]) -> None:
     if scope is None:
         return
     if missing := _missing(scope, frozenset(names)):
-        more = f" and {len(missing) - _MOST_NAMED:,} more" if len(missing) > _MOST_NAMED else ""
-        listed = ", ".join(map(repr, missing[:_MOST_NAMED]))
-        raise PermissionDeniedError(
-            f"{current_access().principal!r} may not run {listed}{more}: an operator can grant the role host (duly grant add)"
-        )
+        more = f" (and {len(missing) - _MOST_NAMED:,} more)" if len(missing) > _MOST_NAMED else ""
+        raise denied(current_access(), Action.RUN, *missing[:_MOST_NAMED], more=more)
 
 
 @lru_cache(_REMEMBERED)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from duly_core.access.current import current_access, denied, require, restriction
+from duly_core.access.current import current_access, require, restriction
 from duly_core.access.roles import Action
-from duly_core.errors import InvalidRequestError
+from duly_core.errors import InvalidRequestError, PermissionDeniedError
 from duly_core.fleet.host_reads import list_hosts
 from duly_core.fleet.hosts import Verdict, report_host
 from duly_core.fleet.services import list_services
@@ -45,7 +45,10 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
         access = current_access()
         verdict = await report_host(self._stores.writes, report, lambdas, access.principal)
         if verdict is Verdict.NOT_YOURS:
-            raise denied(access, Action.RUN, report.host_id)
+            raise PermissionDeniedError(
+                f"{access.principal!r} may not report the host {report.host_id!r}, which another principal reported first: start "
+                "the worker again, which gives it another id"
+            )
         return fleet_pb2.ReportHostResponse(
             lambdas_wanted=verdict is Verdict.LAMBDAS_WANTED,
             settings=self._host_settings(),
