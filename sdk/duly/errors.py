@@ -200,7 +200,7 @@ class PermissionDeniedError(DulyError):
 
 
 class UnauthenticatedError(DulyError):
-    """The Frontend asks who calls, and the token or certificate is missing, unknown, revoked or expired."""
+    """The Frontend identifies callers, and the token or certificate is missing, unknown, revoked or expired."""
 
 
 class AddressError(DulyError, ValueError):

@@ -85,7 +85,7 @@ class Authorizer:
             if credentials.certificate_name:
                 return Principal(credentials.certificate_name, credentials.certificate_expires_at)
             raise UnauthenticatedError(
-                "this server asks who calls: give a token (DULY_TOKEN or DULY_RPC_TOKEN_FILE) or a client certificate"
+                "this server identifies callers: give a token (DULY_TOKEN or DULY_RPC_TOKEN_FILE) or a client certificate"
             )
         if not header.lower().startswith(_BEARER):
             raise UnauthenticatedError("the authorization header must be `Bearer TOKEN`")

@@ -49,7 +49,7 @@ class Grant:
 class Access:
     """Who the server takes a caller for, and its roles."""
 
-    # Empty: the server asks nobody who they are.
+    # Empty: the server does not identify callers.
     principal: str
     grants: tuple[Grant, ...] = ()
 
@@ -91,7 +91,7 @@ class AuditEvent:
 
     event_id: int
     at: datetime
-    # The principal; empty: the server asks nobody who they are, or the caller did not say.
+    # The principal; empty: the server does not identify callers, or the caller did not say.
     actor: str
     # Where the call came from, as gRPC writes it: ipv4:10.0.0.7:51234.
     peer: str

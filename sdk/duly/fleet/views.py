@@ -61,7 +61,7 @@ class Host:
     reported_at: datetime
     # How often it reports; after three missed reports it is SILENT.
     interval: timedelta
-    # The principal that reports it; empty: nobody is asked who they are.
+    # The principal that reports it; empty: callers are not identified.
     reported_by: str
     executors: tuple[ExecutorInfo, ...]
     # How many lambdas it serves that the caller may see.
