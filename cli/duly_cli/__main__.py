@@ -24,6 +24,7 @@ from duly_cli.access import audit, certs, grants, tokens
 from duly_cli.explain import commands as explain
 from duly_cli.fleet import activity, backlog, health, hosts, queues, services, top
 from duly_cli.gates import commands as gates
+from duly_cli.gates import pausing
 from duly_cli.graphs import commands as graphs
 from duly_cli.lambdas import commands as lambdas
 from duly_cli.lambdas import register
@@ -34,6 +35,7 @@ from duly_cli.sessions import commands as sessions
 from duly_cli.settings import commands as settings
 from duly_cli.settings import config
 from duly_cli.startup import completion, run_services
+from duly_cli.startup.nouns import Commands
 from duly_cli.tasks import cancel, dead_letters, purge, reveal, run_here, schedule, update
 from duly_cli.tasks import commands as tasks
 from duly_cli.time_tables import commands as time_tables
@@ -42,7 +44,7 @@ _EXIT_INTERRUPTED = 130
 
 app = typer.Typer(
     name="duly",
-    no_args_is_help=True,
+    cls=Commands,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Asynchronous task scheduling: at least once, never twice at a time, on time. Begin with `duly demo`, or with "
@@ -89,10 +91,11 @@ purge.add_command(app)
 sessions.add_commands(app)
 resources.add_commands(app)
 gates.add_commands(app)
-backlog.add_command(app)
-hosts.add_command(app)
-queues.add_command(app)
-services.add_command(app)
+pausing.add_commands(app)
+backlog.add_commands(app)
+hosts.add_commands(app)
+queues.add_commands(app)
+services.add_commands(app)
 top.add_command(app)
 completion.add_command(app)
 reveal.add_command(app)

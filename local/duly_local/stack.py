@@ -196,6 +196,11 @@ class LocalStack:
         settings = [f"{name}={value}" for name, value in sorted(self._joining.items())]
         command = shlex.join(["env", *settings, "duly", "worker", "MODULE:APP"])
         self._output.write("duly", f"to add a worker: {command}")
+        metrics = [
+            f"http://{self.ports.metrics_address(name)}/metrics ({name})"
+            for name in (*self.options.services, *self.options.workers)
+        ]
+        self._output.write("duly", f"metrics at {', '.join(metrics)}")
         if self.options.console:
             scheme = "https" if RpcSettings.load().cert_file else "http"
             self._output.write("duly", f"console at {scheme}://{self.ports.address(CONSOLE)}")

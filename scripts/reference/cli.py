@@ -13,6 +13,8 @@ _INTRODUCTION = """
 `duly COMMAND --help` shows the same. Commands that call the Frontend find it by `--address`, else by the environment
 variable `DULY_ADDRESS`, else at `127.0.0.1:7401`.
 
+Nouns such as `gates` and `hosts` list without a verb: `duly gates` is `duly gates list`. `get` and `show` mean the same.
+
 Services end with exit code 0 after a graceful stop. They end with 78 when starting again cannot help, and with 69
 when Postgres or SQS was unavailable in a step that they do not repeat by themselves. Other commands end with 78 when a
 setting or the settings file is unusable, with 2 for a wrong command line, and with 1 for any other failure.

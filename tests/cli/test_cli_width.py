@@ -76,12 +76,12 @@ def test_the_listings_are_found():
 
     assert {
         "list",
-        "hosts",
-        "queues",
-        "services",
+        "hosts list",
+        "queues list",
+        "services list",
         "top",
-        "backlog",
-        "lambdas",
+        "backlog list",
+        "lambdas list",
         "tokens list",
         "audit",
     } <= found

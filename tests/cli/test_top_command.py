@@ -57,7 +57,7 @@ async def test_one_picture_shows_what_waits_and_runs_and_how_fast_it_comes(run_d
 
     assert lines[0].startswith("hosts: 0 alive")
     assert lines[2].split() == [
-        "PRIORITY", "DUE", "FOR", "IN/s", "OUT/s", "RUN", "WAIT", "LATER", "HOSTS", "LAMBDA",
+        "PRIORITY", "READY", "FOR", "IN/s", "OUT/s", "HELD", "WAITING", "BACKING", "OFF", "SCHEDULED", "HOSTS", "LAMBDA",
     ]  # fmt: skip
     cells = lines[3].split()
     assert (cells[0], cells[1], cells[3], cells[-1]) == ("normal", "5", "0.5", LAMBDA)

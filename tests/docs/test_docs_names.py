@@ -56,22 +56,14 @@ def test_every_command_exists_with_its_options(path: Path) -> None:
         command = COMMAND
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
+        if "list" in getattr(command, "commands", {}):  # what a noun does without a verb
+            assert not words or words[0][0] in "-[" or command.named, line
+            command = command.commands["list"]
         options = {
             option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
         }
         used = {word.partition("=")[0] for word in words if word.startswith("--")}
-        assert not hasattr(command, "commands") or command.name in {
-            "db",
-            "gates",
-            "grant",
-            "graph",
-            "lambdas",
-            "resources",
-            "sessions",
-            "settings",
-            "tables",
-            "tokens",
-        }, line
+        assert not hasattr(command, "commands") or command.name == "db", line
         assert used <= options | {"--help"}, line
 
 

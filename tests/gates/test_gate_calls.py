@@ -175,9 +175,28 @@ async def test_the_shell_counts_what_a_gate_would_hit(run_duly, client, task_sta
     shown = await run_duly("gates", "set", "--lambda", LAMBDA, "--dry-run")
     as_json = await run_duly("gates", "set", "--lambda", LAMBDA, "--dry-run", "--json")
 
-    assert shown.output.splitlines() == ["it would hit 1 tasks", "  new: 1"]
+    assert shown.output.splitlines() == ["it would hit 1 task", "  new: 1"]
     assert json.loads(as_json.output) == {"hits": {"new": 1}, "total": 1, "truncated": False}
     assert await client.gates() == []
+
+
+async def test_the_shell_pauses_and_resumes_a_lambda_by_a_gate_that_it_shows(run_duly, client, task_states):
+    await task_states.register()
+    await client.put_gate("sale", duly.GateKind.PAUSE, LAMBDA, collection="sale")
+    name = f"pause-{LAMBDA}"
+
+    paused = await run_duly("pause", LAMBDA, "--until", "2h", "--reason", "a deploy")
+    shown = await run_duly("gates", "show", name)
+    resumed = await run_duly("resume", LAMBDA)
+    again = await run_duly("resume", LAMBDA)
+
+    assert (paused.exit_code, paused.stderr) == (0, "")
+    facts = dict(line.strip().split("  ", 1) for line in shown.stdout.splitlines())
+    assert (facts["kind"], facts["lambda"], facts["reason"]) == ("pause", LAMBDA, "a deploy")
+    assert name in resumed.stdout
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert "no gate pauses all of" in again.stderr
+    assert [each.name for each in await client.gates()] == ["sale"]
 
 
 async def test_the_shell_sets_lists_and_removes_breakers(run_duly, client):

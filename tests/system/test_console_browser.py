@@ -49,6 +49,7 @@ def stack(tmp_path_factory):
     try:
         address = running.frontend()
         found = wait_until(lambda: re.search(r"console at (\S+)", running.output))
+        assert re.search(r"metrics at http://127\.0\.0\.1:\d+/metrics \(server\)", running.output)
         with duly.Client(address) as client:
             yield client, found[1], running
     finally:

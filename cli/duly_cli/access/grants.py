@@ -12,6 +12,7 @@ from duly_cli.access.grants_file import read_grants
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import say
 from duly_cli.output.table import columns
+from duly_cli.startup.nouns import Noun, UnknownNameError
 from duly_cli.startup.option_values import invalid, parse_member
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
@@ -30,7 +31,7 @@ _Patterns = Annotated[
     ),
 ]
 
-_grant = typer.Typer(add_completion=False, no_args_is_help=True)
+_grant = typer.Typer(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -65,6 +66,18 @@ def list_grants(
     """List who has which role for which lambdas."""
     with connected(address) as client:
         found = client.grants(principal)
+    show_all(found, _table, as_object, as_json=as_json)
+
+
+@_grant.command("get", hidden=True)
+@_grant.command("show")
+def show_grants(principal: _Principal, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Show the roles of a principal; exit 1 if it has none."""
+    with connected(address) as client:
+        found = client.grants(principal)
+        if not found:
+            message = f"{principal!r} has no role: `duly grant list` has everybody's"
+            raise UnknownNameError(message)
     show_all(found, _table, as_object, as_json=as_json)
 
 

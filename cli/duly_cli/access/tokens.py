@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import say
 from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
+from duly_cli.startup.nouns import Noun, one_of
 from duly_cli.startup.option_values import invalid, parse_duration
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
@@ -30,7 +31,7 @@ ToFile = Annotated[
     ),
 ]
 
-_tokens = typer.Typer(add_completion=False, no_args_is_help=True)
+_tokens = typer.Typer(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -78,7 +79,23 @@ def list_tokens(
             for each in client.tokens()
             if principal in ("", each.principal) and (everything or _state(each) == "valid")
         ]
-    show_all(found, _table, lambda token: as_object(token, state=_state(token)), as_json=as_json)
+    show_all(found, _table, _as_json, as_json=as_json)
+
+
+@_tokens.command("get", hidden=True)
+@_tokens.command("show")
+def show_token(
+    token_id: Annotated[
+        str, typer.Argument(metavar="TOKEN_ID", help="As `duly tokens list` shows it, without its secret.")
+    ],
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show a token without its secret; revoked and expired ones, too."""
+    with connected(address) as client:
+        unknown = f"there is no token {token_id!r}: `duly tokens list --all` has all of them"
+        found = one_of(client.tokens(), lambda each: each.token_id == token_id, unknown)
+    show_all([found], _table, _as_json, as_json=as_json)
 
 
 @_tokens.command("revoke")
@@ -128,6 +145,10 @@ def hand_over(
         say(json.dumps({"file": str(to_file), "token_id": made.token_id}))
     else:
         say(f"token {made.token_id} of {principal}: written to {to_file}")
+
+
+def _as_json(token: duly.Token) -> dict[str, Any]:
+    return as_object(token, state=_state(token))
 
 
 def _state(token: duly.Token) -> str:

@@ -3,13 +3,14 @@
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated
 
 import typer
 
 import duly
+from duly_cli.output.colour import Line, Span, say_lines, status_style
 from duly_cli.output.json_text import as_object
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import terminal_width
@@ -45,7 +46,10 @@ def explain(
     def show() -> None:
         with connected(address) as client:
             found = client.explain(task_id, history=history)
-        say(json.dumps(as_object(found)) if as_json else "\n".join(lines(found)))
+        if as_json:
+            say(json.dumps(as_object(found)))
+        else:
+            say_lines(lines(found))
 
     repeatedly(show, watch, as_json=as_json)
 
@@ -53,15 +57,16 @@ def explain(
 def lines(found: duly.Explanation, width: int | None = None) -> Iterator[str]:
     """Yield an explanation, within `width`; None: that of the terminal, and 80 for a pipe or a file."""
     width = max(40, width or terminal_width() or _WIDTH)
-    yield from _wrapped(
-        f"{found.task_id}  {found.lambda_name}  {found.priority.name.lower()}  {found.status.name.lower()}",
-        width,
-        first="",
+    status = found.status.name.lower()
+    *before, last = _wrapped(
+        f"{found.task_id}  {found.lambda_name}  {found.priority.name.lower()}  {status}", width, first=""
     )
+    yield from before
+    yield Line.of(last, [Span(len(last) - len(status), len(last), status_style(status))])
     for place, reason in enumerate(found.reasons, start=1):
-        yield from _wrapped(reason.text, width, first=f"{place:>2}. ")
+        yield from _marked(_wrapped(reason.text, width, first=f"{place:>2}. "), "head")
         if reason.action:
-            yield from _wrapped(reason.action, width, first=f"{_INDENT}-> ")
+            yield from _marked(_wrapped(reason.action, width, first=f"{_INDENT}-> "), "busy")
         yield from _tasks(reason, found.explained_at, width)
     if found.history:
         yield "history:"
@@ -69,6 +74,14 @@ def lines(found: duly.Explanation, width: int | None = None) -> Iterator[str]:
     for event in found.history:
         yield from _event(event, width, day)
         day = _day(event.happened_at)
+
+
+def _marked(lines: Sequence[str], style: str) -> Iterator[str]:
+    """Yield lines whose first begins with a mark, which gets a colour."""
+    first, *others = lines
+    start = len(first) - len(first.lstrip())
+    yield Line.of(first, [Span(start, first.index(" ", start), style)])
+    yield from others
 
 
 def _tasks(reason: duly.Reason, now: datetime, width: int) -> Iterator[str]:

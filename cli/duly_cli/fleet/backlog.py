@@ -10,14 +10,32 @@ import duly
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line
 from duly_cli.output.table import columns
+from duly_cli.startup.nouns import LIST, Noun, UnknownNameError
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 
-def add_command(app: typer.Typer) -> None:
-    """Add `backlog`."""
-    app.command("backlog", rich_help_panel="For operators")(backlog)
+class _Backlog(Noun):
+    """`duly backlog LAMBDA` is short for `duly backlog show LAMBDA`."""
+
+    named = LIST
 
 
+_backlog = typer.Typer(add_completion=False, cls=_Backlog)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `backlog` with its verbs."""
+    app.add_typer(
+        _backlog,
+        name="backlog",
+        rich_help_panel="For operators",
+        help="Count what is ready, in queues, held by hosts, and parked, by lambda.",
+    )
+
+
+@_backlog.command("get", hidden=True)
+@_backlog.command("show")
+@_backlog.command(LIST)
 def backlog(
     lambdas: Annotated[
         list[str] | None,
@@ -26,9 +44,12 @@ def backlog(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Count what is due, in queues, held by hosts, and parked, by lambda. Large numbers are counted up to a limit."""
+    """Count what is ready, in queues, held by hosts, and parked, by lambda. Large numbers are counted up to a limit."""
     with connected(address) as client:
         found = client.backlog(lambdas or ())
+        if lambdas and not found:
+            message = f"no lambda is called {' or '.join(map(repr, lambdas))}: `duly lambdas` lists them"
+            raise UnknownNameError(message)
     show_all(found, _table, as_object, as_json=as_json)
 
 

@@ -8,28 +8,45 @@ from typing import Annotated, Any
 import typer
 
 import duly
+from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
 from duly_cli.output.watching import Watch, age_text, repeatedly
+from duly_cli.startup.nouns import LIST, Noun, UnknownNameError
 from duly_cli.startup.option_values import parse_member
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 _MOST_SHOWN = 20
 
 
-def add_command(app: typer.Typer) -> None:
-    """Add `hosts`."""
-    app.command("hosts", rich_help_panel="For operators")(hosts)
+class _Hosts(Noun):
+    """`duly hosts ID` is short for `duly hosts show ID`."""
+
+    named = LIST
 
 
-def hosts(
+_hosts = typer.Typer(add_completion=False, cls=_Hosts)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `hosts` with its verbs."""
+    app.add_typer(
+        _hosts,
+        name="hosts",
+        rich_help_panel="For operators",
+        help="List the hosts that run callbacks; show one with its Executors and lambdas.",
+    )
+
+
+@_hosts.command(LIST)
+def list_hosts(
     host_ids: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[HOST_ID]...",
-            help="Show these in detail; `duly hosts` lists the ids.",
+            help="Show these in detail, as `duly hosts show` does.",
             show_default=False,
         ),
     ] = None,
@@ -53,26 +70,56 @@ def hosts(
     A host is silent when it missed three reports. Hosts that ended are kept for a day.
     """
     asked = [parse_member("--state", name, duly.HostState, "a state") for name in states or ()]
-    if not asked and not host_ids:
+    if host_ids:
+        _show(host_ids, asked, lambda_name, watch, address, as_json=as_json)
+        return
+    if not asked:
         asked = [each for each in duly.HostState if each is not duly.HostState.STOPPED]
     with connected(address) as client:
 
         def show() -> None:
-            found = client.hosts(
-                lambda_name=lambda_name,
-                states=asked,
-                host_ids=host_ids or (),
-                include_lambdas=bool(host_ids),
-                page_size=min(limit, 1000),
+            found = client.hosts(lambda_name=lambda_name, states=asked, page_size=min(limit, 1000))
+            show_all(list(islice(found, limit)), host_table, host_as_json, as_json=as_json)
+
+        repeatedly(show, watch, as_json=as_json)
+
+
+@_hosts.command("get", hidden=True)
+@_hosts.command("show")
+def show_hosts(
+    host_ids: Annotated[
+        list[str], typer.Argument(metavar="HOST_ID...", help="As `duly hosts` shows it in its last column.")
+    ],
+    watch: Watch = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show hosts with their Executors and lambdas, stopped ones, too; exit 1 if there is none of them."""
+    _show(host_ids, (), "", watch, address, as_json=as_json)
+
+
+def _show(
+    host_ids: Sequence[str],
+    states: Sequence[duly.HostState],
+    lambda_name: str,
+    watch: str | None,
+    address: str,
+    *,
+    as_json: bool,
+) -> None:
+    with connected(address) as client:
+
+        def show() -> None:
+            found = list(
+                client.hosts(lambda_name=lambda_name, states=states, host_ids=host_ids, include_lambdas=True)
             )
-            listed = list(islice(found, limit))
-            if host_ids and not as_json:
-                say(
-                    "\n\n".join("\n".join(host_lines(each)) for each in listed)
-                    or f"no host has the id {' or '.join(host_ids)}: `duly hosts` lists them"
-                )
+            if not found:
+                message = f"no host has the id {' or '.join(map(repr, host_ids))}: `duly hosts` lists them"
+                raise UnknownNameError(message)
+            if as_json:
+                show_all(found, host_table, host_as_json, as_json=True)
             else:
-                show_all(listed, host_table, host_as_json, as_json=as_json)
+                say("\n\n".join("\n".join(host_lines(each)) for each in found))
 
         repeatedly(show, watch, as_json=as_json)
 
@@ -101,7 +148,7 @@ def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
     if not rows:
         return iter(["no hosts match; `duly worker MODULE:APP` starts one"])
     heads = ("STATE", "VERSION", "EXECUTORS", "BUSY", "LAMBDAS", "UP", "REPORTED", "HOST")
-    return columns(heads, rows, left_out_first=("UP",))
+    return columns(heads, rows, left_out_first=("UP",), styles={"STATE": status_style})
 
 
 def host_lines(host: duly.Host) -> Iterator[str]:

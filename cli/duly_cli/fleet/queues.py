@@ -1,6 +1,6 @@
 """`duly queues`: how many live tasks each lambda and priority has, by status."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line
 from duly_cli.output.table import columns
 from duly_cli.output.watching import Watch, age_text, repeatedly
+from duly_cli.startup.nouns import LIST, Noun, UnknownNameError
 from duly_cli.startup.option_values import parse_member, parse_priority
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.tasks.filters import Priorities
@@ -28,12 +29,27 @@ _THOUSAND, _MILLION = 1_000, 1_000_000
 _EXACT_BELOW = 100_000
 
 
-def add_command(app: typer.Typer) -> None:
-    """Add `queues`."""
-    app.command("queues", rich_help_panel="For operators")(queues)
+class _Queues(Noun):
+    """`duly queues 'mail.*'` is short for `duly queues list 'mail.*'`."""
+
+    named = LIST
 
 
-def queues(
+_queues = typer.Typer(add_completion=False, cls=_Queues)
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `queues` with its verbs."""
+    app.add_typer(
+        _queues,
+        name="queues",
+        rich_help_panel="For operators",
+        help="Count the live tasks of each lambda and priority, by status.",
+    )
+
+
+@_queues.command(LIST)
+def list_queues(
     lambdas: Lambdas = None,
     priority: Priorities = None,
     order: Annotated[
@@ -57,8 +73,8 @@ def queues(
 ) -> None:
     """Count the live tasks of each lambda and priority, by status. Numbers with ~ are estimates.
 
-    DUE wait for a host; LATER are scheduled for later or retried later; WAIT is for resources, sessions and graphs; SENT are
-    in queues of SQS; RUN are claimed or running.
+    READY are due, and wait for a host; FOR is since when the oldest does. SCHEDULED are for later, BACKING OFF retried later.
+    WAITING is for resources, sessions and graphs; ENQUEUED are in queues of SQS; HELD are claimed or processing.
     """
     sorted_by = read_order(order)
     with connected(address) as client:
@@ -72,9 +88,50 @@ def queues(
                 include_rates=include_rates,
                 page_size=min(limit, 1000),
             )
-            show_all(list(islice(found, limit)), queue_table, queue_as_json, as_json=as_json)
+            listed = list(islice(found, limit))
+            if not listed and not include_empty:
+                _check_names(client, lambdas or ())
+            show_all(listed, queue_table, queue_as_json, as_json=as_json)
 
         repeatedly(show, watch, as_json=as_json)
+
+
+@_queues.command("get", hidden=True)
+@_queues.command("show")
+def show_queues(
+    lambdas: Annotated[list[str], typer.Argument(metavar="LAMBDA...", help="Names, or patterns in quotes.")],
+    watch: Watch = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Count the live tasks of lambdas by priority and status, those of queues without a live task, too."""
+    with connected(address) as client:
+
+        def show() -> None:
+            found = list(client.queues(lambdas, order=None, include_empty=True))
+            if not found:
+                raise _unknown(lambdas)
+            show_all(found, queue_table, queue_as_json, as_json=as_json)
+
+        repeatedly(show, watch, as_json=as_json)
+
+
+def _check_names(client: duly.Client, lambdas: Sequence[str]) -> None:
+    """Tell a name that no lambda has from a lambda without tasks; of a pattern nothing is asked.
+
+    Raises:
+        UnknownNameError: no lambda has such a name.
+    """
+    if not lambdas or any("*" in name for name in lambdas):
+        return
+    if next(client.queues(lambdas, include_empty=True, page_size=1), None) is None:
+        raise _unknown(lambdas)
+
+
+def _unknown(lambdas: Sequence[str]) -> UnknownNameError:
+    return UnknownNameError(
+        f"no lambda is called {' or '.join(map(repr, lambdas))}: `duly lambdas` lists them"
+    )
 
 
 def read_order(name: str) -> duly.QueueOrder | None:
@@ -107,30 +164,29 @@ def together(*counts: duly.TaskCount) -> duly.TaskCount:
 
 
 def queue_table(found: Iterable[duly.LambdaQueue]) -> Iterator[str]:
-    """Queues, a line each."""
-    rows = []
-    for each in found:
-        rates = () if each.recently_scheduled is None else (number_text(each.recently_scheduled),)
-        rows.append(
-            (
-                each.priority.name.lower(),
-                number_text(each.ready),
-                waited(each),
-                number_text(together(each.scheduled, each.backing_off)),
-                number_text(each.waiting),
-                number_text(each.enqueued),
-                number_text(together(each.claimed, each.processing)),
-                str(each.hosts),
-                *rates,
-                one_line(each.lambda_name),
-            )
-        )
-    if not rows:
+    """Queues, a line each; ENQUEUED only if there is something in queues of SQS."""
+    queues = list(found)
+    if not queues:
         return iter(["no live tasks"])
-    heads = ["PRIORITY", "DUE", "FOR", "LATER", "WAIT", "SENT", "RUN", "HOSTS", "LAMBDA"]
-    if len(rows[0]) > len(heads):
-        heads.insert(-1, "NEW/10s")
-    return columns(heads, rows)
+    cells: dict[str, Callable[[duly.LambdaQueue], str]] = {
+        "PRIORITY": lambda each: each.priority.name.lower(),
+        "READY": lambda each: number_text(each.ready),
+        "FOR": waited,
+        "SCHEDULED": lambda each: number_text(each.scheduled),
+        "BACKING OFF": lambda each: number_text(each.backing_off),
+        "WAITING": lambda each: number_text(each.waiting),
+        "ENQUEUED": lambda each: number_text(each.enqueued),
+        "HELD": lambda each: number_text(together(each.claimed, each.processing)),
+        "HOSTS": lambda each: str(each.hosts),
+        "NEW/10s": lambda each: number_text(each.recently_scheduled or duly.TaskCount(0, estimated=False)),
+        "LAMBDA": lambda each: one_line(each.lambda_name),
+    }
+    if not any(each.enqueued.count for each in queues):
+        del cells["ENQUEUED"]
+    if queues[0].recently_scheduled is None:
+        del cells["NEW/10s"]
+    rows = [[cell(each) for cell in cells.values()] for each in queues]
+    return columns([*cells], rows, left_out_first=("BACKING OFF", "SCHEDULED"))
 
 
 def waited(queue: duly.LambdaQueue) -> str:

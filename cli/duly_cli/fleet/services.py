@@ -7,18 +7,28 @@ from typing import Annotated
 import typer
 
 import duly
+from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line
 from duly_cli.output.table import columns
 from duly_cli.output.watching import Watch, age_text, repeatedly
+from duly_cli.startup.nouns import Noun, one_of
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
-
-def add_command(app: typer.Typer) -> None:
-    """Add `services`."""
-    app.command("services", rich_help_panel="For operators")(services)
+_services = typer.Typer(add_completion=False, cls=Noun)
 
 
+def add_commands(app: typer.Typer) -> None:
+    """Add `services` with its verbs."""
+    app.add_typer(
+        _services,
+        name="services",
+        rich_help_panel="For operators",
+        help="List the processes of Frontends, HSCs and Store Consumers; show one.",
+    )
+
+
+@_services.command("list")
 def services(
     alive: Annotated[bool, typer.Option("--alive", help="Only processes that still report.")] = False,
     watch: Watch = None,
@@ -32,6 +42,27 @@ def services(
             watch,
             as_json=as_json,
         )
+
+
+@_services.command("get", hidden=True)
+@_services.command("show")
+def show_service(
+    process: Annotated[
+        str, typer.Argument(metavar="PROCESS", help="As `duly services` shows it in its last column.")
+    ],
+    watch: Watch = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show one process of a service."""
+    with connected(address) as client:
+
+        def show() -> None:
+            unknown = f"no process {process!r} is known: `duly services` lists them"
+            found = one_of(client.services(), lambda each: each.instance_id == process, unknown)
+            show_all([found], _table, as_object, as_json=as_json)
+
+        repeatedly(show, watch, as_json=as_json)
 
 
 def _table(found: Iterable[duly.ServiceInstance]) -> Iterator[str]:
@@ -51,4 +82,4 @@ def _table(found: Iterable[duly.ServiceInstance]) -> Iterator[str]:
     if not rows:
         return iter(["no processes of services report"])
     heads = ("SERVICE", "STATE", "VERSION", "UP", "REPORTED", "ADDRESS", "PROCESS")
-    return columns(heads, rows, left_out_first=("UP",))
+    return columns(heads, rows, left_out_first=("UP",), styles={"STATE": status_style})

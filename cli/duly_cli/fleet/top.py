@@ -14,6 +14,7 @@ import typer
 import duly
 from duly_cli.fleet.queues import Lambdas, number_text, queue_as_json, read_order, together, waited
 from duly_cli.fleet.top_rates import RateMeter, Rates
+from duly_cli.output.colour import Line, Span, painted
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns, terminal_width
 from duly_cli.output.watching import draw, parse_interval
@@ -26,6 +27,13 @@ _ROWS_OF_A_PIPE = 20
 _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h\x1b[?25l\x1b[2J", "\x1b[?25h\x1b[?1049l"
 _CUT = "…"
 _LEAST_NAME = 8
+_WANTED_NAME = 24
+_HEADS = (
+    *("PRIORITY", "READY", "FOR", "IN/s", "OUT/s", "HELD", "WAITING", "BACKING OFF", "SCHEDULED", "HOSTS"),
+    "LAMBDA",
+)
+"""As `duly queues` has them, and the SDK."""
+_LEFT_OUT_FIRST = ("BACKING OFF", "SCHEDULED", "WAITING")
 _FEW = 100
 
 
@@ -63,7 +71,8 @@ def top(
 ) -> None:
     """Watch what waits and runs, by lambda and priority, until Ctrl-C. Numbers with ~ are estimates.
 
-    IN/s are scheduled, OUT/s end, over up to ten seconds. Without a terminal, each picture follows the one before.
+    IN/s are scheduled, OUT/s end, over up to ten seconds. READY counts those in queues of SQS, too; `duly queues list --help`
+    says what the other columns count. Without a terminal, each picture follows the one before.
     """
     seconds = parse_interval(interval, "--interval").total_seconds()
     sorted_by = read_order(order)
@@ -131,11 +140,11 @@ def _show(picture: Picture, *, as_json: bool, in_place: bool = False) -> None:
         sys.stdout.flush()
         return
     width = terminal_width()
-    text = "\n".join(picture_lines(picture, width))
+    text = painted(picture_lines(picture, width))
     if in_place and width is not None:
         draw(text)
     else:
-        say(f"{text}\n" if in_place else text)
+        typer.echo(f"{text}\n" if in_place else text)
         sys.stdout.flush()
 
 
@@ -173,19 +182,28 @@ def picture_lines(picture: Picture, width: int | None) -> Iterator[str]:
     )
     yield f"hosts: {states}   slots: {numbers['busy_slots']} of {numbers['slots']} busy"
     if picture.gates:
-        yield _gates_line(picture.gates, width)
+        line = _gates_line(picture.gates, width)
+        yield Line.of(line, [Span(0, len(line), "warn")])
     yield ""
     if not picture.queues:
         yield "no live tasks"
         return
-    rows = [_row(queue, rates) for queue, rates in picture.queues]
-    heads = ("PRIORITY", "DUE", "FOR", "IN/s", "OUT/s", "RUN", "WAIT", "LATER", "HOSTS", "LAMBDA")
-    if width is not None:
-        room = width - sum(
-            max(map(len, column)) + 2 for column in zip(heads[:-1], *(row[:-1] for row in rows), strict=True)
-        )
-        rows = [(*row[:-1], _cut(row[-1], max(room, _LEAST_NAME))) for row in rows]
-    yield from columns(heads, rows, width, left_out_first=("LATER", "WAIT"))
+    table = [_HEADS, *(_row(queue, rates) for queue, rates in picture.queues)]
+    heads, *rows = table if width is None else _fitted(table, width)
+    yield from columns(heads, rows, width, styles={"HOSTS": lambda cell: "bad" if cell == "0" else ""})
+
+
+def _fitted(table: Sequence[Sequence[str]], width: int) -> Sequence[Sequence[str]]:
+    """Return a table within a width: columns are left out for a name of some length, then names are cut."""
+    wanted = min(_WANTED_NAME, max(len(row[-1]) for row in table))
+    for head in (*_LEFT_OUT_FIRST, ""):
+        columns_before = [*zip(*(row[:-1] for row in table), strict=True)]
+        room = width - sum(max(map(len, column)) + 2 for column in columns_before)
+        if room >= wanted or not head:
+            break
+        place = table[0].index(head)
+        table = [(*row[:place], *row[place + 1 :]) for row in table]
+    return [(*row[:-1], _cut(row[-1], max(room, _LEAST_NAME))) for row in table]
 
 
 def _gates_line(gates: Sequence[duly.Gate], width: int | None) -> str:
@@ -204,7 +222,8 @@ def _row(queue: duly.LambdaQueue, rates: Rates) -> Sequence[str]:
         _rate_text(rates.ended, is_estimated=rates.is_estimated),
         number_text(together(queue.claimed, queue.processing)),
         number_text(queue.waiting),
-        number_text(together(queue.scheduled, queue.backing_off)),
+        number_text(queue.backing_off),
+        number_text(queue.scheduled),
         str(queue.hosts),
         one_line(queue.lambda_name),
     )

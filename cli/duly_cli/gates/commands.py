@@ -11,10 +11,11 @@ from duly.keep import KEEP, Keep
 from duly_cli.access.os_user import user_name
 from duly_cli.gates import breakers
 from duly_cli.output.json_text import as_object, show_all
-from duly_cli.output.safe_text import say, say_changed
+from duly_cli.output.safe_text import counted, one_line, say, say_changed
 from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
 from duly_cli.output.watching import age_text
+from duly_cli.startup.nouns import Noun, one_of
 from duly_cli.startup.option_values import (
     given,
     invalid,
@@ -23,10 +24,11 @@ from duly_cli.startup.option_values import (
     parse_priority,
 )
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_wire.gate_names import usual_name
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly gates list` lists it.")]
 
-_gates = typer.Typer(add_completion=False, no_args_is_help=True)
+_gates = typer.Typer(add_completion=False, cls=Noun)
 _gates.command("breaker")(breakers.set_breaker)
 _gates.command("breakers")(breakers.list_breakers)
 
@@ -47,6 +49,16 @@ def list_gates(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> N
     with connected(address) as client:
         found = client.gates()
     show_all(found, _table, lambda gate: as_object(gate, ["changed"]), as_json=as_json)
+
+
+@_gates.command("get", hidden=True)
+@_gates.command("show")
+def show_gate(name: _Name, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Show a gate: what it does to which tasks, since when and until when, and how many are parked on it."""
+    with connected(address) as client:
+        unknown = f"there is no gate {name!r}: `duly gates list` has their names"
+        gate = one_of(client.gates(), lambda each: each.name == name, unknown)
+    show_all([gate], _facts, lambda gate: as_object(gate, ["changed"]), as_json=as_json)
 
 
 @_gates.command("set")
@@ -127,12 +139,12 @@ def set_gate(
         )
     with connected(address) as client:
         if dry_run:
-            _warn_of_unknown(client, pattern)
+            warn_of_unknown(client, pattern)
             hits = client.gate_hits(pattern, name=name, **scope)
             show_all([hits], _hits, _hits_as_json, as_json=as_json)
             return
         kind, moved_by = _kind(pause, drop, delay, needed=not name)
-        end: Any = _end(until, no_until=no_until)
+        end = read_end(until, no_until=no_until)
         gate = client.put_gate(
             name or _name(kind, pattern, collection or "", priority or "", session or ""),
             kind,
@@ -146,10 +158,10 @@ def set_gate(
         show_all([gate], _table, as_object, as_json=as_json)
         if not as_json:
             say_changed(gate.changed)
-        _warn_of_unknown(client, pattern)
+        warn_of_unknown(client, pattern)
 
 
-def _end(until: str | None, *, no_until: bool) -> dict[str, timedelta | datetime | None]:
+def read_end(until: str | None, *, no_until: bool) -> dict[str, Any]:
     """Return until when a gate is in force, as parameters of `put_gate`; without any it stays as it is."""
     if given("--until", until, removed=no_until) is KEEP:
         return {}
@@ -169,7 +181,7 @@ def remove_gate(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     say(f"{name}: removed")
 
 
-def _warn_of_unknown(client: duly.Client, pattern: str | Keep) -> None:
+def warn_of_unknown(client: duly.Client, pattern: str | Keep) -> None:
     """Say so if a gate holds nothing because no lambda has this name: in an incident a misspelt pause helps nobody."""
     if isinstance(pattern, Keep) or pattern.endswith("*"):
         return
@@ -207,10 +219,7 @@ def _kind(
 def _name(
     kind: duly.GateKind | Keep, pattern: str | Keep, collection: str, priority: str, session: str
 ) -> str:
-    """Return a name that is the same whenever the same is asked for."""
-    parts = [kind.name.lower(), str(pattern).replace("*", "all"), collection, priority, session]
-    joined = "-".join(filter(None, parts)).lower()
-    return "".join(each if each.isalnum() or each in "_.-" else "-" for each in joined)[:128]
+    return usual_name(kind.name.lower(), str(pattern), collection, priority, session)
 
 
 def _scope(gate: duly.Gate) -> str:
@@ -248,10 +257,32 @@ def _table(gates: Iterable[duly.Gate]) -> Iterator[str]:
     )
 
 
+def _facts(gates: Iterable[duly.Gate]) -> Iterator[str]:
+    """All that is known of gates, a line for each thing that is worth one."""
+    from duly_core.config.settings import format_duration
+
+    for gate in gates:
+        facts = {
+            "gate": gate.name,
+            "kind": gate.kind.name.lower(),
+            "delay": format_duration(gate.delay) if gate.delay else "",
+            "lambda": gate.lambda_name,
+            "collection": gate.collection or "",
+            "priority": gate.priority.name.lower() if gate.priority else "",
+            "session": gate.session or "",
+            "parked": str(gate.parked),
+            "set": moment_text(gate.created_at),
+            "set by": gate.owner,
+            "until": moment_text(gate.expires_at) if gate.expires_at else "it is removed",
+            "reason": gate.reason,
+        }
+        yield from (f"{name:>10}  {one_line(value)}" for name, value in facts.items() if value)
+
+
 def _hits(found: Iterable[duly.GateHits]) -> Iterator[str]:
     for hits in found:
         more = " at least" if hits.truncated else ""
-        yield f"it would hit{more} {hits.total} tasks"
+        yield f"it would hit{more} {counted(hits.total, 'task')}"
         yield from (f"  {status.name.lower()}: {count}" for status, count in sorted(hits.counts.items()))
 
 

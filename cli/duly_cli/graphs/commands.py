@@ -10,10 +10,12 @@ import typer
 
 import duly
 from duly_cli.graphs import drawing as graph_drawing
+from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_object, show_all
-from duly_cli.output.safe_text import say
+from duly_cli.output.safe_text import counted, say
 from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
+from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_duration
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.tasks.wait_reasons import wait_graph_told
@@ -21,7 +23,7 @@ from duly_cli.tasks.wait_reasons import wait_graph_told
 _Graph = Annotated[str, typer.Argument(metavar="GRAPH_ID", help="The graph's id.")]
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The definition's name.")]
 
-_graph = typer.Typer(add_completion=False, no_args_is_help=True)
+_graph = typer.Typer(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -34,6 +36,7 @@ def add_commands(app: typer.Typer) -> None:
     )
 
 
+@_graph.command("get", hidden=True)
 @_graph.command()
 def show(
     graph_id: _Graph,
@@ -113,7 +116,7 @@ def put(
         raise typer.BadParameter(message)
     with connected(address) as client:
         stored = client.put_graph_definition(duly.graph_from_json(definition))
-    say(f"{stored.name}: version {stored.version}, {len(stored.labels)} nodes")
+    say(f"{stored.name}: version {stored.version}, {counted(len(stored.labels), 'node')}")
 
 
 @_graph.command()
@@ -182,4 +185,5 @@ def _table(graphs: Iterable["duly.Graph"]) -> Iterator[str]:
         )
         for graph in graphs
     ]
-    return columns(("GRAPH ID", "NAME", "STATUS", "ENDED", "CREATED"), rows)
+    heads = ("GRAPH ID", "NAME", "STATUS", "ENDED", "CREATED")
+    return columns(heads, rows, styles={"STATUS": status_style})

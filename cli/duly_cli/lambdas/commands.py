@@ -6,14 +6,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 import duly
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
-from duly_cli.startup.option_values import refuse_misplaced
+from duly_cli.startup.nouns import Noun
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_core.config.durations import format_duration
 
@@ -29,17 +28,17 @@ _Expected = Annotated[
 ]
 
 
-class _NamesToo(TyperGroup):
+class _Lambdas(Noun):
     """`duly lambdas NAME` is short for `duly lambdas show NAME`."""
 
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the arguments name."""
-        if args and args[0] not in self.commands:
-            args = ["show", *args]
-        return super().resolve_command(ctx, args)
+    named = "show"
 
 
-_lambdas = typer.Typer(add_completion=False, cls=_NamesToo)
+_lambdas = typer.Typer(
+    add_completion=False,
+    cls=_Lambdas,
+    help="List the registered lambdas, show one, and change what people decide about it.",
+)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -47,17 +46,15 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(_lambdas, name="lambdas", rich_help_panel="Tasks")
 
 
-@_lambdas.callback(invoke_without_command=True)
-def list_lambdas(context: typer.Context, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+@_lambdas.command("list")
+def list_lambdas(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """List the registered lambdas and their policies; `duly lambdas NAME` shows one."""
-    if context.invoked_subcommand is not None:
-        refuse_misplaced(context)
-        return
     with connected(address) as client:
         found = client.lambdas()
     show_all(found, lambda_table, as_object, as_json=as_json)
 
 
+@_lambdas.command("get", hidden=True)
 @_lambdas.command()
 def show(name: _Name, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show a lambda: owner, version, policy, and the versions that workers declared."""
@@ -113,11 +110,13 @@ def delete(
         deletion = client.delete_lambda(
             name, cancel_tasks=cancel_tasks, dry_run=dry_run, expected_revision=expected_revision
         )
-    had = f"{deletion.pending:,} tasks wait, {deletion.running:,} run, {deletion.time_tables:,} time tables"
+    had = (
+        f"pending: {deletion.pending:,}, running: {deletion.running:,}, time tables: {deletion.time_tables:,}"
+    )
     if dry_run:
         say(f"{name}: {had}; nothing was deleted")
     else:
-        cancelled = f"; {deletion.cancelled:,} tasks were cancelled or asked to stop" if cancel_tasks else ""
+        cancelled = f"; cancelled or asked to stop: {deletion.cancelled:,}" if cancel_tasks else ""
         say(f"{name}: deleted ({had}{cancelled})")
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from duly_cli.output.safe_text import say
+from duly_cli.output.safe_text import counted, say
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected
 
 
@@ -27,4 +27,4 @@ def register(
         warnings = client.register(app)
         for warning in warnings:
             say(f"duly: {warning}", err=True)
-        say(f"{len(app.lambdas()):,} lambdas registered")
+        say(f"{counted(len(app.lambdas()), 'lambda')} registered")

@@ -11,12 +11,13 @@ from duly.keep import KEEP
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
+from duly_cli.startup.nouns import Noun, one_of
 from duly_cli.startup.option_values import given, invalid, parse_duration, parse_moment
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The resource's name, such as database.")]
 
-_resources = typer.Typer(add_completion=False, no_args_is_help=True)
+_resources = typer.Typer(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -41,6 +42,23 @@ def list_resources(
     with connected(address) as client:
         found = client.resources(max_keys=max_keys)
     show_all(found, _table, _as_json, as_json=as_json)
+
+
+@_resources.command("get", hidden=True)
+@_resources.command("show")
+def show_resource(
+    name: _Name,
+    max_keys: Annotated[
+        int, typer.Option(min=0, max=100, help="Show at most so many of its keys in use.")
+    ] = 100,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show a resource with its keys in use: capacity, units in use, and parked tasks."""
+    with connected(address) as client:
+        unknown = f"no resource {name!r} is declared: `duly resources list` has their names"
+        found = one_of(client.resources(max_keys=max_keys), lambda each: each.name == name, unknown)
+    show_all([found], _table, _as_json, as_json=as_json)
 
 
 @_resources.command("set")

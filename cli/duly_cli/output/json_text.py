@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
+from duly_cli.output.colour import say_lines
 from duly_cli.output.safe_text import UNSAFE, say
 
 Item = TypeVar("Item")
@@ -81,4 +82,4 @@ def show_all(
         for each in found:
             say(json.dumps(to_object(each)))
     else:
-        say("\n".join(lines(found)))
+        say_lines(lines(found))

@@ -24,6 +24,15 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n")
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun.
+
+    >>> counted(1, "task"), counted(10400, "task")
+    ('1 task', '10,400 tasks')
+    """
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def say_changed(fields: Iterable[str] | None) -> None:
     """Print which fields a change set to another value; nothing if what was set is new (None)."""
     if fields is not None:

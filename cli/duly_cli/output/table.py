@@ -3,8 +3,11 @@
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from types import MappingProxyType
 
+from duly_cli.output.colour import Line, Span
 from duly_cli.output.safe_text import one_line
 
 _GAP = "  "
@@ -18,11 +21,13 @@ def columns(
     rows: Iterable[Sequence[str]],
     width: int | None = None,
     left_out_first: Sequence[str] = (),
+    styles: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
 ) -> Iterator[str]:
     """Yield lines with aligned columns, within `width`; None: that of the terminal, and any for a pipe or a file.
 
     Columns are left out in the order of `left_out_first` until the others fit. Otherwise nothing is cut: what does not
-    fit is wrapped in the last column, or below the other columns, or else between the cells.
+    fit is wrapped in the last column, or below the other columns, or else between the cells. `styles` has the colours of
+    cells, by the head of their column.
     """
     table = [[*heads], *([one_line(cell) for cell in row] for row in rows)]
     if width is None:
@@ -33,17 +38,18 @@ def columns(
         place = table[0].index(head)
         table = [[*row[:place], *row[place + 1 :]] for row in table]
     widths = _widths(table)
+    painters = [styles.get(head, _plain) for head in table[0]]
     before_last = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
     if width is None or before_last + widths[-1] <= width:
-        yield from (_aligned(row, widths) for row in table)
+        yield from (_aligned(row, widths, painters) for row in table)
     elif before_last + max(_LEAST, _longest_word(row[-1] for row in table)) <= width:
         for row in table:
             first, *others = _wrapped(row[-1], width - before_last)
-            yield _aligned([*row[:-1], first], widths)
+            yield _aligned([*row[:-1], first], widths, painters)
             yield from (" " * before_last + line for line in others)
     elif len(widths) > 1 and before_last - len(_GAP) <= width:
         for row in table:
-            yield _aligned(row[:-1], widths[:-1])
+            yield _aligned(row[:-1], widths[:-1], painters[:-1])
             yield from _below(row[-1], width)
     else:
         for row in table:
@@ -68,8 +74,20 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
-def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
-    return _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+def _plain(_cell: str) -> str:
+    return ""
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], painters: Sequence[Callable[[str], str]]) -> str:
+    text = _GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    starts = accumulate((width + len(_GAP) for width in widths), initial=0)
+    return Line.of(
+        text,
+        [
+            Span(start, start + len(cell.rstrip()), paint(cell))
+            for start, cell, paint in zip(starts, row, painters, strict=False)  # one start more than cells
+        ],
+    )
 
 
 def _below(cell: str, width: int) -> Iterator[str]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import duly
+from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_json, as_object, instant, is_deep
 from duly_cli.output.safe_text import one_line, printable
 from duly_cli.output.table import columns
@@ -182,7 +183,8 @@ def task_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
             ["no tasks yet: `duly schedule LAMBDA PAYLOAD` makes one, `duly lambdas` lists the lambdas"]
         )
     heads = ("TASK ID", "LAMBDA", "PRIORITY", "STATUS", "NEXT OR END", "LAST FAILURE")
-    return columns(heads, rows, left_out_first=("PRIORITY", "LAST FAILURE", "NEXT OR END"))
+    left_out_first = ("PRIORITY", "LAST FAILURE", "NEXT OR END")
+    return columns(heads, rows, left_out_first=left_out_first, styles={"STATUS": status_style})
 
 
 def dead_letter_table(tasks: Iterable[duly.Task]) -> Iterator[str]:

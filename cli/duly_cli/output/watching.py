@@ -1,5 +1,6 @@
 """Shows something again and again, in place, until Ctrl-C."""
 
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -17,18 +18,19 @@ Watch = Annotated[
     typer.Option(
         "--watch",
         metavar="INTERVAL",
-        help="Show it again each INTERVAL, such as 2s, until Ctrl-C.",
+        help="Show it again each INTERVAL, such as 2s, until Ctrl-C. A number alone has seconds.",
         show_default=False,
     ),
 ]
 
+_NUMBER = re.compile(r"\d{1,9}(\.\d{1,3})?", re.ASCII)
 _SHORTEST = timedelta(milliseconds=200)
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def parse_interval(text: str, option: str) -> timedelta:
-    """Return how long to wait between two times."""
-    interval = parse_duration(text, option)
+    """Return how long to wait between two times; a number alone has seconds, as that of `watch -n`."""
+    interval = parse_duration(f"{text}s" if _NUMBER.fullmatch(text) else text, option)
     if interval < _SHORTEST:
         raise invalid(option, f"must be at least {_SHORTEST.total_seconds():g}s")
     return interval

@@ -8,11 +8,12 @@ import typer
 import duly
 from duly_cli.access.tokens import Lifetime, Note, ToFile, hand_over
 from duly_cli.output.safe_text import say
+from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_duration
 
 Dsn = Annotated[str | None, typer.Option(help="The Postgres of Duly.", show_default="the setting store.dsn")]
 
-db = typer.Typer(no_args_is_help=True, help="Change the store itself.")
+db = typer.Typer(cls=Noun, help="Change the store itself.")
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -21,11 +22,6 @@ def add_commands(app: typer.Typer) -> None:
     db.command("grant")(grant)
     db.command("raise-fences")(raise_fences)
     db.command("operator")(operator)
-
-
-@db.callback()
-def _group() -> None:
-    """Change the store itself."""
 
 
 def grant(

@@ -11,6 +11,7 @@ import duly
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
+from duly_cli.startup.nouns import Noun
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 _Key = Annotated[str, typer.Argument(metavar="KEY", help="The session's key.")]
@@ -25,7 +26,7 @@ _Namespace = Annotated[
 _DEFAULT = "default"
 """The namespace of lambdas without one, as people write it."""
 
-_sessions = typer.Typer(add_completion=False, no_args_is_help=True)
+_sessions = typer.Typer(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -63,6 +64,7 @@ def list_sessions(
 
 
 @_sessions.command("get")
+@_sessions.command("show", hidden=True)
 def get_session(
     key: _Key,
     namespace: _Namespace = _DEFAULT,

@@ -11,7 +11,7 @@ from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import say
 from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
-from duly_cli.startup.option_values import refuse_misplaced
+from duly_cli.startup.nouns import Noun, one_of
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_wire.enums import SettingSource
 
@@ -26,34 +26,36 @@ _SOURCES = {
     SettingSource.OPERATOR: "set while running",
 }
 
-_settings = typer.Typer(add_completion=False)
+_settings = typer.Typer(
+    add_completion=False,
+    cls=Noun,
+    help="List what can be changed while Duly runs; set and reset it, without a restart.",
+)
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `settings` with its two verbs."""
+    """Add `settings` with its verbs."""
     app.add_typer(_settings, name="settings", rich_help_panel="For operators")
 
 
-@_settings.callback(invoke_without_command=True)
-def list_settings(
-    context: typer.Context, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False
-) -> None:
+@_settings.command("list")
+def list_settings(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """List the settings that can be changed while Duly runs; `set` and `reset` change them, without a restart."""
-    if context.invoked_subcommand is not None:
-        refuse_misplaced(context)
-        return
-    _list(address, as_json=as_json)
-
-
-@_settings.command("list", hidden=True)
-def list_by_verb(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
-    """The same, as gates and resources are listed."""
-    _list(address, as_json=as_json)
-
-
-def _list(address: str, *, as_json: bool) -> None:
     with connected(address) as client:
         found = client.settings()
+    _show(found, as_json=as_json)
+
+
+@_settings.command("get", hidden=True)
+@_settings.command()
+def show(name: _Name, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Show one setting: its value, where that comes from, and what it does."""
+    with connected(address) as client:
+        found = one_of(client.settings(), lambda each: each.name == name, f"no setting is called {name!r}")
+    _show([found], as_json=as_json)
+
+
+def _show(found: "Sequence[Setting]", *, as_json: bool) -> None:
     show_all(found, _table, _as_json, as_json=as_json)
     if as_json:
         return

@@ -102,13 +102,3 @@ def given(option: str, value: Value | None, *, removed: bool = False) -> Value |
     if removed:
         return None
     return KEEP if value is None else value
-
-
-def refuse_misplaced(group: typer.Context) -> None:
-    """Refuse options that stand before the verb of a group: they would go unheard there."""
-    for parameter in group.command.params:
-        source = group.get_parameter_source(parameter.name or "")
-        if source is not None and source.name == "COMMANDLINE":
-            option, verb = parameter.opts[0], group.invoked_subcommand
-            message = f"write {option} after `{verb}`: duly {group.info_name} {verb} ... {option}"
-            raise typer.BadParameter(message)

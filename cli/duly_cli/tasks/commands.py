@@ -16,6 +16,7 @@ from duly_cli.output.error_text import error_text
 from duly_cli.output.json_text import show_all
 from duly_cli.output.safe_text import say
 from duly_cli.output.task_text import listed_as_json, task_as_json, task_lines, task_table
+from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_duration
 from duly_cli.tasks.filters import Collection, Lambda, Priorities, which_tasks
 from duly_cli.tasks.wait_reasons import wait_told
@@ -34,14 +35,20 @@ _UNREACHABLE_AFTER = timedelta(seconds=3)
 """Somebody looks on: a program would rather wait until the Frontend is there."""
 
 
+_tasks = typer.Typer(add_completion=False, cls=Noun)
+
+
 def add_commands(app: typer.Typer) -> None:
-    """Add the tasks' commands."""
+    """Add the tasks' commands; those that read are verbs of `tasks`, too, as every noun has them."""
     for name, command in (
         ("get", get),
         ("wait", wait),
         ("list", list_tasks),
     ):
         app.command(name, rich_help_panel=_PANEL)(command)
+        _tasks.command(name)(command)
+    _tasks.command("show", hidden=True)(get)
+    app.add_typer(_tasks, name="tasks", hidden=True, help="The same as `duly list`, `get` and `wait`.")
 
 
 @contextmanager
@@ -97,13 +104,25 @@ def say_answers(
 
 def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show tasks, with payload, result and the runs that did not succeed; exit 1 if one does not exist."""
+    show_tasks(task_ids, address, as_json=as_json)
+
+
+def show_tasks(
+    task_ids: Sequence[str], address: str, *, as_json: bool, only: "duly.TaskStatus | None" = None
+) -> None:
+    """Show tasks; end with 1 if one does not exist, or has another status than `only`."""
     found = []
     with connected(address) as client:
         for task_id in task_ids:
             try:
-                found.append(client.get(task_id))
+                task = client.get(task_id)
             except (duly.TaskNotFoundError, duly.InvalidTaskError) as error:
                 say(f"duly: {error}", err=True)
+                continue
+            if only is None or task.status is only:
+                found.append(task)
+            else:
+                say(f"duly: {task_id} is {task.status.name.lower()}, not {only.name.lower()}", err=True)
         most = {} if as_json else _max_attempts(client, found)
     show(found, as_json=as_json, max_attempts=most)
     if len(found) < len(task_ids):

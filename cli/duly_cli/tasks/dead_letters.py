@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import duly
 from duly_cli.output.json_text import show_all
 from duly_cli.output.safe_text import say
 from duly_cli.output.task_text import dead_letter_table, listed_as_json
+from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import invalid
 from duly_cli.tasks.bulk import DryRun, Everything, Limit, Yes, check_filter, confirm, refuse_filters
-from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected, say_answers
+from duly_cli.tasks.commands import (
+    DEFAULT_ADDRESS,
+    Address,
+    AsJson,
+    TaskIds,
+    connected,
+    say_answers,
+    show_tasks,
+)
 from duly_cli.tasks.filters import Collection, Kind, Lambda, Since, Until, which_tasks
 from duly_core.config.durations import format_duration
 
@@ -23,12 +33,21 @@ _NONE = "no dead letters match"
 _PER = {"s": 1, "m": 60, "h": 3600}
 
 
+_dead_letters = typer.Typer(add_completion=False, cls=Noun)
+
+
 def add_commands(app: typer.Typer) -> None:
     """Add the commands for dead letters."""
-    app.command("dead-letters", rich_help_panel=_PANEL)(dead_letters)
+    app.add_typer(
+        _dead_letters,
+        name="dead-letters",
+        rich_help_panel=_PANEL,
+        help="List tasks that ended as fatal_failure; show one. `duly redrive` runs them again.",
+    )
     app.command("redrive", rich_help_panel=_PANEL)(redrive)
 
 
+@_dead_letters.command("list")
 def dead_letters(
     lambda_name: Lambda = "",
     collection: Collection = "",
@@ -46,6 +65,13 @@ def dead_letters(
     show_all(found[:limit], dead_letter_table, listed_as_json, as_json=as_json)
     if len(found) > limit and not as_json:
         say(f"there are more than these {limit}: raise --limit, or filter", err=True)
+
+
+@_dead_letters.command("get", hidden=True)
+@_dead_letters.command("show")
+def show_dead_letters(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+    """Show dead letters as `duly get` shows tasks; exit 1 if one does not exist, or is no dead letter."""
+    show_tasks(task_ids, address, as_json=as_json, only=duly.TaskStatus.FATAL_FAILURE)
 
 
 def redrive(

@@ -7,16 +7,16 @@ import typer
 
 import duly
 from duly_cli.output.json_text import show_all
-from duly_cli.output.safe_text import say, say_changed
+from duly_cli.output.safe_text import counted, say, say_changed
 from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
+from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import (
     given,
     parse_duration,
     parse_member,
     parse_moment,
     parse_priority,
-    refuse_misplaced,
 )
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.tasks.payloads import Raw, read_payload
@@ -65,7 +65,11 @@ _Payload = Annotated[
     typer.Argument(metavar="PAYLOAD", help="What each task is given: JSON, or - for standard input."),
 ]
 
-_tables = typer.Typer(add_completion=False)
+_tables = typer.Typer(
+    add_completion=False,
+    cls=Noun,
+    help="List time tables, show one; make, change, pause and delete them.",
+)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -73,22 +77,19 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(_tables, name="tables", rich_help_panel="Tasks")
 
 
-@_tables.callback(invoke_without_command=True)
+@_tables.command("list")
 def list_tables(
-    context: typer.Context,
     lambda_name: _LambdaOption = "",
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """List time tables: periodic tasks, by a cron expression or an interval."""
-    if context.invoked_subcommand is not None:
-        refuse_misplaced(context)
-        return
     with connected(address) as client:
         found = client.tables(lambda_name=lambda_name)
     show_all(found, _table, table_as_json, as_json=as_json)
 
 
+@_tables.command("get", hidden=True)
 @_tables.command()
 def show(
     name: _Name,
@@ -232,7 +233,8 @@ def backfill(
         raise typer.BadParameter(message)
     with connected(address) as client:
         done = client.backfill_table(name, begin, parse_moment(end, "--to", needs_zone=True), dry_run=dry_run)
-    say(f"{done.ticks} ticks" if dry_run else f"{done.ticks} ticks, {done.created} tasks scheduled")
+    ticks = counted(done.ticks, "tick")
+    say(ticks if dry_run else f"{ticks}, {counted(done.created, 'task')} scheduled")
 
 
 def _table(tables: "Iterable[TimeTable]") -> Iterator[str]:

@@ -10,9 +10,6 @@ from duly_core.lambdas.names import ALL_PRIORITIES, QueueKey
 from duly_core.lambdas.session_names import SessionId
 from duly_wire.enums import Priority
 
-BREAKER = "breaker:"
-"""How the names of breakers' gates begin; their lambda follows."""
-
 
 class Kind(enum.StrEnum):
     """What a gate does to the tasks that it hits, as the store spells it."""

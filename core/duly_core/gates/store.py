@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 from psycopg.rows import TupleRow
 
 from duly_core.errors import DulyError
-from duly_core.gates.rules import BREAKER, Gate, GateScope, Kind
+from duly_core.gates.rules import Gate, GateScope, Kind
 from duly_core.gates.statements import GATES
 from duly_core.lambdas.live_tasks import count_live
 from duly_core.postgres.arrays import int2s, texts, timestamps
 from duly_core.postgres.pool import Connection, Store, fetch
 from duly_core.process.newer_values import known
 from duly_wire.enums import Priority
+from duly_wire.gate_names import BREAKER
 
 MOST_GATES = 1_000
 """In force at a time: each service keeps all of them in memory."""

@@ -1,10 +1,11 @@
 """The reasons of tasks that gates hit."""
 
-from duly_core.gates.rules import BREAKER, Gate, GateSet, Kind
+from duly_core.gates.rules import Gate, GateSet, Kind
 from duly_core.gates.store import read_gates
 from duly_core.postgres.pool import Store
 from duly_core.tasks.store import TaskRow
 from duly_frontend.explain.text import ago, command, one_line, reason, span
+from duly_wire.gate_names import BREAKER
 from duly_wire.v1 import explain_pb2
 
 GATE = "gate:"

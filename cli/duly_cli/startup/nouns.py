@@ -1,0 +1,182 @@
+"""How the words of a command are read: `duly NOUN VERB ...`, by the same rules for every noun.
+
+A noun without a verb lists. `list`, `get` and `show` are verbs of every noun that lists. A word that is no verb is an error
+that names the verbs, never an empty answer; some nouns also take a name without a verb (`duly hosts ID`).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any, NoReturn, TypeVar
+
+import typer
+from typer.core import TyperGroup
+
+import duly
+from duly_cli.output.safe_text import one_line, say
+
+Item = TypeVar("Item")
+
+LIST = "list"
+_HELP = ("--help",)
+_NEVER_SUGGESTED = frozenset(
+    {"cancel", "delete", "purge", "redrive", "remove", "reset", "revoke", "rollback"}
+)
+"""What cannot be undone is never proposed to somebody who mistyped."""
+_NO_NAMES = frozenset(
+    {
+        *(
+            "add",
+            "cancel",
+            "create",
+            "describe",
+            "edit",
+            "explain",
+            "info",
+            "ls",
+            "pause",
+            "purge",
+            "redrive",
+        ),
+        *("remove", "resume", "rm", "schedule", "status", "update", "wait"),
+    }
+)
+"""Words that people take for verbs, beside the verbs that there are."""
+
+
+class UnknownNameError(ValueError):
+    """Nothing has the name that a command was given."""
+
+
+def one_of(found: Iterable[Item], is_meant: Callable[[Item], bool], otherwise: str) -> Item:
+    """Return the first that is meant.
+
+    Raises:
+        UnknownNameError: none is; `otherwise` says so.
+    """
+    for each in found:
+        if is_meant(each):
+            return each
+    raise UnknownNameError(otherwise)
+
+
+class Commands(TyperGroup):
+    """All of `duly`: without words it shows its help; nouns may be singular or plural."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Show the help where nothing was said."""
+        if not args and not ctx.resilient_parsing:
+            _show_help(ctx)
+        return super().parse_args(ctx, args)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Find a command; a noun by its other number, too."""
+        if found := super().get_command(ctx, cmd_name):
+            return found
+        other = self.commands.get(cmd_name.removesuffix("s") if cmd_name.endswith("s") else f"{cmd_name}s")
+        return other if isinstance(other, Noun) else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that the arguments name; what is like a wrong one is named if it destroys nothing."""
+        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
+            harmless = [name for name, each in self.commands.items() if not each.hidden]
+            found = get_close_matches(args[0], [each for each in harmless if each not in _NEVER_SUGGESTED])
+            meant = f" Did you mean {' or '.join(map(repr, found))}?" if found else ""
+            ctx.fail(f"No such command {one_line(args[0])!r}.{meant}")
+        return super().resolve_command(ctx, args)
+
+
+class Noun(TyperGroup):
+    """What commands are about: its verbs are its commands."""
+
+    named = ""
+    """The verb for a name that stands without one; empty: a name needs a verb."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put in the verb where none was said: options alone are those of the list."""
+        is_said = bool(args) and (not args[0].startswith("-") or args[0] in _HELP)
+        if not is_said and LIST not in self.commands and not ctx.resilient_parsing and not args:
+            _show_help(ctx)
+        if is_said or LIST not in self.commands or (ctx.resilient_parsing and not args):
+            return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, [LIST, *args])
+        if not ctx.resilient_parsing:
+            self._check_words(ctx, LIST, args)
+        return rest
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the verb that the arguments name."""
+        if args[0] in self.commands or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        if not self.named or args[0] in self._verbs(ctx):
+            self._refuse(ctx, args[0])
+        self._check_words(ctx, self.named, args)
+        name, command, rest = super().resolve_command(ctx, [self.named, *args])
+        return name, command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb; a name without a verb that nothing has may have been meant as one."""
+        words = [*ctx._protected_args, *ctx.args]  # noqa: SLF001 (as the base class has it)
+        try:
+            return super().invoke(ctx)
+        except typer.Exit as ended:
+            is_unknown = isinstance(ended.__cause__, (duly.UnknownLambdaError, UnknownNameError))
+            if is_unknown and words and words[0] not in self.commands:
+                say(f"duly: the verbs of `duly {ctx.info_name}` are {self._named_verbs()}", err=True)
+                raise typer.Exit(2) from ended
+            raise
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Complete verbs, and the options of the list."""
+        found = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-") and LIST in self.commands:
+            listing = self.commands[LIST]
+            with listing.make_context(LIST, [], parent=ctx, resilient_parsing=True) as inner:
+                known = {each.value for each in found}
+                found += [
+                    each for each in listing.shell_complete(inner, incomplete) if each.value not in known
+                ]
+        return found
+
+    def _check_words(self, ctx: Any, verb: str, args: Sequence[str]) -> None:
+        """Refuse a verb that stands where a name is read, such as behind an option."""
+        command = self.commands[verb]
+        with command.make_context(verb, [*args], parent=ctx, resilient_parsing=True) as inner:
+            names, others = list(_positional(command, inner.params)), list(inner.args)
+        for word in (*names, *others):
+            if word in self.commands:
+                option = args[0]
+                ctx.fail(f"write {option} after `{word}`: duly {ctx.info_name} {word} ... {option}")
+            if word in others or word in self._verbs(ctx):
+                self._refuse(ctx, word)
+
+    def _refuse(self, ctx: Any, word: str) -> None:
+        text = f"`duly {ctx.info_name}` has no verb {one_line(word)!r}: its verbs are {self._named_verbs()}."
+        if self.named:
+            text += f" For one of this name: duly {ctx.info_name} {self.named} {one_line(word)}"
+        ctx.fail(text)
+
+    def _named_verbs(self) -> str:
+        """Return the verbs as people are told them; `get` and `show` are the same."""
+        names = [name for name, each in self.commands.items() if not each.hidden]
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+
+    @staticmethod
+    def _verbs(ctx: Any) -> set[str]:
+        """Return what is a verb of some noun."""
+        nouns = ctx.find_root().command.commands.values()
+        return {*_NO_NAMES, *(verb for noun in nouns for verb in getattr(noun, "commands", ()))}
+
+
+def _positional(command: Any, values: dict[str, Any]) -> Iterator[str]:
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":
+            value = values.get(parameter.name)
+            yield from (
+                value if isinstance(value, (list, tuple)) else [value] if isinstance(value, str) else ()
+            )
+
+
+def _show_help(ctx: Any) -> NoReturn:
+    if text := ctx.get_help():  # rich prints it by itself
+        typer.echo(text)
+    raise typer.Exit
