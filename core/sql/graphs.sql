@@ -30,8 +30,9 @@ order by name, version desc
 limit %(limit)s offset %(skipped)s;
 
 -- name: nodes_of_graph
-select node.label, node.task_id, node.any_of, node.ignore_failure, task.lambda,
+select node.label, node.task_id, node.any_of, node.ignore_failure, node.timeout_is_final, task.lambda,
     coalesce(assoc.status, task.status)::text as status,
+    assoc.status is null and task.status = 'fatal_failure' and task.failure_kind = 3 as timed_out,
     array(
         select source.label
         from unnest(node.waits_for) with ordinality as edge (from_task, number) cross join lateral (
@@ -43,7 +44,7 @@ select node.label, node.task_id, node.any_of, node.ignore_failure, task.lambda,
 from graph_node as node
 left join task_assoc as assoc on assoc.task_id = node.task_id
 left join lateral (
-    select task.lambda, task.status from task where task.task_id = node.task_id limit 1
+    select task.lambda, task.status, task.failure_kind from task where task.task_id = node.task_id limit 1
 ) as task on true
 where node.graph_id = %(graph_id)s
 order by node.place;

@@ -361,10 +361,11 @@ left join task_assoc as assoc on ended.status is null and assoc.task_id = any (a
 order by node.task_id, before.label;
 
 -- name: growing_graph
-select graph.graph_id, graph.total, graph.cancel_requested, found.label, found.task_id, found.ignore_failure, found.handled,
+select graph.graph_id, graph.total, graph.takes_none, found.label, found.task_id, found.ignore_failure, found.handled,
     case
-        when found.is_live and found.is_redriven then 'fatal_failure'
         when found.doom > 0 then 'dropped'
+        when (found.is_live and found.is_redriven or found.ended = 'fatal_failure') and found.failure_kind = 3 then 'timed_out'
+        when found.is_live and found.is_redriven then 'fatal_failure'
         else found.ended
     end as status,
     found.is_live, found.lambda, found.task_id = any (own.waits_for) as is_given
@@ -372,11 +373,14 @@ from (
     select node.graph_id, node.waits_for from graph_node as node where node.task_id = %(task_id)b::uuid limit 1
 ) as own
 cross join lateral (
-    select graph.graph_id, graph.total, graph.cancel_requested from graph where graph.graph_id = own.graph_id limit 1
+    select graph.graph_id, graph.total, graph.cancel_requested or graph.fail_fast and graph.unhandled > 0 as takes_none
+    from graph
+    where graph.graph_id = own.graph_id
+    limit 1
 ) as graph
 left join lateral (
     select node.label, node.lambda, node.task_id, node.ignore_failure, node.handled, assoc.doom, assoc.task_id is not null as is_live,
-        assoc.graph is null as is_redriven, task.status::text as ended
+        assoc.graph is null as is_redriven, task.status::text as ended, task.failure_kind
     from unnest(%(labels)b::text[]) as asked (label)
     cross join lateral (
         select node.*
@@ -386,7 +390,7 @@ left join lateral (
     ) as node
     left join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
     left join lateral (
-        select task.status from task where task.task_id = node.task_id limit 1
+        select task.status, task.failure_kind from task where task.task_id = node.task_id limit 1
     ) as task on true
 ) as found on true;
 

@@ -292,6 +292,8 @@ create table task_assoc (
     graph uuid,
     open_edges integer,
     any_of boolean,
+    -- An attempt that runs longer than its max_runtime is the last; null: it is retried, as of all but some nodes.
+    timeout_is_final boolean,
     -- Why a task that waits is to end without a run: a failure kind. The Store Consumer ends it (end_waiting).
     doom smallint,
     -- As in task.
@@ -415,7 +417,8 @@ create function duly_tell(lambdas text[]) returns void language sql strict as $$
 $$;
 
 -- What the ends of these tasks do to what waits for them; the arrays have an element for each. Statements that end tasks
--- call it if one of these has a session, a graph or resources (fragment end_task). Sessions are locked before graphs, and these
+-- call it if one of these has a session, a graph or resources (fragment end_task). The status of a timeout that is final is
+-- 'timed_out' here. Sessions are locked before graphs, and these
 -- before resources.
 create function duly_release(
     sessions text[], policies int2[], graphs uuid[], task_ids uuid[], statuses text[], dooms int2[], resources jsonb[],
@@ -427,7 +430,7 @@ begin
     select released.lambda, released.due_in
     from (
         select array_agg(session) as keys, array_agg(task_id) as ids, array_agg(doom) as reasons,
-            array_agg(case when status = 'fatal_failure' then policy end) as failures
+            array_agg(case when status in ('fatal_failure', 'timed_out') then policy end) as failures
         from unnest(sessions, policies, task_ids, statuses, dooms) as ended (session, policy, task_id, status, doom)
         where session is not null
     ) as linked cross join lateral duly_advance_sessions(linked.keys, linked.ids, linked.failures, linked.reasons) as released;
@@ -722,6 +725,8 @@ create table graph (
     created_at timestamptz not null,
     finished_at timestamptz,
     cancel_requested boolean not null default false,
+    -- The first failure that it does not handle ends it.
+    fail_fast boolean not null default false,
     -- Nodes, and of these those that have not ended, and those that ended so.
     total integer not null check (total >= 1),
     open integer not null check (open between 0 and total),
@@ -751,9 +756,11 @@ create table graph_node (
     place integer not null check (place >= 0),
     any_of boolean not null,
     ignore_failure boolean not null,
-    -- Its failure does not make the graph a failed one: it is ignored, or a node waits for it.
-    handled boolean not null,
-    -- The tasks that it waits for; and how each is to end, as it was asked for: 1 succeeded, 2 failed, 3 finished.
+    timeout_is_final boolean not null default false,
+    -- Which of its failures do not make the graph a failed one: they are ignored, or a node waits for them. Bits, as of `fires_on`.
+    handled smallint not null check (handled in (0, 2, 8, 10)),
+    -- The tasks that it waits for; and how each is to end, as it was asked for: one of the conditions of the wire, as bits, the first
+    -- is 1.
     waits_for uuid[] not null,
     conditions smallint[] not null check (cardinality(conditions) = cardinality(waits_for)),
     primary key (graph_id, label)
@@ -761,11 +768,11 @@ create table graph_node (
 create index graph_node_by_task on graph_node (task_id);
 
 -- Which task waits for which. It fires if the first ends in one of the ways that the bits of `fires_on` name:
--- 1 success, 2 fatal_failure, 4 cancelled.
+-- 1 success, 2 fatal_failure, 4 cancelled, 8 a timeout that is final, 16 skipped.
 create table graph_edge (
     from_task uuid not null,
     to_task uuid not null,
-    fires_on smallint not null check (fires_on between 1 and 7),
+    fires_on smallint not null check (fires_on between 1 and 31),
     primary key (from_task, to_task)
 );
 
@@ -784,8 +791,9 @@ create function duly_judge_node(
 -- What the ends of these tasks do to their graphs: edges are decided, each once. A task whose edges let it run is due; one
 -- that can never run is doomed, which decides its own edges at once. `dooms` says which of the ended ones were doomed
 -- before: their edges are decided already, unless the doom is negative (they came last in a long row of such). What is parked
--- may run, and waits for no edge any more.
--- move: waiting -> new
+-- may run, and waits for no edge any more. Of a graph that fails fast the first failure that it does not handle dooms all that has not
+-- started; what somebody takes or changes at this moment runs.
+-- move: waiting|new|retriable_failure -> new|waiting
 -- Returns the lambdas of tasks that became due, and how far ahead these are.
 create function duly_advance_graphs(graphs uuid[], task_ids uuid[], statuses text[], dooms int2[])
     returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
@@ -797,11 +805,12 @@ declare
     doomed uuid[];
     lambdas text[];
     dues timestamptz[];
+    failing uuid[];
     steps integer := 0;
 begin
     perform from graph where graph_id = any (graphs) order by graph_id for update;
     select array_agg(ended.task_id),
-        array_agg(case ended.status when 'success' then 1 when 'fatal_failure' then 2 when 'cancelled' then 4 else 0 end)
+        array_agg(case ended.status when 'success' then 1 when 'fatal_failure' then 2 when 'timed_out' then 8 when 'cancelled' then 4 else 16 end)
     into sources, outcomes
     from unnest(task_ids, statuses, dooms) as ended (task_id, status, doom)
     where ended.doom is null or ended.doom < 0;
@@ -865,7 +874,9 @@ begin
             select assoc.task_id
             from skipped
             cross join lateral (
-                select edge.to_task from graph_edge as edge where edge.from_task = any (array[skipped.task_id])
+                select edge.to_task
+                from graph_edge as edge
+                where edge.from_task = any (array[skipped.task_id]) and edge.fires_on & 16 = 0
             ) as edge
             join task_assoc as assoc on assoc.task_id = any (array[edge.to_task])
             where assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null and not assoc.any_of
@@ -875,26 +886,47 @@ begin
             from skipped
             where assoc.task_id = any (array[skipped.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
         )
-        select array_agg(skipped.task_id), array_agg(0) into sources, outcomes from skipped;
+        select array_agg(skipped.task_id), array_agg(16) into sources, outcomes from skipped;
     end loop;
-    update graph
-    set open = graph.open - ended.number, succeeded = graph.succeeded + ended.succeeded, failed = graph.failed + ended.failed,
-        skipped = graph.skipped + ended.skipped, cancelled = graph.cancelled + ended.cancelled,
-        unhandled = graph.unhandled + ended.unhandled,
-        finished_at = case when graph.open = ended.number then now end
-    from (
-        select ended.graph_id, count(*)::int4 as number,
-            count(*) filter (where ended.status = 'success')::int4 as succeeded,
-            count(*) filter (where ended.status = 'fatal_failure')::int4 as failed,
-            count(*) filter (where ended.status = 'dropped')::int4 as skipped,
-            count(*) filter (where ended.status = 'cancelled')::int4 as cancelled,
-            count(*) filter (where ended.status = 'fatal_failure' and not (
-                select node.handled from graph_node as node where node.task_id = any (array[ended.task_id]) limit 1
-            ))::int4 as unhandled
-        from unnest(graphs, task_ids, statuses) as ended (graph_id, task_id, status)
-        group by ended.graph_id
-    ) as ended
-    where graph.graph_id = any (array[ended.graph_id]);
+    with counted as (
+        update graph
+        set open = graph.open - ended.number, succeeded = graph.succeeded + ended.succeeded, failed = graph.failed + ended.failed,
+            skipped = graph.skipped + ended.skipped, cancelled = graph.cancelled + ended.cancelled,
+            unhandled = graph.unhandled + ended.unhandled,
+            finished_at = case when graph.open = ended.number then now end
+        from (
+            select ended.graph_id, count(*)::int4 as number,
+                count(*) filter (where ended.status = 'success')::int4 as succeeded,
+                count(*) filter (where ended.status in ('fatal_failure', 'timed_out'))::int4 as failed,
+                count(*) filter (where ended.status = 'dropped')::int4 as skipped,
+                count(*) filter (where ended.status = 'cancelled')::int4 as cancelled,
+                count(*) filter (where ended.status in ('fatal_failure', 'timed_out') and (
+                    select node.handled from graph_node as node where node.task_id = any (array[ended.task_id]) limit 1
+                ) & case ended.status when 'timed_out' then 8 else 2 end = 0)::int4 as unhandled
+            from unnest(graphs, task_ids, statuses) as ended (graph_id, task_id, status)
+            group by ended.graph_id
+        ) as ended
+        where graph.graph_id = any (array[ended.graph_id])
+        returning graph.graph_id, graph.fail_fast and graph.unhandled > 0 and graph.open > 0 as fails_now
+    )
+    select array_agg(counted.graph_id) into failing from counted where counted.fails_now;
+    if failing is null then
+        return;
+    end if;
+    with stopped as (
+        select assoc.task_id
+        from graph_node as node join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
+        where node.graph_id = any (failing) and assoc.graph = node.graph_id
+            and assoc.status::text in ('waiting', 'new', 'retriable_failure') and coalesce(assoc.doom, -1) < 0
+        order by assoc.task_id
+        for update of assoc skip locked
+    )
+    update task_assoc as assoc
+    set status = 'waiting', doom = 15, parked_on = null, parked_key = null, start_at = null, next_trigger_at = now,
+        events = duly_note(assoc.events, 'graph_failed', now, now)
+    from stopped
+    where assoc.task_id = any (array[stopped.task_id])
+        and assoc.status::text in ('waiting', 'new', 'retriable_failure') and coalesce(assoc.doom, -1) < 0;
 end $$;
 
 -- Resources and what is taken of them.

@@ -125,15 +125,15 @@ with asked as (
     from unnest(
         %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[], %(fair_keys)b::text[],
         %(max_runtimes)b::interval[], %(labels)b::text[], %(waits_for)b::int4[], %(first_edges)b::int4[],
-        %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[]
+        %(any_of)b::bool[], %(ignore_failure)b::bool[], %(timeouts_final)b::bool[], %(handled)b::int2[]
     ) with ordinality as asked (
         task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, fair_key,
-        max_runtime, label, waits_for, first_edge, any_of, ignore_failure, handled, place
+        max_runtime, label, waits_for, first_edge, any_of, ignore_failure, timeout_is_final, handled, place
     )
 ), made as (
-    insert into graph (graph_id, name, digest, definition, version, created_at, total, open, scheduled_by)
-    select %(graph_id)b::uuid, %(name)b::text, %(digest)b::bytea, %(definition)b::text, %(version)b::int4, duly_now(),
-        cardinality(%(task_ids)b::uuid[]), cardinality(%(task_ids)b::uuid[]), (%(scheduled_by)b::text[])[1]
+    insert into graph (graph_id, name, digest, definition, version, fail_fast, created_at, total, open, scheduled_by)
+    select %(graph_id)b::uuid, %(name)b::text, %(digest)b::bytea, %(definition)b::text, %(version)b::int4, %(fail_fast)b::bool,
+        duly_now(), cardinality(%(task_ids)b::uuid[]), cardinality(%(task_ids)b::uuid[]), (%(scheduled_by)b::text[])[1]
     on conflict do nothing
     returning graph_id, created_at
 ), known as (
@@ -147,19 +147,21 @@ with asked as (
     on conflict (task_id) do nothing
     returning task_id, scheduled_at - created_at as ahead
 ), assoc as (
-    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, graph, open_edges, any_of)
+    insert into task_assoc (
+        task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final
+    )
     select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.expires_at, asked.resources::jsonb,
         case when asked.waits_for = 0 then 'new' else 'waiting' end::task_status,
         case when asked.waits_for = 0 then greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)) else coalesce(asked.expires_at, 'infinity') end,
-        greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)), asked.graph_id, asked.waits_for, asked.any_of
+        greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)), asked.graph_id, asked.waits_for, asked.any_of, nullif(asked.timeout_is_final, false)
     from known as asked
     where (select count(*) from entity) = (select count(*) from known)
     order by asked.task_id
 ), node as (
     insert into graph_node (
-        graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions
+        graph_id, label, task_id, lambda, place, any_of, ignore_failure, timeout_is_final, handled, waits_for, conditions
     )
-    select graph_id, label, task_id, lambda, place - 1, any_of, ignore_failure, handled, (%(edges_from)b::uuid[])[first_edge : first_edge + waits_for - 1],
+    select graph_id, label, task_id, lambda, place - 1, any_of, ignore_failure, timeout_is_final, handled, (%(edges_from)b::uuid[])[first_edge : first_edge + waits_for - 1],
     (%(conditions)b::int2[])[first_edge : first_edge + waits_for - 1]
     from known
     order by label
@@ -178,11 +180,12 @@ with asked as (
     from unnest(
         %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[], %(fair_keys)b::text[],
         %(max_runtimes)b::interval[], %(labels)b::text[], %(open_edges)b::int4[], %(waits_for)b::int4[],
-        %(first_edges)b::int4[], %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[],
-        %(runs)b::bool[], %(skipped)b::bool[]
+        %(first_edges)b::int4[], %(any_of)b::bool[], %(ignore_failure)b::bool[], %(timeouts_final)b::bool[],
+        %(handled)b::int2[], %(runs)b::bool[], %(skipped)b::bool[]
     ) with ordinality as asked (
         task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, fair_key,
-        max_runtime, label, open_edges, waits_for, first_edge, any_of, ignore_failure, handled, runs, skipped, place
+        max_runtime, label, open_edges, waits_for, first_edge, any_of, ignore_failure, timeout_is_final, handled, runs, skipped,
+        place
     )
 ), grown as (
     update graph
@@ -201,27 +204,29 @@ with asked as (
     on conflict (task_id) do nothing
     returning task_id, scheduled_at - created_at as ahead
 ), assoc as (
-    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, graph, open_edges, any_of, doom)
+    insert into task_assoc (
+        task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final, doom
+    )
     select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.expires_at, asked.resources::jsonb,
         case when asked.runs then 'new' else 'waiting' end::task_status,
         case when asked.runs then asked.due_at when asked.skipped then asked.now else coalesce(asked.expires_at, 'infinity') end,
-        asked.due_at, asked.graph_id, asked.open_edges, asked.any_of, case when asked.skipped then 12 end
+        asked.due_at, asked.graph_id, asked.open_edges, asked.any_of, nullif(asked.timeout_is_final, false), case when asked.skipped then 12 end
     from known as asked
     where (select count(*) from entity) = (select count(*) from known)
     order by asked.task_id
 ), node as (
     insert into graph_node (
-        graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions
+        graph_id, label, task_id, lambda, place, any_of, ignore_failure, timeout_is_final, handled, waits_for, conditions
     )
-    select graph_id, label, task_id, lambda, before + place - 1, any_of, ignore_failure, handled, (%(edges_from)b::uuid[])[first_edge : first_edge + waits_for - 1],
+    select graph_id, label, task_id, lambda, before + place - 1, any_of, ignore_failure, timeout_is_final, handled, (%(edges_from)b::uuid[])[first_edge : first_edge + waits_for - 1],
     (%(conditions)b::int2[])[first_edge : first_edge + waits_for - 1]
     from known
     order by label
 ), waited_for as (
     update graph_node as node
-    set handled = true
-    from unnest(%(handled_labels)b::text[]) as asked (label)
-    where node.graph_id = %(graph_id)b::uuid and node.label = any (array[asked.label]) and not node.handled
+    set handled = node.handled | asked.ends
+    from unnest(%(handled_labels)b::text[], %(handled_ends)b::int2[]) as asked (label, ends)
+    where node.graph_id = %(graph_id)b::uuid and node.label = any (array[asked.label])
 ), edge as (
     insert into graph_edge (from_task, to_task, fires_on)
     select edge.*
@@ -639,7 +644,11 @@ with silent as (
     select released.lambda, released.due_in
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
-            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
             array_agg(resources) as resources, array_agg(taken) as taken
         from ended
         where session is not null or graph is not null or resources is not null
@@ -712,7 +721,11 @@ with silent as (
     select released.lambda, released.due_in
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
-            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
             array_agg(resources) as resources, array_agg(taken) as taken
         from ended
         where session is not null or graph is not null or resources is not null
@@ -775,7 +788,11 @@ with late as (
     select released.lambda, released.due_in
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
-            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
             array_agg(resources) as resources, array_agg(taken) as taken
         from ended
         where session is not null or graph is not null or resources is not null
@@ -820,7 +837,7 @@ with gate as materialized (
         14 as failure_kind,
         left('dropped by the gate ' || gate.name || coalesce(': ' || nullif(gate.reason, ''), ''), 1024) as failure_message
 ), cancelled as (
-    select task_id, 'cancelled' as status, session, session_policy, graph, doom, resources, taken from ended
+    select task_id, 'cancelled' as status, failure_kind, session, session_policy, graph, doom, resources, taken from ended
 ), entity as (
     insert into task (
         task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
@@ -857,7 +874,11 @@ with gate as materialized (
     select released.lambda, released.due_in
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
-            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
             array_agg(resources) as resources, array_agg(taken) as taken
         from cancelled
         where session is not null or graph is not null or resources is not null
@@ -1006,13 +1027,15 @@ with ended as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
         and assoc.next_trigger_at <= (select duly_now())
     returning assoc.task_id,
-        case when abs(assoc.doom) = 12 then 'dropped' else 'fatal_failure' end::task_status as status,
+        case when abs(assoc.doom) in (12, 15) then 'dropped' else 'fatal_failure' end::task_status
+            as status,
         (select duly_now()) as ended_at,
         null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder,
         null::bytea as result, null::int2 as result_encoding, coalesce(abs(assoc.doom), 7) as failure_kind,
         case coalesce(abs(assoc.doom), 7)
             when 7 then 'expires_at passed before it could start'
             when 12 then 'what it waits for in its graph did not happen'
+            when 15 then 'another node of its graph failed, and the graph fails fast'
             else 'a task before it in its session failed for good'
         end as failure_message
 ), entity as (
@@ -1051,7 +1074,11 @@ with ended as (
     select released.lambda, released.due_in
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
-            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
             array_agg(resources) as resources, array_agg(taken) as taken
         from ended
         where session is not null or graph is not null or resources is not null
@@ -1221,7 +1248,11 @@ with asked as (
     select released.lambda, released.due_in
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
-            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
             array_agg(resources) as resources, array_agg(taken) as taken
         from ended
         where session is not null or graph is not null or resources is not null
@@ -1249,6 +1280,7 @@ with clock as materialized (
 ), held as (
     select asked.*, clock.now, assoc.lambda, assoc.holder, assoc.enqueued_at, assoc.claimed_at, assoc.fence, assoc.failures, assoc.crashes,
         assoc.cancel_requested, assoc.taken as took, asked.outcome = 'crashed' as crashed,
+        coalesce(assoc.timeout_is_final and asked.failure_kind = 3, false) as timed_out,
         duly_recent(assoc.crashed_at, clock.now - coalesce(lambda.crash_window, interval '3 days 0 seconds')) as crashed_at, coalesce(lambda.crash_window, interval '3 days 0 seconds') as crash_window,
         coalesce(lambda.max_crashes, 3) as max_crashes, coalesce(lambda.max_attempts, 10) as max_attempts,
         greatest(
@@ -1268,6 +1300,7 @@ with clock as materialized (
     select held.*,
         case
             when outcome in ('fatal_failure', 'cancelled') then outcome
+            when timed_out then 'fatal_failure'
             when crashed and cardinality(crashed_at) + 1 >= max_crashes then 'fatal_failure'
             when not crashed and failures + 1 >= max_attempts then 'fatal_failure'
             when cancel_requested then 'cancelled'
@@ -1285,12 +1318,12 @@ with clock as materialized (
         traceback,
         case
             when outcome = 'cancelled' then null
-            when status <> 'fatal_failure' or outcome = status then failure_kind
+            when status <> 'fatal_failure' or outcome = status or timed_out then failure_kind
             when crashed then 5
             else 6
         end as failure_kind,
         case
-            when status <> 'fatal_failure' or outcome = status then failure_message
+            when status <> 'fatal_failure' or outcome = status or timed_out then failure_message
             else left(
                 case when crashed
                     then 'crashed ' || cardinality(crashed_at) + 1 || ' times within ' || crash_window
@@ -1369,7 +1402,11 @@ with clock as materialized (
     select released.lambda, released.due_in
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
-            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
             array_agg(resources) as resources, array_agg(taken) as taken
         from done
         where session is not null or graph is not null or resources is not null
@@ -1507,7 +1544,11 @@ with ended as (
     select released.lambda, released.due_in
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
-            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
             array_agg(resources) as resources, array_agg(taken) as taken
         from ended
         where session is not null or graph is not null or resources is not null
@@ -1563,7 +1604,11 @@ with ended as (
     select released.lambda, released.due_in
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
-            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
             array_agg(resources) as resources, array_agg(taken) as taken
         from ended
         where session is not null or graph is not null or resources is not null
@@ -1618,7 +1663,11 @@ with ended as (
     select released.lambda, released.due_in
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
-            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
             array_agg(resources) as resources, array_agg(taken) as taken
         from ended
         where session is not null or graph is not null or resources is not null

@@ -213,7 +213,12 @@ class Client(Blocking):
     audit_events = iterating(AsyncClient.audit_events, AsyncClient.audit_event_pages)
 
     def graph(
-        self, name: str, *, graph_id: str | None = None, timeout: timedelta = DEFAULT_TIMEOUT * 6
+        self,
+        name: str,
+        *,
+        graph_id: str | None = None,
+        fail_fast: bool = False,
+        timeout: timedelta = DEFAULT_TIMEOUT * 6,
     ) -> GraphBlock:
         """Begin a graph, which is scheduled at the end of the block: all of it, or nothing.
 
@@ -224,7 +229,7 @@ class Client(Blocking):
 
         See AsyncClient.graph.
         """
-        return GraphBlock(self.schedule_graph, name, graph_id, timeout)
+        return GraphBlock(self.schedule_graph, name, graph_id, timeout, fail_fast=fail_fast)
 
     async def _disconnect(self) -> None:
         """Close, and end what other threads still wait for, so that they do not wait for ever."""

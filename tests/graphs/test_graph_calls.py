@@ -45,7 +45,7 @@ async def test_a_graph_is_scheduled_at_the_end_of_its_block_and_followed(client,
     assert (report.graph_id, report.graph_label) == (g.graph_id, "report")
     assert graph.nodes["report"].status is duly.TaskStatus.SUCCESS
     assert graph.nodes["alarm"].status is duly.TaskStatus.WAITING
-    assert graph.nodes["alarm"].waits_for == {"ipmi": duly.EdgeCondition.FAILED}
+    assert graph.nodes["alarm"].waits_for == {"ipmi": (duly.EdgeCondition.FAILED,)}
     assert graph.status is duly.GraphStatus.RUNNING
     assert graph.progress == pytest.approx(2 / 3)
 

@@ -18,7 +18,7 @@ MOST_PAGES = 60
 """Of one end with one successor; a walk through any of the full tables touches hundreds."""
 FILL = """
 insert into graph_node (graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions)
-    select gen_random_uuid(), number::text, gen_random_uuid(), 'a', 0, false, false, false, '{}', '{}'
+    select gen_random_uuid(), number::text, gen_random_uuid(), 'a', 0, false, false, 0, '{}', '{}'
     from generate_series(1, 20000) as number;
 insert into graph_edge (from_task, to_task, fires_on)
     select gen_random_uuid(), gen_random_uuid(), 1 from generate_series(1, 20000);

@@ -7,8 +7,11 @@ import pytest
 from duly_core.graphs.rules import (
     CANCELLED,
     FAILED,
+    SKIPPED,
     SUCCEEDED,
+    TIMED_OUT,
     Edge,
+    End,
     GraphError,
     Node,
     State,
@@ -20,9 +23,10 @@ from duly_core.graphs.rules import (
 )
 from duly_core.tasks.lifecycle import Status
 from duly_wire.enums import EdgeCondition
+from tests.fixtures.graph_states import edges_of
 
 ON_SUCCESS, ON_FAILURE, ON_END = EdgeCondition.SUCCEEDED, EdgeCondition.FAILED, EdgeCondition.FINISHED
-OK, NO, OFF = Status.SUCCESS, Status.FATAL_FAILURE, Status.CANCELLED
+OK, NO, OFF, LATE = Status.SUCCESS, Status.FATAL_FAILURE, Status.CANCELLED, End.TIMED_OUT
 
 NOOP = {"noop-1": {}, "noop-2": {"noop-1": ON_SUCCESS}}
 DISCOVERY = {
@@ -39,11 +43,7 @@ EITHER = {"a": {}, "b": {}, "any": {"a": ON_SUCCESS, "b": ON_SUCCESS}}
 
 def states(waits, ended, any_of=(), ignoring=()):
     nodes = [Node(label, label in any_of, label in ignoring) for label in waits]
-    edges = [
-        Edge(source, target, condition)
-        for target, sources in waits.items()
-        for source, condition in sources.items()
-    ]
+    edges = edges_of(waits)
     check(nodes, edges)
     found = evaluate(nodes, edges, ended)
     return {state: {label for label in found if found[label] is state} for state in State}
@@ -115,14 +115,44 @@ def test_an_ignored_failure_counts_as_a_success_and_stays_a_failure():
     ("condition", "ignoring", "bits"),
     [
         (ON_SUCCESS, False, SUCCEEDED),
-        (ON_SUCCESS, True, SUCCEEDED | FAILED),
+        (ON_SUCCESS, True, SUCCEEDED | FAILED | TIMED_OUT),
         (ON_FAILURE, False, FAILED),
         (ON_FAILURE, True, FAILED),
-        (ON_END, False, SUCCEEDED | FAILED | CANCELLED),
+        (ON_END, False, SUCCEEDED | FAILED | CANCELLED | TIMED_OUT),
+        (EdgeCondition.TIMED_OUT, False, TIMED_OUT),
+        (EdgeCondition.CANCELLED, True, CANCELLED),
+        (EdgeCondition.SKIPPED, False, SKIPPED),
     ],
 )
 def test_an_edge_fires_on_the_ends_of_its_condition(condition, ignoring, bits):
     assert fires_on(condition, ignore_failure=ignoring) == bits
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ended", "state"),
+    [
+        (ON_FAILURE, LATE, State.SKIPPED),
+        (EdgeCondition.TIMED_OUT, LATE, State.RUNS),
+        (EdgeCondition.TIMED_OUT, NO, State.SKIPPED),
+        (ON_END, LATE, State.RUNS),
+        (EdgeCondition.CANCELLED, OFF, State.RUNS),
+        (EdgeCondition.CANCELLED, OK, State.SKIPPED),
+        ((ON_FAILURE, EdgeCondition.TIMED_OUT), NO, State.RUNS),
+        ((ON_FAILURE, EdgeCondition.TIMED_OUT), LATE, State.RUNS),
+        ((ON_FAILURE, EdgeCondition.TIMED_OUT), OFF, State.SKIPPED),
+        ((ON_SUCCESS, EdgeCondition.SKIPPED), OK, State.RUNS),
+    ],
+)
+def test_a_node_runs_after_each_of_the_ends_that_it_waits_for(conditions, ended, state):
+    assert states({"a": {}, "b": {"a": conditions}}, {"a": ended})[state] == {"b"}
+
+
+def test_a_skip_spreads_up_to_a_node_that_waits_for_it():
+    waits = {"a": {}, "b": {"a": ON_FAILURE}, "c": {"b": ON_END}, "clean": {"c": EdgeCondition.SKIPPED}}
+
+    found = states(waits, {"a": OK})
+
+    assert (found[State.SKIPPED], found[State.RUNS]) == ({"b", "c"}, {"clean"})
 
 
 def test_a_cycle_is_found_wherever_it_is_and_named_in_its_order():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from duly_core.graphs import reads as graph_reads
 from duly_core.graphs.growth_rules import NewNode
-from duly_core.graphs.rules import Node, State, evaluate
+from duly_core.graphs.rules import FAILURES, OUTCOME_BITS, End, Node, State, evaluate, handled_by
 from duly_core.lambdas import store as lambdas
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.limits.store import UNLIMITED, ResourceLimit
@@ -20,16 +20,18 @@ from duly_core.postgres.settings import StoreSettings
 from duly_core.tasks import polling
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.task import ClaimedTask, NewTask
-from duly_wire.enums import EdgeCondition, Outcome
+from duly_wire.enums import EdgeCondition, FailureKind, Outcome
 from duly_wire.ids import TaskId, new_task_id
 from tests.fixtures import whole
-from tests.fixtures.graph_states import StoredGraph, Waits, claim_work, edges_of, end, write_graph
+from tests.fixtures.graph_states import Conditions, StoredGraph, Waits, claim_work, edges_of, end, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 
 ENDS = {
-    Status.SUCCESS: Outcome.SUCCESS,
-    Status.FATAL_FAILURE: Outcome.FATAL_FAILURE,
-    Status.CANCELLED: Outcome.CANCELLED,
+    End.SUCCESS: Outcome.SUCCESS,
+    End.FATAL_FAILURE: Outcome.FATAL_FAILURE,
+    # an attempt that was too long is reported as one to be retried
+    End.TIMED_OUT: Outcome.RETRIABLE_FAILURE,
+    End.CANCELLED: Outcome.CANCELLED,
 }
 
 
@@ -37,16 +39,21 @@ ENDS = {
 class Case:
     """A graph, how each of its nodes will end, and who ends what is claimed together."""
 
-    waits: dict[str, dict[str, EdgeCondition]]
+    waits: dict[str, dict[str, Conditions]]
     any_of: frozenset[str]
     ignoring: frozenset[str]
-    ends: dict[str, Status]
+    ends: dict[str, End]
     enders: dict[str, int]
     """Of three callers that write at the same time; the third writes later."""
-    grows: dict[str, dict[str, dict[str, EdgeCondition]]]
+    grows: dict[str, dict[str, dict[str, Conditions]]]
     """The nodes that a node adds when it succeeds, and what these wait for."""
     quota: int | None
     """How many nodes run at once; the others are parked."""
+
+
+CONDITIONS: st.SearchStrategy[Conditions] = st.sampled_from(EdgeCondition) | st.lists(
+    st.sampled_from(EdgeCondition), min_size=2, max_size=3, unique=True
+).map(tuple)
 
 
 @st.composite
@@ -55,24 +62,26 @@ def cases(draw: st.DrawFn) -> Case:
     labels = [f"n{number}" for number in range(draw(st.integers(1, 9)))]
     waits = {
         label: {
-            source: draw(st.sampled_from(EdgeCondition))
+            source: draw(CONDITIONS)
             for source in draw(st.lists(st.sampled_from(labels[:place]), unique=True, max_size=4))
         }
         if place
         else {}
         for place, label in enumerate(labels)
     }
-    grows: dict[str, dict[str, dict[str, EdgeCondition]]] = {}
+    grows: dict[str, dict[str, dict[str, Conditions]]] = {}
     for label in draw(st.lists(st.sampled_from(labels), unique=True, max_size=3)):
-        added: dict[str, dict[str, EdgeCondition]] = {}
+        added: dict[str, dict[str, Conditions]] = {}
         for number in range(draw(st.integers(1, 3))):
             sources = draw(st.lists(st.sampled_from([*labels, *added]), unique=True, max_size=3))
-            added[f"{label}+{number}"] = {source: draw(st.sampled_from(EdgeCondition)) for source in sources}
+            added[f"{label}+{number}"] = {source: draw(CONDITIONS) for source in sources}
         grows[label] = added
     labels += [label for added in grows.values() for label in added]
     some = st.frozensets(st.sampled_from(labels))
     ends = {
-        label: draw(st.sampled_from([Status.SUCCESS, Status.SUCCESS, Status.FATAL_FAILURE, Status.CANCELLED]))
+        label: draw(
+            st.sampled_from([End.SUCCESS, End.SUCCESS, End.FATAL_FAILURE, End.TIMED_OUT, End.CANCELLED])
+        )
         for label in labels
     }
     enders = {label: draw(st.integers(0, 2)) for label in labels}
@@ -87,7 +96,7 @@ class Run:
     store: Store
     case: Case
     graph: StoredGraph
-    ended: dict[str, Status] = field(default_factory=dict)
+    ended: dict[str, End] = field(default_factory=dict)
     claimed: dict[str, ClaimedTask] = field(default_factory=dict)
 
     def expected(self) -> dict[str, State]:
@@ -118,23 +127,24 @@ class Run:
 
     async def end_nodes(self, labels: set[str]) -> None:
         """Write how these end."""
-        by_end: dict[Status, list[ClaimedTask]] = {}
+        by_end: dict[End, list[ClaimedTask]] = {}
         added: dict[TaskId, list[NewNode]] = {}
         for label in sorted(labels):
             task = self.claimed.pop(label)
             by_end.setdefault(self.case.ends[label], []).append(task)
             self.ended[label] = self.case.ends[label]
-            if self.ended[label] is Status.SUCCESS and label in self.case.grows:
+            if self.ended[label] is End.SUCCESS and label in self.case.grows:
                 added[task.task_id] = self.grow(self.case.grows[label])
-        for status, tasks in by_end.items():
-            await end(self.store, tasks, ENDS[status], nodes=added)
+        for how, tasks in by_end.items():
+            kind = FailureKind.MAX_RUNTIME if how is End.TIMED_OUT else FailureKind.CALLBACK
+            await end(self.store, tasks, ENDS[how], nodes=added, kind=kind)
 
     def grow(self, waits: Waits) -> list[NewNode]:
         """Add nodes to the graph as the rules see it; return what is to be written."""
         case, new = self.case, self.graph.new
         added = [
             NewNode(
-                Node(label, label in case.any_of, label in case.ignoring),
+                Node(label, label in case.any_of, label in case.ignoring, timeout_is_final=True),
                 NewTask(new_task_id().bytes, LAMBDA, b"{}"),
                 edges=tuple(edges_of({label: sources})),
             )
@@ -158,7 +168,8 @@ class Run:
         assert all(expected.get(label) is State.RUNS for label in parked)
         for label, status in statuses.items():
             if label in self.ended:
-                assert status is self.ended[label]
+                how = self.ended[label]
+                assert status == (End.FATAL_FAILURE if how is End.TIMED_OUT else how)
             elif expected[label] is State.SKIPPED:
                 assert status is Status.DROPPED
             else:
@@ -191,10 +202,9 @@ class Run:
     def unhandled(self) -> int:
         """Failures that nothing handles: they are not ignored, and no node waits for them."""
         new = self.graph.new
-        handled = {edge.source for edge in new.edges if edge.condition is not EdgeCondition.SUCCEEDED}
-        handled |= {node.label for node in new.nodes if node.ignore_failure}
+        handled = handled_by(new.edges) | {node.label: FAILURES for node in new.nodes if node.ignore_failure}
         return sum(
-            status is Status.FATAL_FAILURE and label not in handled for label, status in self.ended.items()
+            bool(OUTCOME_BITS[how] & FAILURES & ~handled.get(label, 0)) for label, how in self.ended.items()
         )
 
     async def check_counts(self, statuses: Sequence[Status]) -> None:
@@ -215,7 +225,9 @@ async def drive(store: Store, case: Case) -> None:
     """Run a case."""
     capacity = UNLIMITED if case.quota is None else case.quota
     await whole.put_resource(store, ResourceLimit(f"lambda:{LAMBDA}", capacity))
-    graph = await write_graph(store, case.waits, any_of=case.any_of, ignoring=case.ignoring)
+    graph = await write_graph(
+        store, case.waits, any_of=case.any_of, ignoring=case.ignoring, timeouts_final=case.waits
+    )
     await Run(store, case, graph).to_the_end()
     assert await claim_work(store) == []
 

@@ -25,7 +25,7 @@ from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import claim_work, end, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
 
-SUCCEEDED, FAILED, FINISHED = EdgeCondition
+SUCCEEDED, FAILED, FINISHED = EdgeCondition.SUCCEEDED, EdgeCondition.FAILED, EdgeCondition.FINISHED
 
 
 @pytest.fixture

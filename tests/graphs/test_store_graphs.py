@@ -8,16 +8,22 @@ import pytest
 
 from duly_core.graphs import reads as graph_reads
 from duly_core.graphs import store as graphs
+from duly_core.graphs.growth_rules import NewNode
 from duly_core.graphs.predecessors import graph_places
+from duly_core.graphs.rules import Node
 from duly_core.graphs.store import GraphScheduling
+from duly_core.limits.store import ResourceLimit
 from duly_core.postgres.arrays import byteas, int2s, timestamps, uuids
 from duly_core.postgres.pool import fetch
 from duly_core.postgres.statements import TRANSITIONS
-from duly_core.tasks import dead_letters, polling
+from duly_core.tasks import claims, dead_letters, polling
 from duly_core.tasks import store as tasks
 from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import NewTask, ReleasedClaim
 from duly_core.upkeep.retention import Retention
-from duly_wire.enums import EdgeCondition, Outcome
+from duly_wire.enums import EdgeCondition, FailureKind, Outcome
+from duly_wire.ids import new_task_id
+from tests.fixtures import whole
 from tests.fixtures.database import count, until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import StoredGraph, claim_work, end, new_graph, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA
@@ -364,3 +370,132 @@ def finish_parameters(task):
         "encodings": int2s([1]),
         "started_at": timestamps([None]),
     }
+
+
+LATE = FailureKind.MAX_RUNTIME
+"""The kind of failure that a worker reports of an attempt that ran too long: as one to be retried."""
+
+
+async def test_a_timeout_that_is_final_ends_the_node_and_fires_what_waits_for_it_alone(registered):
+    graph = await write_graph(
+        registered,
+        {"late": {"a": EdgeCondition.TIMED_OUT}, "failed": {"a": FAILED}, "either": {"a": (FAILED, EdgeCondition.TIMED_OUT)}},
+        timeouts_final=["a"],
+    )  # fmt: skip
+
+    await end(registered, list((await graph.claim()).values()), Outcome.RETRIABLE_FAILURE, kind=LATE)
+    await end_doomed(registered)
+
+    assert await graph.statuses() == {
+        "a": Status.FATAL_FAILURE, "late": Status.NEW, "failed": Status.DROPPED, "either": Status.NEW,
+    }  # fmt: skip
+    (a,) = (await tasks.get_tasks(registered, [graph.ids["a"]], most_bytes=None)).values()
+    assert (a["failure_kind"], a["failure_message"]) == (LATE, "no")
+    assert (await counts(registered, graph))["unhandled"] == 0
+    nodes = {node["label"]: node for node in await graph_reads.get_nodes(registered, graph.new.graph_id)}
+    assert (nodes["a"]["timed_out"], nodes["late"]["timed_out"]) == (True, False)
+    assert nodes["either"]["waits_for"] == [("a", [FAILED, EdgeCondition.TIMED_OUT])]
+
+
+@pytest.mark.parametrize(
+    ("final", "kind", "status"),
+    [
+        (["a"], LATE, Status.FATAL_FAILURE),
+        ([], LATE, Status.RETRIABLE_FAILURE),
+        (["a"], FailureKind.EXCEPTION, Status.RETRIABLE_FAILURE),
+    ],
+)
+async def test_only_a_timeout_that_is_final_ends_a_node_with_attempts_left(registered, final, kind, status):
+    graph = await write_graph(registered, {"b": {"a": SUCCEEDED}}, timeouts_final=final)
+
+    await end(registered, list((await graph.claim()).values()), Outcome.RETRIABLE_FAILURE, kind=kind)
+
+    assert (await graph.statuses())["a"] is status
+
+
+async def test_a_timeout_that_nobody_handles_fails_the_graph_though_its_failure_is_handled(registered):
+    graph = await write_graph(registered, {"alarm": {"a": FAILED}}, timeouts_final=["a"])
+
+    await end(registered, list((await graph.claim()).values()), Outcome.RETRIABLE_FAILURE, kind=LATE)
+
+    assert (await counts(registered, graph))["unhandled"] == 1
+
+
+async def test_a_node_after_a_skip_runs_and_the_skip_goes_no_further(registered):
+    graph = await write_graph(
+        registered,
+        {"mail": {"a": FAILED}, "more": {"mail": SUCCEEDED}, "no mail": {"more": EdgeCondition.SKIPPED}},
+    )
+
+    await end(registered, list((await graph.claim()).values()))
+
+    assert (await graph.claim()).keys() == {"no mail"}
+    await end_doomed(registered)
+    assert (await counts(registered, graph))["skipped"] == 2
+
+
+FAN = {"then": {"bad": SUCCEEDED}, "after ready": {"ready": SUCCEEDED}, "after runs": {"runs": FINISHED}}
+
+
+@pytest.fixture
+async def fan(registered):
+    """A graph that fails fast: `bad` and `runs` are claimed, `ready` is due."""
+    graph = await write_graph(
+        registered, FAN | {"free": {"ignored": SUCCEEDED}}, fail_fast=True, ignoring=["ignored"]
+    )
+    claimed = await graph.claim()
+    await claims.release(registered, [ReleasedClaim(claimed["ready"].task_id, claimed["ready"].token)])
+    return graph, claimed
+
+
+async def test_the_first_failure_that_is_not_handled_skips_what_has_not_started(registered, fan):
+    graph, claimed = fan
+
+    await end(registered, [claimed["bad"]], Outcome.FATAL_FAILURE)
+
+    assert await graph.claim() == {}
+    await end_doomed(registered)
+    statuses = await graph.statuses()
+    assert {label for label, status in statuses.items() if status is Status.DROPPED} == {
+        "then", "ready", "after ready", "after runs", "free",
+    }  # fmt: skip
+    assert statuses["runs"] is Status.CLAIMED
+    row = (await tasks.get_tasks(registered, [graph.ids["ready"]], most_bytes=None))[graph.ids["ready"]]
+    assert row["failure_kind"] == FailureKind.GRAPH_FAILED
+
+    await end(registered, [claimed["runs"], claimed["ignored"]])
+
+    assert await graph.claim() == {}
+    found = await counts(registered, graph)
+    assert (found["open"], found["unhandled"]) == (0, 1)
+
+
+async def test_a_failure_that_is_handled_leaves_a_graph_that_fails_fast_as_it_is(registered, fan):
+    graph, claimed = fan
+
+    await end(registered, [claimed["ignored"]], Outcome.FATAL_FAILURE)
+
+    assert (await graph.claim()).keys() == {"ready", "free"}
+
+
+async def test_a_graph_that_failed_fast_takes_no_nodes(registered, fan, dsn):
+    graph, claimed = fan
+    await end(registered, [claimed["bad"]], Outcome.FATAL_FAILURE)
+    added = NewNode(Node("more"), NewTask(new_task_id().bytes, LAMBDA, b"{}"))
+
+    await end(registered, [claimed["runs"]], nodes={claimed["runs"].task_id: [added]})
+
+    assert await graph.claim() == {}
+    assert count(dsn, "graph_node") == len(graph.ids)
+
+
+async def test_a_parked_node_is_skipped_as_well_when_its_graph_fails_fast(registered):
+    await whole.put_resource(registered, ResourceLimit(f"lambda:{LAMBDA}", 1))
+    graph = await write_graph(registered, {"then": {"a": SUCCEEDED, "b": SUCCEEDED}}, fail_fast=True)
+    claimed = await graph.claim()
+
+    await end(registered, list(claimed.values()), Outcome.FATAL_FAILURE)
+    await end_doomed(registered)
+
+    assert await graph.claim() == {}
+    assert (await counts(registered, graph))["open"] == 0

@@ -30,6 +30,8 @@ def test_each_constant_is_the_number_that_python_has():
         "edge.succeeded": str(rules.SUCCEEDED),
         "edge.failed": str(rules.FAILED),
         "edge.cancelled": str(rules.CANCELLED),
+        "edge.timed_out": str(rules.TIMED_OUT),
+        "edge.skipped": str(rules.SKIPPED),
         "hosts.missed_reports": str(MISSED_REPORTS),
         "units.unlimited": str(UNLIMITED),
         "rate.most": str(LARGEST_RATE),

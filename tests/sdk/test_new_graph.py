@@ -48,6 +48,37 @@ def test_after_says_which_ends_are_waited_for():
     assert [nodes[label].any_of for label in ("all", "any")] == [False, True]
 
 
+def test_after_joins_ends_of_one_node_and_none_is_no_predecessor():
+    g = duly.NewGraph("g", fail_fast=True)
+    a, b = g.task("one", on_timeout="fatal"), g.task("one", after=None)
+    g.task("two", after=a.failed | a.timed_out | a.skipped)
+
+    nodes = nodes_of(g)
+    (edge,) = nodes["two"].waits_for
+
+    assert (edge.condition, list(edge.or_conditions)) == (2, [4, 6])
+    assert [nodes[label].timeout_is_final for label in ("one", "one-2")] == [True, False]
+    assert not nodes["one-2"].waits_for
+    assert g.to_proto().fail_fast
+    with pytest.raises(duly.InvalidTaskError, match=r"one node, not of 'one' and 'one-2': use duly.any_of"):
+        a.failed | b.failed
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"after": 7}, r"what `task` returned, .* not int"),
+        ({"after": "one"}, "not str"),
+        ({"on_timeout": "fail"}, "on_timeout must be"),
+    ],
+)
+def test_an_argument_of_a_node_that_cannot_be_is_refused_by_its_name(options, message):
+    g = duly.NewGraph("g")
+
+    with pytest.raises(duly.InvalidTaskError, match=message):
+        g.task("two", **options)
+
+
 def test_a_label_that_is_taken_and_a_node_of_another_graph_are_refused():
     g, other = duly.NewGraph("g"), duly.NewGraph("h")
     g.task("one", label="a")
@@ -68,8 +99,47 @@ def test_the_json_of_rackhd_becomes_a_graph():
     assert nodes["set-boot-pxe"].ignore_failure
     assert payload_of(nodes["reboot"]) == {"node": "n1", "force": True}
     assert nodes["reboot"].max_runtime.ToTimedelta() == timedelta(seconds=90)
+    assert nodes["reboot"].timeout_is_final
+    assert not nodes["inline"].timeout_is_final
+    assert graph.fail_fast
     assert nodes["inline"].any_of
     assert payload_of(nodes["inline"]) == {"node": "n1", "x": 1}
+
+
+@pytest.mark.parametrize(
+    ("said", "conditions"),
+    [
+        ("succeeded", [1]),
+        ("failed", [2]),
+        ("timeout", [4]),
+        ("cancelled", [5]),
+        ("skipped", [6]),
+        ("finished", [3]),
+        (["failed", "timeout"], [2, 4]),
+    ],
+)
+def test_each_state_of_rackhd_is_a_condition(said, conditions):
+    tasks = [{"label": "a", "taskName": "x"}, {"label": "b", "taskName": "x", "waitOn": {"a": said}}]
+
+    (edge,) = nodes_of(duly.graph_from_json({"injectableName": "g", "tasks": tasks}))["b"].waits_for
+
+    assert [edge.condition, *edge.or_conditions] == conditions
+
+
+def test_the_overrides_of_rackhd_are_kept_or_refused():
+    task = {
+        "label": "a",
+        "taskName": "x",
+        "options": {"schedulerOverrides": {"timeout": 5000}},
+        "optionOverrides": {"n": 1},
+    }
+
+    (node,) = nodes_of(duly.graph_from_json({"injectableName": "g", "tasks": [task]})).values()
+
+    assert (payload_of(node), node.max_runtime.seconds, node.timeout_is_final) == ({"n": 1}, 5, True)
+    task["options"] = {"schedulerOverrides": {"defaultTimeout": 1}}
+    with pytest.raises(duly.InvalidTaskError, match="only timeout is known"):
+        duly.graph_from_json({"injectableName": "g", "tasks": [task]})
 
 
 @pytest.mark.parametrize(
@@ -80,6 +150,15 @@ def test_the_json_of_rackhd_becomes_a_graph():
         ({"tasks": [{"label": "a"}]}, "'a': taskName"),
         ({"tasks": [{"label": "a", "taskName": "x", "waitsOn": {}}]}, "'a': 'waitsOn' is unknown"),
         ({"tasks": [{"label": "a", "taskName": "x", "waitOn": {"b": "done"}}]}, "'done' is no condition"),
+        (
+            {"tasks": [{"label": "a", "taskName": "x", "waitOn": {"b": ["failed", "pending"]}}]},
+            "'pending' is no condition",
+        ),
+        ({"tasks": [{"label": "a", "taskName": "x", "waitOn": {"b": []}}]}, "conditions is empty"),
+        (
+            {"tasks": [{"label": "a", "taskDefinition": {"injectableName": "x", "properties": {"os": 1}}}]},
+            "'properties' is unknown",
+        ),
         ({"options": {"nobody": {}}}, "no node has the label 'nobody'"),
         ({"retries": 3}, "'retries' is unknown"),
     ],

@@ -125,7 +125,7 @@ select gen_random_uuid(), 'g', '', now(), now(), 1, 0, 1 from generate_series(1,
 insert into graph_node (
     graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions
 )
-select graph_id, 'a', gen_random_uuid(), %(lambda)s, 0, false, false, false, '{}', '{}' from graph;
+select graph_id, 'a', gen_random_uuid(), %(lambda)s, 0, false, false, 0, '{}', '{}' from graph;
 insert into graph_edge (from_task, to_task, fires_on) select task_id, gen_random_uuid(), 1 from graph_node;
 insert into session (key, head, length, last_seq)
 select '/s' || number, gen_random_uuid(), 1, 1 from generate_series(1, %(count)s) as number

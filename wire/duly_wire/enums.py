@@ -112,10 +112,14 @@ class HistoryKind(IntEnum):
 class EdgeCondition(IntEnum):
     """What the end of a node of a graph must be for a node that waits for it."""
 
-    # It succeeded; it failed for good; it ended after all, cancelled included. A node that is skipped meets none of them.
+    # It succeeded; it failed for good, but by no timeout; it ended by any of the other ends, without a skip.
     SUCCEEDED = 1
     FAILED = 2
     FINISHED = 3
+    # A timeout that is final ended it; it was cancelled; it was skipped.
+    TIMED_OUT = 4
+    CANCELLED = 5
+    SKIPPED = 6
 
 
 class GraphStatus(IntEnum):
@@ -179,6 +183,8 @@ class FailureKind(IntEnum):
     NOT_DECRYPTED = 13
     # It did not run: an operator's gate dropped it.
     GATE_DROPPED = 14
+    # It was skipped: another node of its graph failed, and the graph fails fast.
+    GRAPH_FAILED = 15
 
 
 class GateKind(IntEnum):

@@ -1,6 +1,6 @@
 """Draws graphs: as text, in Mermaid's notation, and in Graphviz's."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import duly
 from duly_cli.output.safe_text import printable
@@ -20,6 +20,8 @@ def status_of(node: "duly.GraphNode") -> str:
     """Return a node's status in a word."""
     if node.status is None:
         return "removed"
+    if node.timed_out:
+        return "timed_out"
     return "skipped" if node.is_skipped else node.status.name.lower()
 
 
@@ -46,8 +48,8 @@ def mermaid(graph: "duly.Graph") -> Iterator[str]:
             yield f"    style {numbers[label]} fill:{_COLOURS[node.status]}"
     for label, node in graph.nodes.items():
         arrow = "-.->" if node.any_of else "-->"
-        for source, condition in node.waits_for.items():
-            yield f"    {numbers[source]} {arrow}|{condition.name.lower()}| {numbers[label]}"
+        for source, conditions in node.waits_for.items():
+            yield f"    {numbers[source]} {arrow}|{_either(conditions)}| {numbers[label]}"
 
 
 def dot(graph: "duly.Graph") -> Iterator[str]:
@@ -60,17 +62,21 @@ def dot(graph: "duly.Graph") -> Iterator[str]:
         yield f'    {numbers[label]} [shape=box, style=filled, fillcolor="{colour}", label="{caption}"];'
     for label, node in graph.nodes.items():
         style = ", style=dashed" if node.any_of else ""
-        for source, condition in node.waits_for.items():
-            yield f'    {numbers[source]} -> {numbers[label]} [label="{condition.name.lower()}"{style}];'
+        for source, conditions in node.waits_for.items():
+            yield f'    {numbers[source]} -> {numbers[label]} [label="{_either(conditions)}"{style}];'
     yield "}"
 
 
 def _waits(node: "duly.GraphNode") -> str:
     waits = [
-        label if condition is duly.EdgeCondition.SUCCEEDED else f"{label} {condition.name.lower()}"
-        for label, condition in node.waits_for.items()
+        label if conditions == (duly.EdgeCondition.SUCCEEDED,) else f"{label} {_either(conditions)}"
+        for label, conditions in node.waits_for.items()
     ]
     return f"any of {', '.join(waits)}" if node.any_of else ", ".join(waits)
+
+
+def _either(conditions: Iterable["duly.EdgeCondition"]) -> str:
+    return " or ".join(condition.name.lower() for condition in conditions)
 
 
 def _quoted(label: str) -> str:

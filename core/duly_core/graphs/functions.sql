@@ -13,8 +13,9 @@ create function duly_judge_node(
 -- What the ends of these tasks do to their graphs: edges are decided, each once. A task whose edges let it run is due; one
 -- that can never run is doomed, which decides its own edges at once. `dooms` says which of the ended ones were doomed
 -- before: their edges are decided already, unless the doom is negative (they came last in a long row of such). What is parked
--- may run, and waits for no edge any more.
--- move: waiting -> new
+-- may run, and waits for no edge any more. Of a graph that fails fast the first failure that it does not handle dooms all that has not
+-- started; what somebody takes or changes at this moment runs.
+-- move: waiting|new|retriable_failure -> new|waiting
 -- Returns the lambdas of tasks that became due, and how far ahead these are.
 create function duly_advance_graphs(graphs uuid[], task_ids uuid[], statuses text[], dooms int2[])
     returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
@@ -26,11 +27,12 @@ declare
     doomed uuid[];
     lambdas text[];
     dues timestamptz[];
+    failing uuid[];
     steps integer := 0;
 begin
     perform from graph where graph_id = any (graphs) order by graph_id for update;
     select array_agg(ended.task_id),
-        array_agg(case ended.status when 'success' then {{edge.succeeded}} when 'fatal_failure' then {{edge.failed}} when 'cancelled' then {{edge.cancelled}} else 0 end)
+        array_agg(case ended.status when 'success' then {{edge.succeeded}} when 'fatal_failure' then {{edge.failed}} when 'timed_out' then {{edge.timed_out}} when 'cancelled' then {{edge.cancelled}} else {{edge.skipped}} end)
     into sources, outcomes
     from unnest(task_ids, statuses, dooms) as ended (task_id, status, doom)
     where ended.doom is null or ended.doom < 0;
@@ -94,7 +96,9 @@ begin
             select assoc.task_id
             from skipped
             cross join lateral (
-                select edge.to_task from graph_edge as edge where edge.from_task = any (array[skipped.task_id])
+                select edge.to_task
+                from graph_edge as edge
+                where edge.from_task = any (array[skipped.task_id]) and edge.fires_on & {{edge.skipped}} = 0
             ) as edge
             join task_assoc as assoc on assoc.task_id = any (array[edge.to_task])
             where assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null and not assoc.any_of
@@ -104,24 +108,45 @@ begin
             from skipped
             where assoc.task_id = any (array[skipped.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
         )
-        select array_agg(skipped.task_id), array_agg(0) into sources, outcomes from skipped;
+        select array_agg(skipped.task_id), array_agg({{edge.skipped}}) into sources, outcomes from skipped;
     end loop;
-    update graph
-    set open = graph.open - ended.number, succeeded = graph.succeeded + ended.succeeded, failed = graph.failed + ended.failed,
-        skipped = graph.skipped + ended.skipped, cancelled = graph.cancelled + ended.cancelled,
-        unhandled = graph.unhandled + ended.unhandled,
-        finished_at = case when graph.open = ended.number then now end
-    from (
-        select ended.graph_id, count(*)::int4 as number,
-            count(*) filter (where ended.status = 'success')::int4 as succeeded,
-            count(*) filter (where ended.status = 'fatal_failure')::int4 as failed,
-            count(*) filter (where ended.status = 'dropped')::int4 as skipped,
-            count(*) filter (where ended.status = 'cancelled')::int4 as cancelled,
-            count(*) filter (where ended.status = 'fatal_failure' and not (
-                select node.handled from graph_node as node where node.task_id = any (array[ended.task_id]) limit 1
-            ))::int4 as unhandled
-        from unnest(graphs, task_ids, statuses) as ended (graph_id, task_id, status)
-        group by ended.graph_id
-    ) as ended
-    where graph.graph_id = any (array[ended.graph_id]);
+    with counted as (
+        update graph
+        set open = graph.open - ended.number, succeeded = graph.succeeded + ended.succeeded, failed = graph.failed + ended.failed,
+            skipped = graph.skipped + ended.skipped, cancelled = graph.cancelled + ended.cancelled,
+            unhandled = graph.unhandled + ended.unhandled,
+            finished_at = case when graph.open = ended.number then now end
+        from (
+            select ended.graph_id, count(*)::int4 as number,
+                count(*) filter (where ended.status = 'success')::int4 as succeeded,
+                count(*) filter (where ended.status in ('fatal_failure', 'timed_out'))::int4 as failed,
+                count(*) filter (where ended.status = 'dropped')::int4 as skipped,
+                count(*) filter (where ended.status = 'cancelled')::int4 as cancelled,
+                count(*) filter (where ended.status in ('fatal_failure', 'timed_out') and (
+                    select node.handled from graph_node as node where node.task_id = any (array[ended.task_id]) limit 1
+                ) & case ended.status when 'timed_out' then {{edge.timed_out}} else {{edge.failed}} end = 0)::int4 as unhandled
+            from unnest(graphs, task_ids, statuses) as ended (graph_id, task_id, status)
+            group by ended.graph_id
+        ) as ended
+        where graph.graph_id = any (array[ended.graph_id])
+        returning graph.graph_id, graph.fail_fast and graph.unhandled > 0 and graph.open > 0 as fails_now
+    )
+    select array_agg(counted.graph_id) into failing from counted where counted.fails_now;
+    if failing is null then
+        return;
+    end if;
+    with stopped as (
+        select assoc.task_id
+        from graph_node as node join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
+        where node.graph_id = any (failing) and assoc.graph = node.graph_id
+            and assoc.status::text in ('waiting', 'new', 'retriable_failure') and coalesce(assoc.doom, -1) < 0
+        order by assoc.task_id
+        for update of assoc skip locked
+    )
+    update task_assoc as assoc
+    set status = 'waiting', doom = {{kind.graph_failed}}, parked_on = null, parked_key = null, start_at = null, next_trigger_at = now,
+        events = duly_note(assoc.events, 'graph_failed', now, now)
+    from stopped
+    where assoc.task_id = any (array[stopped.task_id])
+        and assoc.status::text in ('waiting', 'new', 'retriable_failure') and coalesce(assoc.doom, -1) < 0;
 end $$;

@@ -7,14 +7,12 @@ from typing import Any
 from uuid import UUID
 
 from duly_core.graphs.growth_rules import NewNode, Placed, Source, check_request, place
-from duly_core.graphs.rules import GraphError, State
+from duly_core.graphs.rules import FAILURES, OUTCOME_BITS, End, GraphError, State, handled_by
 from duly_core.graphs.store import edge_parameters
-from duly_core.postgres.arrays import intervals, texts, uuids
+from duly_core.postgres.arrays import int2s, intervals, texts, uuids
 from duly_core.postgres.pool import Connection, fetch
 from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS
-from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.schedule import task_parameters
-from duly_wire.enums import EdgeCondition
 from duly_wire.ids import TaskId
 
 _NOT_WRITTEN = "the lambda of a node was unregistered meanwhile, or its task id is taken"
@@ -26,10 +24,11 @@ class _Growing:
 
     graph_id: UUID
     total: int
-    cancel_requested: bool
+    takes_none: bool
+    """It was cancelled, or failed fast."""
     sources: dict[str, Source]
-    handled: frozenset[str]
-    """Of the sources: those whose failure the graph handles already."""
+    handled: dict[str, int]
+    """Of the sources: which of their failures the graph handles already, as bits."""
     given: frozenset[str]
     """Of the sources: those that the parent itself waits for."""
     lambdas: dict[str, str]
@@ -62,7 +61,7 @@ async def lock_graph_of(connection: Connection, task_id: TaskId) -> None:
 async def grow(connection: Connection, parent: TaskId, nodes: Sequence[NewNode]) -> dict[str, timedelta]:
     """Add nodes to the graph of a task; return the lambdas of those that may run, and how far ahead the first of each is due.
 
-    The transaction has ended the task, and holds its graph. A graph that was cancelled stays as it is.
+    The transaction has ended the task, and holds its graph. A graph that was cancelled, or failed fast, stays as it is.
 
     Raises:
         GraphError: the nodes cannot be added; the text says why. Nothing was written.
@@ -71,7 +70,7 @@ async def grow(connection: Connection, parent: TaskId, nodes: Sequence[NewNode])
     check_request(nodes)
     graph = _within_reach(await _read(connection, parent, nodes), nodes)
     placed = place(nodes, graph.sources, graph.total)
-    if graph.cancel_requested:
+    if graph.takes_none:
         return {}
     rows = await fetch(connection, TRANSITIONS["grow_graph"], _parameters(graph, nodes, placed))
     due_in = {row[0]: timedelta(microseconds=row[1]) for row in rows}
@@ -91,21 +90,20 @@ async def _read(connection: Connection, parent: TaskId, nodes: Sequence[NewNode]
     rows = await fetch(connection, READS["growing_graph"], parameters)
     if not rows:
         raise GraphError("the task is not a node of a graph: use ctx.schedule without a label")
-    sources, handled, given, lambdas = {}, set(), set(), {}
-    for _, _, _, label, task_id, ignore_failure, is_handled, status, is_live, lambda_name, is_given in rows:
+    sources, handled, given, lambdas = {}, {}, set(), {}
+    for _, _, _, label, task_id, ignore_failure, handled_ends, end, is_live, lambda_name, is_given in rows:
         if label is None:
             continue
-        if status is None and not is_live:
+        if end is None and not is_live:
             raise GraphError(f"{label!r} was removed after its end: nothing can wait for it")
-        sources[label] = Source(task_id, ignore_failure, None if status is None else Status(status))
+        sources[label] = Source(task_id, ignore_failure, None if end is None else End(end))
         lambdas[label] = lambda_name
-        if is_handled:
-            handled.add(label)
+        handled[label] = handled_ends
         if is_given:
             given.add(label)
-    graph_id, total, cancel_requested, *_ = rows[0]
+    graph_id, total, takes_none, *_ = rows[0]
     graph_id = graph_id if isinstance(graph_id, UUID) else UUID(bytes=graph_id)
-    return _Growing(graph_id, total, cancel_requested, sources, frozenset(handled), frozenset(given), lambdas)
+    return _Growing(graph_id, total, takes_none, sources, handled, frozenset(given), lambdas)
 
 
 def _within_reach(graph: _Growing, nodes: Sequence[NewNode]) -> _Growing:
@@ -140,9 +138,14 @@ def _parameters(graph: _Growing, nodes: Sequence[NewNode], placed: Sequence[Plac
     ids |= {label: each.task.task_id for label, each in new.items()}
     ignoring = {label: source.ignore_failure for label, source in graph.sources.items()}
     ignoring |= {label: each.node.ignore_failure for label, each in new.items()}
-    waited_for = {edge.source for edge in edges if edge.condition is not EdgeCondition.SUCCEEDED}
-    handled = sorted(waited_for & graph.sources.keys() - graph.handled)
-    failed = [label for label in handled if graph.sources[label].status is Status.FATAL_FAILURE]
+    waited_for = handled_by(edges)
+    handled = sorted(label for label in waited_for if label in graph.sources)
+    failed = [
+        label
+        for label in handled
+        if (end := graph.sources[label].end) is not None
+        and OUTCOME_BITS[end] & waited_for[label] & ~graph.handled[label]
+    ]
     return (
         task_parameters(tasks)
         | {
@@ -152,11 +155,18 @@ def _parameters(graph: _Growing, nodes: Sequence[NewNode], placed: Sequence[Plac
             "open_edges": [how.open_edges for how in placed],
             "any_of": [each.node.any_of for each in nodes],
             "ignore_failure": [each.node.ignore_failure for each in nodes],
-            "handled": [each.node.ignore_failure or each.node.label in waited_for for each in nodes],
+            "timeouts_final": [each.node.timeout_is_final for each in nodes],
+            "handled": int2s(
+                [
+                    FAILURES if each.node.ignore_failure else waited_for.get(each.node.label, 0)
+                    for each in nodes
+                ]
+            ),
             "runs": [how.state is State.RUNS for how in placed],
             "skipped": [how.state is State.SKIPPED for how in placed],
             "now_handled": len(failed),
             "handled_labels": texts(handled),
+            "handled_ends": int2s([waited_for[label] for label in handled]),
         }
         | edge_parameters(list(new), edges, ids, ignoring)
     )

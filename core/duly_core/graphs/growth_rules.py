@@ -9,6 +9,7 @@ from duly_core.graphs.rules import (
     MOST_EDGES,
     MOST_NODES,
     Edge,
+    End,
     GraphError,
     Node,
     State,
@@ -16,7 +17,6 @@ from duly_core.graphs.rules import (
     check_labels,
     evaluate,
 )
-from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.task import NewTask
 from duly_wire.ids import TaskId
 
@@ -40,7 +40,7 @@ class Source(NamedTuple):
 
     task_id: TaskId
     ignore_failure: bool
-    status: Status | None
+    end: End | None
     """How its edges were decided; None: they were not."""
 
 
@@ -89,7 +89,7 @@ def place(nodes: Sequence[NewNode], sources: Mapping[str, Source], total: int) -
     ]
     # old ones wait for nothing here: what becomes of those that have not ended is not known
     check([*old, *new], edges)
-    ended = {node.label: status for node in old if (status := sources[node.label].status) is not None}
+    ended = {node.label: end for node in old if (end := sources[node.label].end) is not None}
     states = evaluate([*old, *new], edges, ended)
     undecided = {label for label, state in states.items() if state is not State.SKIPPED}
     return [

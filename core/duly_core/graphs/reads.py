@@ -5,6 +5,7 @@ from typing import Any
 from uuid import UUID
 
 from duly_core.access.grants import Scope
+from duly_core.graphs.rules import conditions_of
 from duly_core.graphs.statements import GRAPHS
 from duly_core.postgres.arrays import uuids
 from duly_core.postgres.pool import Store
@@ -17,7 +18,7 @@ GraphRow = Mapping[str, Any]
 """Columns of `graph` by name."""
 
 NodeRow = Mapping[str, Any]
-"""A node by column name; `waits_for` has pairs of a label and a condition."""
+"""A node by column name; `waits_for` has pairs of a label and its conditions."""
 
 _NODES = GRAPHS["nodes_of_graph"].sql
 
@@ -65,7 +66,16 @@ async def get_nodes(store: Store, graph_id: GraphId) -> list[NodeRow]:
         StoreUnavailableError: the store does not answer.
     """
     rows = await select_text(store, _NODES, {"graph_id": UUID(bytes=graph_id)})
-    return [row | {"waits_for": sorted(zip(row["sources"], row["conditions"], strict=True))} for row in rows]
+    return [
+        row
+        | {
+            "waits_for": [
+                (label, conditions_of(bits))
+                for label, bits in sorted(zip(row["sources"], row["conditions"], strict=True))
+            ]
+        }
+        for row in rows
+    ]
 
 
 async def list_graphs(

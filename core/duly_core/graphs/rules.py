@@ -6,6 +6,8 @@ The store decides the same in SQL (duly_advance_graphs); a property test holds t
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
+from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from duly_core.tasks.lifecycle import Status
@@ -15,14 +17,37 @@ MOST_NODES = 10_000
 MOST_EDGES = 100_000
 LONGEST_LABEL = 128
 
-SUCCEEDED, FAILED, CANCELLED = 1, 2, 4
+SUCCEEDED, FAILED, CANCELLED, TIMED_OUT, SKIPPED = 1, 2, 4, 8, 16
 """The bits of an edge's `fires_on`."""
+FAILURES = FAILED | TIMED_OUT
 
-OUTCOME_BITS = {
-    Status.SUCCESS: SUCCEEDED,
-    Status.FATAL_FAILURE: FAILED,
-    Status.CANCELLED: CANCELLED,
-    Status.DROPPED: 0,
+
+class End(StrEnum):
+    """How a node ended, as its edges see it: its status, but for a timeout that is final."""
+
+    SUCCESS = Status.SUCCESS
+    FATAL_FAILURE = Status.FATAL_FAILURE
+    TIMED_OUT = "timed_out"
+    CANCELLED = Status.CANCELLED
+    DROPPED = Status.DROPPED
+
+
+OUTCOME_BITS: Mapping[str, int] = {
+    End.SUCCESS: SUCCEEDED,
+    End.FATAL_FAILURE: FAILED,
+    End.TIMED_OUT: TIMED_OUT,
+    End.CANCELLED: CANCELLED,
+    End.DROPPED: SKIPPED,
+}
+"""Of the ends of nodes."""
+
+_FIRES_ON = {
+    EdgeCondition.SUCCEEDED: SUCCEEDED,
+    EdgeCondition.FAILED: FAILED,
+    EdgeCondition.FINISHED: SUCCEEDED | FAILED | CANCELLED | TIMED_OUT,
+    EdgeCondition.TIMED_OUT: TIMED_OUT,
+    EdgeCondition.CANCELLED: CANCELLED,
+    EdgeCondition.SKIPPED: SKIPPED,
 }
 
 
@@ -37,7 +62,9 @@ class Node(NamedTuple):
     any_of: bool = False
     """One edge that fires is enough."""
     ignore_failure: bool = False
-    """Its failure fires what waits for its success."""
+    """Its failure, or its timeout, fires what waits for its success."""
+    timeout_is_final: bool = False
+    """An attempt that runs too long is the last."""
 
 
 class Edge(NamedTuple):
@@ -46,6 +73,20 @@ class Edge(NamedTuple):
     source: str
     target: str
     condition: EdgeCondition = EdgeCondition.SUCCEEDED
+    or_conditions: tuple[EdgeCondition, ...] = ()
+    """Each of these is enough, too."""
+
+    def fires_on(self, *, ignore_failure: bool) -> int:
+        """Return the ends of its source, as bits, at which it fires."""
+        fires = fires_on(self.condition, ignore_failure=ignore_failure)
+        for condition in self.or_conditions:
+            fires |= fires_on(condition, ignore_failure=ignore_failure)
+        return fires
+
+    @property
+    def condition_bits(self) -> int:
+        """Its conditions, as the store keeps them."""
+        return reduce(or_, (1 << each - 1 for each in (self.condition, *self.or_conditions)))
 
 
 class State(StrEnum):
@@ -58,9 +99,23 @@ class State(StrEnum):
 
 def fires_on(condition: EdgeCondition, *, ignore_failure: bool) -> int:
     """Return the ends of its source, as bits, at which an edge fires."""
-    if condition is EdgeCondition.SUCCEEDED:
-        return SUCCEEDED | FAILED * ignore_failure
-    return FAILED if condition is EdgeCondition.FAILED else SUCCEEDED | FAILED | CANCELLED
+    if condition is EdgeCondition.SUCCEEDED and ignore_failure:
+        return SUCCEEDED | FAILURES
+    return _FIRES_ON[condition]
+
+
+def conditions_of(bits: int) -> list[EdgeCondition]:
+    """Return the conditions of an edge that the store keeps as these bits."""
+    return [each for each in EdgeCondition if bits >> each - 1 & 1]
+
+
+def handled_by(edges: Iterable[Edge]) -> dict[str, int]:
+    """Return, by node, which of its failures other nodes wait for, as bits."""
+    handled: dict[str, int] = {}
+    for edge in edges:
+        if ends := edge.fires_on(ignore_failure=False) & FAILURES:
+            handled[edge.source] = handled.get(edge.source, 0) | ends
+    return handled
 
 
 def check(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
@@ -82,7 +137,7 @@ def check(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
     if twice := [label for label, number in labels.items() if number > 1]:
         raise GraphError(f"{_names(twice)} named more than once: each node needs a label of its own")
     pairs = set()
-    for source, target, _ in edges:
+    for source, target, *_ in edges:
         if source not in labels or target not in labels:
             unknown = target if source in labels else source
             raise GraphError(
@@ -126,13 +181,13 @@ def find_cycle(labels: Iterable[str], edges: Sequence[Edge]) -> list[str]:
     return [label, *reversed(path[seen[label] :])]
 
 
-def evaluate(nodes: Sequence[Node], edges: Sequence[Edge], ended: Mapping[str, Status]) -> dict[str, State]:
+def evaluate(nodes: Sequence[Node], edges: Sequence[Edge], ended: Mapping[str, str]) -> dict[str, State]:
     """Return the state of each node that has not ended.
 
     Args:
         nodes: of a valid graph.
         edges: of the same.
-        ended: the final statuses of the nodes that ended after a run or were cancelled.
+        ended: how the nodes ended that ran or were cancelled (End, or a final status).
     """
     by_label = {node.label: node for node in nodes}
     incoming: dict[str, list[Edge]] = {node.label: [] for node in nodes}
@@ -143,10 +198,12 @@ def evaluate(nodes: Sequence[Node], edges: Sequence[Edge], ended: Mapping[str, S
     def fired(edge: Edge) -> bool | None:
         if edge.source in ended:
             return bool(
-                fires_on(edge.condition, ignore_failure=by_label[edge.source].ignore_failure)
+                edge.fires_on(ignore_failure=by_label[edge.source].ignore_failure)
                 & OUTCOME_BITS[ended[edge.source]]
             )
-        return False if states[edge.source] is State.SKIPPED else None
+        if states[edge.source] is State.SKIPPED:
+            return bool(edge.fires_on(ignore_failure=False) & SKIPPED)
+        return None
 
     for label in in_order(by_label, edges):
         if label not in ended:

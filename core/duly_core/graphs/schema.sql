@@ -26,6 +26,8 @@ create table graph (
     created_at timestamptz not null,
     finished_at timestamptz,
     cancel_requested boolean not null default false,
+    -- The first failure that it does not handle ends it.
+    fail_fast boolean not null default false,
     -- Nodes, and of these those that have not ended, and those that ended so.
     total integer not null check (total >= 1),
     open integer not null check (open between 0 and total),
@@ -55,9 +57,11 @@ create table graph_node (
     place integer not null check (place >= 0),
     any_of boolean not null,
     ignore_failure boolean not null,
-    -- Its failure does not make the graph a failed one: it is ignored, or a node waits for it.
-    handled boolean not null,
-    -- The tasks that it waits for; and how each is to end, as it was asked for: 1 succeeded, 2 failed, 3 finished.
+    timeout_is_final boolean not null default false,
+    -- Which of its failures do not make the graph a failed one: they are ignored, or a node waits for them. Bits, as of `fires_on`.
+    handled smallint not null check (handled in (0, 2, 8, 10)),
+    -- The tasks that it waits for; and how each is to end, as it was asked for: one of the conditions of the wire, as bits, the first
+    -- is 1.
     waits_for uuid[] not null,
     conditions smallint[] not null check (cardinality(conditions) = cardinality(waits_for)),
     primary key (graph_id, label)
@@ -65,10 +69,10 @@ create table graph_node (
 create index graph_node_by_task on graph_node (task_id);
 
 -- Which task waits for which. It fires if the first ends in one of the ways that the bits of `fires_on` name:
--- 1 success, 2 fatal_failure, 4 cancelled.
+-- 1 success, 2 fatal_failure, 4 cancelled, 8 a timeout that is final, 16 skipped.
 create table graph_edge (
     from_task uuid not null,
     to_task uuid not null,
-    fires_on smallint not null check (fires_on between 1 and 7),
+    fires_on smallint not null check (fires_on between 1 and 31),
     primary key (from_task, to_task)
 );

@@ -12,7 +12,7 @@ from uuid import UUID
 import psycopg
 
 from duly_core.access.current import scheduler
-from duly_core.graphs.rules import Edge, Node, fires_on
+from duly_core.graphs.rules import FAILURES, Edge, Node, handled_by
 from duly_core.graphs.statements import GRAPHS
 from duly_core.postgres.arrays import int2s, intervals, texts, uuids
 from duly_core.postgres.pool import Store, fetch
@@ -21,7 +21,6 @@ from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.schedule import task_parameters
 from duly_core.tasks.store import Cancelled, cancel_tasks
 from duly_core.tasks.task import GraphId, NewTask
-from duly_wire.enums import EdgeCondition
 from duly_wire.ids import TaskId
 
 _PAGE = 1_000
@@ -44,6 +43,8 @@ class NewGraph:
     """Of all that was asked for: a repeat has the same."""
     definition: tuple[str, int] | None = None
     """Name and version of the definition that it was made of."""
+    fail_fast: bool = False
+    """The first failure that it does not handle ends it."""
 
 
 class GraphScheduling(enum.Enum):
@@ -112,7 +113,7 @@ def roots(graph: NewGraph) -> list[NewTask]:
 def _parameters(graph: NewGraph) -> dict[str, Any]:
     ids = {node.label: task.task_id for node, task in zip(graph.nodes, graph.tasks, strict=True)}
     ignoring = {node.label: node.ignore_failure for node in graph.nodes}
-    handled = {edge.source for edge in graph.edges if edge.condition is not EdgeCondition.SUCCEEDED}
+    handled = handled_by(graph.edges)
     tasks = graph.tasks
     name, version = graph.definition or (None, None)
     return (
@@ -123,11 +124,15 @@ def _parameters(graph: NewGraph) -> dict[str, Any]:
             "digest": graph.digest,
             "definition": name,
             "version": version,
+            "fail_fast": graph.fail_fast,
             "max_runtimes": intervals(graph.max_runtimes),
             "labels": texts([node.label for node in graph.nodes]),
             "any_of": [node.any_of for node in graph.nodes],
             "ignore_failure": [node.ignore_failure for node in graph.nodes],
-            "handled": [node.ignore_failure or node.label in handled for node in graph.nodes],
+            "timeouts_final": [node.timeout_is_final for node in graph.nodes],
+            "handled": int2s(
+                [FAILURES if node.ignore_failure else handled.get(node.label, 0) for node in graph.nodes]
+            ),
         }
         | edge_parameters([node.label for node in graph.nodes], graph.edges, ids, ignoring)
     )
@@ -150,10 +155,8 @@ def edge_parameters(
         "first_edges": list(accumulate(waits_for[:-1], initial=1)),
         "edges_from": uuids(ids[edge.source] for edge in ordered),
         "edges_to": uuids(ids[edge.target] for edge in ordered),
-        "conditions": int2s([edge.condition for edge in ordered]),
-        "fires_on": int2s(
-            [fires_on(edge.condition, ignore_failure=ignoring[edge.source]) for edge in ordered]
-        ),
+        "conditions": int2s([edge.condition_bits for edge in ordered]),
+        "fires_on": int2s([edge.fires_on(ignore_failure=ignoring[edge.source]) for edge in ordered]),
     }
 
 

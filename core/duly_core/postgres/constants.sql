@@ -43,6 +43,9 @@
 -- fragment: kind.gate_dropped
 14
 
+-- fragment: kind.graph_failed
+15
+
 -- fragment: encoding.json
 1
 
@@ -96,6 +99,12 @@ coalesce(lambda.crash_window, interval '3 days 0 seconds')
 
 -- fragment: edge.cancelled
 4
+
+-- fragment: edge.timed_out
+8
+
+-- fragment: edge.skipped
+16
 
 -- fragment: units.unlimited
 1000000

@@ -198,7 +198,11 @@ entity as (
     select released.lambda, released.due_in
     from (
         select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
-            array_agg(task_id) as task_ids, array_agg(status::text) as statuses, array_agg(doom) as dooms,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = {{kind.max_runtime}} then 'timed_out' else status::text end
+            ) as statuses,
             array_agg(resources) as resources, array_agg(taken) as taken
         from {{}}
         where session is not null or graph is not null or resources is not null

@@ -50,7 +50,8 @@ create function duly_tell(lambdas text[]) returns void language sql strict as $$
 $$;
 
 -- What the ends of these tasks do to what waits for them; the arrays have an element for each. Statements that end tasks
--- call it if one of these has a session, a graph or resources (fragment end_task). Sessions are locked before graphs, and these
+-- call it if one of these has a session, a graph or resources (fragment end_task). The status of a timeout that is final is
+-- 'timed_out' here. Sessions are locked before graphs, and these
 -- before resources.
 create function duly_release(
     sessions text[], policies int2[], graphs uuid[], task_ids uuid[], statuses text[], dooms int2[], resources jsonb[],
@@ -62,7 +63,7 @@ begin
     select released.lambda, released.due_in
     from (
         select array_agg(session) as keys, array_agg(task_id) as ids, array_agg(doom) as reasons,
-            array_agg(case when status = 'fatal_failure' then policy end) as failures
+            array_agg(case when status in ('fatal_failure', 'timed_out') then policy end) as failures
         from unnest(sessions, policies, task_ids, statuses, dooms) as ended (session, policy, task_id, status, doom)
         where session is not null
     ) as linked cross join lateral duly_advance_sessions(linked.keys, linked.ids, linked.failures, linked.reasons) as released;

@@ -167,6 +167,8 @@ create table task_assoc (
     graph uuid,
     open_edges integer,
     any_of boolean,
+    -- An attempt that runs longer than its max_runtime is the last; null: it is retried, as of all but some nodes.
+    timeout_is_final boolean,
     -- Why a task that waits is to end without a run: a failure kind. The Store Consumer ends it (end_waiting).
     doom smallint,
     -- As in task.

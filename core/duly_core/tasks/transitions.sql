@@ -116,15 +116,15 @@ with asked as (
     from unnest(
         {{fields.arrays}},
         %(max_runtimes)b::interval[], %(labels)b::text[], %(waits_for)b::int4[], %(first_edges)b::int4[],
-        %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[]
+        %(any_of)b::bool[], %(ignore_failure)b::bool[], %(timeouts_final)b::bool[], %(handled)b::int2[]
     ) with ordinality as asked (
         {{fields.asked}},
-        max_runtime, label, waits_for, first_edge, any_of, ignore_failure, handled, place
+        max_runtime, label, waits_for, first_edge, any_of, ignore_failure, timeout_is_final, handled, place
     )
 ), made as (
-    insert into graph (graph_id, name, digest, definition, version, created_at, total, open, scheduled_by)
-    select %(graph_id)b::uuid, %(name)b::text, %(digest)b::bytea, %(definition)b::text, %(version)b::int4, duly_now(),
-        cardinality(%(task_ids)b::uuid[]), cardinality(%(task_ids)b::uuid[]), (%(scheduled_by)b::text[])[1]
+    insert into graph (graph_id, name, digest, definition, version, fail_fast, created_at, total, open, scheduled_by)
+    select %(graph_id)b::uuid, %(name)b::text, %(digest)b::bytea, %(definition)b::text, %(version)b::int4, %(fail_fast)b::bool,
+        duly_now(), cardinality(%(task_ids)b::uuid[]), cardinality(%(task_ids)b::uuid[]), (%(scheduled_by)b::text[])[1]
     on conflict do nothing
     returning graph_id, created_at
 ), known as (
@@ -138,19 +138,21 @@ with asked as (
     on conflict (task_id) do nothing
     returning task_id, scheduled_at - created_at as ahead
 ), assoc as (
-    insert into task_assoc ({{fields.assoc_columns}}, status, next_trigger_at, due_at, graph, open_edges, any_of)
+    insert into task_assoc (
+        {{fields.assoc_columns}}, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final
+    )
     select {{fields.assoc_values}},
         case when asked.waits_for = 0 then 'new' else 'waiting' end::task_status,
         case when asked.waits_for = 0 then {{due_from: asked.created_at}} else coalesce(asked.expires_at, 'infinity') end,
-        {{due_from: asked.created_at}}, asked.graph_id, asked.waits_for, asked.any_of
+        {{due_from: asked.created_at}}, asked.graph_id, asked.waits_for, asked.any_of, nullif(asked.timeout_is_final, false)
     from known as asked
     where (select count(*) from entity) = (select count(*) from known)
     order by asked.task_id
 ), node as (
     insert into graph_node (
-        graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions
+        graph_id, label, task_id, lambda, place, any_of, ignore_failure, timeout_is_final, handled, waits_for, conditions
     )
-    select graph_id, label, task_id, lambda, place - 1, any_of, ignore_failure, handled, {{edges}}
+    select graph_id, label, task_id, lambda, place - 1, any_of, ignore_failure, timeout_is_final, handled, {{edges}}
     from known
     order by label
 ), edge as (
@@ -171,11 +173,12 @@ with asked as (
     from unnest(
         {{fields.arrays}},
         %(max_runtimes)b::interval[], %(labels)b::text[], %(open_edges)b::int4[], %(waits_for)b::int4[],
-        %(first_edges)b::int4[], %(any_of)b::bool[], %(ignore_failure)b::bool[], %(handled)b::bool[],
-        %(runs)b::bool[], %(skipped)b::bool[]
+        %(first_edges)b::int4[], %(any_of)b::bool[], %(ignore_failure)b::bool[], %(timeouts_final)b::bool[],
+        %(handled)b::int2[], %(runs)b::bool[], %(skipped)b::bool[]
     ) with ordinality as asked (
         {{fields.asked}},
-        max_runtime, label, open_edges, waits_for, first_edge, any_of, ignore_failure, handled, runs, skipped, place
+        max_runtime, label, open_edges, waits_for, first_edge, any_of, ignore_failure, timeout_is_final, handled, runs, skipped,
+        place
     )
 ), grown as (
     update graph
@@ -194,26 +197,28 @@ with asked as (
     on conflict (task_id) do nothing
     returning task_id, scheduled_at - created_at as ahead
 ), assoc as (
-    insert into task_assoc ({{fields.assoc_columns}}, status, next_trigger_at, due_at, graph, open_edges, any_of, doom)
+    insert into task_assoc (
+        {{fields.assoc_columns}}, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final, doom
+    )
     select {{fields.assoc_values}},
         case when asked.runs then 'new' else 'waiting' end::task_status,
         case when asked.runs then asked.due_at when asked.skipped then asked.now else coalesce(asked.expires_at, 'infinity') end,
-        asked.due_at, asked.graph_id, asked.open_edges, asked.any_of, case when asked.skipped then {{kind.graph_skipped}} end
+        asked.due_at, asked.graph_id, asked.open_edges, asked.any_of, nullif(asked.timeout_is_final, false), case when asked.skipped then {{kind.graph_skipped}} end
     from known as asked
     where (select count(*) from entity) = (select count(*) from known)
     order by asked.task_id
 ), node as (
     insert into graph_node (
-        graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions
+        graph_id, label, task_id, lambda, place, any_of, ignore_failure, timeout_is_final, handled, waits_for, conditions
     )
-    select graph_id, label, task_id, lambda, before + place - 1, any_of, ignore_failure, handled, {{edges}}
+    select graph_id, label, task_id, lambda, before + place - 1, any_of, ignore_failure, timeout_is_final, handled, {{edges}}
     from known
     order by label
 ), waited_for as (
     update graph_node as node
-    set handled = true
-    from unnest(%(handled_labels)b::text[]) as asked (label)
-    where node.graph_id = %(graph_id)b::uuid and node.label = any (array[asked.label]) and not node.handled
+    set handled = node.handled | asked.ends
+    from unnest(%(handled_labels)b::text[], %(handled_ends)b::int2[]) as asked (label, ends)
+    where node.graph_id = %(graph_id)b::uuid and node.label = any (array[asked.label])
 ), edge as (
     insert into graph_edge (from_task, to_task, fires_on)
     select edge.*
@@ -483,7 +488,7 @@ with {{gate_in_force}}, {{hit_by_gate: }}, ended as (
         {{kind.gate_dropped}} as failure_kind,
         left('dropped by the gate ' || gate.name || coalesce(': ' || nullif(gate.reason, ''), ''), 1024) as failure_message
 ), cancelled as (
-    select task_id, 'cancelled' as status, session, session_policy, graph, doom, resources, taken from ended
+    select task_id, 'cancelled' as status, failure_kind, session, session_policy, graph, doom, resources, taken from ended
 ), {{end_task: cancelled}}
 select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
 
@@ -590,13 +595,15 @@ with ended as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
         and assoc.next_trigger_at <= (select duly_now())
     returning assoc.task_id,
-        case when abs(assoc.doom) = {{kind.graph_skipped}} then 'dropped' else 'fatal_failure' end::task_status as status,
+        case when abs(assoc.doom) in ({{kind.graph_skipped}}, {{kind.graph_failed}}) then 'dropped' else 'fatal_failure' end::task_status
+            as status,
         (select duly_now()) as ended_at,
         null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links}}, {{no_run}},
         {{no_result}}, coalesce(abs(assoc.doom), {{kind.expired}}) as failure_kind,
         case coalesce(abs(assoc.doom), {{kind.expired}})
             when {{kind.expired}} then 'expires_at passed before it could start'
             when {{kind.graph_skipped}} then 'what it waits for in its graph did not happen'
+            when {{kind.graph_failed}} then 'another node of its graph failed, and the graph fails fast'
             else 'a task before it in its session failed for good'
         end as failure_message
 ), {{end_task: ended}}
@@ -716,6 +723,7 @@ with clock as materialized (
 ), held as (
     select asked.*, clock.now, assoc.lambda, assoc.holder, {{run_times}}, assoc.fence, assoc.failures, assoc.crashes,
         assoc.cancel_requested, assoc.taken as took, asked.outcome = 'crashed' as crashed,
+        coalesce(assoc.timeout_is_final and asked.failure_kind = {{kind.max_runtime}}, false) as timed_out,
         {{recent_crashes: clock.now}} as crashed_at, {{policy.crash_window}} as crash_window,
         {{policy.max_crashes}} as max_crashes, {{policy.max_attempts}} as max_attempts,
         greatest(
@@ -735,6 +743,7 @@ with clock as materialized (
     select held.*,
         case
             when outcome in ('fatal_failure', 'cancelled') then outcome
+            when timed_out then 'fatal_failure'
             when crashed and cardinality(crashed_at) + 1 >= max_crashes then 'fatal_failure'
             when not crashed and failures + 1 >= max_attempts then 'fatal_failure'
             when cancel_requested then 'cancelled'
@@ -752,12 +761,12 @@ with clock as materialized (
         traceback,
         case
             when outcome = 'cancelled' then null
-            when status <> 'fatal_failure' or outcome = status then failure_kind
+            when status <> 'fatal_failure' or outcome = status or timed_out then failure_kind
             when crashed then {{kind.quarantined}}
             else {{kind.attempts_exhausted}}
         end as failure_kind,
         case
-            when status <> 'fatal_failure' or outcome = status then failure_message
+            when status <> 'fatal_failure' or outcome = status or timed_out then failure_message
             else left(
                 case when crashed
                     then 'crashed ' || cardinality(crashed_at) + 1 || ' times within ' || crash_window

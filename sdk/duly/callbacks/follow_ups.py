@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from duly.callbacks.codec import Codec
     from duly.callbacks.lambda_of import TaskOptions
-    from duly.graphs.new_graph import After, NewNode
+    from duly.graphs.new_graph import After, NewNode, OnTimeout
     from duly_wire.v1 import frontend_pb2, graphs_pb2
 
 _MOST_CHILDREN = 1_000
@@ -76,6 +76,7 @@ class FollowUps:
         after: After = (),
         ignore_failure: bool = False,
         max_runtime: timedelta | None = None,
+        on_timeout: OnTimeout = "retry",
         **options: Unpack[TaskOptions],
     ) -> NewNode:
         """Add a node to the own graph, if this attempt succeeds, in the same transaction; otherwise it never is.
@@ -88,14 +89,16 @@ class FollowUps:
         is not finished before it is. It counts as a task of `schedule`. All nodes of one attempt wait for at most 10,000 nodes together.
 
         An unknown label, one that the graph has already, or a graph of more than 10,000 nodes makes the attempt a fatal failure.
-        A graph that was cancelled stays as it is. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
+        A graph that was cancelled, or failed fast, stays as it is. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
         """
         if not self.graph_id:
             raise InvalidTaskError("this task is not a node of a graph: use ctx.schedule", "label")
         from duly.graphs.new_graph import NewNode, node_of
 
         task = new_task(lambda_name, payload, options).to_proto(self.codec)
-        node = node_of(label, task, after, ignore_failure=ignore_failure, max_runtime=max_runtime)
+        node = node_of(
+            label, task, after, ignore_failure=ignore_failure, max_runtime=max_runtime, on_timeout=on_timeout
+        )
         with _lock:
             self._children()
             if self.nodes is None:

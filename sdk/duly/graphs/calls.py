@@ -31,9 +31,15 @@ class _Block(NewGraph, Generic[Receipt]):
     """A graph with what schedules it."""
 
     def __init__(
-        self, schedule: Callable[..., Receipt], name: str, graph_id: str | None, timeout: timedelta
+        self,
+        schedule: Callable[..., Receipt],
+        name: str,
+        graph_id: str | None,
+        timeout: timedelta,
+        *,
+        fail_fast: bool,
     ) -> None:
-        super().__init__(name, graph_id=graph_id)
+        super().__init__(name, graph_id=graph_id, fail_fast=fail_fast)
         self._schedule: Callable[..., Receipt] = schedule
         self._timeout = timeout
         self.scheduled: ScheduledGraph | None = None
@@ -70,7 +76,12 @@ class GraphCalls(ClientPart):
     """Schedules graphs and follows them."""
 
     def graph(
-        self, name: str, *, graph_id: str | None = None, timeout: timedelta = DEFAULT_TIMEOUT * 6
+        self,
+        name: str,
+        *,
+        graph_id: str | None = None,
+        fail_fast: bool = False,
+        timeout: timedelta = DEFAULT_TIMEOUT * 6,
     ) -> AsyncGraphBlock:
         """Begin a graph, which is scheduled at the end of the block: all of it, or nothing.
 
@@ -80,11 +91,12 @@ class GraphCalls(ClientPart):
             await client.wait_graph(g.graph_id)
 
         - `graph_id`: a UUID that makes a later repeat safe; None: a new one.
+        - `fail_fast`: the first failure that the graph does not handle ends it: nodes that have not started are skipped.
         - `timeout`: for all tries together.
 
         The end of the block raises what `schedule_graph` does.
         """
-        return AsyncGraphBlock(self.schedule_graph, name, graph_id, timeout)
+        return AsyncGraphBlock(self.schedule_graph, name, graph_id, timeout, fail_fast=fail_fast)
 
     async def schedule_graph(
         self, graph: NewGraph, *, timeout: timedelta = DEFAULT_TIMEOUT * 6
@@ -169,7 +181,7 @@ class GraphCalls(ClientPart):
         """
         caller = self._caller
         request = graphs_pb2.PutGraphDefinitionRequest(
-            name=graph.name, nodes=graph.to_definition(caller.codec)
+            name=graph.name, nodes=graph.to_definition(caller.codec), fail_fast=graph.fail_fast
         )
         response = await caller.call(caller.graphs.PutGraphDefinition, request, one_try=_ONE_TRY)
         _check(response.error)

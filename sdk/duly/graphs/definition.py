@@ -24,8 +24,16 @@ Options = Mapping[str, Mapping[str, Any]]
 
 _FOR_ALL = ("defaults", "*")
 _TIMEOUT = "_taskTimeout"
+_OVERRIDES = "schedulerOverrides"
 _OF_GRAPH = {"friendlyName", "injectableName", "name", "options", "tasks"}
-_OF_TASK = {"label", "taskName", "lambda", "waitOn", "anyOf", "ignoreFailure", "options", "taskDefinition"}
+_OF_TASK = {
+    "label", "taskName", "lambda", "waitOn", "anyOf", "ignoreFailure", "options", "optionOverrides", "taskDefinition",
+}  # fmt: skip
+_OF_INLINE = {"friendlyName", "injectableName", "implementsTask", "options"}
+_SAYS_NOTHING = {"properties", "requiredOptions", "requiredProperties"}
+"""Of an inline task, if they are empty."""
+_CONDITIONS = {"timeout": EdgeCondition.TIMED_OUT} | {each.name.lower(): each for each in EdgeCondition}
+"""By RackHD's word, and by ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +56,19 @@ def graph_from_json(definition: Mapping[str, Any]) -> NewGraph:
     """Return the graph that RackHD's JSON describes.
 
     `{"injectableName": NAME, "options": {"defaults": {...}, LABEL: {...}}, "tasks": [{"label", "taskName",
-    "waitOn": {LABEL: "succeeded" | "failed" | "finished"}, "anyOf", "ignoreFailure", "options"}]}`. A task's lambda is its
-    taskName in lower case, its payload is its options, and `_taskTimeout` among them is its max_runtime in milliseconds.
+    "waitOn": {LABEL: CONDITION | [CONDITION, ...]}, "anyOf", "ignoreFailure", "options"}]}`. A condition is succeeded, failed, timeout,
+    cancelled, skipped or finished. A task's lambda is its taskName in lower case, its payload is its options, and `_taskTimeout` among
+    them is its max_runtime in milliseconds. As in RackHD, that timeout is final, and the first failure that no task waits for ends the
+    graph.
 
-    Raises InvalidTaskError, which names the task at fault.
+    Raises InvalidTaskError, which names the task at fault, and what of it Duly has not.
     """
     _check_names(definition, _OF_GRAPH, "the graph")
     name = definition.get("injectableName") or definition.get("name") or definition.get("friendlyName")
     if not isinstance(name, str) or not name:
         raise InvalidTaskError("injectableName: the graph needs a name", "injectableName")
     options = definition.get("options") or {}
-    graph = NewGraph(name)
+    graph = NewGraph(name, fail_fast=True)
     for task in definition.get("tasks") or ():
         if not isinstance(task, Mapping) or not isinstance(task.get("label"), str):
             raise InvalidTaskError("tasks: each must be an object with a label", "tasks")
@@ -75,7 +85,7 @@ def run_of(
     Raises InvalidTaskError for a label that no node has, and for a payload that is no JSON object;
     DecryptionError for one that is to be changed, and that `codec` cannot decrypt.
     """
-    graph = NewGraph(name or definition.name)
+    graph = NewGraph(name or definition.name, fail_fast=definition.fail_fast)
     graph.definition = definition.name, definition.version
     check_options(options, [node.label for node in definition.nodes])
     for stored in definition.nodes:
@@ -103,6 +113,7 @@ def _add(graph: NewGraph, task: Mapping[str, Any], options: Options) -> None:
     label = task["label"]
     _check_names(task, _OF_TASK, repr(label))
     inline = task.get("taskDefinition") or {}
+    _check_inline(inline, label)
     lambda_name = task.get("lambda") or task.get("taskName") or inline.get("injectableName")
     if not isinstance(lambda_name, str):
         raise InvalidTaskError(f"{label!r}: taskName must name a lambda", "taskName")
@@ -118,8 +129,10 @@ def _add(graph: NewGraph, task: Mapping[str, Any], options: Options) -> None:
     if not isinstance(waits, Mapping):
         raise InvalidTaskError(f"{label!r}: waitOn must be an object of labels and conditions", "waitOn")
     for source, condition in waits.items():
-        node.waits_for.add(label=source, condition=_condition(label, condition))
-    payload = {**(inline.get("options") or {}), **_merged(options, label, task.get("options") or {})}
+        first, *others = _conditions(label, condition)
+        node.waits_for.add(label=source, condition=first, or_conditions=others)
+    own = {**(task.get("optionOverrides") or {}), **(task.get("options") or {})}
+    payload = {**(inline.get("options") or {}), **_merged(options, label, own)}
     _write(node, payload)
     graph.add(node)
 
@@ -133,10 +146,15 @@ def _merged(options: Options, label: str, own: Mapping[str, Any] | None = None) 
 
 def _write(node: graphs_pb2.GraphNode, payload: dict[str, Any]) -> None:
     payload = dict(payload)
+    if (overrides := payload.pop(_OVERRIDES, None)) is not None:
+        if not isinstance(overrides, Mapping) or set(overrides) - {"timeout"}:
+            raise InvalidTaskError(f"{node.label!r}: of {_OVERRIDES} only timeout is known", _OVERRIDES)
+        payload = {_TIMEOUT: overrides.get("timeout"), **payload}
     if (milliseconds := payload.pop(_TIMEOUT, None)) is not None:
-        if not isinstance(milliseconds, int | float):
+        if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
             raise InvalidTaskError(f"{node.label!r}: {_TIMEOUT} must be milliseconds", _TIMEOUT)
         node.ClearField("max_runtime")
+        node.timeout_is_final = milliseconds > 0
         if milliseconds > 0:  # 0 and -1: as its lambda says
             node.max_runtime.CopyFrom(to_duration(timedelta(milliseconds=milliseconds)))
     node.task.payload, node.task.payload_encoding = encode(payload)
@@ -156,13 +174,28 @@ def _object(node: graphs_pb2.GraphNode, codec: Codec | None) -> dict[str, Any]:
     return payload
 
 
-def _condition(label: str, text: object) -> graphs_pb2.EdgeCondition.ValueType:
-    name = str(text).upper()
-    if name not in EdgeCondition.__members__:
-        raise InvalidTaskError(
-            f"{label!r}: waitOn: {text!r} is no condition: use succeeded, failed or finished", "waitOn"
-        )
-    return graphs_pb2.EdgeCondition.ValueType(EdgeCondition[name])
+def _conditions(label: str, said: object) -> list[graphs_pb2.EdgeCondition.ValueType]:
+    """Return what one condition, or a list of them of which each is enough, says."""
+    texts = said if isinstance(said, list) else [said]
+    if not texts:
+        raise InvalidTaskError(f"{label!r}: waitOn: a list of conditions is empty", "waitOn")
+    conditions = []
+    for text in texts:
+        condition = _CONDITIONS.get(text.lower()) if isinstance(text, str) else None
+        if condition is None:
+            raise InvalidTaskError(
+                f"{label!r}: waitOn: {text!r} is no condition: use {', '.join(_CONDITIONS)}", "waitOn"
+            )
+        conditions.append(graphs_pb2.EdgeCondition.ValueType(condition))
+    return conditions
+
+
+def _check_inline(inline: object, label: str) -> None:
+    """Refuse what an inline task says and a node cannot."""
+    if not isinstance(inline, Mapping):
+        raise InvalidTaskError(f"{label!r}: taskDefinition must be an object", "taskDefinition")
+    said = {name: value for name, value in inline.items() if value or name not in _SAYS_NOTHING}
+    _check_names(said, _OF_INLINE, f"{label!r}: taskDefinition")
 
 
 def _check_names(given: Mapping[str, Any], known: set[str], where: str) -> None:

@@ -39,11 +39,14 @@ class GraphNode:
     lambda_name: str
     # None: its task was removed, some days after its end.
     status: TaskStatus | None
-    # For each node that it waits for, how that must end.
-    waits_for: Mapping[str, EdgeCondition]
+    # For each node that it waits for, how that must end: in one of these ways.
+    waits_for: Mapping[str, tuple[EdgeCondition, ...]]
     # One of them is enough.
     any_of: bool
     ignore_failure: bool
+    # An attempt that runs longer than max_runtime is the last; and such an attempt was.
+    timeout_is_final: bool
+    timed_out: bool
 
     @property
     def is_skipped(self) -> bool:
@@ -53,7 +56,10 @@ class GraphNode:
     @classmethod
     def from_proto(cls, node: graphs_pb2.GraphNodeState) -> GraphNode:
         """Return the view of a node as it came over the wire."""
-        waits_for = {edge.label: EdgeCondition(edge.condition) for edge in node.waits_for}
+        waits_for = {
+            edge.label: tuple(map(EdgeCondition, (edge.condition, *edge.or_conditions)))
+            for edge in node.waits_for
+        }
         return view(cls, node, waits_for=waits_for)
 
 
@@ -76,6 +82,8 @@ class Graph:
     # Name and version of the definition that it was made of; empty and 0: of none.
     definition: str
     definition_version: int
+    # The first failure that it does not handle ends it.
+    fail_fast: bool
     # By label, in the order in which they were written; from `get_graph` only.
     nodes: Mapping[str, GraphNode]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeAlias, Unpack
+from typing import Any, Literal, TypeAlias, Unpack
 
 from duly.callbacks.codec import Codec, payload_of, protect
 from duly.callbacks.lambda_of import TaskOptions
@@ -32,8 +32,23 @@ class NewNode:
 
     @property
     def failed(self) -> Edge:
-        """Its failure for good."""
+        """Its failure for good; not a timeout that is final."""
         return Edge(self, EdgeCondition.FAILED)
+
+    @property
+    def timed_out(self) -> Edge:
+        """Its timeout, if that is final: `on_timeout="fatal"`."""
+        return Edge(self, EdgeCondition.TIMED_OUT)
+
+    @property
+    def cancelled(self) -> Edge:
+        """Its cancel."""
+        return Edge(self, EdgeCondition.CANCELLED)
+
+    @property
+    def skipped(self) -> Edge:
+        """That it ends without a run, because what it waits for can no longer happen."""
+        return Edge(self, EdgeCondition.SKIPPED)
 
     @property
     def finished(self) -> Edge:
@@ -43,10 +58,24 @@ class NewNode:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """That a node ends in a certain way."""
+    """That a node ends in one of these ways: `node.failed | node.timed_out`."""
 
     node: NewNode
     condition: EdgeCondition
+    or_conditions: tuple[EdgeCondition, ...] = ()
+
+    def __or__(self, other: Edge | NewNode) -> Edge:
+        """Return the edge that also fires if the same node ends as `other` says. Raises InvalidTaskError for another node."""
+        if isinstance(other, NewNode):
+            other = other.succeeded
+        if not isinstance(other, Edge):
+            return NotImplemented
+        if other.node != self.node:
+            raise InvalidTaskError(
+                f"`|` joins ends of one node, not of {self.node.label!r} and {other.node.label!r}: use duly.any_of(...)",
+                "after",
+            )
+        return Edge(self.node, self.condition, (*self.or_conditions, other.condition, *other.or_conditions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +87,8 @@ class AnyOf:
 
 _LONGEST_LABEL = 128
 
-After: TypeAlias = "NewNode | Edge | AnyOf | Iterable[NewNode | Edge]"
+After: TypeAlias = "NewNode | Edge | AnyOf | Iterable[NewNode | Edge] | None"
+OnTimeout: TypeAlias = Literal["retry", "fatal"]
 
 
 def any_of(*after: NewNode | Edge) -> AnyOf:
@@ -81,9 +111,13 @@ class NewGraph:
     Without a client: `NewGraph("discovery")`, for `client.schedule_graph` and `client.put_graph_definition`.
     """
 
-    def __init__(self, name: str, *, graph_id: str | None = None) -> None:
-        """Begin a graph; `graph_id` is a UUID in text form, best of version 7. None: it gets a new one."""
+    def __init__(self, name: str, *, graph_id: str | None = None, fail_fast: bool = False) -> None:
+        """Begin a graph; `graph_id` is a UUID in text form, best of version 7. None: it gets a new one.
+
+        `fail_fast`: the first failure that the graph does not handle ends it: nodes that have not started are skipped.
+        """
         self.name = name
+        self.fail_fast = fail_fast
         self.graph_id = graph_id or new_task_id_text()
         """The same id never makes a second graph."""
         self.definition = "", 0
@@ -104,16 +138,19 @@ class NewGraph:
         after: After = (),
         ignore_failure: bool = False,
         max_runtime: timedelta | None = None,
+        on_timeout: OnTimeout = "retry",
         **options: Unpack[TaskOptions],
     ) -> NewNode:
         """Add a task, and return the node that others may wait for.
 
         - `lambda_name`, `payload`, `priority`, `collection`: as for `schedule`.
         - `label`: its name in the graph; empty: the lambda's name, with a number if there are several.
-        - `after`: what it waits for: a node (its success), `node.failed`, `node.finished`, a list of these of
-          which all must happen, or `duly.any_of(...)`. If that can no longer happen, it is skipped.
-        - `ignore_failure`: if it fails, nodes that wait for its success run all the same.
+        - `after`: what it waits for: a node (its success), `node.failed`, `.timed_out`, `.cancelled`, `.skipped`, `.finished`, several
+          of one node (`node.failed | node.timed_out`), a list of these of which all must happen, or `duly.any_of(...)`. None and an
+          empty list: nothing. If that can no longer happen, it is skipped.
+        - `ignore_failure`: if it fails or times out, nodes that wait for its success run all the same.
         - `max_runtime`: how long an attempt may run, instead of what its lambda says.
+        - `on_timeout`: "fatal": an attempt that runs longer is the last, and the node has timed out. "retry": as a failure.
         - `at`, `delay`: not before then, even if nothing is waited for any more; a delay counts from the scheduling of the graph.
         - `expires_at`: if it has not started by then it fails.
 
@@ -127,11 +164,12 @@ class NewGraph:
             after,
             ignore_failure=ignore_failure,
             max_runtime=max_runtime,
+            on_timeout=on_timeout,
         )
-        for source, _ in _edges(after):
-            if self._nodes.get(source.label, node).task.task_id != source.task_id:
+        for edge in _edges(after):
+            if self._nodes.get(edge.node.label, node).task.task_id != edge.node.task_id:
                 raise InvalidTaskError(
-                    f"{node.label!r} waits for {source.label!r}, which is not a node of this graph",
+                    f"{node.label!r} waits for {edge.node.label!r}, which is not a node of this graph",
                     "after",
                 )
         return self.add(node)
@@ -156,6 +194,7 @@ class NewGraph:
             nodes=self._nodes.values(),
             definition=definition,
             definition_version=version,
+            fail_fast=self.fail_fast,
         )
         for node in request.nodes:
             _encrypt(node, codec, node.task.task_id)
@@ -187,19 +226,25 @@ def node_of(
     *,
     ignore_failure: bool,
     max_runtime: timedelta | None,
+    on_timeout: OnTimeout,
 ) -> graphs_pb2.GraphNode:
-    """Return a node as it is sent; `task` may be its fields. Raises InvalidTaskError if a label or `after` is no such thing."""
+    """Return a node as it is sent; `task` may be its fields. Raises InvalidTaskError if an argument is no such thing."""
     check_label(label, "label")
+    if on_timeout not in ("retry", "fatal"):
+        raise InvalidTaskError(f'on_timeout must be "retry" or "fatal", not {on_timeout!r}', "on_timeout")
     waits_for = []
-    for source, condition in _edges(after):
-        check_label(source.label, "after")
-        waits_for.append({"label": source.label, "condition": condition})
+    for edge in _edges(after):
+        check_label(edge.node.label, "after")
+        waits_for.append(
+            {"label": edge.node.label, "condition": edge.condition, "or_conditions": edge.or_conditions}
+        )
     return graphs_pb2.GraphNode(
         label=label,
         task=task,  # type: ignore[arg-type]
         any_of=isinstance(after, AnyOf),
         ignore_failure=ignore_failure,
         max_runtime=None if max_runtime is None else to_duration(max_runtime),
+        timeout_is_final=on_timeout == "fatal",
         waits_for=waits_for,  # type: ignore[arg-type]
     )
 
@@ -221,23 +266,23 @@ def check_label(label: str, field: str) -> None:
 
 
 def _listed(after: After) -> After:
-    """Return what can be read twice."""
-    return after if isinstance(after, NewNode | Edge | AnyOf) else [*after]
+    """Return what can be read twice. Raises InvalidTaskError."""
+    if after is None:
+        return ()
+    if isinstance(after, NewNode | Edge | AnyOf):
+        return after
+    try:
+        listed = [*after]
+    except TypeError:
+        raise _no_predecessor(after) from None
+    return listed
 
 
-def _edges(after: After) -> list[tuple[NewNode, EdgeCondition]]:
-    if after.__class__ is NewNode:  # as mostly: no Edge is made of it
-        return [(after, EdgeCondition.SUCCEEDED)]
+def _edges(after: After) -> Sequence[Edge]:
+    after = _listed(after)
     if isinstance(after, AnyOf):
-        return [(edge.node, edge.condition) for edge in after.edges]
-    edges = []
-    for each in (after,) if isinstance(after, Edge) else after:  # type: ignore[union-attr]
-        if each.__class__ is NewNode:
-            edges.append((each, EdgeCondition.SUCCEEDED))
-        else:
-            edge = _edge(each)
-            edges.append((edge.node, edge.condition))
-    return edges
+        return after.edges
+    return [_edge(each) for each in ((after,) if isinstance(after, NewNode | Edge) else after or ())]
 
 
 def _edge(after: object) -> Edge:
@@ -245,7 +290,12 @@ def _edge(after: object) -> Edge:
         return after.succeeded
     if isinstance(after, Edge):
         return after
-    raise InvalidTaskError(
-        f"after must be nodes of the graph, their .failed or .finished, or any_of(...), not {type(after).__name__}",
+    raise _no_predecessor(after)
+
+
+def _no_predecessor(given: object) -> InvalidTaskError:
+    return InvalidTaskError(
+        "after must be nodes of the graph, what `task` returned, ends of them such as .failed or .finished, or any_of(...), not "
+        f"{type(given).__name__}",
         "after",
     )

@@ -99,7 +99,7 @@ def _with_children(
 
 def _node(asked: graphs_pb2.GraphNode, limits: Mapping[str, int], parent: Parent) -> NewNode:
     check_order(asked)
-    node = Node(asked.label, asked.any_of, asked.ignore_failure)
+    node = Node(asked.label, asked.any_of, asked.ignore_failure, asked.timeout_is_final)
     edges = tuple(edges_of(asked))
     try:
         return NewNode(

@@ -33,9 +33,14 @@ class _EdgeConditionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EdgeCon
     """Not said: EDGE_CONDITION_SUCCEEDED."""
     EDGE_CONDITION_SUCCEEDED: _EdgeCondition.ValueType  # 1
     EDGE_CONDITION_FAILED: _EdgeCondition.ValueType  # 2
-    """As FATAL_FAILURE."""
+    """As FATAL_FAILURE, but for a timeout that is final."""
     EDGE_CONDITION_FINISHED: _EdgeCondition.ValueType  # 3
-    """Somehow, CANCELLED included. A node that was skipped (DROPPED) meets no condition."""
+    """Somehow: succeeded, failed, timed out or cancelled. A node that was skipped (DROPPED) has not finished."""
+    EDGE_CONDITION_TIMED_OUT: _EdgeCondition.ValueType  # 4
+    """As FATAL_FAILURE of kind MAX_RUNTIME: its timeout is final (GraphNode.timeout_is_final)."""
+    EDGE_CONDITION_CANCELLED: _EdgeCondition.ValueType  # 5
+    EDGE_CONDITION_SKIPPED: _EdgeCondition.ValueType  # 6
+    """As DROPPED: it was skipped."""
 
 class EdgeCondition(_EdgeCondition, metaclass=_EdgeConditionEnumTypeWrapper):
     """How a node that another one waits for must end."""
@@ -44,9 +49,14 @@ EDGE_CONDITION_UNSPECIFIED: EdgeCondition.ValueType  # 0
 """Not said: EDGE_CONDITION_SUCCEEDED."""
 EDGE_CONDITION_SUCCEEDED: EdgeCondition.ValueType  # 1
 EDGE_CONDITION_FAILED: EdgeCondition.ValueType  # 2
-"""As FATAL_FAILURE."""
+"""As FATAL_FAILURE, but for a timeout that is final."""
 EDGE_CONDITION_FINISHED: EdgeCondition.ValueType  # 3
-"""Somehow, CANCELLED included. A node that was skipped (DROPPED) meets no condition."""
+"""Somehow: succeeded, failed, timed out or cancelled. A node that was skipped (DROPPED) has not finished."""
+EDGE_CONDITION_TIMED_OUT: EdgeCondition.ValueType  # 4
+"""As FATAL_FAILURE of kind MAX_RUNTIME: its timeout is final (GraphNode.timeout_is_final)."""
+EDGE_CONDITION_CANCELLED: EdgeCondition.ValueType  # 5
+EDGE_CONDITION_SKIPPED: EdgeCondition.ValueType  # 6
+"""As DROPPED: it was skipped."""
 Global___EdgeCondition: _TypeAlias = EdgeCondition  # noqa: Y015
 
 class _GraphStatus:
@@ -84,18 +94,24 @@ class GraphEdge(_message.Message):
 
     LABEL_FIELD_NUMBER: _builtins.int
     CONDITION_FIELD_NUMBER: _builtins.int
+    OR_CONDITIONS_FIELD_NUMBER: _builtins.int
     label: _builtins.str
     """Of the node that is waited for."""
     condition: Global___EdgeCondition.ValueType
+    @_builtins.property
+    def or_conditions(self) -> _containers.RepeatedScalarFieldContainer[Global___EdgeCondition.ValueType]:
+        """Each of these is enough, too."""
+
     def __init__(
         self,
         *,
         label: _builtins.str = ...,
         condition: Global___EdgeCondition.ValueType = ...,
+        or_conditions: _abc.Iterable[Global___EdgeCondition.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["condition", b"condition", "label", b"label"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["condition", b"condition", "label", b"label", "or_conditions", b"or_conditions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -113,12 +129,15 @@ class GraphNode(_message.Message):
     ANY_OF_FIELD_NUMBER: _builtins.int
     IGNORE_FAILURE_FIELD_NUMBER: _builtins.int
     MAX_RUNTIME_FIELD_NUMBER: _builtins.int
+    TIMEOUT_IS_FINAL_FIELD_NUMBER: _builtins.int
     label: _builtins.str
     """Its name in the graph: 1 to 128 bytes."""
     any_of: _builtins.bool
     """One edge that fires is enough; else all must."""
     ignore_failure: _builtins.bool
     """If it fails, nodes that wait for its success run as if it had succeeded, and the graph is no failed one."""
+    timeout_is_final: _builtins.bool
+    """An attempt that runs longer than max_runtime is the last: the node ends as FATAL_FAILURE of kind MAX_RUNTIME."""
     @_builtins.property
     def task(self) -> _frontend_pb2.NewTask:
         """With neither idempotency_key nor session. A delay counts from the writing of the graph."""
@@ -140,10 +159,11 @@ class GraphNode(_message.Message):
         any_of: _builtins.bool = ...,
         ignore_failure: _builtins.bool = ...,
         max_runtime: _duration_pb2.Duration | None = ...,
+        timeout_is_final: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["max_runtime", b"max_runtime", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_of", b"any_of", "ignore_failure", b"ignore_failure", "label", b"label", "max_runtime", b"max_runtime", "task", b"task", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_of", b"any_of", "ignore_failure", b"ignore_failure", "label", b"label", "max_runtime", b"max_runtime", "task", b"task", "timeout_is_final", b"timeout_is_final", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -158,6 +178,7 @@ class ScheduleGraphRequest(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     DEFINITION_FIELD_NUMBER: _builtins.int
     DEFINITION_VERSION_FIELD_NUMBER: _builtins.int
+    FAIL_FAST_FIELD_NUMBER: _builtins.int
     graph_id: _builtins.str
     """A UUID made by the caller, in text form; of version 7, so that lists are in order of time. A repeat must say the same, but
     for the ids of tasks. Empty: the Frontend makes it, and the call is not safe to repeat.
@@ -167,6 +188,8 @@ class ScheduleGraphRequest(_message.Message):
     definition: _builtins.str
     """The definition that the nodes were made of, if any; for people."""
     definition_version: _builtins.int
+    fail_fast: _builtins.bool
+    """The first failure that the graph does not handle ends it: nodes that have not started are skipped, and none is added."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___GraphNode]:
         """1 to 10,000, with 100,000 edges in all. The request may have 8 MiB."""
@@ -179,10 +202,11 @@ class ScheduleGraphRequest(_message.Message):
         nodes: _abc.Iterable[Global___GraphNode] | None = ...,
         definition: _builtins.str = ...,
         definition_version: _builtins.int = ...,
+        fail_fast: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "definition_version", b"definition_version", "graph_id", b"graph_id", "name", b"name", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "definition_version", b"definition_version", "fail_fast", b"fail_fast", "graph_id", b"graph_id", "name", b"name", "nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -242,6 +266,7 @@ class GraphState(_message.Message):
     CANCELLED_FIELD_NUMBER: _builtins.int
     DEFINITION_FIELD_NUMBER: _builtins.int
     DEFINITION_VERSION_FIELD_NUMBER: _builtins.int
+    FAIL_FAST_FIELD_NUMBER: _builtins.int
     graph_id: _builtins.str
     name: _builtins.str
     status: Global___GraphStatus.ValueType
@@ -256,6 +281,7 @@ class GraphState(_message.Message):
     definition: _builtins.str
     """The definition that it was made of; empty: none."""
     definition_version: _builtins.int
+    fail_fast: _builtins.bool
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -276,10 +302,11 @@ class GraphState(_message.Message):
         cancelled: _builtins.int = ...,
         definition: _builtins.str = ...,
         definition_version: _builtins.int = ...,
+        fail_fast: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "finished_at", b"finished_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "cancelled", b"cancelled", "created_at", b"created_at", "definition", b"definition", "definition_version", b"definition_version", "failed", b"failed", "finished_at", b"finished_at", "graph_id", b"graph_id", "name", b"name", "skipped", b"skipped", "status", b"status", "succeeded", b"succeeded", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_requested", b"cancel_requested", "cancelled", b"cancelled", "created_at", b"created_at", "definition", b"definition", "definition_version", b"definition_version", "fail_fast", b"fail_fast", "failed", b"failed", "finished_at", b"finished_at", "graph_id", b"graph_id", "name", b"name", "skipped", b"skipped", "status", b"status", "succeeded", b"succeeded", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -298,12 +325,17 @@ class GraphNodeState(_message.Message):
     WAITS_FOR_FIELD_NUMBER: _builtins.int
     ANY_OF_FIELD_NUMBER: _builtins.int
     IGNORE_FAILURE_FIELD_NUMBER: _builtins.int
+    TIMEOUT_IS_FINAL_FIELD_NUMBER: _builtins.int
+    TIMED_OUT_FIELD_NUMBER: _builtins.int
     label: _builtins.str
     task_id: _builtins.str
     status: _task_pb2.TaskStatus.ValueType
     """Of its task; unspecified once its task was removed. DROPPED: it was skipped."""
     any_of: _builtins.bool
     ignore_failure: _builtins.bool
+    timeout_is_final: _builtins.bool
+    timed_out: _builtins.bool
+    """It ended by a timeout that was final."""
     @_builtins.property
     def waits_for(self) -> _containers.RepeatedCompositeFieldContainer[Global___GraphEdge]: ...
     def __init__(
@@ -315,10 +347,12 @@ class GraphNodeState(_message.Message):
         waits_for: _abc.Iterable[Global___GraphEdge] | None = ...,
         any_of: _builtins.bool = ...,
         ignore_failure: _builtins.bool = ...,
+        timeout_is_final: _builtins.bool = ...,
+        timed_out: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_of", b"any_of", "ignore_failure", b"ignore_failure", "label", b"label", "lambda", b"lambda", "status", b"status", "task_id", b"task_id", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_of", b"any_of", "ignore_failure", b"ignore_failure", "label", b"label", "lambda", b"lambda", "status", b"status", "task_id", b"task_id", "timed_out", b"timed_out", "timeout_is_final", b"timeout_is_final", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -542,12 +576,15 @@ class GraphDefinition(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     PAYLOAD_WITHHELD_FIELD_NUMBER: _builtins.int
+    FAIL_FAST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """1 to 255 bytes."""
     version: _builtins.int
     """From 1; given by the Frontend."""
     payload_withheld: _builtins.bool
     """The caller may not see payloads: those of the nodes are left out."""
+    fail_fast: _builtins.bool
+    """Its runs fail fast."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -562,10 +599,11 @@ class GraphDefinition(_message.Message):
         created_at: _timestamp_pb2.Timestamp | None = ...,
         nodes: _abc.Iterable[Global___GraphNode] | None = ...,
         payload_withheld: _builtins.bool = ...,
+        fail_fast: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "name", b"name", "nodes", b"nodes", "payload_withheld", b"payload_withheld", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "fail_fast", b"fail_fast", "name", b"name", "nodes", b"nodes", "payload_withheld", b"payload_withheld", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -577,7 +615,10 @@ class PutGraphDefinitionRequest(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    FAIL_FAST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    fail_fast: _builtins.bool
+    """As in ScheduleGraphRequest, for the runs of the definition."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___GraphNode]: ...
     def __init__(
@@ -585,10 +626,11 @@ class PutGraphDefinitionRequest(_message.Message):
         *,
         name: _builtins.str = ...,
         nodes: _abc.Iterable[Global___GraphNode] | None = ...,
+        fail_fast: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fail_fast", b"fail_fast", "name", b"name", "nodes", b"nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -218,6 +218,8 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     """The worker cannot decrypt the payload, or what an attempt before kept."""
     FAILURE_KIND_GATE_DROPPED: _FailureKind.ValueType  # 14
     """It did not run: an operator's gate dropped it."""
+    FAILURE_KIND_GRAPH_FAILED: _FailureKind.ValueType  # 15
+    """It was skipped: another node of its graph failed, and the graph fails fast."""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper):
     """Why an attempt failed, or why a task ended without success."""
@@ -251,6 +253,8 @@ FAILURE_KIND_NOT_DECRYPTED: FailureKind.ValueType  # 13
 """The worker cannot decrypt the payload, or what an attempt before kept."""
 FAILURE_KIND_GATE_DROPPED: FailureKind.ValueType  # 14
 """It did not run: an operator's gate dropped it."""
+FAILURE_KIND_GRAPH_FAILED: FailureKind.ValueType  # 15
+"""It was skipped: another node of its graph failed, and the graph fails fast."""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 class _AttemptOutcome:

@@ -26,7 +26,12 @@ def edges_of(node: graphs_pb2.GraphNode) -> list[Edge]:
     """
     label = node.label
     return [
-        Edge(edge.label, label, _CONDITIONS.get(edge.condition) or _no_condition(label, edge.condition))
+        Edge(
+            edge.label,
+            label,
+            _CONDITIONS.get(edge.condition) or _no_condition(label, edge.condition),
+            tuple(_CONDITIONS.get(each) or _no_condition(label, each) for each in edge.or_conditions),
+        )
         for edge in node.waits_for
     ]
 
@@ -86,5 +91,6 @@ def node_field(label: str, field: str) -> str:
 
 def _no_condition(label: str, value: int) -> Never:
     raise Problem(
-        f"nodes[{label!r}].waits_for", f"{value} is no condition: use SUCCEEDED, FAILED or FINISHED"
+        f"nodes[{label!r}].waits_for",
+        f"{value} is no condition: use {', '.join(each.name for each in EdgeCondition)}",
     )

@@ -67,6 +67,12 @@ KINDS: Mapping[str, tuple["explain_pb2.HistoryKind.ValueType", str, Status | Non
         None,
         "what it waits for in its graph can no longer happen",
     ),
+    "graph_failed": (
+        explain_pb2.HISTORY_KIND_GRAPH_SKIPPED,
+        "",
+        None,
+        "another node of its graph failed, and the graph fails fast",
+    ),
     "sent_again": (
         explain_pb2.HISTORY_KIND_SENT_AGAIN,
         STORE_CONSUMER,

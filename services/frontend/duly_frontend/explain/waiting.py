@@ -9,6 +9,7 @@ from duly_core.tasks.store import TaskRow
 from duly_frontend.explain.conditions import read_conditions
 from duly_frontend.explain.gates import GATE
 from duly_frontend.explain.text import command, may_be_named, number, reason, related, span
+from duly_wire.enums import FailureKind
 from duly_wire.v1 import explain_pb2
 
 
@@ -20,7 +21,9 @@ async def waiting_reasons(store: Store, row: TaskRow, scope: Scope | None) -> li
     """
     if row["doom"] is not None:
         why = (
-            "what it waits for in its graph cannot happen"
+            "another node of its graph failed, and the graph fails fast"
+            if row["doom"] == FailureKind.GRAPH_FAILED
+            else "what it waits for in its graph cannot happen"
             if row["graph"]
             else "a task before it in its session failed"
         )

@@ -187,7 +187,9 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         try:
             _check_lambdas(Action.REGISTER, request.nodes)
             await asyncio.to_thread(validation.check_definition, request.name, request.nodes)
-            definition = graphs_pb2.GraphDefinition(nodes=request.nodes).SerializeToString(deterministic=True)
+            definition = graphs_pb2.GraphDefinition(
+                nodes=request.nodes, fail_fast=request.fail_fast
+            ).SerializeToString(deterministic=True)
             lambdas = {getattr(node.task, "lambda") for node in request.nodes}
             for _ in range(
                 _TRIES

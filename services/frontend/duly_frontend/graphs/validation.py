@@ -47,6 +47,7 @@ def new_graph(
         edges=edges,
         digest=digest_of(asked),
         definition=definition,
+        fail_fast=asked.fail_fast,
     )
 
 
@@ -65,7 +66,7 @@ def check_nodes(asked: Sequence[graphs_pb2.GraphNode]) -> tuple[list[Node], list
     Raises:
         Problem: names the nodes at fault.
     """
-    nodes = [Node(node.label, node.any_of, node.ignore_failure) for node in asked]
+    nodes = [Node(node.label, node.any_of, node.ignore_failure, node.timeout_is_final) for node in asked]
     edges = [edge for node in asked for edge in edges_of(node)]
     try:
         check(nodes, edges)

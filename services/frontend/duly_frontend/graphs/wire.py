@@ -53,6 +53,7 @@ def graph_to_wire(row: GraphRow) -> graphs_pb2.GraphState:
         cancel_requested=row["cancel_requested"],
         definition=row["definition"] or "",
         definition_version=row["version"] or 0,
+        fail_fast=row["fail_fast"],
     )
     for name in _COUNTS:
         setattr(state, name, row[name])
@@ -72,9 +73,11 @@ def nodes_to_wire(rows: Iterable[NodeRow]) -> list[graphs_pb2.GraphNodeState]:
             task_id=str(row["task_id"]),
             any_of=row["any_of"],
             ignore_failure=row["ignore_failure"],
+            timeout_is_final=row["timeout_is_final"],
+            timed_out=row["timed_out"],
             waits_for=[
-                graphs_pb2.GraphEdge(label=label, condition=condition)
-                for label, condition in row["waits_for"]
+                graphs_pb2.GraphEdge(label=label, condition=first, or_conditions=others)
+                for label, (first, *others) in row["waits_for"]
             ],
         )
         setattr(node, "lambda", row["lambda"] or "")
