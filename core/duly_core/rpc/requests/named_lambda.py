@@ -23,6 +23,6 @@ def _parts(message: Message) -> list[Message]:
     values = [
         value[0] if field.is_repeated else value
         for field, value in message.ListFields()
-        if field.message_type
+        if field.message_type and not field.message_type.GetOptions().map_entry
     ]
     return [value for value in values if isinstance(value, Message)]
