@@ -195,6 +195,8 @@ async def test_a_newer_schema_is_left_alone(dsn):
 
 
 def test_the_command_makes_the_roles(dsn):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("drop schema public cascade; create schema public")
     done = CliRunner().invoke(app, ["migrate", "--roles", "--dsn", dsn])
 
     assert done.exit_code == 0, done.output

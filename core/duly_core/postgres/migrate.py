@@ -21,6 +21,8 @@ from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
 from duly_core.postgres.admin_connection import CONNECT
 from duly_core.postgres.dsn import describe
 from duly_core.postgres.migrations.url import sqlalchemy_url
+from duly_core.postgres.schema_comparison import cannot_compare, keep_or_compare
+from duly_core.postgres.schema_digest import FIRST
 from duly_core.postgres.start import MIGRATE_DSN
 from duly_core.process.parent import die_with_parent
 from duly_core.process.telemetry import TelemetrySettings, set_up_logging
@@ -28,9 +30,6 @@ from duly_core.process.telemetry import TelemetrySettings, set_up_logging
 log = structlog.get_logger()
 
 LOCK = 0x64756C79  # "duly": the advisory lock that only one migrating process holds
-
-FIRST = "0009"
-"""The first migration that was released. Those before it are gone, and so is the way on from their schemas."""
 
 _SESSION = (
     # somebody holds a table: whoever waits tries again, and holds nobody up
@@ -51,11 +50,13 @@ _ASK_AGAIN = timedelta(milliseconds=50)
 def migrate(dsn: str) -> None:
     """Run the migrations that are missing, under an advisory lock; starting services call it at once, safely.
 
-    A schema that is newer than this release is left alone: each migration works under the previous release.
+    A schema that is newer than this release is left alone: each migration works under the previous release. One that was
+    there before is compared with this release's, unless it is as the last migration left it.
 
     Raises:
         StoreUnavailableError: Postgres cannot be reached, or another process holds the schema for long.
-        SettingsError: the user may not create tables, or the schema is older than the first release.
+        SettingsError: the user may not create tables, the schema is older than the first release, or it has this release's
+            version and is another.
     """
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
@@ -80,6 +81,7 @@ def migrate(dsn: str) -> None:
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
                 connection.commit()
+                _keep_or_compare(connection, dsn, is_new=current is None)
             finally:
                 connection.rollback()
                 connection.execute(sa.text("select pg_advisory_unlock(:lock)"), {"lock": LOCK})
@@ -97,6 +99,20 @@ def migrate(dsn: str) -> None:
         ) from error
     finally:
         engine.dispose()
+
+
+def _keep_or_compare(connection: sa.Connection, dsn: str, *, is_new: bool) -> None:
+    driver = connection.connection.driver_connection
+    if not isinstance(driver, psycopg.Connection):
+        raise TypeError("SQLAlchemy uses another driver than psycopg")
+    try:
+        keep_or_compare(driver, dsn, is_new=is_new)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise cannot_compare(dsn, error) from error
+    except psycopg.OperationalError as error:
+        raise StoreUnavailableError(f"the store at {describe(dsn)} does not answer: {error}") from error
+    finally:
+        driver.rollback()
 
 
 def _lock(connection: sa.Connection) -> None:

@@ -42,13 +42,16 @@ def schema_sql(schema: str) -> str:
     return "\n".join(resolve(_text(name), CONSTANTS | FRAGMENTS | {"schema": schema}) for name in FILES)
 
 
+def made_names() -> dict[str, list[str]]:
+    """Return the names of all that `schema_sql` makes, sorted, by what they are: table, function, type."""
+    made = _MADE.findall("\n".join(map(_text, FILES)))
+    return {kind: sorted({name for kind_, name in made if kind_ == kind}) for kind, _ in _DROPS}
+
+
 def drop_sql() -> str:
     """Return what removes all that `schema_sql` makes."""
-    made = _MADE.findall("\n".join(map(_text, FILES)))
-    return "\n".join(
-        drop.format(names=", ".join(sorted({name for kind_, name in made if kind_ == kind})))
-        for kind, drop in _DROPS
-    )
+    names = made_names()
+    return "\n".join(drop.format(names=", ".join(names[kind])) for kind, drop in _DROPS)
 
 
 def _text(name: str) -> str:

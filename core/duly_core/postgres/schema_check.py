@@ -1,7 +1,6 @@
-"""Whether a service can work with the store as it is: the schema's version, and the rights of its user."""
+"""Whether a service can work with the store as it is: the schema's version and digest, and the rights of its user."""
 
 from enum import Enum
-from pathlib import Path
 
 import psycopg
 
@@ -9,6 +8,7 @@ from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.postgres.dsn import describe
 from duly_core.postgres.pool import connect_arguments_now
 from duly_core.postgres.rights import missing_rights
+from duly_core.postgres.schema_digest import NEWEST, Stamp, source_digest
 from duly_core.postgres.settings import StoreSettings
 
 
@@ -17,14 +17,10 @@ class SchemaState(Enum):
 
     MISSING = "missing"
     OLDER = "older"
+    OTHER = "other"
+    """It has the version of this release's, and another build made it, or it was never compared."""
     USABLE = "usable"
     """It is this release's, or a newer one's: each migration works under the release before."""
-
-
-NEWEST = max(
-    path.stem for path in (Path(__file__).parent / "migrations" / "versions").glob("[0-9]*.py")
-).split("_")[0]
-"""The version of the schema that this release needs."""
 
 
 async def look_at_schema(settings: StoreSettings) -> SchemaState:
@@ -36,7 +32,9 @@ async def look_at_schema(settings: StoreSettings) -> SchemaState:
     """
     try:
         async with await _connect(settings) as connection:
-            cursor = await connection.execute("select version_num from alembic_version")
+            cursor = await connection.execute(
+                "select version_num, obj_description('alembic_version'::regclass) from alembic_version"
+            )
             row = await cursor.fetchone()
     except psycopg.errors.UndefinedTable:
         return SchemaState.MISSING
@@ -50,7 +48,12 @@ async def look_at_schema(settings: StoreSettings) -> SchemaState:
         raise _unreachable(settings, error) from error
     if row is None:
         return SchemaState.MISSING
-    return SchemaState.USABLE if str(row[0]) >= NEWEST else SchemaState.OLDER
+    version, comment = row
+    if version != NEWEST:
+        return SchemaState.USABLE if version > NEWEST else SchemaState.OLDER
+    stamp = Stamp.read(comment)
+    is_ours = stamp is not None and stamp.source == source_digest()
+    return SchemaState.USABLE if is_ours else SchemaState.OTHER
 
 
 async def check_store(settings: StoreSettings, role: str | None) -> None:
@@ -70,6 +73,11 @@ async def check_store(settings: StoreSettings, role: str | None) -> None:
         raise SettingsError(
             f"the schema of the store at {where} is older than this release, which needs {NEWEST}: "
             "run `duly migrate`, or set store.migrate = true"
+        )
+    if state is SchemaState.OTHER:
+        raise SettingsError(
+            f"the schema of the store at {where} says that it is {NEWEST}, but not this build made it: run `duly migrate`, "
+            "which compares it, or set store.migrate = true"
         )
     if role is None:
         return

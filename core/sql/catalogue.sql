@@ -1,0 +1,49 @@
+-- Written by `make sql` from core/duly_core/postgres/catalogue.sql. Edit that.
+
+-- name: describe_schema
+with home as (
+    select oid from pg_namespace where nspname = %(schema)s
+), made as (
+    select pg_class.oid, relname::text as name, relkind, relpersistence, reloptions, relpartbound
+    from pg_class join home on relnamespace = home.oid
+    where relname = any (%(tables)s::text[]) and relkind in ('r', 'p') and not relispartition
+)
+select 'table' as kind, name, concat_ws(' ', relkind, relpersistence, reloptions::text, pg_get_partkeydef(oid)) as definition
+from made
+union all
+select 'column', made.name || '.' || attname, concat_ws(' ',
+    format_type(atttypid, atttypmod), case when attnotnull then 'not null' end, attstorage,
+    'identity ' || nullif(attidentity::text, ''), 'generated ' || nullif(attgenerated::text, ''),
+    (select collname from pg_collation where pg_collation.oid = attcollation), pg_get_expr(adbin, adrelid)
+)
+from made
+join pg_attribute on attrelid = made.oid and attnum > 0 and not attisdropped
+left join pg_attrdef on adrelid = attrelid and adnum = attnum
+union all
+select 'constraint', made.name || '.' || conname, concat_ws(' ', pg_get_constraintdef(pg_constraint.oid), convalidated)
+from made join pg_constraint on conrelid = made.oid and contype in ('c', 'f', 'p', 'u', 'x')
+union all
+select case when indisunique then 'unique index' else 'index' end, made.name || '.' || index.relname, concat_ws(' ', pg_get_indexdef(indexrelid), indisvalid)
+from made
+join pg_index on indrelid = made.oid
+join pg_class as index on index.oid = indexrelid
+union all
+select 'trigger', made.name || '.' || tgname, concat_ws(' ', pg_get_triggerdef(pg_trigger.oid), tgenabled)
+from made join pg_trigger on tgrelid = made.oid and not tgisinternal
+union all
+select 'function', proname || '(' || pg_get_function_identity_arguments(pg_proc.oid) || ')', pg_get_functiondef(pg_proc.oid)
+from pg_proc join home on pronamespace = home.oid
+where proname = any (%(functions)s::text[]) and prokind = 'f'
+union all
+select 'type', typname, (
+    select string_agg(enumlabel, ', ' order by enumsortorder) from pg_enum where enumtypid = pg_type.oid
+)
+from pg_type join home on typnamespace = home.oid
+where typname = any (%(types)s::text[]) and typtype = 'e'
+union all
+select 'type', typname, (
+    select string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' order by attnum)
+    from pg_attribute where attrelid = typrelid and attnum > 0 and not attisdropped
+)
+from pg_type join home on typnamespace = home.oid
+where typname = any (%(types)s::text[]) and typtype = 'c';
