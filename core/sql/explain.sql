@@ -127,7 +127,7 @@ select task.task_id, task.lambda, task.collection, task.priority, task.scheduled
     task_assoc.progress, task_assoc.progress_note, task.redrives, task.session, task.session_order, task.session_policy,
     task.time_table,
     task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits, duly_now() as now, task_assoc.due_at, task_assoc.start_at, task_assoc.doom, task_assoc.open_edges,
-    task_assoc.any_of, task_assoc.enqueued_at as sent_at, task_assoc.claimed_at, task_assoc.session_rank::text as session_rank,
+    task_assoc.any_of, task_assoc.enqueued_at as sent_at, task_assoc.claimed_at, task_assoc.kill_requested, task_assoc.session_rank::text as session_rank,
     task_assoc.session_seq, task_assoc.passed_gates, coalesce(task_assoc.resources, task.resources) as needs,
     task.events, task_assoc.events as live_events, task.holder as run_holder, task.claimed_at as run_claimed_at,
     task.enqueued_at as run_enqueued_at, task.started_at as run_started_at,
@@ -198,3 +198,46 @@ where recent.priority = %(priority)s and recent.claimed_at > %(since)s;
 select task.task_id, task.lambda, task.scheduled_by, coalesce(assoc.status, task.status)::text as status
 from task left join task_assoc as assoc on assoc.task_id = task.task_id
 where task.task_id = any(%(task_ids)s::uuid[]);
+
+-- name: executors_of_lambda
+with executor as materialized (
+    select distinct each ->> 'executor_id' as executor_id,
+        (each ->> 'processes')::int8 * (each ->> 'slots')::int8 as slots
+    from host_lambda as served join host on host.host_id = served.host_id
+    cross join lateral jsonb_array_elements(host.executors) as each
+    where (
+            served.lambda = %(lambda)s
+            or (served.lambda = %(base)s and served.version = %(version)s and %(version)s <> '')
+        )
+        and (each ->> 'lambda_set')::int4 = served.lambda_set and case when host.stopped then 'stopped'
+    when host.reported_at <= duly_now() - 3 * host.report_interval then 'silent'
+    when host.draining then 'draining'
+    else 'alive' end = 'alive'
+)
+select executor.executor_id, executor.slots, count(held.holder) as held
+from executor
+left join (
+    select assoc.holder
+    from task_assoc as assoc
+    where assoc.status in ('claimed', 'processing')
+    limit %(most_held)s
+) as held on held.holder = executor.executor_id
+group by executor.executor_id, executor.slots;
+
+-- name: held_by_executors
+select held.task_id, held.lambda, held.status::text as status, held.claimed_at as held_since_at, held.holder, held.kill_requested,
+    task.scheduled_by
+from (
+    select first.*
+    from (
+        select assoc.task_id, assoc.lambda, assoc.status, assoc.claimed_at, assoc.holder, assoc.kill_requested
+        from task_assoc as assoc
+        where assoc.status in ('claimed', 'processing')
+        limit %(most_held)s
+    ) as first
+    where first.holder = any(%(holders)s::text[])
+    order by first.claimed_at, first.task_id
+    limit %(most)s
+) as held
+left join lateral (select task.scheduled_by from task where task.task_id = held.task_id limit 1) as task on true
+order by held.claimed_at, held.task_id;

@@ -1196,7 +1196,7 @@ from unnest(
     %(task_ids)b::uuid[], %(tokens)b::uuid[], %(progress)b::float4[], %(notes)b::text[]
 ) as beat (task_id, token, progress, note)
 where assoc.task_id = any (array[beat.task_id]) and assoc.token = beat.token and assoc.status::text in ('claimed', 'processing')
-returning assoc.token, assoc.cancel_requested;
+returning assoc.token, assoc.cancel_requested, assoc.kill_requested;
 
 -- name: finish
 with asked as (
@@ -1680,8 +1680,10 @@ select ended.task_id, released.lambda, released.due_in from ended full join rele
 
 -- name: request_cancel
 update task_assoc as assoc
-set cancel_requested = true,
+set cancel_requested = true, kill_requested = assoc.kill_requested or %(kill)b,
     events = case
+        when %(kill)b and not assoc.kill_requested
+            then duly_note(assoc.events, 'kill_requested', (select duly_now()), null, null, %(by)b::text)
         when not assoc.cancel_requested
             then duly_note(assoc.events, 'cancel_requested', (select duly_now()), null, null, %(by)b::text)
         else assoc.events
@@ -2177,4 +2179,4 @@ from unnest(
     %(task_ids)b::uuid[], %(tokens)b::uuid[], %(progress)b::float4[], %(notes)b::text[]
 ) as beat (task_id, token, progress, note)
 where assoc.task_id = any (array[beat.task_id]) and assoc.token = beat.token and assoc.status::text in ('claimed', 'processing')
-returning assoc.token, assoc.cancel_requested, assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates;
+returning assoc.token, assoc.cancel_requested, assoc.kill_requested, assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates;

@@ -156,20 +156,22 @@ class AsyncClient(
                     raise TaskFailedError(task)
         return ended
 
-    async def cancel(self, task: TaskRef) -> TaskStatus:
+    async def cancel(self, task: TaskRef, *, kill: bool = False) -> TaskStatus:
         """Cancel a task and return its status now.
 
         CANCELLED: done. CLAIMED or PROCESSING: its callback has been asked to stop, which takes
-        effect at its next heartbeat, if it heeds it. Raises TaskFinalError, TaskNotFoundError.
+        effect at its next heartbeat, if it heeds it. `kill`: the callback is ended even if it does not; a callback process
+        that has to be killed for it gives the others in it a short time to end, and they run again, uncharged.
+        Raises TaskFinalError, TaskNotFoundError.
         """
-        return only(await self.cancel_many([task]))
+        return only(await self.cancel_many([task], kill=kill))
 
-    async def cancel_many(self, tasks: Iterable[TaskRef]) -> _StatusesOrErrors:
-        """Cancel tasks; return for each, in order, its status now, or why it was not cancelled."""
+    async def cancel_many(self, tasks: Iterable[TaskRef], *, kill: bool = False) -> _StatusesOrErrors:
+        """Cancel tasks, as `cancel` does; return for each, in order, its status now, or why it was not cancelled."""
         caller = self._caller
         results: _StatusesOrErrors = []
         for ids in task_reads.in_chunks([id_of(task) for task in tasks]):
-            request = frontend_pb2.CancelTaskRequest(task_ids=ids)
+            request = frontend_pb2.CancelTaskRequest(task_ids=ids, kill=kill)
             response = await caller.call(caller.frontend.CancelTask, request)
             results += [
                 error_mapping.from_item(result.error)

@@ -258,9 +258,11 @@ async def test_where_nobody_is_asked_who_they_are_cancels_of_single_tasks_are_no
 
 async def test_a_known_callers_cancel_of_a_single_task_is_kept(guarded, store):
     await operator(store)
-    await guarded.stub.CancelTask(frontend_pb2.CancelTaskRequest(task_ids=["x"]), metadata=headers())
+    asked = frontend_pb2.CancelTaskRequest(task_ids=["x"], kill=True)
+    await guarded.stub.CancelTask(asked, metadata=headers())
 
-    assert [event.method for event in await events(guarded)] == ["FrontendService/CancelTask"]
+    (event,) = await events(guarded)
+    assert (event.method, event.request) == ("FrontendService/CancelTask", '{"task_ids":["x"],"kill":true}')
 
 
 async def test_the_log_is_for_auditors(guarded, store):

@@ -38,6 +38,7 @@ GRANTS = [
     Grant("rival", Role.CLIENT, OURS),
     *(Grant("shop", role, "shop/*") for role in ROLES),
     Grant("shop", Role.CLIENT, "evil/x"),
+    *(Grant("shared", Role.HOST, pattern) for pattern in ("shop/*", "evil/x")),
     *(Grant("mallory", role, pattern) for role in ROLES for pattern in ("a.*", "s*", "evil/*")),
 ]
 CASES = {}
@@ -355,6 +356,31 @@ async def a_host_is_of_who_reported_it_first(tenants, shop, mallory):
     assert refused.code.name == "PERMISSION_DENIED"
     assert [each async for each in mallory.hosts()] == []
     assert [each.host_id async for each in shop.hosts()] == ["rack-1"]
+
+
+@row("slot of a worker that serves lambdas of several tenants")
+async def who_holds_the_slots_is_told_to_those_who_may_see_the_tasks(tenants, shop, mallory):
+    ops = await tenants.client("ops")
+    fleet = fleet_pb2_grpc.FleetServiceStub(tenants.frontend.channel)
+    report = a_report(lambdas=(OURS, "evil/x"))
+    report.executors[0].processes = report.executors[0].slots = 1
+    await fleet.ReportHost(report, metadata=headers("shared"))
+    theirs = await mallory.schedule("evil/x")
+    await tenants.claim("mallory", "evil/x", holder=report.executors[0].executor_id)
+    ours = await shop.schedule(OURS)
+    async with tenants.store.connection() as connection:
+        await connection.execute(
+            "update task_assoc set next_trigger_at = next_trigger_at - interval '12 s', claimed_at = claimed_at - interval '12 s'"
+        )
+
+    seen, told = (await ops.explain(ours)).reasons[0], (await shop.explain(ours)).reasons[0]
+
+    assert seen.kind is told.kind is duly.ReasonKind.SLOTS_TAKEN
+    assert [each.task_id for each in seen.tasks] == [theirs.task_id]
+    assert f"duly cancel --kill {theirs.task_id}" in seen.action
+    assert told.tasks == ()
+    assert "evil" not in told.text
+    assert "--kill" not in told.action
 
 
 @row("Executor")

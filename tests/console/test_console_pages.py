@@ -14,7 +14,7 @@ from duly_console.page import PAGE_SIZE
 from duly_console.pages import dead_letters
 from duly_console.routes import PAGES
 from duly_core.results.store import set_results
-from duly_core.tasks.task import Result
+from duly_core.tasks.task import HeartbeatAnswer, Result
 from duly_wire.enums import Outcome
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import (
@@ -231,6 +231,27 @@ async def test_a_script_gets_the_revealed_part_alone(browser, task_states):
     )
 
     assert part.text.lstrip().startswith('<section id="bodies"')
+
+
+async def test_a_task_that_runs_is_killed_only_after_a_confirmation(browser, task_states):
+    await task_states.register()
+    task, waiting = await task_states.processing(), await task_states.new()
+    path = f"/tasks/{text_id(task.task_id)}"
+
+    page = await browser.get(path)
+    asked = await browser.post(f"{path}/kill")
+    before = await task_states.heartbeat(task)
+    done = await browser.confirmed(f"{path}/kill")
+
+    assert f"{path}/kill" in page.text
+    assert (
+        f"{text_id(waiting.task_id)}/kill"
+        not in (await browser.get(f"/tasks/{text_id(waiting.task_id)}")).text
+    )
+    assert "Kill this task?" in asked.text
+    assert before is HeartbeatAnswer.KEPT
+    assert "Its callback is killed with the next heartbeat." in done.text
+    assert await task_states.heartbeat(task) is HeartbeatAnswer.KILL_REQUESTED
 
 
 async def test_a_task_is_cancelled_only_after_a_confirmation(browser, task_states):

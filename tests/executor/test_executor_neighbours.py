@@ -248,3 +248,70 @@ async def test_a_lambda_whose_task_crashed_a_process_shares_none_with_others(hos
     host.journal.let_go()
     assert value_of(await host.hsc.end_of(other)) == "waited"
     assert starts(host, other) == 1
+
+
+# ---- kills -----------------------------------------------------------------------------------------------
+
+
+async def test_a_kill_ends_a_callback_that_heeds_nothing_and_its_process_and_lets_neighbours_finish_first(
+    host: Host,
+) -> None:
+    poison, neighbour, after = host.stubborn(), host.waiting(), claimed("test.context")
+    executor = await host.ready("--slots", 2, DULY_EXECUTOR_CANCEL_GRACE="1h", **HASTY)
+    pid = await host.running(neighbour, poison)
+    host.hsc.verdicts[poison.claim.task_id] = hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED
+    await host.hsc.beat_of(poison)  # asking did not help
+
+    host.hsc.to_kill.add(poison.claim.task_id)
+    await executor.says("takes no more work")
+    host.hand_out(after)
+
+    assert value_of(await host.hsc.end_of(after))["pid"] != pid  # the slots are back
+    assert is_alive(pid)
+    host.journal.let_go()
+    assert value_of(await host.hsc.end_of(neighbour)) == "waited"
+    assert (await host.hsc.end_of(poison)).outcome == hsc_pb2.OUTCOME_CANCELLED
+    await gone(pid)
+    assert "reason=kill" in executor.output or '"reason": "kill"' in executor.output
+
+
+async def test_neighbours_of_a_killed_callback_that_do_not_end_within_their_grace_run_again_uncharged(
+    host: Host,
+) -> None:
+    poison, neighbour = host.stubborn(), host.waiting()
+    await host.ready("--slots", 2, DULY_EXECUTOR_NEIGHBOUR_GRACE="300ms", **HASTY)
+    pid = await host.running(neighbour, poison)
+
+    host.hsc.to_kill.add(poison.claim.task_id)
+
+    assert (await host.hsc.end_of(poison)).outcome == hsc_pb2.OUTCOME_CANCELLED
+    await host.hsc.release_of(neighbour)
+    assert "duly cancel --kill" in host.hsc.stopped[neighbour.claim.task_id].reason
+    assert host.hsc.result_of(neighbour) is None
+    await gone(pid)
+
+
+async def test_a_kill_needs_no_process_of_what_can_be_interrupted_or_has_not_started(host: Host) -> None:
+    running, waiting = claimed("test.spin", host.journal.payload()), host.waiting()
+    await host.ready("--slots", 1, DULY_EXECUTOR_RECALL_AFTER="1h")
+    host.hand_out(running, waiting)
+    pid = await host.journal.started(running)
+
+    host.hsc.to_kill |= {running.claim.task_id, waiting.claim.task_id}
+
+    assert (await host.hsc.end_of(running)).outcome == hsc_pb2.OUTCOME_CANCELLED
+    assert (await host.hsc.end_of(waiting)).outcome == hsc_pb2.OUTCOME_CANCELLED
+    assert not host.journal.has("started", waiting)
+    assert is_alive(pid)
+
+
+async def test_an_overrun_waits_for_its_neighbours_no_longer_than_their_grace(host: Host) -> None:
+    late, neighbour = running_on(host, swallow="yes"), host.waiting()
+    await host.ready("--slots", 2, DULY_EXECUTOR_NEIGHBOUR_GRACE="300ms", **HASTY)
+    pid = await host.running(neighbour, late)
+
+    assert_ran_too_long(await host.hsc.end_of(late))
+
+    await host.hsc.release_of(neighbour)
+    assert "ran too long" in host.hsc.stopped[neighbour.claim.task_id].reason
+    await gone(pid)

@@ -1,5 +1,6 @@
 """When processes in which a callback does not end stop taking work, and when they are killed."""
 
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,9 +53,11 @@ class FakeCrew:
         process.kill(task_id)
 
 
-def looking_at(*processes: Process) -> Watchdog:
+def looking_at(*processes: Process, neighbour_grace: timedelta = 1000 * SECOND) -> Watchdog:
     pool: Any = FakeCrew(*processes)
-    settings = ExecutorSettings(interrupt_grace=SECOND, answer_timeout=5 * SECOND, processes=1)
+    settings = ExecutorSettings(
+        interrupt_grace=SECOND, neighbour_grace=neighbour_grace, answer_timeout=5 * SECOND, processes=1
+    )
     return Watchdog(SlotBoard.create(1, 1), HeldClaims(), pool, settings, SECOND)
 
 
@@ -123,3 +126,25 @@ def test_of_more_than_may_linger_the_oldest_is_killed_after_a_while(shared: Proc
 
     assert shared.killed_for == LATE
     assert other.killed_for is None
+
+
+def test_it_is_killed_when_its_neighbours_have_had_their_grace(shared: Process) -> None:
+    watchdog = looking_at(shared, neighbour_grace=10 * SECOND)
+    watchdog.end_lingering(11.1)
+
+    watchdog.end_lingering(21.0)
+    assert shared.killed_for is None
+    watchdog.end_lingering(21.2)
+
+    assert shared.killed_for == LATE
+
+
+def test_neighbours_are_left_alone_once_what_was_overdue_has_ended(shared: Process) -> None:
+    watchdog = looking_at(shared, neighbour_grace=10 * SECOND)
+    watchdog.end_lingering(11.1)
+
+    shared.overdue.clear()
+    shared.tasks.discard(LATE)
+    watchdog.end_lingering(500.0)
+
+    assert shared.killed_for is None

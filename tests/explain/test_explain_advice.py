@@ -22,6 +22,7 @@ from duly_frontend.explain import held as explain_held
 from duly_frontend.explain import hosts as explain_hosts
 from duly_frontend.explain import lambdas as explain_lambdas
 from duly_frontend.explain import pending as explain_pending
+from duly_frontend.explain import slots as explain_slots
 from duly_frontend.explain import text as explain_text
 from duly_frontend.explain import units as explain_units
 from duly_frontend.explain import waiting as explain_waiting
@@ -41,6 +42,7 @@ MODULES = (
     explain_hosts,
     explain_lambdas,
     explain_pending,
+    explain_slots,
     explain_units,
     explain_waiting,
 )
@@ -101,6 +103,14 @@ class World:
     def sql(self, text, *parameters):
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             connection.execute(text, parameters)
+
+
+def one_slot(host_id, served):
+    """The report of a host with one Executor of one slot."""
+    executor = {"executor_id": f"{host_id}/0", "processes": 1, "slots": 1, "lambda_set": 0}
+    report = a_report(host_id, "rack-1", served)
+    report.executors.add(**executor)
+    return report
 
 
 async def full_resource(world):
@@ -241,6 +251,21 @@ async def ready(world):
     return task
 
 
+async def slots_taken(world):
+    await world.fleet.ReportHost(one_slot("rack-1:1:a", LAMBDA))
+    await world.client.schedule(LAMBDA)
+    await pick(world.states, holder="rack-1:1:a/0")
+    task = await world.client.schedule(LAMBDA)
+    await world.clock.tick(11 * SECOND)
+    return task
+
+
+async def cancel_asked(world):
+    task = await world.states.processing()
+    await world.client.cancel(text_of(task.task_id))
+    return text_of(task.task_id)
+
+
 async def enqueued(world):
     return text_of((await world.states.enqueued()).task_id)
 
@@ -309,6 +334,8 @@ CASES = [
     Case(backoff, ReasonKind.BACKOFF, ("pending._backoff lambdas",)),
     Case(backlog, ReasonKind.BACKLOG, ("pending._raise_priority update",)),
     Case(ready, ReasonKind.READY, ("pending._ready health",)),
+    Case(slots_taken, ReasonKind.SLOTS_TAKEN, ("slots.slot_reasons cancel",)),
+    Case(cancel_asked, ReasonKind.CANCEL_REQUESTED, ("held._cancel_requested cancel",)),
     Case(enqueued, ReasonKind.ENQUEUED, ("pending.enqueued_reasons backlog",)),
     Case(silent, ReasonKind.HOLDER_SILENT, ("held.held_reasons health",)),
     Case(nobody_claims, ReasonKind.NO_HOST, ("hosts.host_reasons health",)),

@@ -40,10 +40,10 @@ def text_of(task_id: bytes) -> str:
     return str(UUID(bytes=task_id))
 
 
-async def pick(task_states, most=100):
+async def pick(task_states, most=100, holder="host-1"):
     picks = [Pick(QueueKey(LAMBDA, priority), most, 0) for priority in Priority]
     work = await claims.claim_work(
-        task_states.store, picks, [Caller("host-1", os.urandom(14))], most, CLAIM_TIMEOUT
+        task_states.store, picks, [Caller(holder, os.urandom(14))], most, CLAIM_TIMEOUT
     )
     return work.tasks
 

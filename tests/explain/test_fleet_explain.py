@@ -1,12 +1,17 @@
 """Explain knows from the reports of hosts whether one serves a task's lambda."""
 
+import os
+import re
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
+from duly_core.tasks import claims
+from duly_core.tasks.task import Proposal
 from duly_wire.enums import ReasonKind
 from duly_wire.v1 import fleet_pb2_grpc
-from tests.fixtures.task_states import LAMBDA
+from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA, SECOND
 from tests.fleet.test_fleet_hosts import INTERVAL, a_report
 
 
@@ -63,3 +68,38 @@ async def test_a_claim_after_the_last_report_says_that_another_host_serves_the_l
     task = await client.schedule(LAMBDA)
 
     assert await kinds(client, task) == [ReasonKind.READY]
+
+
+async def test_a_task_that_waits_for_a_slot_names_who_holds_them_and_how_to_end_that(
+    client, task_states, fleet, clock, run_duly
+):
+    for name in ("poison.sleep", "report.make"):
+        await task_states.register(name)
+    holders = [await hold(task_states, "rack-1:1:a/0", "poison.sleep") for _ in range(15)]
+    await hold(task_states, "rack-2:1:a/0", "report.make")
+    task = await client.schedule(LAMBDA)
+    await clock.tick(20 * SECOND)
+    await fleet.ReportHost(a_report("rack-1:1:a", lambdas=(LAMBDA, "poison.sleep")))
+    await fleet.ReportHost(a_report("rack-2:1:a", lambdas=("report.make",), name="rack-2"))
+    free = await kinds(client, task)
+    holders.append(await hold(task_states, "rack-1:1:a/0", "poison.sleep"))
+
+    reason = (await client.explain(task)).reasons[0]
+    shown = (await run_duly("explain", task.task_id)).stdout
+
+    assert ReasonKind.SLOTS_TAKEN not in free
+    assert (reason.kind, reason.limit) == (ReasonKind.SLOTS_TAKEN, 16)
+    assert reason.text.startswith(f"16 of 16 slots of the Executors that serve {LAMBDA} are taken")
+    assert re.search(r"since 2\d s: 16 of poison.sleep", reason.text)
+    assert [each.task_id for each in reason.tasks] == holders
+    assert {each.holder for each in reason.tasks} == {"rack-1:1:a/0"}
+    assert f"`duly cancel --kill {holders[0]}`" in reason.action
+    assert f"{holders[0]}  poison.sleep  claimed for 2" in shown
+
+
+async def hold(task_states, holder, name):
+    """A task of this lambda that an Executor holds; its id."""
+    task = await task_states.enqueued(lambda_name=name)
+    proposal = Proposal(task.task_id, os.urandom(16), name)
+    assert await claims.claim(task_states.store, [(proposal, holder)], CLAIM_TIMEOUT) != [None]
+    return str(UUID(bytes=task.task_id))

@@ -126,6 +126,18 @@ async def test_heartbeats_are_answered_one_by_one(hsc, task_states):
     assert (row["status"], row["progress"], row["progress_note"]) == ("processing", 0.5, "half")
 
 
+async def test_a_heartbeat_says_which_of_the_cancelled_are_to_be_killed(hsc, task_states):
+    asked, killed = await task_states.processing(), await task_states.processing()
+    await cancel_tasks(task_states.store, [asked.task_id])
+    await cancel_tasks(task_states.store, [killed.task_id], kill=True)
+
+    request = hsc_pb2.HeartbeatRequest(items=[beat_of(asked), beat_of(killed)])
+    response = await hsc.stub.Heartbeat(request)
+
+    assert list(response.verdicts) == [CANCEL_REQUESTED, CANCEL_REQUESTED]
+    assert list(response.kill_task_ids) == [killed.task_id]
+
+
 @pytest.mark.parametrize("progress", [0.0, 1.0, 1e-60, 1e-320, 1 - 1e-16, 0.1 + 0.2])
 async def test_any_progress_from_nothing_to_all_is_taken(hsc, task_states, claimed_task, progress):
     assert await beat(hsc, beat_of(claimed_task, progress=progress)) == [KEPT]

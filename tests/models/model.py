@@ -42,6 +42,7 @@ class Row:
     last_token: Token | None = None
     holder: str | None = None
     cancel_requested: bool = False
+    kill_requested: bool = False
     progress: float | None = None
     note: str | None = None
     started_at: datetime | None = None
@@ -161,7 +162,7 @@ class Model:
             row.last_token = row.token if remember else None
         row.status, row.finished_at = status, self.now
         row.next_trigger_at = row.due_at = row.token = row.holder = row.progress = row.note = None
-        row.cancel_requested = False
+        row.cancel_requested = row.kill_requested = False
         row.crashed_at = ()
         if kind is not None:
             row.failure_kind, row.failed_at = kind, self.now

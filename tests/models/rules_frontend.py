@@ -83,10 +83,11 @@ class FrontendRules(MachineBase):
         return Scheduled(Scheduling.REPEATED if same else Scheduling.CONFLICT, holder)
 
     @precondition(lambda self: self.model.tasks)
-    @rule(numbers=st.lists(PICKS, min_size=1, max_size=3))
-    def cancel(self, numbers: list[int]) -> None:
+    @rule(numbers=st.lists(PICKS, min_size=1, max_size=3), kill=st.booleans())
+    def cancel(self, numbers: list[int], *, kill: bool) -> None:
         asked = {task.asked.task_id: task for task in map(self._pick, numbers)}
-        answers = self.world.run(tasks.cancel_tasks(self.world.store, [*asked, self._bytes()])).statuses
+        call = tasks.cancel_tasks(self.world.store, [*asked, self._bytes()], kill=kill)
+        answers = self.world.run(call).statuses
         expected = {}
         for task_id, task in asked.items():
             if task.row.status in WAITING:
@@ -94,6 +95,7 @@ class FrontendRules(MachineBase):
                 expected[task_id] = Status.CANCELLED
             elif task.row.status in HELD:
                 task.row.cancel_requested = True
+                task.row.kill_requested |= kill
                 expected[task_id] = task.row.status
         assert answers == expected
 

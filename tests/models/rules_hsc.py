@@ -77,8 +77,13 @@ class HscRules(MachineBase):
             row.next_trigger_at = max(row.next_trigger_at, self.model.now + HEARTBEAT_TIMEOUT)
             row.progress = row.progress if beat.progress is None else beat.progress
             row.note = row.note if beat.note is None else beat.note
+            asked_to = (row.cancel_requested, row.kill_requested)
             expected.append(
-                HeartbeatAnswer.CANCEL_REQUESTED if row.cancel_requested else HeartbeatAnswer.KEPT
+                {
+                    (False, False): HeartbeatAnswer.KEPT,
+                    (True, False): HeartbeatAnswer.CANCEL_REQUESTED,
+                    (True, True): HeartbeatAnswer.KILL_REQUESTED,
+                }[asked_to]
             )
         assert self.world.run(claims.heartbeat(self.world.store, batch, HEARTBEAT_TIMEOUT)) == expected
 

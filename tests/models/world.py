@@ -42,7 +42,7 @@ select task.task_id, task.lambda, coalesce(assoc.status, task.status)::text,
     coalesce(assoc.fence, task.fence), coalesce(assoc.failures, task.failures),
     coalesce(assoc.crashes, task.crashes), assoc.token,
     case when assoc.task_id is null then task.last_token else assoc.last_token end,
-    assoc.holder, coalesce(assoc.cancel_requested, false), assoc.progress, assoc.progress_note,
+    assoc.holder, coalesce(assoc.cancel_requested, false), coalesce(assoc.kill_requested, false), assoc.progress, assoc.progress_note,
     task.started_at, task.finished_at, task.result, task.failure_kind, task.failed_at,
     coalesce(assoc.crashed_at, '{}'), task.redrives,
     assoc.status is not null and task.status is not null as twice

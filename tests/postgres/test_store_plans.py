@@ -426,7 +426,7 @@ CASES = {
         {"task_ids": IDS, "ahead": [SECOND] * 3, "as_of": None, "by": None},
         ENTITY | LAMBDAS | DEAD | SESSIONS,
     ),
-    "request_cancel": ({"task_ids": IDS, "by": None}, ASSOC),
+    "request_cancel": ({"task_ids": IDS, "by": None, "kill": True}, ASSOC),
     "update_pending": (
         {
             "task_ids": IDS,

@@ -7,6 +7,7 @@ import psycopg
 import pytest
 
 from duly_core.errors import StoreUnavailableError
+from duly_core.explain.reads import read_explained
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.statements import TRANSITIONS
 from duly_core.results.store import set_results
@@ -78,6 +79,38 @@ async def test_the_holder_of_a_task_is_asked_and_keeps_its_claim_meanwhile(task_
     assert answers == {task.task_id: Status(rung)}
     assert after == before | {"cancel_requested": True}
     assert await task_states.heartbeat(task) is HeartbeatAnswer.CANCEL_REQUESTED
+
+
+async def test_a_kill_is_told_to_the_holder_also_after_a_cancel_and_a_cancel_does_not_take_it_back(
+    task_states, claimed_task, dsn
+):
+    processing = await task_states.processing()
+
+    for task in (claimed_task, processing):
+        await cancel_tasks(task_states.store, [task.task_id])
+        assert await task_states.heartbeat(task) is HeartbeatAnswer.CANCEL_REQUESTED
+        await store_tasks.cancel_tasks(task_states.store, [task.task_id], kill=True)
+        await cancel_tasks(task_states.store, [task.task_id])
+        await store_tasks.cancel_tasks(task_states.store, [task.task_id], kill=True)
+
+    for task in (claimed_task, processing):
+        assert await task_states.heartbeat(task) is HeartbeatAnswer.KILL_REQUESTED
+        explained = await read_explained(task_states.store, task.task_id)
+        assert [event["kind"] for event in explained["live_events"]] == ["cancel_requested", "kill_requested"]
+
+
+async def test_a_killed_task_is_cancelled_at_once_where_nobody_runs_it_and_by_silence_where_its_holder_is_gone(
+    task_states, clock
+):
+    waiting, running = await task_states.new(), await task_states.processing()
+
+    killed = await store_tasks.cancel_tasks(task_states.store, [waiting.task_id, running.task_id], kill=True)
+    await clock.tick(HEARTBEAT_TIMEOUT + SECOND)
+    await polling.handle_timeouts(task_states.store, ROOM, ENQUEUE_TIMEOUT, 10)
+
+    assert killed.statuses == {waiting.task_id: Status.CANCELLED, running.task_id: Status.PROCESSING}
+    assert await task_states.status(running.task_id) == "cancelled"
+    assert await task_states.heartbeat(running) is HeartbeatAnswer.LOST
 
 
 async def test_a_cancel_asked_for_twice_changes_nothing_more(task_states, processing_task):
@@ -165,9 +198,9 @@ async def test_a_task_that_moves_at_each_try_is_not_answered(task_states, monkey
     run = task_states.store.run
 
     async def finds_nothing(statement, parameters):
-        return await run(
-            TRANSITIONS["request_cancel"] if statement.name == "cancel" else statement, parameters
-        )
+        if statement.name == "cancel":
+            return await run(TRANSITIONS["request_cancel"], parameters | {"kill": False})
+        return await run(statement, parameters)
 
     monkeypatch.setattr(task_states.store, "run", finds_nothing)
 

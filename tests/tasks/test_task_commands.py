@@ -10,6 +10,7 @@ import pytest
 import duly
 from duly_cli.output.safe_text import say
 from duly_cli.tasks import wait_reasons
+from duly_core.tasks.task import HeartbeatAnswer
 from tests.fixtures.task_states import LAMBDA
 from tests.fixtures.waiting import until
 
@@ -55,6 +56,19 @@ async def test_a_cancel_names_each_once(run_duly):
     cancelled = await run_duly("cancel", "nonsense")
 
     assert cancelled.stderr.startswith("nonsense: not a task id")
+
+
+async def test_a_kill_says_what_becomes_of_a_callback_and_needs_ids(run_duly, task_states):
+    running = await task_states.processing()
+    task_id = str(UUID(bytes=running.task_id))
+
+    killed = await run_duly("cancel", "--kill", task_id)
+    refused = await run_duly("cancel", "--kill", "--lambda", LAMBDA, "--yes")
+
+    assert killed.stdout == f"{task_id}: is processing; its callback is killed if it does not stop at once\n"
+    assert await task_states.heartbeat(running) is HeartbeatAnswer.KILL_REQUESTED
+    assert refused.exit_code == 2
+    assert "--kill needs task ids" in refused.stderr
 
 
 async def test_an_empty_list_says_so_and_how_to_change_that(run_duly, task_states):

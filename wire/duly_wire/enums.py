@@ -75,6 +75,7 @@ class ReasonKind(IntEnum):
     HOLDER_SILENT = 21
     FAILOVER_GRACE = 22
     EXPIRES = 23
+    SLOTS_TAKEN = 24
 
 
 class HistoryKind(IntEnum):
@@ -107,6 +108,7 @@ class HistoryKind(IntEnum):
     GATED = 25
     UNGATED = 26
     DELAYED = 27
+    KILL_REQUESTED = 28
 
 
 class EdgeCondition(IntEnum):

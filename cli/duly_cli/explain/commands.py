@@ -89,9 +89,9 @@ def _tasks(reason: duly.Reason, now: datetime, width: int) -> Iterator[str]:
         status = task.status.name.lower() if task.status else "removed"
         label = f"{task.label}: " if task.label else ""
         held = "" if task.held_since_at is None else f" for {age_text(now - task.held_since_at)}"
-        units = f"  {task.units} {'unit' if task.units == 1 else 'units'}{held}" if task.units else ""
+        units = f"  {task.units} {'unit' if task.units == 1 else 'units'}" if task.units else ""
         yield from _wrapped(
-            f"{label}{task.task_id}  {task.lambda_name}  {status}{units}", width, first=f"{_INDENT}- "
+            f"{label}{task.task_id}  {task.lambda_name}  {status}{units}{held}", width, first=f"{_INDENT}- "
         )
     if len(reason.tasks) > _SHOWN_TASKS:
         yield f"{_INDENT}- and {len(reason.tasks) - _SHOWN_TASKS} more (--json)"

@@ -31,6 +31,14 @@ def cancel(
     ] = None,
     priority: Priorities = None,
     everything: Everything = False,
+    kill: Annotated[
+        bool,
+        typer.Option(
+            "--kill",
+            help="With task ids: end callbacks that do not stop by themselves, if need be with their process. Others in that "
+            "process have executor.neighbour_grace to end; then they run again, uncharged.",
+        ),
+    ] = False,
     limit: Limit = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -40,23 +48,28 @@ def cancel(
     which = which_tasks(lambda_name, collection, status=status, priority=priority)
     if task_ids:
         refuse_filters(which or everything or limit or dry_run, "--limit, --dry-run")
-        _cancel_named(task_ids, address)
+        _cancel_named(task_ids, address, kill=kill)
         return
+    if kill:
+        raise typer.BadParameter(
+            "--kill needs task ids: `duly list --status processing` shows those that run"
+        )
     check_filter(which, everything=everything, instead="task ids, filters such as --lambda")
     with connected(address) as client:
         words = ("cancel", "cancelled", "no tasks match")
         change_all(client.cancel_where, which, words, limit=limit, dry_run=dry_run, yes=yes)
 
 
-def _cancel_named(task_ids: list[str], address: str) -> None:
+def _cancel_named(task_ids: list[str], address: str, *, kill: bool) -> None:
+    asked = "is killed if it does not stop at once" if kill else "is asked to stop"
     with connected(address) as client:
-        answers = client.cancel_many(task_ids)
+        answers = client.cancel_many(task_ids, kill=kill)
     say_answers(
         task_ids,
         answers,
         lambda status: (
             "cancelled"
             if status is duly.TaskStatus.CANCELLED
-            else f"is {status.name.lower()}; its callback is asked to stop"
+            else f"is {status.name.lower()}; its callback {asked}"
         ),
     )

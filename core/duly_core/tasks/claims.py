@@ -242,10 +242,10 @@ async def heartbeat(
         async with store.connection() as connection:
             await keep_checkpoints(connection, batch)
     kept = {
-        row[0]: HeartbeatAnswer.CANCEL_REQUESTED
+        row[0]: (HeartbeatAnswer.KILL_REQUESTED if row[2] else HeartbeatAnswer.CANCEL_REQUESTED)
         if row[1]
         else HeartbeatAnswer.GATED
-        if gates and gates.holding(*row[2:])
+        if gates and gates.holding(*row[3:])
         else HeartbeatAnswer.KEPT
         for row in rows
     }

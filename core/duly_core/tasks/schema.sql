@@ -151,6 +151,8 @@ create table task_assoc (
     last_token uuid,
     holder text,
     cancel_requested boolean not null default false,
+    -- With cancel_requested: its callback is to be ended whatever it does.
+    kill_requested boolean not null default false,
     progress real,
     progress_note text,
     -- When the crashes within the window happened, oldest first; null is none, and costs a task that never crashes nothing.

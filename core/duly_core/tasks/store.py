@@ -139,8 +139,8 @@ class Cancelled:
     """The lambdas of tasks that waited for the end of one of these, and how far ahead the first of each is due."""
 
 
-async def cancel_tasks(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
-    """End those that nobody runs, and ask the holders of the others.
+async def cancel_tasks(store: Store, task_ids: Sequence[TaskId], *, kill: bool = False) -> Cancelled:
+    """End those that nobody runs, and ask the holders of the others to stop them, or to kill them.
 
     What waits and is about to end without a run is left to that, and answered as WAITING.
 
@@ -163,9 +163,8 @@ async def cancel_tasks(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
         note(await store.run(TRANSITIONS["cancel"], pending))
         left = [task_id for task_id in left if task_id not in answers]
         if left:
-            rows = await store.run(
-                TRANSITIONS["request_cancel"], {"task_ids": uuids(left), "by": scheduler()}
-            )
+            asked = {"task_ids": uuids(left), "by": scheduler(), "kill": kill}
+            rows = await store.run(TRANSITIONS["request_cancel"], asked)
             answers |= {row[0]: Status(row[1]) for row in rows}
             left = sorted(set(left) - set(answers) - await final_of(store, left))
         if left:

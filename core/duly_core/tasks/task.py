@@ -174,6 +174,8 @@ class HeartbeatAnswer(enum.Enum):
     KEPT = "kept"
     LOST = "lost"
     CANCEL_REQUESTED = "cancel requested"
+    KILL_REQUESTED = "kill requested"
+    """A cancel was requested, and the callback is to be ended whatever it does."""
     GATED = "gated"
     """Kept, and held by a gate: it goes back if its callback has not started."""
 

@@ -681,7 +681,7 @@ from unnest(
     %(task_ids)b::uuid[], %(tokens)b::uuid[], %(progress)b::float4[], %(notes)b::text[]
 ) as beat (task_id, token, progress, note)
 where assoc.task_id = any (array[beat.task_id]) and assoc.token = beat.token and assoc.status::text in ('claimed', 'processing')
-returning assoc.token, assoc.cancel_requested{{judged_by}}
+returning assoc.token, assoc.cancel_requested, assoc.kill_requested{{judged_by}}
 
 -- name: finish
 -- move: claimed|processing -> success
@@ -894,10 +894,12 @@ select ended.task_id, released.lambda, released.due_in from ended {{and_released
 
 -- name: request_cancel
 -- move: claimed|processing -> claimed|processing
--- Somebody runs it: the holder learns with its next heartbeat.
+-- Somebody runs it: the holder learns with its next heartbeat, also whether it is to kill the callback.
 update task_assoc as assoc
-set cancel_requested = true,
+set cancel_requested = true, kill_requested = assoc.kill_requested or %(kill)b,
     events = case
+        when %(kill)b and not assoc.kill_requested
+            then duly_note(assoc.events, 'kill_requested', (select duly_now()), null, null, %(by)b::text)
         when not assoc.cancel_requested
             then duly_note(assoc.events, 'cancel_requested', (select duly_now()), null, null, %(by)b::text)
         else assoc.events

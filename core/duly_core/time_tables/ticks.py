@@ -205,7 +205,7 @@ async def _cancel(connection: Connection, rows: Sequence[TableRow], fired: Fired
         return set()
     parameters: dict[str, Any] = {"task_ids": uuids(task_ids), "by": None}
     ended = await fetch(connection, TRANSITIONS["cancel"], parameters | {"only_if_requested": False})
-    asked = await fetch(connection, TRANSITIONS["request_cancel"], parameters)
+    asked = await fetch(connection, TRANSITIONS["request_cancel"], parameters | {"kill": False})
     fired.cancelled = len(ended) + len(asked)
     return set(task_ids) - await _live(connection, task_ids)
 

@@ -23,9 +23,10 @@ class RelatedTask:
     status: TaskStatus | None
     # Of a node: its label in the graph; else empty.
     label: str
-    # Of a task that holds units of a resource: since when, and how many.
+    # Of a task that holds units of a resource, or a slot: since when; how many units; the Executor of the slot.
     held_since_at: datetime | None = None
     units: int | None = None
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

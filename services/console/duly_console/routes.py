@@ -43,6 +43,7 @@ PAGES: tuple[tuple[str, str, MakePage], ...] = (
 
 CHANGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/tasks/{task_id}/cancel", "cancel task", tasks.cancel),
+    ("/tasks/{task_id}/kill", "kill task", tasks.kill),
     ("/tasks/{task_id}/redrive", "redrive task", tasks.redrive),
     ("/tasks/{task_id}/reveal", "reveal task", payloads.reveal),
     ("/dead-letters/redrive", "redrive", dead_letters.redrive),

@@ -47,7 +47,7 @@ _lost = Counter("duly_lost_claims_total", "Claims that this Executor lost.")
 _killed = Counter(
     "duly_killed_processes_total", "Callback processes that Duly killed, by reason.", ["reason"]
 )
-for _reason in ("cancel", "lost_claim", "max_runtime", "no_answer", "no_longer_ours", "stopped"):
+for _reason in ("cancel", "kill", "lost_claim", "max_runtime", "no_answer", "no_longer_ours", "stopped"):
     _killed.labels(_reason)  # a counter whose first sample is 1 shows no increase
 _crashed = Counter("duly_crashed_processes_total", "Callback processes that died by themselves.")
 

@@ -46,7 +46,10 @@ class ExecutorSettings(LiveExecutorSettings):
     cancel_grace: Duration = timedelta(seconds=10)
     """How long a callback may run on after a cancel before it is interrupted."""
     interrupt_grace: Duration = timedelta(milliseconds=500)
-    """How long an interrupted callback may run on before its process is killed. Its neighbours end first."""
+    """How long an interrupted callback may run on before its process takes no more work."""
+    neighbour_grace: Duration = timedelta(seconds=10)
+    """How long such a process lives on for the other callbacks in it; then it is killed, and they run again, uncharged. A
+    short time ends overruns soon, a long time lets long callbacks finish."""
     callback_user: str = ""
     """User of the system that callback processes run as; the worker must be started as root. Programs that callbacks start
     gain no rights (PR_SET_NO_NEW_PRIVS): `sudo` fails. Empty: the worker's own."""

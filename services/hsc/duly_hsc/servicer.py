@@ -228,7 +228,14 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         asked = [(beat, timeouts.heartbeat) for beat in convert.beats(request.items)]
         kept = await self._beat(asked, context.time_remaining())
         verdicts = [convert.KEPT_TO_WIRE[each] for each in kept]
-        return hsc_pb2.HeartbeatResponse(verdicts=verdicts, terms=timeouts.to_wire())
+        response = hsc_pb2.HeartbeatResponse(verdicts=verdicts, terms=timeouts.to_wire())
+        if HeartbeatAnswer.KILL_REQUESTED in kept:
+            response.kill_task_ids.extend(
+                beat.task_id
+                for (beat, _), answer in zip(asked, kept, strict=True)
+                if answer is HeartbeatAnswer.KILL_REQUESTED
+            )
+        return response
 
     async def _beat_group(self, asked: list[tuple[TaskHeartbeat, timedelta]]) -> list[HeartbeatAnswer]:
         async with failpoints.around("hsc.heartbeat"):

@@ -75,6 +75,8 @@ class _ReasonKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasonKind
     """Postgres changed at `since_at`: nothing is taken back from silent holders until `until_at`."""
     REASON_KIND_EXPIRES: _ReasonKind.ValueType  # 23
     """It ends at `until_at` if no worker has it by then."""
+    REASON_KIND_SLOTS_TAKEN: _ReasonKind.ValueType  # 24
+    """All `limit` slots of the Executors that serve its lambda are taken. `tasks` has those that hold them the longest."""
 
 class ReasonKind(_ReasonKind, metaclass=_ReasonKindEnumTypeWrapper):
     """What a task waits for, or how it stands."""
@@ -126,6 +128,8 @@ REASON_KIND_FAILOVER_GRACE: ReasonKind.ValueType  # 22
 """Postgres changed at `since_at`: nothing is taken back from silent holders until `until_at`."""
 REASON_KIND_EXPIRES: ReasonKind.ValueType  # 23
 """It ends at `until_at` if no worker has it by then."""
+REASON_KIND_SLOTS_TAKEN: ReasonKind.ValueType  # 24
+"""All `limit` slots of the Executors that serve its lambda are taken. `tasks` has those that hold them the longest."""
 Global___ReasonKind: _TypeAlias = ReasonKind  # noqa: Y015
 
 class _HistoryKind:
@@ -181,6 +185,8 @@ class _HistoryKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HistoryKi
     """The gate was removed or expired, or the task was changed."""
     HISTORY_KIND_DELAYED: _HistoryKind.ValueType  # 27
     """A gate moved its due time."""
+    HISTORY_KIND_KILL_REQUESTED: _HistoryKind.ValueType  # 28
+    """Somebody asked to kill its callback."""
 
 class HistoryKind(_HistoryKind, metaclass=_HistoryKindEnumTypeWrapper):
     """What happened to a task."""
@@ -232,6 +238,8 @@ HISTORY_KIND_UNGATED: HistoryKind.ValueType  # 26
 """The gate was removed or expired, or the task was changed."""
 HISTORY_KIND_DELAYED: HistoryKind.ValueType  # 27
 """A gate moved its due time."""
+HISTORY_KIND_KILL_REQUESTED: HistoryKind.ValueType  # 28
+"""Somebody asked to kill its callback."""
 Global___HistoryKind: _TypeAlias = HistoryKind  # noqa: Y015
 
 @_typing.final
@@ -246,16 +254,19 @@ class RelatedTask(_message.Message):
     LABEL_FIELD_NUMBER: _builtins.int
     HELD_SINCE_AT_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     status: _task_pb2.TaskStatus.ValueType
     """Unspecified: the task was removed."""
     label: _builtins.str
     """Of a node: its label in the graph."""
     units: _builtins.int
-    """The same: how many."""
+    """Of one that holds units: how many."""
+    holder: _builtins.str
+    """Of one that holds a slot: the Executor."""
     @_builtins.property
     def held_since_at(self) -> _timestamp_pb2.Timestamp:
-        """Of a task that holds units of a resource: since when."""
+        """Of a task that holds units of a resource, or a slot: since when."""
 
     def __init__(
         self,
@@ -265,10 +276,11 @@ class RelatedTask(_message.Message):
         label: _builtins.str = ...,
         held_since_at: _timestamp_pb2.Timestamp | None = ...,
         units: _builtins.int | None = ...,
+        holder: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_units", b"_units", "held_since_at", b"held_since_at", "units", b"units"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_units", b"_units", "held_since_at", b"held_since_at", "label", b"label", "lambda", b"lambda", "status", b"status", "task_id", b"task_id", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_units", b"_units", "held_since_at", b"held_since_at", "holder", b"holder", "label", b"label", "lambda", b"lambda", "status", b"status", "task_id", b"task_id", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__units: _TypeAlias = _typing.Literal["units"]  # noqa: Y015
     _WhichOneofArgType__units: _TypeAlias = _typing.Literal["_units", b"_units"]  # noqa: Y015

@@ -394,16 +394,20 @@ class CancelTaskRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TASK_IDS_FIELD_NUMBER: _builtins.int
+    KILL_FIELD_NUMBER: _builtins.int
+    kill: _builtins.bool
+    """Kill callbacks that run, instead of asking them to stop: they are interrupted, and a process in which one goes on is killed."""
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         task_ids: _abc.Iterable[_builtins.str] | None = ...,
+        kill: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_ids", b"task_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kill", b"kill", "task_ids", b"task_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -438,7 +442,7 @@ class CancelTaskResult(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     status: _task_pb2.TaskStatus.ValueType
-    """CANCELLED: done. CLAIMED or PROCESSING: requested; its Executor learns of it with the next heartbeat. WAITING: it is
+    """CANCELLED: done. CLAIMED or PROCESSING: requested; its Executor learns of it with its next heartbeat. WAITING: it is
     about to end without a run.
     """
     @_builtins.property

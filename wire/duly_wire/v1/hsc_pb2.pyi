@@ -594,21 +594,27 @@ class HeartbeatResponse(_message.Message):
 
     VERDICTS_FIELD_NUMBER: _builtins.int
     TERMS_FIELD_NUMBER: _builtins.int
+    KILL_TASK_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def verdicts(self) -> _containers.RepeatedScalarFieldContainer[Global___HeartbeatVerdict.ValueType]:
         """One for each item, in its order."""
 
     @_builtins.property
     def terms(self) -> Global___LeaseTerms: ...
+    @_builtins.property
+    def kill_task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """The tasks among those of CANCEL_REQUESTED whose callbacks are to be ended now, with their processes if need be."""
+
     def __init__(
         self,
         *,
         verdicts: _abc.Iterable[Global___HeartbeatVerdict.ValueType] | None = ...,
         terms: Global___LeaseTerms | None = ...,
+        kill_task_ids: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["terms", b"terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["terms", b"terms", "verdicts", b"verdicts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kill_task_ids", b"kill_task_ids", "terms", b"terms", "verdicts", b"verdicts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

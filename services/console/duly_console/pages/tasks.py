@@ -17,6 +17,7 @@ from duly_wire.time_conversion import to_timestamp
 from duly_wire.v1 import explain_pb2, frontend_pb2, task_pb2
 
 FINAL: frozenset[int] = frozenset(status.value for status in TaskStatus if status.is_final)
+HELD = frozenset((task_pb2.TASK_STATUS_CLAIMED, task_pb2.TASK_STATUS_PROCESSING))
 """The statuses in which a task has ended."""
 _LIVE: Any = tuple(status.value for status in TaskStatus if not status.is_final)
 
@@ -146,6 +147,7 @@ def facts(page: Page, task: task_pb2.Task) -> dict[str, Any]:
         "path_of_task": f"/tasks/{task.task_id}",
         "is_final": is_final,
         "can_cancel": not is_final and page.viewer.may("CHANGE", lambda_name),
+        "can_kill": task.status in HELD and page.viewer.may("CHANGE", lambda_name),
         "can_redrive": is_dead and page.viewer.may("REDRIVE", lambda_name),
         "can_reveal": page.viewer.may("READ_PAYLOAD", lambda_name),
     }
@@ -174,6 +176,23 @@ async def cancel(page: Page) -> Response:
     check(answer.results[0].error)
     is_done = answer.results[0].status == task_pb2.TASK_STATUS_CANCELLED
     told = "The task is cancelled." if is_done else "Its callback is asked to stop, or it is about to end."
+    return page.redirect(f"/tasks/{task_id}", told)
+
+
+async def kill(page: Page) -> Response:
+    """Cancel a task, and end its callback even if it does not stop."""
+    task_id = page.request.path_params["task_id"]
+    if not page.is_confirmed:
+        text = (
+            f"Task {task_id} is cancelled. Its callback is interrupted with the next heartbeat. If it goes on, its process is "
+            "killed. Other callbacks in that process get a short time to end; then they run again, uncharged."
+        )
+        return page.confirm("Kill this task?", text, "Kill the task", f"/tasks/{task_id}")
+    request = frontend_pb2.CancelTaskRequest(task_ids=[task_id], kill=True)
+    answer: frontend_pb2.CancelTaskResponse = await page.call(page.stubs.frontend.CancelTask, request)
+    check(answer.results[0].error)
+    is_done = answer.results[0].status == task_pb2.TASK_STATUS_CANCELLED
+    told = "The task is cancelled." if is_done else "Its callback is killed with the next heartbeat."
     return page.redirect(f"/tasks/{task_id}", told)
 
 

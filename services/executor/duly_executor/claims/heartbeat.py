@@ -48,8 +48,8 @@ class Callbacks(Protocol):
     def stop_lost(self, task_id: TaskId) -> None:
         """Stop the callback of this task at once: its claim is lost."""
 
-    def request_cancel(self, task_id: TaskId) -> None:
-        """Ask the callback of this task to stop; it may have been asked before."""
+    def request_cancel(self, task_id: TaskId, *, kill: bool = False) -> None:
+        """Ask the callback of this task to stop, or `kill` it; it may have been asked before."""
 
     def runs(self, task_id: TaskId) -> bool:
         """Whether a callback runs this task now, whatever is held of it."""
@@ -179,11 +179,15 @@ class HeartbeatLoop:
         claims = [item.claim for item in request.items]
         self._held_claims.checkpoints_kept(request.items)
         self._apply(
-            zip(claims, response.verdicts, strict=True), sent + nanoseconds(schedule.process_deadline)
+            zip(claims, response.verdicts, strict=True),
+            frozenset(response.kill_task_ids),
+            sent + nanoseconds(schedule.process_deadline),
         )
         return None
 
-    def _apply(self, verdicts: Iterable[tuple[hsc_pb2.Claim, int]], deadline: int) -> None:
+    def _apply(
+        self, verdicts: Iterable[tuple[hsc_pb2.Claim, int]], to_kill: Collection[TaskId], deadline: int
+    ) -> None:
         kept: list[TaskId] = []
         lost: list[TaskId] = []
         reported: list[TaskId] = []
@@ -200,7 +204,7 @@ class HeartbeatLoop:
             else:
                 kept.append(task_id)
                 if verdict == hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED:
-                    self._callbacks.request_cancel(task_id)
+                    self._callbacks.request_cancel(task_id, kill=task_id in to_kill)
                 elif verdict == hsc_pb2.HEARTBEAT_VERDICT_GATED:
                     gated.append(task_id)
         self._held_claims.renew(kept, deadline)

@@ -27,6 +27,8 @@ class HeldClaim:
     """Its result (or release) is on its way to the HSC."""
     cancel_asked_at: float | None = None
     """When its callback was told to stop (the loop's time)."""
+    kill_asked: bool = False
+    """Its callback is to be ended whatever it does."""
     journaled_at: int = 0
     """Its place in the claim journal; 0: it has none."""
     checkpoint: bytes = b""

@@ -268,10 +268,16 @@ class CallbackPool:
         events.process_killed(process.process.pid, reason, task_id, self._held_claims.lambda_of(task_id))
         process.kill(task_id, reason)
 
-    def request_cancel(self, task_id: TaskId) -> None:
-        """Tell the callback, once, that its task is to be cancelled; one that waits for a process is cancelled here."""
+    def request_cancel(self, task_id: TaskId, *, kill: bool = False) -> None:
+        """Tell the callback, once, that its task is to be cancelled; one that waits for a process is cancelled here.
+
+        With `kill` the watchdog ends it whatever it does.
+        """
         held = self._held_claims.get(task_id)
-        if held is None or held.cancel_asked_at is not None:
+        if held is None:
+            return
+        held.kill_asked = held.kill_asked or kill
+        if held.cancel_asked_at is not None:
             return
         held.cancel_asked_at = asyncio.get_running_loop().time()
         if held.reporting:

@@ -1,21 +1,23 @@
 """Kills what overruns, does not answer, or is stopped; hands back what waits for too long.
 
 It looks at the callback processes and their slot board ten times a second while tasks are held. A callback over its
-limit is interrupted, alone of all tasks. If it does not end, its process takes no more work and another takes its place;
-it is killed when only such callbacks are left in it, and only then is their end reported: until then their claims are kept.
+limit is interrupted, alone of all tasks, and so is one that somebody asked to kill. If it does not end, its process takes no
+more work and another takes its place; it is killed when only such callbacks are left in it, or when the others have had
+`executor.neighbour_grace`. Only then is their end reported: until then their claims are kept.
 """
 
 import asyncio
+import math
 from collections import Counter
 from datetime import timedelta
 
 from duly_core.config.settings import format_duration
-from duly_core.host.slot_board import SlotBoard
+from duly_core.host.slot_board import RunningTask, SlotBoard
 from duly_core.process.clock import nanoseconds, since_boot_ns
 from duly_core.process.identity import is_stopped
 from duly_core.rpc.requests.times import from_duration
 from duly_executor import events
-from duly_executor.claims.ledger import HeldClaims
+from duly_executor.claims.ledger import HeldClaim, HeldClaims
 from duly_executor.processes.pool import CallbackPool
 from duly_executor.processes.process import CallbackProcess, Overdue
 from duly_executor.results.failures import killed_for_cancel, ran_too_long
@@ -25,8 +27,8 @@ _LOOK_EVERY = timedelta(milliseconds=100)
 _IDLE_LOOK_EVERY = timedelta(milliseconds=500)
 """While nothing is held: there is nothing to stop, and each look wakes the process."""
 _STOPPED_LOOK_EVERY = 0.5
-_LINGERS_AT_LEAST = 30.0
-"""Seconds that the other callbacks of a process have to end when more processes linger than may."""
+_MANY_LINGER = 30.0
+"""Seconds that the other callbacks of a process have to end, at most, when more processes linger than may."""
 _ISOLATED_WAIT = 10.0
 """Seconds that a task which must not run beside others may wait for a process."""
 _ISOLATED_IDLES = 60.0
@@ -50,6 +52,7 @@ class Watchdog:
         self._slow_ns = nanoseconds(settings.prefetch_time)
         self._cancel_grace = settings.cancel_grace.total_seconds()
         self._interrupt_grace = settings.interrupt_grace.total_seconds()
+        self._neighbour_grace = settings.neighbour_grace.total_seconds()
         self._answer_within = settings.answer_timeout.total_seconds()
         self._recall_after = settings.recall_after.total_seconds()
         self._most_lingering = settings.processes
@@ -83,7 +86,12 @@ class Watchdog:
             ran_ns = since_boot_ns() - entry.started_boot_ns
             slow[entry.process] += ran_ns > self._slow_ns
             process = processes.get(entry.process)
-            if process is None or entry.task_id in process.overdue:
+            if process is None:
+                continue
+            if held.kill_asked:
+                self._interrupt_to_kill(process, held, entry, now)
+                continue
+            if entry.task_id in process.overdue:
                 continue
             if process.blocks_others:
                 continue  # it may be late for another's sake; it is handed back when the process is killed
@@ -97,8 +105,24 @@ class Watchdog:
         for number, process in processes.items():
             process.slow_slots = slow[number]
 
+    def _interrupt_to_kill(
+        self, process: CallbackProcess, held: HeldClaim, entry: RunningTask, now: float
+    ) -> None:
+        """Interrupt at once, once, what somebody asked to kill. If it was overdue before, it has had its interruption."""
+        before = process.overdue.get(entry.task_id)
+        if before is None:
+            process.interrupt(entry.task_id, Overdue(now, "kill", killed_for_cancel(held.task, entry)))
+            self._pool.reassign()
+        elif before.reason != "kill":
+            process.overdue[entry.task_id] = Overdue(
+                before.since, "kill", killed_for_cancel(held.task, entry)
+            )
+
     def end_lingering(self, now: float) -> None:
-        """Let processes in which something overdue does not end take no more work, and kill them when nothing else is left."""
+        """Let processes in which something overdue does not end take no more work, and kill them.
+
+        That is when nothing else is left in them, or when the others have had their grace.
+        """
         lingering: list[tuple[float, CallbackProcess]] = []
         for process in self._pool.processes():
             if process.killed_for is not None:
@@ -110,8 +134,11 @@ class Watchdog:
             if process.lingers_since is not None and process.killed_for is None:
                 lingering.append((process.lingers_since, process))
         lingering.sort(key=lambda each: each[0])
-        for since, process in lingering[: -self._most_lingering]:
-            if now - since > _LINGERS_AT_LEAST:
+        for place, (since, process) in enumerate(lingering):
+            patience = self._neighbour_grace if process.overdue else math.inf
+            if place < len(lingering) - self._most_lingering:
+                patience = min(patience, _MANY_LINGER)
+            if now - since > patience:
                 self._kill_overdue(process)
 
     def _look_at_overdue(self, process: CallbackProcess, now: float) -> None:

@@ -14,6 +14,7 @@ _ANOTHERS = "was stopped with its callback process, for the sake of another task
 _REASONS = {
     "max_runtime": _ANOTHERS + "one that ran too long and could not be interrupted",
     "cancel": _ANOTHERS + "one that did not stop when it was cancelled",
+    "kill": _ANOTHERS + "one that somebody killed (duly cancel --kill)",
     "lost_claim": _ANOTHERS + "one whose claim was lost",
     "no_longer_ours": _ANOTHERS + "one that was no longer to run here",
     "crash": "its callback process was ended by another task",

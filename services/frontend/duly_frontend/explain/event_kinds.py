@@ -104,6 +104,12 @@ KINDS: Mapping[str, tuple["explain_pb2.HistoryKind.ValueType", str, Status | Non
         None,
         "its holder is told by the next heartbeat",
     ),
+    "kill_requested": (
+        explain_pb2.HISTORY_KIND_KILL_REQUESTED,
+        FRONTEND,
+        None,
+        "its holder is told by the next heartbeat, and ends its callback",
+    ),
     "cancelled": (explain_pb2.HISTORY_KIND_ENDED, FRONTEND, Status.CANCELLED, ""),
     "failed": (explain_pb2.HISTORY_KIND_ENDED, "", Status.FATAL_FAILURE, "{about}"),
     "redriven": (explain_pb2.HISTORY_KIND_REDRIVEN, FRONTEND, Status.NEW, "its attempts count from 1 again"),

@@ -1,6 +1,8 @@
 """The reasons of tasks that hosts hold, and of those that have ended."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import TaskRow
@@ -8,6 +10,7 @@ from duly_frontend.explain.text import ago, command, reason, span
 from duly_wire.enums import FailureKind
 from duly_wire.v1 import explain_pb2
 
+_CANCELS = ("cancelled", "cancel_requested", "kill_requested")
 _SUCCEEDED = "it succeeded {ago}{where}"
 _LOOK = "look for {task_id} in the log of its worker there (with systemd: journalctl -u 'duly-worker@*')"
 
@@ -41,9 +44,18 @@ def ended_reasons(row: TaskRow, *, withheld: bool) -> list[explain_pb2.Reason]:
 
 def _canceller(row: TaskRow) -> str:
     """Return who asked for the cancel, if that is known."""
-    asked = [event for event in row["events"] or () if event["kind"] in ("cancelled", "cancel_requested")]
-    named = [event["by"] for event in asked if event.get("by")]
-    return f" by {named[-1]}" if named else ""
+    name = _name_of_asker(row["events"])
+    return f" by {name}" if name else ""
+
+
+def _asker(row: TaskRow) -> str:
+    """Return who asked for the end of a task that runs."""
+    return _name_of_asker(row["live_events"]) or "somebody"
+
+
+def _name_of_asker(events: Sequence[Mapping[str, Any]] | None) -> str:
+    asked = [event for event in events or () if event["kind"] in _CANCELS]
+    return next((event["by"] for event in reversed(asked) if event.get("by")), "")
 
 
 def _why(row: TaskRow, *, withheld: bool) -> str:
@@ -93,15 +105,25 @@ def held_reasons(row: TaskRow, heartbeat_timeout: timedelta, *, withheld: bool) 
             )
         )
     if row["cancel_requested"]:
-        found.append(
-            reason(
-                explain_pb2.REASON_KIND_CANCEL_REQUESTED,
-                "somebody asked for its end: its holder is told by the next heartbeat",
-                "a callback that does not look at ctx.cancelled runs to its end",
-                holder=holder,
-            )
-        )
+        found.append(_cancel_requested(row))
     return found
+
+
+def _cancel_requested(row: TaskRow) -> explain_pb2.Reason:
+    if row["kill_requested"]:
+        return reason(
+            explain_pb2.REASON_KIND_CANCEL_REQUESTED,
+            f"{_asker(row)} asked to kill it: its holder is told by the next heartbeat, and ends its callback; other callbacks "
+            "in that process may end before it (executor.neighbour_grace)",
+            holder=row["holder"],
+        )
+    return reason(
+        explain_pb2.REASON_KIND_CANCEL_REQUESTED,
+        f"{_asker(row)} asked for its end: its holder is told by the next heartbeat",
+        "a callback that does not look at ctx.cancelled is interrupted after executor.cancel_grace; to end it now: "
+        + command("cancel", "--kill", str(row["task_id"])),
+        holder=row["holder"],
+    )
 
 
 def _grace(row: TaskRow, heartbeat_timeout: timedelta) -> list[explain_pb2.Reason]:

@@ -10,6 +10,7 @@ from duly_core.postgres.pool import Store
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import TaskRow
 from duly_frontend.explain.conditions import Conditions, read_conditions
+from duly_frontend.explain.slots import slot_reasons
 from duly_frontend.explain.text import ago, command, number, reason, span
 from duly_frontend.explain.units import faster_rates
 from duly_wire.enums import Priority
@@ -30,17 +31,20 @@ async def pending_reasons(
     not_yet = await _not_yet(store, row, withheld=withheld)
     load = await read_load(store, row)
     conditions = await read_conditions(store, row, scope, load.claims)
-    return [*not_yet, *conditions.reasons, *([] if not_yet else _in_line(row, load, conditions))]
+    found = [*not_yet, *conditions.reasons]
+    if not found and row["now"] - row["next_trigger_at"] >= _ABOUT_TO:
+        found += await slot_reasons(store, row, scope)
+    return found if not_yet else [*found, *_in_line(row, load, conditions, is_full=bool(found))]
 
 
-def _in_line(row: TaskRow, load: Load, conditions: Conditions) -> list[explain_pb2.Reason]:
-    """Say what is before a task that is due, and may run."""
+def _in_line(row: TaskRow, load: Load, conditions: Conditions, *, is_full: bool) -> list[explain_pb2.Reason]:
+    """Say what is before a task that is due, and may run; `is_full`: it was said why it does not."""
     if conditions.gates or conditions.of_lambda:
         return []
     may_run = not conditions.units and not conditions.hosts
     if load.ahead or load.higher:
         return [_backlog(row, load, may_run=may_run)]
-    return [_ready(row, load, conditions.serving)] if may_run else []
+    return [] if is_full else [_ready(row, load, conditions.serving)]
 
 
 async def enqueued_reasons(store: Store, row: TaskRow, scope: Scope | None) -> list[explain_pb2.Reason]:
@@ -64,7 +68,8 @@ async def enqueued_reasons(store: Store, row: TaskRow, scope: Scope | None) -> l
     ]
     conditions = await read_conditions(store, row, scope, load.claims)
     # it has its units already
-    found += [*conditions.gates, *conditions.of_lambda, *conditions.hosts]
+    held_back = [*conditions.gates, *conditions.of_lambda, *conditions.hosts]
+    found += held_back or await slot_reasons(store, row, scope)
     if load.ahead:
         found.append(_backlog(row, load, may_run=not conditions.hosts))
     return found

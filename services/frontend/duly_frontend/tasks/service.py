@@ -175,7 +175,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         ids = await self._reachable(Action.CHANGE, request.task_ids)
         valid = [task_id for task_id in ids if isinstance(task_id, bytes)]
         async with failpoints.around("frontend.cancel"):
-            cancelled = await store_tasks.cancel_tasks(self._stores.writes, valid)
+            cancelled = await store_tasks.cancel_tasks(self._stores.writes, valid, kill=request.kill)
         done = cancelled.statuses
         if cancelled.released:
             self._notifier.due_in(min(cancelled.released.values()), cancelled.released)
