@@ -6,7 +6,7 @@ import resource
 import struct
 import subprocess
 import sys
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from datetime import timedelta
 
 import grpc
@@ -23,6 +23,7 @@ from tests.fixtures.raw_http2 import (
     CONTINUATION,
     DATA,
     END_HEADERS,
+    END_STREAM,
     GOAWAY,
     HEADERS,
     PING,
@@ -87,16 +88,17 @@ async def is_served(stub):
     return True
 
 
-async def is_served_again(stub):
-    """Whether a call of ten succeeds: during a flood of resets gRPC cancels a call of others now and then."""
-    for _ in range(10):
-        with suppress(grpc.aio.AioRpcError):
-            return await is_served(stub)
-    return False
-
-
 def memory():
     return psutil.Process().memory_info().rss
+
+
+def read_to(peer, is_it):
+    """The first frame that is it; a call that was refused is an error."""
+    while (found := peer.next_frame()) is not None:
+        if is_it(found):
+            return found
+        assert b"grpc-status\x011" not in found.payload, found
+    raise AssertionError("the server hung up")
 
 
 async def reads(peer):
@@ -215,9 +217,24 @@ async def test_calls_that_are_begun_and_reset_leave_nothing_behind():
                     await asyncio.to_thread(peer.send, calls)
                 except OSError:  # the server has hung up
                     break
-            assert await is_served_again(stub)
+            assert await is_served(stub)
 
     assert memory() - before < 100 * MIB
+
+
+async def test_calls_are_served_behind_all_calls_that_another_connection_may_have():
+    served = [*range(1, 41, 2)]
+    async with serving() as address:
+        with RawPeer(address) as flooding, RawPeer(address) as peer:
+            # nothing is awaited meanwhile, so the server begins no call; gRPC's threads read the frames
+            for each, streams in ((flooding, range(1, 4001, 2)), (peer, served)):
+                calls = b"".join(frame(HEADERS, END_HEADERS, stream, headers(PATH)) for stream in streams)
+                each.send(frame(SETTINGS, ACK, 0) + calls + frame(PING, 0, 0, b"all read"))
+                read_to(each, lambda found: found.kind == PING and found.flags == ACK)
+            peer.send(b"".join(frame(DATA, END_STREAM, stream, bytes(5)) for stream in served))
+            found = [await asyncio.to_thread(read_to, peer, lambda found: found.kind == DATA) for _ in served]
+
+    assert [each.stream for each in found] == served
 
 
 async def test_one_connection_has_no_more_calls_at_a_time_than_the_setting():

@@ -139,6 +139,15 @@ async def test_a_frontend_that_does_not_answer_in_time_is_unavailable(client, fr
     assert raised.value.task_id == frontend.requests[0].tasks[0].task_id
 
 
+async def test_a_frontend_that_cancels_calls_is_said_to_have_too_many(client, frontend):
+    frontend.failures.extend([(grpc.StatusCode.CANCELLED,)] * 100)
+
+    with pytest.raises(duly.UnavailableError, match="cannot serve now: it has too many calls, or stops"):
+        await client.schedule("mail.send", timeout=SECOND / 2)
+
+    assert len(frontend.requests) > 1
+
+
 async def test_a_task_of_which_the_outcome_is_unknown_is_named(client, frontend):
     frontend.failures.extend([(grpc.StatusCode.UNAVAILABLE,)] * 100)
 

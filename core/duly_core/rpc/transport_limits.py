@@ -11,15 +11,25 @@ from duly_core.rpc.settings import RpcSettings
 _METADATA = 16 * 1024
 """Bytes of a call's metadata. A peer that has not acknowledged the server's settings yet may send gRPC's own 16 MiB."""
 
+_CONNECTIONS_PENDING = 4
+"""Calls of so many connections, each with all that it may have, may wait for the server to begin them.
+
+gRPC queues the calls that Python has not begun, those of all callers together, and ends what comes beyond a limit with
+CANCELLED, whoever calls. Its own limits (at random from 1,000 on, all from 3,000) are reached by one connection. A longer
+queue would mostly hold calls whose callers no longer wait."""
+
 _OF_DESCRIPTORS = 0.4
 """A process may have two servers, and needs descriptors for Postgres and files."""
 
 
 def bounds(settings: RpcSettings) -> list[tuple[str, int]]:
     """Return the options of a server."""
+    pending = _CONNECTIONS_PENDING * settings.max_calls_per_connection
     return [
         ("grpc.max_allowed_incoming_connections", most_connections(settings)),
         ("grpc.max_concurrent_streams", settings.max_calls_per_connection),
+        ("grpc.server.max_pending_requests", pending),
+        ("grpc.server.max_pending_requests_hard_limit", pending),
         ("grpc.max_metadata_size", _METADATA),
         ("grpc.absolute_max_metadata_size", _METADATA),
         # who says nothing, or not all that a connection begins with

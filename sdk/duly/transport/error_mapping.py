@@ -107,9 +107,11 @@ def from_call(error: task_pb2.CallError, address: str) -> DulyError:
 
 
 def _of_answer(code: grpc.StatusCode, details: str, field: str, address: str) -> DulyError:
-    if code is grpc.StatusCode.UNAVAILABLE:
-        return _not_serving(address, details)
-    if code in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        # CANCELLED is gRPC's own: our cancels are no statuses
+        cancelled = code is grpc.StatusCode.CANCELLED
+        return _not_serving(address, "it has too many calls, or stops (CANCELLED)" if cancelled else details)
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return late(address)
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         # what names the field already, as Duly's own Frontend does, need not name it twice
