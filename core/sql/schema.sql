@@ -1659,7 +1659,9 @@ create table host (
     -- Of what host_lambda has of it; empty: nothing yet.
     lambdas_digest bytea not null default '' check (octet_length(lambdas_digest) <= 32),
     -- When what it has of the live settings was read from this store, at the earliest; null: unknown.
-    settings_read_at timestamptz
+    settings_read_at timestamptz,
+    -- By how much its wall clock was ahead of this store's, as it measured; null: unknown. It decides nothing.
+    clock_ahead interval
 ) with (
     -- each report writes its row
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0
@@ -1686,7 +1688,8 @@ create table service_instance (
     reported_at timestamptz not null,
     report_interval interval not null,
     stopped boolean not null,
-    settings_read_at timestamptz
+    settings_read_at timestamptz,
+    clock_ahead interval
 ) with (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0
 );

@@ -17,6 +17,7 @@ import duly_frontend
 from duly_core.gates.breakers import NewBreaker, judge_breakers
 from duly_core.gates.cache import GateCache
 from duly_core.tasks.waiting import end_waiting
+from duly_frontend.explain import clocks as explain_clocks
 from duly_frontend.explain import gates as explain_gates
 from duly_frontend.explain import held as explain_held
 from duly_frontend.explain import hosts as explain_hosts
@@ -37,6 +38,7 @@ from tests.fixtures.task_states import HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 MINUTE = timedelta(minutes=1)
 OTHERS = {"__init__", "breaker_history", "conditions", "event_kinds", "history", "service", "text"}
 MODULES = (
+    explain_clocks,
     explain_gates,
     explain_held,
     explain_hosts,
@@ -293,6 +295,14 @@ async def last_host_is_silent(world):
     return await world.client.schedule(LAMBDA)
 
 
+async def on_a_host_whose_clock_is_off(world):
+    report = a_report("rack-1:1:a", "rack-1", LAMBDA)
+    report.executors.add(executor_id="test-host")
+    report.clock_ahead.FromTimedelta(MINUTE)
+    await world.fleet.ReportHost(report)
+    return text_of((await world.states.processing()).task_id)
+
+
 async def dead_letter(world):
     return await world.failed(Outcome.FATAL_FAILURE, failure_message="no such user")
 
@@ -341,6 +351,7 @@ CASES = [
     Case(nobody_claims, ReasonKind.NO_HOST, ("hosts.host_reasons health",)),
     Case(no_live_host, ReasonKind.NO_HOST, ("hosts._start hosts",)),
     Case(last_host_is_silent, ReasonKind.NO_HOST, ("hosts._start hosts",)),
+    Case(on_a_host_whose_clock_is_off, ReasonKind.CLOCK_SKEW, ("clocks.skew_of_holder hosts",)),
     Case(dead_letter, ReasonKind.ENDED, ("held.ended_reasons redrive",)),
 ]
 

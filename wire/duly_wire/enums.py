@@ -76,6 +76,7 @@ class ReasonKind(IntEnum):
     FAILOVER_GRACE = 22
     EXPIRES = 23
     SLOTS_TAKEN = 24
+    CLOCK_SKEW = 25
 
 
 class HistoryKind(IntEnum):

@@ -19,6 +19,8 @@ from duly_cli.startup.option_values import parse_member
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 _MOST_SHOWN = 20
+_NO_DIFFERENCE = timedelta(seconds=2)
+"""As the alert ClocksDiffer has it."""
 
 
 class _Hosts(Noun):
@@ -141,13 +143,14 @@ def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
             str(each.lambda_count),
             age_text(now - each.started_at),
             age_text(now - each.reported_at),
+            clock_text(each.clock_ahead),
             one_line(each.host_id),
         )
         for each in found
     ]
     if not rows:
         return iter(["no hosts match; `duly worker MODULE:APP` starts one"])
-    heads = ("STATE", "VERSION", "EXECUTORS", "BUSY", "LAMBDAS", "UP", "REPORTED", "HOST")
+    heads = ("STATE", "VERSION", "EXECUTORS", "BUSY", "LAMBDAS", "UP", "REPORTED", "CLOCK", "HOST")
     return columns(heads, rows, left_out_first=("UP",), styles={"STATE": status_style})
 
 
@@ -164,6 +167,7 @@ def host_lines(host: duly.Host) -> Iterator[str]:
         "reported": f"{age_text(now - host.reported_at)} ago, each {age_text(host.interval)}",
         "reported by": host.reported_by,
         "busy slots": f"{host.busy_slots} of {host.slots}",
+        "clock": clock_text(host.clock_ahead, long=True),
         "lambdas": host.lambda_count,
     }
     for name, value in values.items():
@@ -182,6 +186,22 @@ def host_lines(host: duly.Host) -> Iterator[str]:
         )
         if host.lambda_count > _MOST_SHOWN:
             yield f"and {host.lambda_count - _MOST_SHOWN:,} more: --json has them"
+
+
+def clock_text(ahead: timedelta | None, *, long: bool = False) -> str:
+    """Return how a clock stands to Postgres's; up to 2 s are no difference.
+
+    >>> clock_text(timedelta(milliseconds=3)), clock_text(timedelta(minutes=10)), clock_text(timedelta(seconds=-5), long=True)
+    ('ok', '+10m', "5s behind Postgres's")
+    """
+    if ahead is None:
+        return "unknown" if long else "?"
+    if abs(ahead) <= _NO_DIFFERENCE:
+        return "as Postgres's" if long else "ok"
+    age = age_text(abs(ahead))
+    if long:
+        return f"{age} {'behind' if ahead < timedelta() else 'ahead of'} Postgres's"
+    return f"{'-' if ahead < timedelta() else '+'}{age}"
 
 
 def _executor_row(executor: duly.ExecutorInfo, now: datetime) -> Sequence[str]:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import duly
+from duly_cli.fleet.hosts import clock_text
 from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line
@@ -74,6 +75,7 @@ def _table(found: Iterable[duly.ServiceInstance]) -> Iterator[str]:
             each.version,
             age_text(now - each.started_at),
             age_text(now - each.reported_at),
+            clock_text(each.clock_ahead),
             one_line(each.address),
             one_line(each.instance_id),
         )
@@ -81,5 +83,5 @@ def _table(found: Iterable[duly.ServiceInstance]) -> Iterator[str]:
     ]
     if not rows:
         return iter(["no processes of services report"])
-    heads = ("SERVICE", "STATE", "VERSION", "UP", "REPORTED", "ADDRESS", "PROCESS")
+    heads = ("SERVICE", "STATE", "VERSION", "UP", "REPORTED", "CLOCK", "ADDRESS", "PROCESS")
     return columns(heads, rows, left_out_first=("UP",), styles={"STATE": status_style})

@@ -1,7 +1,8 @@
 """Reads the hosts that reported themselves, and counts them."""
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from duly_core.access.grants import Scope
@@ -16,6 +17,7 @@ from duly_core.fleet.statements import FLEET
 from duly_core.lambdas.patterns import to_regex
 from duly_core.postgres.pool import Store
 from duly_core.postgres.statements import fragment
+from duly_core.process.wall_clock import LARGEST_SKEW
 from duly_core.tasks.store import select_text
 
 STATE = fragment("host_state")
@@ -24,6 +26,10 @@ _SEEN = "served.lambda ~ %(scope_reads)s"
 """Whoever may see some tasks of a lambda sees who serves it."""
 
 _COUNT = FLEET["count_hosts"]
+
+_COUNT_SKEWED = FLEET["count_skewed"]
+
+_CLOCK = FLEET["clock_of_holder"]
 
 _MOST_LAMBDAS = 1_000
 """Of one host."""
@@ -121,6 +127,34 @@ async def count_hosts(store: Store) -> dict[HostState, int]:
     return {state: counts.get(state, 0) for state in HostState}
 
 
+async def count_skewed(store: Store) -> dict[str, int]:
+    """Return how many live hosts and services have clocks that differ from the store's, by kind: `host`, `service`.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    return dict(await store.run(_COUNT_SKEWED, {"most": LARGEST_SKEW}))
+
+
+@dataclass(frozen=True, slots=True)
+class HostClock:
+    """The wall clock of a host."""
+
+    host_id: str
+    name: str
+    ahead: timedelta
+
+
+async def clock_of(store: Store, holder: str) -> HostClock | None:
+    """Return the clock of the host of an Executor; None: it is not known.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await store.run(_CLOCK, {"holder": holder})
+    return HostClock(*rows[0]) if rows and rows[0][2] is not None else None
+
+
 def _scope(scope: Scope | None) -> dict[str, Any]:
     if scope is None:
         return {}
@@ -142,6 +176,7 @@ def _stored(row: Mapping[str, Any], lambdas: Sequence[ServedLambda]) -> StoredHo
             stopped=row["stopped"],
             executors=executors,
             lambdas_digest=row["lambdas_digest"],
+            clock_ahead=row["clock_ahead"],
         ),
         HostState(row["state"]),
         row["reported_at"],

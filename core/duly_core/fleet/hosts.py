@@ -4,7 +4,7 @@ import enum
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg.types.json import Jsonb
 
@@ -70,6 +70,8 @@ class HostReport:
     lambdas_digest: bytes
     settings_age: timedelta | None = None
     """How long ago the live settings that it has were read from the store; None: it has none."""
+    clock_ahead: timedelta | None = None
+    """By how much its wall clock is ahead of the store's, as it measured; negative: behind. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,14 @@ class Verdict(enum.Enum):
     """Another principal reports this host."""
 
 
+class Reported(NamedTuple):
+    """A report that was taken, or refused."""
+
+    verdict: Verdict
+    at: datetime | None
+    """The store's clock then; None: it was refused."""
+
+
 _REPORT = FLEET["report_host"]
 
 _REPORT_LAMBDAS = FLEET["report_host_lambdas"]
@@ -102,7 +112,7 @@ _REPORT_LAMBDAS = FLEET["report_host_lambdas"]
 
 async def report_host(
     store: Store, report: HostReport, lambdas: Sequence[ServedLambda] | None, reported_by: str
-) -> Verdict:
+) -> Reported:
     """Write a host as it is now, with its lambdas if they are given.
 
     Raises:
@@ -121,14 +131,15 @@ async def report_host(
         "executors": Jsonb([asdict(each) for each in report.executors]),
         "digest": report.lambdas_digest,
         "settings_age": report.settings_age,
+        "clock_ahead": report.clock_ahead,
     }
     if lambdas is None:
         rows = await store.run(_REPORT, parameters)
-        return _verdict(rows)
+        return _reported(rows)
     async with store.connection() as connection, connection.transaction():
         rows = await fetch(connection, _REPORT, parameters)
         if not rows:
-            return Verdict.NOT_YOURS
+            return Reported(Verdict.NOT_YOURS, None)
         cursor = connection.cursor(binary=True)
         await cursor.execute(
             _REPORT_LAMBDAS.sql,
@@ -140,10 +151,11 @@ async def report_host(
                 "digest": report.lambdas_digest,
             },
         )
-    return Verdict.WRITTEN
+    return Reported(Verdict.WRITTEN, rows[0][0])
 
 
-def _verdict(rows: Sequence[Any]) -> Verdict:
+def _reported(rows: Sequence[Any]) -> Reported:
     if not rows:
-        return Verdict.NOT_YOURS
-    return Verdict.WRITTEN if rows[0][0] else Verdict.LAMBDAS_WANTED
+        return Reported(Verdict.NOT_YOURS, None)
+    ((at, has_lambdas),) = rows
+    return Reported(Verdict.WRITTEN if has_lambdas else Verdict.LAMBDAS_WANTED, at)

@@ -15,6 +15,7 @@ from duly_core.fleet.statements import FLEET
 from duly_core.postgres.pool import Store
 from duly_core.process.identity import host_name
 from duly_core.process.version import duly_version
+from duly_core.process.wall_clock import WallClock
 
 _INTERVAL = timedelta(seconds=10)
 _EARLIEST = 0.8
@@ -34,21 +35,30 @@ class ServiceInstance:
     state: HostState
     started_at: datetime
     reported_at: datetime
+    clock_ahead: timedelta | None
+    """By how much its machine's clock is ahead of the store's; negative: behind. None: unknown."""
 
 
 _REPORT = FLEET["report_service"]
+
+_NOW = FLEET["store_now"]
 
 _LIST = FLEET["list_services"]
 
 
 @asynccontextmanager
 async def reporting(
-    store: Store, service: str, address: str, settings_age: Callable[[], timedelta | None] = lambda: None
+    store: Store,
+    service: str,
+    address: str,
+    settings_age: Callable[[], timedelta | None] = lambda: None,
+    clock: WallClock | None = None,
 ) -> AsyncIterator[None]:
     """Report this process while the block lasts, and at its end that it has stopped. A store that is away is no error.
 
-    `settings_age` tells how long ago it read the live settings; None: it has not.
+    `settings_age` tells how long ago it read the live settings; None: it has not. `clock` is this machine's.
     """
+    clock = clock or WallClock()
     report = {
         "instance_id": f"{host_name()}:{os.getpid()}:{uuid4().hex[:8]}",
         "service": service,
@@ -60,10 +70,16 @@ async def reporting(
         "stopped": False,
     }
 
+    def measured() -> dict[str, timedelta | None]:
+        return {"settings_age": settings_age(), "clock_ahead": clock.ahead}
+
     async def report_again_and_again() -> None:
         while True:
             with suppress(StoreUnavailableError):  # its own loops report that
-                await store.run(_REPORT, report | {"settings_age": settings_age()})
+                asked = clock.ask()
+                ((store_at,),) = await store.run(_NOW, {})
+                clock.compare(asked, store_at)
+                await store.run(_REPORT, report | measured())
             await asyncio.sleep(
                 _INTERVAL.total_seconds() * random.uniform(_EARLIEST, 1)  # noqa: S311 (spreads load)
             )
@@ -76,7 +92,7 @@ async def reporting(
         await asyncio.wait({running}, timeout=_LAST_WORD)
         with suppress(StoreUnavailableError, TimeoutError):
             async with asyncio.timeout(_LAST_WORD):
-                await store.run(_REPORT, report | {"stopped": True, "settings_age": settings_age()})
+                await store.run(_REPORT, report | measured() | {"stopped": True})
 
 
 async def list_services(store: Store, *, alive: bool = False) -> list[ServiceInstance]:
@@ -88,7 +104,7 @@ async def list_services(store: Store, *, alive: bool = False) -> list[ServiceIns
     rows = await store.run(_LIST, {"alive": alive})
     return [
         ServiceInstance(
-            instance_id, service, name, version, address, HostState(state), started_at, reported_at
+            instance_id, service, name, version, address, HostState(state), started_at, reported_at, ahead
         )
-        for instance_id, service, name, version, address, state, started_at, reported_at in rows
+        for instance_id, service, name, version, address, state, started_at, reported_at, ahead in rows
     ]

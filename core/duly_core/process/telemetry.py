@@ -8,7 +8,7 @@ from functools import cache
 from typing import ClassVar, Literal, TextIO, cast
 
 import structlog
-from prometheus_client import Counter, Histogram, start_http_server
+from prometheus_client import Counter, Gauge, Histogram, start_http_server
 from pydantic import Field, field_validator
 
 from duly_core.config.addresses import is_loopback
@@ -50,6 +50,11 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000)
 """Buckets of every histogram of group sizes."""
 
+clock_ahead = Gauge(
+    "duly_clock_ahead_seconds",
+    "By how much this machine's clock is ahead of Postgres's; negative: behind, NaN: unknown. Servers and Controllers show it.",
+)
+clock_ahead.set(float("nan"))
 _calls = Counter("duly_rpc_total", "Calls served, by method and status code.", ["method", "code"])
 _call_seconds = Histogram("duly_rpc_seconds", "How long calls took to serve.", ["method"], buckets=SECONDS)
 

@@ -53,6 +53,8 @@ class Reason:
     holder: str
     # At most 20, without those that the caller may not read.
     tasks: tuple[RelatedTask, ...]
+    # By how much a clock is ahead of Postgres's; negative: behind.
+    clock_ahead: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -68,6 +68,8 @@ class Host:
     lambda_count: int
     # With `include_lambdas` only; at most 1,000.
     lambdas: tuple[ServedLambda, ...] = ()
+    # By how much its wall clock is ahead of Postgres's; negative: behind. None: unknown.
+    clock_ahead: timedelta | None = None
 
     @property
     def slots(self) -> int:
@@ -104,6 +106,8 @@ class ServiceInstance:
     state: HostState
     started_at: datetime
     reported_at: datetime
+    # By how much its machine's clock is ahead of Postgres's; negative: behind. None: unknown.
+    clock_ahead: timedelta | None = None
 
     @classmethod
     def from_proto(cls, service: fleet_pb2.ServiceInstance) -> ServiceInstance:

@@ -40,6 +40,7 @@ _ENUMS: dict[str, tuple[Any, str]] = {
     "breaker": (gates_pb2.BreakerState, "BREAKER_STATE_"),
 }
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_NO_DIFFERENCE = timedelta(seconds=2)
 _MOST_SHOWN = 64 * 1024
 """Bytes of a payload or a result on a page."""
 
@@ -129,6 +130,16 @@ def span(delta: timedelta) -> str:
 def duration(value: Duration) -> str:
     """Return a duration of the wire in words."""
     return span(to_timedelta(value))
+
+
+def clock(message: Message) -> str:
+    """Return how the clock of a host or a service stands to Postgres's; up to 2 s are no difference."""
+    if not has(message, "clock_ahead"):
+        return "unknown"
+    ahead = to_timedelta(field(message, "clock_ahead"))
+    if abs(ahead) <= _NO_DIFFERENCE:
+        return "ok"
+    return f"{span(abs(ahead))} {'behind' if ahead < timedelta() else 'ahead'}"
 
 
 def count(value: float) -> str:

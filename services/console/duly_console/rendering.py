@@ -29,6 +29,7 @@ def open_templates(static_version: str) -> jinja2.Environment:
     filters: dict[str, Any] = {
         name: getattr(formatting, name)
         for name in (
+            "clock",
             "word",
             "moment",
             "iso",

@@ -11,12 +11,12 @@ import grpc
 
 from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
-from duly_core.process.clock import seconds_since_boot
 from duly_core.process.identity import host_name
 from duly_core.process.loop import wait_for, worth_logging
 from duly_core.process.version import duly_version
+from duly_core.process.wall_clock import Asked, WallClock
 from duly_core.rpc.retry import describe_status
-from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.time_conversion import to_datetime, to_duration, to_timestamp
 from duly_wire.v1 import fleet_pb2
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class HostReporter:
         call_timeout: timedelta,
         take_settings: Callable[[fleet_pb2.HostSettings, float], bool] = lambda *_: False,
         settings_age: Callable[[], timedelta | None] = lambda: None,
+        clock: WallClock | None = None,
     ) -> None:
         """Make one.
 
@@ -57,7 +58,9 @@ class HostReporter:
             take_settings: given the live settings of hosts with each answer that has them, and when they were asked for; returns
                 whether they changed.
             settings_age: tells how old the host's copy of them is; None: there is none.
+            clock: of this machine.
         """
+        self._clock = clock or WallClock()
         self._take_settings = take_settings
         self._settings_age = settings_age
         self._host_id = host_id
@@ -123,9 +126,10 @@ class HostReporter:
             with_lambdas = request.lambdas_digest != self._known_digest
             if with_lambdas:
                 request.lambda_sets.extend(_to_wire(sets))
-            asked_at = seconds_since_boot()
+            asked = self._clock.ask()
             response = await self._fleet.ReportHost(request, timeout=self._call_timeout)
-            if response.HasField("settings") and self._take_settings(response.settings, asked_at):
+            self._compare(asked, response)
+            if response.HasField("settings") and self._take_settings(response.settings, asked.since_boot):
                 self._changed.set()  # operators wait to see that this host has them
             if response.lambdas_wanted and not with_lambdas:
                 request.lambda_sets.extend(_to_wire(sets))
@@ -139,6 +143,13 @@ class HostReporter:
         else:
             self._failures = 0
             self._known_digest = request.lambdas_digest
+
+    def _compare(self, asked: Asked, response: fleet_pb2.ReportHostResponse) -> None:
+        if response.HasField("store_at"):
+            was_skewed = self._clock.is_skewed
+            self._clock.compare(asked, to_datetime(response.store_at))
+            if self._clock.is_skewed and not was_skewed:
+                self._changed.set()  # people see it at once
 
     def _failed_and_logs(self) -> bool:
         """Count a failure; return whether to log it."""
@@ -170,6 +181,8 @@ class HostReporter:
         )
         if (age := self._settings_age()) is not None:
             request.settings_age.CopyFrom(to_duration(age))
+        if self._clock.ahead is not None:
+            request.clock_ahead.FromTimedelta(self._clock.ahead)
         return request, bounded
 
 

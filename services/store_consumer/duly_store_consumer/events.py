@@ -78,6 +78,11 @@ hosts = Gauge(
     "Hosts by state: alive, draining, silent (missed three reports), stopped; kept for a day.",
     ["state"],
 )
+skewed_clocks = Gauge(
+    "duly_skewed_clocks",
+    "Live hosts and services whose clocks differ from Postgres's by more than 2 s, by kind: host, service.",
+    ["kind"],
+)
 _oldest_ready = GaugeByLambda(
     Gauge(
         "duly_oldest_ready_seconds",

@@ -1,8 +1,8 @@
-"""Shows how many hosts there are in each state."""
+"""Shows how many hosts there are in each state, and how many clocks differ from the store's."""
 
 from datetime import timedelta
 
-from duly_core.fleet.host_reads import count_hosts
+from duly_core.fleet.host_reads import count_hosts, count_skewed
 from duly_core.postgres.pool import Store
 from duly_store_consumer import events
 
@@ -17,4 +17,6 @@ async def watch_hosts(store: Store) -> timedelta:
     """
     for state, count in (await count_hosts(store)).items():
         events.hosts.labels(state.value).set(count)
+    for kind, count in (await count_skewed(store)).items():
+        events.skewed_clocks.labels(kind).set(count)
     return _PAUSE

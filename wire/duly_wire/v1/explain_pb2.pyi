@@ -77,6 +77,8 @@ class _ReasonKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasonKind
     """It ends at `until_at` if no worker has it by then."""
     REASON_KIND_SLOTS_TAKEN: _ReasonKind.ValueType  # 24
     """All `limit` slots of the Executors that serve its lambda are taken. `tasks` has those that hold them the longest."""
+    REASON_KIND_CLOCK_SKEW: _ReasonKind.ValueType  # 25
+    """The clock that made its id, or that of `holder`, is off by `clock_ahead`. Only Postgres's clock decides when it runs."""
 
 class ReasonKind(_ReasonKind, metaclass=_ReasonKindEnumTypeWrapper):
     """What a task waits for, or how it stands."""
@@ -130,6 +132,8 @@ REASON_KIND_EXPIRES: ReasonKind.ValueType  # 23
 """It ends at `until_at` if no worker has it by then."""
 REASON_KIND_SLOTS_TAKEN: ReasonKind.ValueType  # 24
 """All `limit` slots of the Executors that serve its lambda are taken. `tasks` has those that hold them the longest."""
+REASON_KIND_CLOCK_SKEW: ReasonKind.ValueType  # 25
+"""The clock that made its id, or that of `holder`, is off by `clock_ahead`. Only Postgres's clock decides when it runs."""
 Global___ReasonKind: _TypeAlias = ReasonKind  # noqa: Y015
 
 class _HistoryKind:
@@ -309,6 +313,7 @@ class Reason(_message.Message):
     GRAPH_ID_FIELD_NUMBER: _builtins.int
     HOLDER_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    CLOCK_AHEAD_FIELD_NUMBER: _builtins.int
     kind: Global___ReasonKind.ValueType
     text: _builtins.str
     """For people: one line."""
@@ -338,6 +343,10 @@ class Reason(_message.Message):
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RelatedTask]:
         """At most 20, without those that the caller may not read."""
 
+    @_builtins.property
+    def clock_ahead(self) -> _duration_pb2.Duration:
+        """By how much a clock is ahead of Postgres's; negative: behind."""
+
     def __init__(
         self,
         *,
@@ -356,10 +365,11 @@ class Reason(_message.Message):
         graph_id: _builtins.str = ...,
         holder: _builtins.str = ...,
         tasks: _abc.Iterable[Global___RelatedTask] | None = ...,
+        clock_ahead: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_limit", b"_limit", "count", b"count", "limit", b"limit", "predicted_wait", b"predicted_wait", "since_at", b"since_at", "until_at", b"until_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_limit", b"_limit", "clock_ahead", b"clock_ahead", "count", b"count", "limit", b"limit", "predicted_wait", b"predicted_wait", "since_at", b"since_at", "until_at", b"until_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_limit", b"_limit", "action", b"action", "count", b"count", "gate", b"gate", "graph_id", b"graph_id", "holder", b"holder", "is_estimated", b"is_estimated", "kind", b"kind", "limit", b"limit", "predicted_wait", b"predicted_wait", "resource", b"resource", "session", b"session", "since_at", b"since_at", "tasks", b"tasks", "text", b"text", "until_at", b"until_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_limit", b"_limit", "action", b"action", "clock_ahead", b"clock_ahead", "count", b"count", "gate", b"gate", "graph_id", b"graph_id", "holder", b"holder", "is_estimated", b"is_estimated", "kind", b"kind", "limit", b"limit", "predicted_wait", b"predicted_wait", "resource", b"resource", "session", b"session", "since_at", b"since_at", "tasks", b"tasks", "text", b"text", "until_at", b"until_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__count: _TypeAlias = _typing.Literal["count"]  # noqa: Y015
     _WhichOneofArgType__count: _TypeAlias = _typing.Literal["_count", b"_count"]  # noqa: Y015

@@ -90,6 +90,7 @@ class ReportHostRequest(_message.Message):
     LAMBDAS_DIGEST_FIELD_NUMBER: _builtins.int
     LAMBDA_SETS_FIELD_NUMBER: _builtins.int
     SETTINGS_AGE_FIELD_NUMBER: _builtins.int
+    CLOCK_AHEAD_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """New for each start of a Controller. Only the principal that reported it first may report it again."""
     name: _builtins.str
@@ -122,6 +123,12 @@ class ReportHostRequest(_message.Message):
     def settings_age(self) -> _duration_pb2.Duration:
         """How long ago the live settings of the host were read from the store, at least. Absent: it has none yet."""
 
+    @_builtins.property
+    def clock_ahead(self) -> _duration_pb2.Duration:
+        """By how much its wall clock is ahead of Postgres's; negative: behind. It compares its clock, half the round trip after it
+        sent a report, with `store_at` of the answer. Absent: unknown. People look at it; it decides nothing.
+        """
+
     def __init__(
         self,
         *,
@@ -137,10 +144,11 @@ class ReportHostRequest(_message.Message):
         lambdas_digest: _builtins.bytes = ...,
         lambda_sets: _abc.Iterable[Global___LambdaSet] | None = ...,
         settings_age: _duration_pb2.Duration | None = ...,
+        clock_ahead: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "settings_age", b"settings_age", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "interval", b"interval", "settings_age", b"settings_age", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "executors", b"executors", "host_id", b"host_id", "interval", b"interval", "lambda_sets", b"lambda_sets", "lambdas_digest", b"lambdas_digest", "name", b"name", "queue_backend", b"queue_backend", "settings_age", b"settings_age", "started_at", b"started_at", "stopped", b"stopped", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "draining", b"draining", "executors", b"executors", "host_id", b"host_id", "interval", b"interval", "lambda_sets", b"lambda_sets", "lambdas_digest", b"lambdas_digest", "name", b"name", "queue_backend", b"queue_backend", "settings_age", b"settings_age", "started_at", b"started_at", "stopped", b"stopped", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -152,21 +160,27 @@ class ReportHostResponse(_message.Message):
 
     LAMBDAS_WANTED_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    STORE_AT_FIELD_NUMBER: _builtins.int
     lambdas_wanted: _builtins.bool
     """Report again at once, with `lambda_sets`: the store has none of this digest."""
     @_builtins.property
     def settings(self) -> Global___HostSettings:
         """Absent: the Frontend has not read them yet; the host keeps what it has."""
 
+    @_builtins.property
+    def store_at(self) -> _timestamp_pb2.Timestamp:
+        """Postgres's clock when the report was written."""
+
     def __init__(
         self,
         *,
         lambdas_wanted: _builtins.bool = ...,
         settings: Global___HostSettings | None = ...,
+        store_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "store_at", b"store_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambdas_wanted", b"lambdas_wanted", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambdas_wanted", b"lambdas_wanted", "settings", b"settings", "store_at", b"store_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -332,6 +346,7 @@ class Host(_message.Message):
     EXECUTORS_FIELD_NUMBER: _builtins.int
     LAMBDA_COUNT_FIELD_NUMBER: _builtins.int
     LAMBDAS_FIELD_NUMBER: _builtins.int
+    CLOCK_AHEAD_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     name: _builtins.str
     state: Global___HostState.ValueType
@@ -355,6 +370,10 @@ class Host(_message.Message):
     def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServedLambda]:
         """With `include_lambdas` only; at most 1,000 of them."""
 
+    @_builtins.property
+    def clock_ahead(self) -> _duration_pb2.Duration:
+        """By how much its wall clock is ahead of Postgres's, as it measured; negative: behind. Absent: unknown."""
+
     def __init__(
         self,
         *,
@@ -370,10 +389,11 @@ class Host(_message.Message):
         executors: _abc.Iterable[Global___Executor] | None = ...,
         lambda_count: _builtins.int = ...,
         lambdas: _abc.Iterable[Global___ServedLambda] | None = ...,
+        clock_ahead: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["interval", b"interval", "reported_at", b"reported_at", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "interval", b"interval", "reported_at", b"reported_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["executors", b"executors", "host_id", b"host_id", "interval", b"interval", "lambda_count", b"lambda_count", "lambdas", b"lambdas", "name", b"name", "queue_backend", b"queue_backend", "reported_at", b"reported_at", "reported_by", b"reported_by", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "executors", b"executors", "host_id", b"host_id", "interval", b"interval", "lambda_count", b"lambda_count", "lambdas", b"lambdas", "name", b"name", "queue_backend", b"queue_backend", "reported_at", b"reported_at", "reported_by", b"reported_by", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -523,6 +543,7 @@ class ServiceInstance(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
     REPORTED_AT_FIELD_NUMBER: _builtins.int
+    CLOCK_AHEAD_FIELD_NUMBER: _builtins.int
     instance_id: _builtins.str
     service: _builtins.str
     """`frontend`, `hsc` or `store-consumer`."""
@@ -536,6 +557,10 @@ class ServiceInstance(_message.Message):
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def reported_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def clock_ahead(self) -> _duration_pb2.Duration:
+        """By how much its machine's clock is ahead of Postgres's; negative: behind. Absent: unknown."""
+
     def __init__(
         self,
         *,
@@ -547,10 +572,11 @@ class ServiceInstance(_message.Message):
         state: Global___HostState.ValueType = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
         reported_at: _timestamp_pb2.Timestamp | None = ...,
+        clock_ahead: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["reported_at", b"reported_at", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "reported_at", b"reported_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "host_name", b"host_name", "instance_id", b"instance_id", "reported_at", b"reported_at", "service", b"service", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "clock_ahead", b"clock_ahead", "host_name", b"host_name", "instance_id", b"instance_id", "reported_at", b"reported_at", "service", b"service", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -18,6 +18,7 @@ from duly_core.tasks.lifecycle import FINAL, HELD, Status
 from duly_core.tasks.store import TaskRow
 from duly_frontend.access.reach import readable
 from duly_frontend.explain.breaker_history import with_breaker
+from duly_frontend.explain.clocks import skew_of_client, skew_of_holder
 from duly_frontend.explain.held import ended_reasons, held_reasons
 from duly_frontend.explain.history import history_of, named_tasks
 from duly_frontend.explain.pending import enqueued_reasons, expiry_reasons, pending_reasons
@@ -79,9 +80,11 @@ class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
     async def _reasons(self, store: Store, row: TaskRow, *, withheld: bool) -> list[explain_pb2.Reason]:
         status = Status(row["status"])
         if status in FINAL:
-            return ended_reasons(row, withheld=withheld)
+            skew = await skew_of_holder(store, row["run_holder"])
+            return [*ended_reasons(row, withheld=withheld), *skew]
         if status in HELD:
-            return held_reasons(row, self._heartbeat_timeout(), withheld=withheld)
+            skew = await skew_of_holder(store, row["holder"])
+            return [*held_reasons(row, self._heartbeat_timeout(), withheld=withheld), *skew]
         scope = restriction(Action.READ)
         expiry = expiry_reasons(row)
         if status is Status.WAITING:
@@ -91,7 +94,8 @@ class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
         else:
             found = await pending_reasons(store, row, scope, withheld=withheld)
         is_over = bool(expiry) and row["expires_at"] <= row["now"]
-        return [*expiry, *found] if is_over else [*found, *expiry]
+        skew = skew_of_client(row, [*found, *expiry])
+        return [*expiry, *found, *skew] if is_over else [*found, *skew, *expiry]
 
 
 async def _hidden(store: Store, task_ids: set[UUID]) -> set[UUID]:

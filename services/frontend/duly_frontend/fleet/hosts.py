@@ -69,6 +69,7 @@ def read_report(request: fleet_pb2.ReportHostRequest) -> HostReport:
         executors=[_executor(place, each) for place, each in enumerate(request.executors)],
         lambdas_digest=request.lambdas_digest,
         settings_age=_settings_age(request),
+        clock_ahead=_clock_ahead(request),
     )
 
 
@@ -76,6 +77,12 @@ def _settings_age(request: fleet_pb2.ReportHostRequest) -> timedelta | None:
     if not request.HasField("settings_age"):
         return None
     return read_duration("settings_age", request.settings_age, _LONGEST_AGE, least=timedelta())
+
+
+def _clock_ahead(request: fleet_pb2.ReportHostRequest) -> timedelta | None:
+    if not request.HasField("clock_ahead"):
+        return None
+    return read_duration("clock_ahead", request.clock_ahead, _LONGEST_AGE, least=-_LONGEST_AGE)
 
 
 def _executor(place: int, each: fleet_pb2.Executor) -> ExecutorReport:
@@ -135,7 +142,7 @@ def read_lambdas(request: fleet_pb2.ReportHostRequest) -> list[ServedLambda] | N
 def host_to_wire(host: StoredHost) -> fleet_pb2.Host:
     """Return a host as the wire has it."""
     report = host.report
-    return fleet_pb2.Host(
+    message = fleet_pb2.Host(
         host_id=report.host_id,
         name=report.name,
         state=_STATES[host.state],
@@ -152,6 +159,9 @@ def host_to_wire(host: StoredHost) -> fleet_pb2.Host:
             for each in host.lambdas
         ],
     )
+    if report.clock_ahead is not None:
+        message.clock_ahead.FromTimedelta(report.clock_ahead)
+    return message
 
 
 def _executor_to_wire(executor: ExecutorReport) -> fleet_pb2.Executor:
@@ -171,7 +181,7 @@ def _executor_to_wire(executor: ExecutorReport) -> fleet_pb2.Executor:
 
 def service_to_wire(service: ServiceInstance) -> fleet_pb2.ServiceInstance:
     """Return a process of a service as the wire has it."""
-    return fleet_pb2.ServiceInstance(
+    message = fleet_pb2.ServiceInstance(
         instance_id=service.instance_id,
         service=service.service,
         host_name=service.host_name,
@@ -181,3 +191,6 @@ def service_to_wire(service: ServiceInstance) -> fleet_pb2.ServiceInstance:
         started_at=to_timestamp(service.started_at),
         reported_at=to_timestamp(service.reported_at),
     )
+    if service.clock_ahead is not None:
+        message.clock_ahead.FromTimedelta(service.clock_ahead)
+    return message

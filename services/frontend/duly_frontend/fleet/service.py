@@ -17,6 +17,7 @@ from duly_frontend.fleet.queue_request import read_request
 from duly_frontend.fleet.queue_snapshots import QueueSnapshots
 from duly_frontend.lists import page_token
 from duly_frontend.stores import FrontendStores
+from duly_wire.time_conversion import to_timestamp
 from duly_wire.v1 import fleet_pb2, fleet_pb2_grpc
 
 _MOST_IDS = 100
@@ -43,7 +44,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
         for served in lambdas or ():
             require(Action.RUN, served.name)
         access = current_access()
-        verdict = await report_host(self._stores.writes, report, lambdas, access.principal)
+        verdict, at = await report_host(self._stores.writes, report, lambdas, access.principal)
         if verdict is Verdict.NOT_YOURS:
             raise PermissionDeniedError(
                 f"{access.principal!r} may not report the host {report.host_id!r}, which another principal reported first: start "
@@ -52,6 +53,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
         return fleet_pb2.ReportHostResponse(
             lambdas_wanted=verdict is Verdict.LAMBDAS_WANTED,
             settings=self._host_settings(),
+            store_at=None if at is None else to_timestamp(at),
         )
 
     async def ListHosts(  # noqa: N802
