@@ -119,6 +119,30 @@ cross join lateral (
     ) as found
 ) as alive;
 
+-- name: slots_by_lambda
+select asked.lambda, coalesce(serving.slots, 0)::int8
+from unnest(%(lambdas)b::text[]) as asked (lambda)
+cross join lateral (
+    select sum(executor.processes * executor.slots) as slots
+    from (
+        select served.host_id, array_agg(served.lambda_set::int4) as sets
+        from host_lambda as served
+        where served.lambda = asked.lambda
+            or (
+                served.lambda = split_part(asked.lambda, '@', 1)
+                and served.version = nullif(split_part(asked.lambda, '@', 2), '')
+            )
+        group by served.host_id
+        limit 10000
+    ) as found
+    join host on host.host_id = found.host_id
+    cross join lateral jsonb_to_recordset(host.executors) as executor (processes int8, slots int8, lambda_set int4)
+    where case when host.stopped then 'stopped'
+    when host.reported_at <= duly_now() - 3 * host.report_interval then 'silent'
+    when host.draining then 'draining'
+    else 'alive' end = 'alive' and executor.lambda_set = any (found.sets)
+) as serving;
+
 -- name: scheduled_since
 select asked.lambda, first.priority, count(*)
 from unnest(%(lambdas)b::text[]) as asked (lambda)

@@ -9,12 +9,14 @@ import pytest
 from prometheus_client import REGISTRY
 
 from duly_core.errors import QueueUnavailableError
+from duly_core.gates.cache import GateCache
 from duly_core.lambdas.names import QueueKey
 from duly_core.limits.store import ResourceLimit
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_core.tasks import polling
 from duly_core.tasks.task import ResourceNeed
+from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_wire.enums import Priority
@@ -164,14 +166,16 @@ async def test_it_measures_how_many_tasks_of_each_lambda_are_due_and_how_long_th
     consumer = make_consumer(put_back_delay=0 * SECOND)
     await consumer.run_once()
     await clock.tick(100 * SECOND)
-    consumer._backlog._looked_at = float("-inf")
 
-    await consumer._backlog.look(0.0)
+    pause = await BacklogWatch(
+        task_states.store, lambda: consumer.live_config.queues, GateCache(task_states.store)
+    ).run_once()
 
     assert oldest_ready(LAMBDA) >= 100
     assert oldest_ready(OTHER) == 0
     assert backlog(LAMBDA) == 1
     assert backlog(OTHER) == 0
+    assert pause < 5 * SECOND
 
 
 async def test_nothing_is_lost_while_the_queue_is_away(

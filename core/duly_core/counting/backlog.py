@@ -54,8 +54,14 @@ class Ready:
     age: timedelta = timedelta()
     """How long the first of them has been due."""
 
+    def waiting_for(self, age: timedelta) -> "Ready":
+        """Return the same tasks, the first of which waits for so long."""
+        return Ready(self.tasks, age)
+
 
 _COUNT_READY = COUNTING["count_ready"]
+
+_SLOTS = COUNTING["slots_by_lambda"]
 
 
 async def read_ready(store: Store, queues: Sequence[QueueKey]) -> dict[QueueKey, Ready]:
@@ -83,3 +89,12 @@ async def read_ready(store: Store, queues: Sequence[QueueKey]) -> dict[QueueKey,
         queue = QueueKey(name, Priority(priority))
         ready[queue] = Ready(tasks, ages[queue])
     return ready
+
+
+async def read_slots(store: Store, lambdas: Sequence[str]) -> dict[str, int]:
+    """Return how many slots the hosts have that serve each of these lambdas, and take tasks; busy slots among them.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    return dict(await store.run(_SLOTS, {"lambdas": texts(lambdas)})) if lambdas else {}

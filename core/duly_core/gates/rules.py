@@ -65,14 +65,18 @@ class Gate:
     """Of a breaker that is half open: its probes are due by then."""
 
     @property
-    def holds_queues(self) -> bool:
-        """Whether it holds all that is in a queue (lambda, priority), so that the queue is left out."""
+    def is_on_queues(self) -> bool:
+        """Whether it holds back whole queues (lambda, priority), with or without probes."""
         return (
             self.kind in (Kind.PAUSE, Kind.UNKNOWN)
             and self.scope.collection is None
             and self.scope.session is None
-            and self.probes_until is None
         )
+
+    @property
+    def holds_queues(self) -> bool:
+        """Whether it holds all that is in a queue (lambda, priority), so that the queue is left out."""
+        return self.is_on_queues and self.probes_until is None
 
     @property
     def sweeps(self) -> bool:
@@ -136,6 +140,13 @@ class GateSet:
     def is_closed(self, queue: QueueKey) -> bool:
         """Whether a queue is held as a whole."""
         return bool(self.gates) and queue.priority in self.of(queue.lambda_name).closed
+
+    def holds_back(self, queue: QueueKey) -> bool:
+        """Whether a queue is held as a whole, but for the probes of a breaker: on purpose, or until its runs succeed."""
+        return bool(self.gates) and any(
+            gate.is_on_queues and gate.scope.priority in (None, queue.priority)
+            for gate in self.of(queue.lambda_name).every
+        )
 
     def open_among(self, lambdas: frozenset[str], priorities: frozenset[Priority]) -> frozenset[str]:
         """Return the lambdas of which some of these priorities are not held as a whole."""

@@ -58,6 +58,7 @@ TABLES: dict[str, Rights] = {
         "graph_edge": "sd",
         "graph_node": "sud",
         "host": "sd",
+        "host_lambda": "s",
         "idempotency_key": "sid",
         "lambda": "s",
         "own_setting": "siud",

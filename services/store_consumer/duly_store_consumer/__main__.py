@@ -28,6 +28,7 @@ from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.upkeep.retention import Retention
 from duly_store_consumer import events
+from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.breaker_loop import BreakerLoop
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.dead_letter_watch import DeadLetterWatch
@@ -120,6 +121,7 @@ def build(
             consumer.live_config.follow(lambda found: kept_for.take(found.settings))
             consumer.live_config.follow(lambda found: log_level.take(found.settings))
             dead_letters = DeadLetterWatch(store)
+            backlog = BacklogWatch(store, lambda: consumer.live_config.queues, gates)
 
             async def retain() -> timedelta:
                 retention.keep(kept_for.now.retention, kept_for.now.dead_letter_retention)
@@ -144,6 +146,7 @@ def build(
                 group.create_task(repeat("breakers", breaker_loop.run_once, stop, asyncio.Event()))
                 group.create_task(repeat("retention", retain, stop, asyncio.Event()))
                 group.create_task(repeat("host watch", partial(watch_hosts, store), stop, asyncio.Event()))
+                group.create_task(repeat("backlog watch", backlog.run_once, stop, asyncio.Event()))
                 group.create_task(repeat("dead letter watch", dead_letters.run_once, stop, asyncio.Event()))
                 group.create_task(
                     repeat("session watch", partial(count_blocked, store), stop, asyncio.Event())

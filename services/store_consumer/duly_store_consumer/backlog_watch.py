@@ -1,30 +1,54 @@
-"""Measures now and then how many tasks of each queue are due, and how long the first has been."""
+"""Measures how many tasks of each queue are due, how long the first has waited, and how many slots serve its lambda."""
 
+import asyncio
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from duly_core.counting.backlog import read_ready
+from duly_core.counting.backlog import read_ready, read_slots
+from duly_core.gates.cache import GateCache
+from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.pool import Store
+from duly_core.process.lambda_metrics import named_lambdas
 from duly_store_consumer import events
-from duly_store_consumer.live_config import LiveConfig
 
-_EVERY = timedelta(seconds=15)
+_EVERY = timedelta(seconds=2)
+_LONGEST_PAUSE = timedelta(seconds=15)
+_SHARE = 50
+"""A look takes one part of so many of the time: with very many queues it is repeated less often."""
 
 
 class BacklogWatch:
-    """Looks at one row of each queue, and counts the rows of those that have something due."""
+    """Looks at one row of each queue, and counts the rows of those that have something due, up to a limit."""
 
-    def __init__(self, store: Store, live_config: LiveConfig) -> None:
+    def __init__(self, store: Store, queues: Callable[[], Sequence[QueueKey]], gates: GateCache) -> None:
+        """Make one; `queues` returns those of the registered lambdas."""
         self._store = store
-        self._live_config = live_config
-        self._looked_at = float("-inf")
+        self._queues = queues
+        self._gates = gates
 
-    async def look(self, now: float) -> None:
-        """Look, if it is time; `now` is the loop's.
+    async def run_once(self) -> timedelta:
+        """Look; return the pause until the next look.
 
         Raises:
             StoreUnavailableError: nothing was measured.
         """
-        if now - self._looked_at < _EVERY.total_seconds():
-            return
-        self._looked_at = now
-        events.backlog(await read_ready(self._store, self._live_config.queues))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        gates = await self._gates.known()
+        queues = self._queues()
+        ready = {queue: each for queue, each in (await read_ready(self._store, queues)).items() if each.tasks}
+        held = {queue: each for queue, each in ready.items() if gates.holds_back(queue)}
+        waiting = {}
+        for queue, each in ready.items():
+            if queue not in held:
+                released_at = self._gates.released_at(queue)
+                waited = (
+                    each.age if released_at is None else min(each.age, self._gates.store_time() - released_at)
+                )
+                waiting[queue] = each.waiting_for(waited)
+        events.backlog(queues, waiting, held)
+        longest = sorted(waiting, key=lambda queue: -waiting[queue].tasks)
+        lambdas = list(dict.fromkeys(queue.lambda_name for queue in longest))[: named_lambdas.most]
+        events.serving_slots(await read_slots(self._store, lambdas))
+        took = timedelta(seconds=loop.time() - began)
+        return min(_LONGEST_PAUSE, max(_EVERY, _SHARE * took))

@@ -14,7 +14,6 @@ from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.pool import Store
 from duly_core.queues.port import QueueSender
 from duly_store_consumer import events
-from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.due_poller import DuePoller, Poll
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.liveness import Liveness
@@ -56,7 +55,6 @@ class Consumer:
         self._due_poller = DuePoller(store, self._live_config, self._queue_room, self._sender)
         guard = reclaim_guard or ReclaimGuard(Timing.load())
         self._timeouts = Timeouts(store, guard, self._live_config, breaker_lambdas)
-        self._backlog = BacklogWatch(store, self._live_config)
         self._poll_gap = PollGap()
         self._liveness = Liveness()
         self.wake = self._wake_timer.wake
@@ -135,8 +133,6 @@ class Consumer:
             timeout_in = await self._handle_timeouts(now, poll.sent)
         with _collected(errors):
             await self._queue_room.refresh(now)
-        with _collected(errors):
-            await self._backlog.look(now)
         if errors:
             raise errors[0]
         due_at = await self._due_poller.next_due_at(poll)

@@ -86,7 +86,7 @@ skewed_clocks = Gauge(
 _oldest_ready = GaugeByLambda(
     Gauge(
         "duly_oldest_ready_seconds",
-        "How long the task that waits longest for a host has been due.",
+        "How long the task that waits longest for a host has been due; time under a gate on its queue does not count.",
         ["lambda", "priority"],
     ),
     combine=max,
@@ -94,8 +94,25 @@ _oldest_ready = GaugeByLambda(
 _backlog = GaugeByLambda(
     Gauge(
         "duly_backlog_tasks",
-        "Tasks that are due and that no host has; each lambda and priority is counted up to a limit of 10 to 10,000.",
+        "Tasks that are due and that no host has; each lambda and priority is counted up to a limit of 10 to 10,000."
+        " Queues that a gate holds are left out.",
         ["lambda", "priority"],
+    ),
+    combine=sum,
+)
+_held_back = GaugeByLambda(
+    Gauge(
+        "duly_gated_backlog_tasks",
+        "As duly_backlog_tasks, of queues that a gate or a breaker holds.",
+        ["lambda", "priority"],
+    ),
+    combine=sum,
+)
+_serving_slots = GaugeByLambda(
+    Gauge(
+        "duly_serving_slots",
+        "Slots of live hosts that serve a lambda with a backlog, busy ones among them.",
+        ["lambda"],
     ),
     combine=sum,
 )
@@ -132,10 +149,19 @@ _breaker_open = GaugeByLambda(
 last_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
 
 
-def backlog(ready: Mapping[QueueKey, Ready]) -> None:
-    """Show what is due of each queue."""
-    _oldest_ready.set({_labels(queue): each.age.total_seconds() for queue, each in ready.items()})
-    _backlog.set({_labels(queue): each.tasks for queue, each in ready.items()})
+def backlog(
+    queues: Sequence[QueueKey], waiting: Mapping[QueueKey, Ready], held: Mapping[QueueKey, Ready]
+) -> None:
+    """Show what is due of each queue: what waits for a host, and what a gate holds back."""
+    shown = {queue: waiting.get(queue, Ready()) for queue in queues}
+    _oldest_ready.set({_labels(queue): each.age.total_seconds() for queue, each in shown.items()})
+    _backlog.set({_labels(queue): each.tasks for queue, each in shown.items()})
+    _held_back.set({_labels(queue): each.tasks for queue, each in held.items()})
+
+
+def serving_slots(slots: Mapping[str, int]) -> None:
+    """Show how many slots serve the lambdas that have a backlog."""
+    _serving_slots.set({(name,): number for name, number in slots.items()})
 
 
 def queue_depths(depths: Mapping[QueueKey, int]) -> None:

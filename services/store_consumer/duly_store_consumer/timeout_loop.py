@@ -7,7 +7,6 @@ from datetime import timedelta
 from duly_core.postgres.notifications import Notifier
 from duly_core.postgres.pool import Store
 from duly_store_consumer import events
-from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.liveness import Liveness
 from duly_store_consumer.reclaim_guard import ReclaimGuard
@@ -31,7 +30,6 @@ class TimeoutLoop:
         self._live_config = LiveConfig(store, settings)
         self._timeouts = Timeouts(store, reclaim_guard, self._live_config, breaker_lambdas)
         self._notifier = notifier
-        self._backlog = BacklogWatch(store, self._live_config)
         self._liveness = Liveness()
 
     @property
@@ -65,7 +63,6 @@ class TimeoutLoop:
             self._notifier.due_in(timedelta(), due, len(found.again))
         if found.problem is not None:
             raise found.problem
-        await self._backlog.look(now)
         self._liveness.completed()
         return min(pause, self._live_config.settings.poll_interval, self._live_config.fresh_for(now))
 

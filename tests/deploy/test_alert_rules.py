@@ -1,0 +1,157 @@
+"""What the alert rules find in the metrics of real situations, as Prometheus's own `promtool` evaluates them."""
+
+import shutil
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import REGISTRY
+
+import duly
+from duly_core.gates.cache import GateCache
+from duly_core.lambdas.names import QueueKey
+from duly_store_consumer.backlog_watch import BacklogWatch
+from duly_store_consumer.gate_loop import GateLoop
+from duly_wire.enums import Priority
+from tests.fixtures.task_states import LAMBDA
+
+RULES = Path(__file__).parents[2] / "deploy/prometheus/duly.rules.yaml"
+PROMTOOL = shutil.which("promtool")
+MINUTE = timedelta(minutes=1)
+QUEUES = [QueueKey(LAMBDA, priority) for priority in Priority]
+GAUGES = (
+    "duly_oldest_ready_seconds",
+    "duly_backlog_tasks",
+    "duly_gated_backlog_tasks",
+    "duly_serving_slots",
+)
+NORMAL = f'{{lambda="{LAMBDA}",priority="normal"}}'
+SOUND = {
+    'up{job="duly"}': "1x600",
+    "duly_last_round_timestamp_seconds": "0+600x600",
+    'duly_executors{instance="w"}': "2x600",
+}
+"""What a sound installation shows, each minute for ten hours."""
+
+pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+
+
+def shown():
+    """What this process shows of the backlog."""
+    found = {}
+    for metric in REGISTRY.collect():
+        for sample in metric.samples if metric.name in GAUGES else ():
+            labels = ",".join(f'{name}="{value}"' for name, value in sample.labels.items())
+            found[f"{sample.name}{{{labels}}}"] = sample.value
+    return found
+
+
+def lasting(metrics):
+    """The same values for two hours."""
+    return {name: f"{value}x120" for name, value in metrics.items()}
+
+
+def starts(late, step):
+    """The histogram of an Executor: so many runs between two samples, and the share of them that began later than 5 s."""
+    series = {"5.0": step * (1 - late), "+Inf": step}
+    named = {
+        f'duly_start_lateness_seconds_bucket{{le="{le}",lambda="{LAMBDA}"}}': f"0+{each}x600"
+        for le, each in series.items()
+    }
+    return named | {f'duly_start_lateness_seconds_count{{lambda="{LAMBDA}"}}': f"0+{step}x600"}
+
+
+def firing(tmp_path, series, alerts, at="90m", interval="1m"):
+    """Evaluate the rules on these series; the alerts that fire must be these, by name and further labels."""
+    samples = [
+        {"labels": f'ALERTS{{alertname="{name}",alertstate="firing",{labels}}}', "value": 1}
+        for name, labels in alerts
+    ]
+    of_one_test = {
+        "interval": interval,
+        "input_series": [{"series": name, "values": each} for name, each in (SOUND | series).items()],
+        "promql_expr_test": [
+            {"expr": 'ALERTS{alertstate="firing"}', "eval_time": at, "exp_samples": samples}
+        ],
+    }
+    path = tmp_path / "test.yaml"
+    path.write_text(
+        yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": interval, "tests": [of_one_test]})
+    )
+    return promtool("test", "rules", path)
+
+
+def promtool(*arguments):
+    """What it complains about."""
+    done = subprocess.run([PROMTOOL, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_promtool_finds_the_rules_correct():
+    assert promtool("check", "rules", RULES) == ""
+
+
+@pytest.fixture
+def look(store, task_states):
+    """Returns what is shown of the backlog, once gates and backlog were looked at."""
+    gates = GateCache(store)
+    watch = BacklogWatch(store, lambda: QUEUES, gates)
+    loop = GateLoop(store, gates, lambda: [LAMBDA], lambda *_: None, has_queues=False)
+
+    async def looked():
+        await gates.run_once()
+        await loop.run_once()
+        await watch.run_once()
+        return shown()
+
+    return looked
+
+
+async def test_what_is_held_on_purpose_raises_no_alert_and_what_nobody_serves_does(
+    look, task_states, client, clock, tmp_path
+):
+    await client.put_resource("zero", 0)
+    await client.put_gate("spring", duly.GateKind.PAUSE, LAMBDA, collection="spring")
+    for fields in ({"resources": ["zero"]}, {"session": "s"}, {"session": "s"}, {"collection": "spring"}):
+        await client.schedule(LAMBDA, **fields)
+    await look()  # parks what the gate holds
+    await task_states.take_of(LAMBDA)  # the head of the session; parks what has no units
+    await clock.tick(10 * MINUTE)
+    held = await look()
+    await client.put_gate("black-friday", duly.GateKind.PAUSE, LAMBDA)
+    await client.schedule(LAMBDA)
+    await clock.tick(10 * MINUTE)
+    paused = await look()
+    await client.delete_gate("black-friday")
+    released = await look()
+    await clock.tick(2 * MINUTE)
+    unserved = await look()
+
+    assert firing(tmp_path, lasting(held), []) == ""
+    assert firing(tmp_path, lasting(paused), []) == ""
+    assert paused[f"duly_gated_backlog_tasks{NORMAL}"] == 1
+    # time under the gate is no time that it waited for a worker
+    assert released[f"duly_oldest_ready_seconds{NORMAL}"] < MINUTE.total_seconds()
+    alerts = [
+        ("TasksWait", f'lambda="{LAMBDA}",severity="page"'),
+        ("BacklogExceedsSlots", f'lambda="{LAMBDA}",severity="ticket"'),
+    ]
+    assert firing(tmp_path, lasting(unserved), alerts) == ""
+
+
+FAST, SLOW = ("StartsBurnFast", 'severity="page"'), ("StartsBurnSlowly", 'severity="ticket"')
+
+
+@pytest.mark.parametrize(
+    ("late", "step", "at", "interval", "alerts"),
+    [
+        pytest.param(0.04, 80, "8h", "4m", [], id="within the budget"),
+        pytest.param(0.10, 80, "8h", "4m", [SLOW], id="beyond it for days"),
+        pytest.param(0.80, 20, "90m", "1m", [FAST, SLOW], id="most of them"),
+        pytest.param(0.80, 0.2, "90m", "1m", [], id="few runs"),
+    ],
+)
+def test_the_objective_alerts_by_how_fast_its_budget_goes(tmp_path, late, step, at, interval, alerts):
+    assert firing(tmp_path, starts(late, step), alerts, at, interval) == ""
