@@ -324,6 +324,16 @@ select count(*) from (
 -- name: registered
 select lambda.name from unnest(%(names)b::text[]) as asked (name) join lambda on lambda.name = any (array[asked.name]);
 
+-- name: tasks_by_key
+select asked.place::int4 - 1 as place, found.task_id
+from unnest(%(lambdas)b::text[], %(keys)b::text[]) with ordinality as asked (lambda, key, place)
+cross join lateral (
+    select known.task_id
+    from idempotency_key as known
+    where known.lambda = asked.lambda and known.key = asked.key
+    limit 1
+) as found;
+
 -- name: graph_digest
 select digest from graph where graph_id = %(graph_id)b;
 

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from duly.graphs.graph import Graph, GraphNode, ScheduledGraph
     from duly.graphs.new_graph import NewGraph, NewNode, any_of
     from duly.sync_client import Client
+    from duly.tasks.keys import TaskKey
 
 __all__ = [
     "KEEP",
@@ -134,6 +135,7 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskCount",
+    "TaskKey",
     "TaskStatus",
     "TaskUpdate",
     "Token",
@@ -150,6 +152,7 @@ _LOADED_WHEN_NAMED = {
     "GraphDefinition": "graphs.definition",
     "GraphNode": "graphs.graph",
     "NewGraph": "graphs.new_graph",
+    "TaskKey": "tasks.keys",
     "NewNode": "graphs.new_graph",
     "ScheduledGraph": "graphs.graph",
     "any_of": "graphs.new_graph",

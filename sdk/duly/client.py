@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
@@ -11,7 +11,7 @@ import grpc
 
 from duly.access.calls import AccessCalls
 from duly.callbacks.codec import Codec
-from duly.errors import DulyError, TaskFailedError
+from duly.errors import DulyError, TaskFailedError, TaskNotFoundError
 from duly.explain.calls import ExplainCalls
 from duly.fleet.activity_calls import InspectionCalls
 from duly.fleet.calls import FleetCalls
@@ -26,7 +26,7 @@ from duly.tasks import dead_letters
 from duly.tasks import reads as task_reads
 from duly.tasks.dead_letters import Redrive
 from duly.tasks.filters import DeadLetterFilter, TaskFilter, filtered
-from duly.tasks.reads import TaskRef, id_of
+from duly.tasks.reads import TaskRef
 from duly.tasks.schedule_calls import ScheduleCalls
 from duly.tasks.scheduling import Scheduler
 from duly.tasks.task import Task
@@ -127,13 +127,21 @@ class AsyncClient(
 
     async def get(self, task: TaskRef) -> Task:
         """Return a task as it stands now. Raises TaskNotFoundError."""
-        if (found := (await self.get_many([task]))[0]) is None:
-            raise task_reads.no_task(id_of(task))
+        (task_id,) = await task_reads.found_ids(self._caller, [task])
+        (found,) = await task_reads.get_tasks(self._caller, [task_id])
+        if found is None:
+            raise task_reads.no_task(task_id)
         return found
 
     async def get_many(self, tasks: Iterable[TaskRef]) -> _TasksOrNone:
         """Return tasks as they stand now, in order; None for an unknown one."""
-        return await task_reads.get_tasks(self._caller, [id_of(task) for task in tasks])
+        found = await task_reads.of_each(
+            self._caller, tasks, lambda ids: task_reads.get_tasks(self._caller, ids)
+        )
+        for each in found:
+            if isinstance(each, DulyError) and not isinstance(each, TaskNotFoundError):
+                raise each
+        return [None if isinstance(each, DulyError) else each for each in found]
 
     async def wait(
         self, task: TaskRef, timeout: timedelta | None = None, *, raise_on_failure: bool = False
@@ -149,7 +157,8 @@ class AsyncClient(
         self, tasks: Iterable[TaskRef], timeout: timedelta | None = None, *, raise_on_failure: bool = False
     ) -> _Tasks:
         """Return the tasks, in order, once all are final; otherwise as `wait`."""
-        ended = await task_reads.wait_tasks(self._caller, [id_of(task) for task in tasks], timeout)
+        ids = await task_reads.found_ids(self._caller, tasks)
+        ended = await task_reads.wait_tasks(self._caller, ids, timeout)
         if raise_on_failure:
             for task in ended:
                 if task.status is not TaskStatus.SUCCESS:
@@ -168,9 +177,12 @@ class AsyncClient(
 
     async def cancel_many(self, tasks: Iterable[TaskRef], *, kill: bool = False) -> _StatusesOrErrors:
         """Cancel tasks, as `cancel` does; return for each, in order, its status now, or why it was not cancelled."""
+        return await task_reads.of_each(self._caller, tasks, lambda ids: self._cancel(ids, kill=kill))
+
+    async def _cancel(self, task_ids: Sequence[str], *, kill: bool) -> _StatusesOrErrors:
         caller = self._caller
         results: _StatusesOrErrors = []
-        for ids in task_reads.in_chunks([id_of(task) for task in tasks]):
+        for ids in task_reads.in_chunks(task_ids):
             request = frontend_pb2.CancelTaskRequest(task_ids=ids, kill=kill)
             response = await caller.call(caller.frontend.CancelTask, request)
             results += [
@@ -191,7 +203,9 @@ class AsyncClient(
 
     async def redrive_many(self, tasks: Iterable[TaskRef]) -> _StatusesOrErrors:
         """Let dead letters run again; return for each, in order, its status now, or why it was not redriven."""
-        return await dead_letters.redrive_tasks(self._caller, [id_of(task) for task in tasks])
+        return await task_reads.of_each(
+            self._caller, tasks, lambda ids: dead_letters.redrive_tasks(self._caller, ids)
+        )
 
     async def redrive_where(
         self,

@@ -41,6 +41,7 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.FrontendService/Schedule": _OWN,
     "/duly.v1.FrontendService/ScheduleStream": _OWN,
     "/duly.v1.FrontendService/GetTask": _READ,
+    "/duly.v1.FrontendService/FindTask": _READ,
     "/duly.v1.FrontendService/ListTasks": _READ,
     "/duly.v1.FrontendService/WaitTask": _READ,
     "/duly.v1.FrontendService/CancelTask": _CHANGE,
@@ -163,7 +164,10 @@ async def make_thing(channels, call):
         frontend = frontend_pb2_grpc.FrontendServiceStub(channels[False])
         graphs = graphs_pb2_grpc.GraphServiceStub(channels[False])
         request = frontend_pb2.ScheduleRequest(
-            tasks=[task(new, task_id=new.task_id), task(new, session={"key": new.session})]
+            tasks=[
+                task(new, task_id=new.task_id),
+                task(new, session={"key": new.session}, idempotency_key=new.session),
+            ]
         )
         scheduled = await frontend.Schedule(request, metadata=headers(scheduler))
         assert all(result.created for result in scheduled.results), scheduled

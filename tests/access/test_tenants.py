@@ -170,8 +170,11 @@ async def a_key_belongs_to_its_lambda(tenants, shop, mallory):
     assert again.task_id == repeated.task_id == ours.task_id
     with pytest.raises(duly.KeyConflictError):
         await rival.schedule(OURS, {"n": 3}, idempotency_key="once")
-    with pytest.raises(duly.TaskNotFoundError):
-        await rival.get(ours)
+    key = duly.TaskKey(OURS, "once")
+    assert (await shop.get(key)).task_id == ours.task_id
+    for named in (ours, key):
+        with pytest.raises(duly.TaskNotFoundError):
+            await rival.get(named)
 
 
 @row("task id, graph id")

@@ -270,6 +270,7 @@ CASES = {
     "lock_graph_of": ({"task_id": new_task_id()}, NODES_BY_TASK | GRAPHS),
     "redriven_nodes": ({"task_ids": IDS}, ASSOC),
     "lock_nodes": ({"graph_id": new_task_id()}, NODES | ASSOC | USES | {"resource_quotas"}),
+    "tasks_by_key": ({"lambdas": [LAMBDA] * 2, "keys": ["a", "b"]}, KEYS),
     "graph_digest": ({"graph_id": new_task_id()}, GRAPHS),
     "live_nodes": ({"graph_id": new_task_id()}, NODES | ASSOC),
     "running_graphs": ({"graph_ids": IDS}, GRAPHS),

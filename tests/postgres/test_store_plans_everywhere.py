@@ -40,6 +40,7 @@ OF_GRAPHS = {
     "growing_graph",
     "cancel_graph",
     "update_waiting",
+    "tasks_by_key",
     "graph_digest",
     "live_nodes",
     "running_graphs",

@@ -17,6 +17,7 @@ from duly_cli.output.table import terminal_width
 from duly_cli.output.task_text import moment_text
 from duly_cli.output.watching import Watch, age_text, repeatedly
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks.references import OfLambda, named_tasks
 
 _WIDTH = 80
 _COMMAND = re.compile("`duly [^`]*`")
@@ -33,7 +34,19 @@ def add_command(app: typer.Typer) -> None:
 
 
 def explain(
-    task_id: Annotated[str, typer.Argument(help="The task's id.", metavar="TASK_ID")],
+    task_id: Annotated[
+        str | None,
+        typer.Argument(help="The task's id; or name the task by --lambda and --key.", metavar="TASK_ID"),
+    ] = None,
+    lambda_name: OfLambda = "",
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            help="With --lambda: the idempotency key that the task was scheduled with.",
+            show_default=False,
+        ),
+    ] = None,
     history: Annotated[
         bool, typer.Option("--history/--no-history", help="Show what happened to it, too.")
     ] = True,
@@ -42,10 +55,14 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Say why a task does not run, what to do about it, and what happened to it; exit 1 if it does not exist."""
+    named = named_tasks([task_id] if task_id else [], lambda_name, [key] if key else [])
+    if len(named) > 1:
+        message = "name one task: by its id, or by --lambda and --key"
+        raise typer.BadParameter(message)
 
     def show() -> None:
         with connected(address) as client:
-            found = client.explain(task_id, history=history)
+            found = client.explain(named[0], history=history)
         if as_json:
             say(json.dumps(as_object(found)))
         else:

@@ -1,6 +1,6 @@
 """`duly cancel`: cancel tasks by their ids, or all that filters find."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,6 +8,12 @@ import duly
 from duly_cli.tasks.bulk import DryRun, Everything, Limit, Yes, change_all, check_filter, refuse_filters
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected, say_answers
 from duly_cli.tasks.filters import Collection, Lambda, Priorities, which_tasks
+from duly_cli.tasks.references import named_tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from duly.tasks.reads import TaskRef
 
 
 def add_command(app: typer.Typer) -> None:
@@ -20,6 +26,14 @@ def cancel(
         list[str] | None, typer.Argument(help="Task ids; or say which by filters.", metavar="TASK_ID")
     ] = None,
     lambda_name: Lambda = "",
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key",
+            help="The task of --lambda that was scheduled with this idempotency key; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     collection: Collection = "",
     status: Annotated[
         list[str] | None,
@@ -46,6 +60,12 @@ def cancel(
 ) -> None:
     """Cancel tasks: those named, or those that the filters find; a running one is told with its next heartbeat."""
     which = which_tasks(lambda_name, collection, status=status, priority=priority)
+    if key:
+        refuse_filters(
+            collection or status or priority or everything or limit or dry_run, "--limit, --dry-run"
+        )
+        _cancel_named(named_tasks(task_ids, lambda_name, key), address, kill=kill)
+        return
     if task_ids:
         refuse_filters(which or everything or limit or dry_run, "--limit, --dry-run")
         _cancel_named(task_ids, address, kill=kill)
@@ -60,12 +80,12 @@ def cancel(
         change_all(client.cancel_where, which, words, limit=limit, dry_run=dry_run, yes=yes)
 
 
-def _cancel_named(task_ids: list[str], address: str, *, kill: bool) -> None:
+def _cancel_named(tasks: "Sequence[TaskRef]", address: str, *, kill: bool) -> None:
     asked = "is killed if it does not stop at once" if kill else "is asked to stop"
     with connected(address) as client:
-        answers = client.cancel_many(task_ids, kill=kill)
+        answers = client.cancel_many(tasks, kill=kill)
     say_answers(
-        task_ids,
+        tasks,
         answers,
         lambda status: (
             "cancelled"

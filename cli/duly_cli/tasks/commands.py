@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
 from types import MappingProxyType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,11 @@ from duly_cli.output.task_text import listed_as_json, task_as_json, task_lines, 
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_duration
 from duly_cli.tasks.filters import Collection, Lambda, Priorities, which_tasks
+from duly_cli.tasks.references import Ids, Keys, OfLambda, named_tasks
 from duly_cli.tasks.wait_reasons import wait_told
+
+if TYPE_CHECKING:
+    from duly.tasks.reads import TaskRef
 
 _PANEL = "Tasks"
 
@@ -87,50 +91,58 @@ def _check_environment() -> None:
 
 
 def say_answers(
-    task_ids: Sequence[str],
+    tasks: Sequence[object],
     answers: Sequence[duly.TaskStatus | duly.DulyError],
     describe: Callable[[duly.TaskStatus], str],
 ) -> None:
     """Print what came of each task, a line each; exit 1 if one was refused."""
-    for task_id, answer in zip(task_ids, answers, strict=True):
+    for task, answer in zip(tasks, answers, strict=True):
         if isinstance(answer, duly.DulyError):
             field = getattr(answer, "field", "")
-            say(f"{task_id}: {str(answer).removeprefix(f'{field}: ')}", err=True)
+            say(f"{task}: {str(answer).removeprefix(f'{field}: ')}", err=True)
         else:
-            say(f"{task_id}: {describe(answer)}")
+            say(f"{task}: {describe(answer)}")
     if any(isinstance(answer, duly.DulyError) for answer in answers):
         raise typer.Exit(1)
 
 
-def get(task_ids: TaskIds, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+def get(
+    task_ids: Ids = None,
+    lambda_name: OfLambda = "",
+    key: Keys = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
     """Show tasks, with payload, result and the runs that did not succeed; exit 1 if one does not exist."""
-    show_tasks(task_ids, address, as_json=as_json)
+    show_tasks(named_tasks(task_ids, lambda_name, key), address, as_json=as_json)
 
 
 def show_tasks(
-    task_ids: Sequence[str], address: str, *, as_json: bool, only: "duly.TaskStatus | None" = None
+    tasks: "Sequence[TaskRef]", address: str, *, as_json: bool, only: "duly.TaskStatus | None" = None
 ) -> None:
     """Show tasks; end with 1 if one does not exist, or has another status than `only`."""
     found = []
     with connected(address) as client:
-        for task_id in task_ids:
+        for each in tasks:
             try:
-                task = client.get(task_id)
+                task = client.get(each)
             except (duly.TaskNotFoundError, duly.InvalidTaskError) as error:
                 say(f"duly: {error}", err=True)
                 continue
             if only is None or task.status is only:
                 found.append(task)
             else:
-                say(f"duly: {task_id} is {task.status.name.lower()}, not {only.name.lower()}", err=True)
+                say(f"duly: {each} is {task.status.name.lower()}, not {only.name.lower()}", err=True)
         most = {} if as_json else _max_attempts(client, found)
     show(found, as_json=as_json, max_attempts=most)
-    if len(found) < len(task_ids):
+    if len(found) < len(tasks):
         raise typer.Exit(1)
 
 
 def wait(
-    task_ids: TaskIds,
+    task_ids: Ids = None,
+    lambda_name: OfLambda = "",
+    key: Keys = None,
     timeout: Annotated[
         str | None, typer.Option(help="How long to wait: 30s, 5m.", show_default="no limit")
     ] = None,
@@ -138,8 +150,10 @@ def wait(
     as_json: AsJson = False,
 ) -> None:
     """Wait until tasks have ended, and show them; exit 1 if one did not succeed. After 3 s, say what they wait for."""
+    named = named_tasks(task_ids, lambda_name, key)
     with connected(address, is_patient=timeout is not None) as client:
-        ended = wait_told(client, task_ids, parse_duration(timeout, "--timeout"))
+        found = [each if isinstance(each, str) else client.get(each).task_id for each in named]
+        ended = wait_told(client, found, parse_duration(timeout, "--timeout"))
         show(ended, as_json=as_json)
     if any(task.status is not duly.TaskStatus.SUCCESS for task in ended):
         raise typer.Exit(1)

@@ -7,8 +7,9 @@ import typer
 import duly
 from duly.keep import KEEP
 from duly_cli.startup.option_values import parse_duration, parse_moment, parse_priority
-from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, TaskIds, connected, say_answers
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected, say_answers
 from duly_cli.tasks.payloads import read_payload
+from duly_cli.tasks.references import Ids, Keys, OfLambda, named_tasks
 
 
 def add_command(app: typer.Typer) -> None:
@@ -17,7 +18,9 @@ def add_command(app: typer.Typer) -> None:
 
 
 def update(
-    task_ids: TaskIds,
+    task_ids: Ids = None,
+    lambda_name: OfLambda = "",
+    key: Keys = None,
     delay: Annotated[
         str | None, typer.Option(help="Run them this long from now: 0s, 90s, 2h.", show_default=False)
     ] = None,
@@ -44,7 +47,8 @@ def update(
     ahead, moment = parse_duration(delay, "--delay"), parse_moment(at, "--at", needs_zone=True)
     urgency = None if priority is None else parse_priority(priority)
     value = KEEP if payload is None else read_payload(payload, raw=raw)
+    named = named_tasks(task_ids, lambda_name, key)
     with connected(address) as client:
-        updates = [duly.TaskUpdate(task_id, moment, ahead, urgency, value) for task_id in task_ids]
+        updates = [duly.TaskUpdate(each, moment, ahead, urgency, value) for each in named]
         answers = client.update_many(updates)
-    say_answers(task_ids, answers, lambda status: f"updated, is {status.name.lower()}")
+    say_answers(named, answers, lambda status: f"updated, is {status.name.lower()}")

@@ -37,6 +37,7 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.FrontendService/Schedule": _SCHEDULE,
     "/duly.v1.FrontendService/ScheduleStream": _SCHEDULE,
     "/duly.v1.FrontendService/GetTask": _READ,
+    "/duly.v1.FrontendService/FindTask": _READ,
     "/duly.v1.FrontendService/ListTasks": _READ,
     "/duly.v1.FrontendService/WaitTask": _READ,
     "/duly.v1.FrontendService/CancelTask": _CHANGE,

@@ -294,6 +294,17 @@ select count(*) from (
 -- Which of these lambdas are registered.
 select lambda.name from unnest(%(names)b::text[]) as asked (name) join lambda on lambda.name = any (array[asked.name])
 
+-- name: tasks_by_key
+-- The tasks that were scheduled with these idempotency keys, each with the place of its key.
+select asked.place::int4 - 1 as place, found.task_id
+from unnest(%(lambdas)b::text[], %(keys)b::text[]) with ordinality as asked (lambda, key, place)
+cross join lateral (
+    select known.task_id
+    from idempotency_key as known
+    where known.lambda = asked.lambda and known.key = asked.key
+    limit 1
+) as found
+
 -- name: graph_digest
 -- What a graph was made of.
 select digest from graph where graph_id = %(graph_id)b

@@ -13,7 +13,7 @@ from psycopg.rows import TupleRow, dict_row
 from duly_core.access.current import scheduler
 from duly_core.access.grants import Scope
 from duly_core.errors import StoreUnavailableError
-from duly_core.postgres.arrays import uuids
+from duly_core.postgres.arrays import texts, uuids
 from duly_core.postgres.pool import Store
 from duly_core.postgres.statements import READS, TRANSITIONS, fragment
 from duly_core.tasks.lifecycle import Status
@@ -94,6 +94,19 @@ async def get_tasks(
     parameters = {"task_ids": wanted, "most_bytes": most_bytes}
     rows = await select_text(store, f"select {columns} {_BY_ID}", parameters)
     return {row["task_id"].bytes: row for row in rows}
+
+
+async def find_by_keys(store: Store, keys: Sequence[tuple[str, str]]) -> list[TaskId | None]:
+    """Return the tasks of these lambdas that were scheduled with these idempotency keys, in order; None for a key that no task has.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    parameters = {"lambdas": texts([name for name, _ in keys]), "keys": texts([key for _, key in keys])}
+    found: list[TaskId | None] = [None] * len(keys)
+    for place, task_id in await store.run(READS["tasks_by_key"], parameters):
+        found[place] = task_id
+    return found
 
 
 async def get_attempts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duly.explain.views import Explanation
-from duly.tasks.reads import TaskRef, id_of
+from duly.tasks.reads import TaskRef, found_ids
 from duly.transport import error_mapping
 from duly.transport.client_part import ClientPart
 from duly_wire.v1 import explain_pb2
@@ -20,7 +20,8 @@ class ExplainCalls(ClientPart):
         Raises TaskNotFoundError, InvalidTaskError.
         """
         caller = self._caller
-        request = explain_pb2.ExplainTaskRequest(task_id=id_of(task), without_history=not history)
+        (task_id,) = await found_ids(self._caller, [task])
+        request = explain_pb2.ExplainTaskRequest(task_id=task_id, without_history=not history)
         response = await caller.call(caller.explains.ExplainTask, request)
         error_mapping.check(response)
         return Explanation.from_proto(response)

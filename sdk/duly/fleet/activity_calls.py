@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from duly.fleet.activity import Activity
-from duly.tasks.reads import TaskRef, id_of
+from duly.tasks.reads import TaskRef, found_ids
 from duly.tasks.task import Task
 from duly.transport import error_mapping
 from duly.transport.client_part import ClientPart
@@ -22,7 +22,8 @@ class InspectionCalls(ClientPart):
         PermissionDeniedError.
         """
         caller = self._caller
-        request = inspection_pb2.RevealTaskRequest(task_id=id_of(task), reason=reason)
+        (task_id,) = await found_ids(self._caller, [task])
+        request = inspection_pb2.RevealTaskRequest(task_id=task_id, reason=reason)
         response = await caller.call(caller.inspection.RevealTask, request)
         error_mapping.check(response)
         return Task.from_proto(response.revealed_task, caller.codec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import TypeAlias, TypeVar
 from uuid import UUID
@@ -12,6 +12,8 @@ import grpc
 
 from duly.callbacks.codec import Codec
 from duly.errors import DulyError, InvalidTaskError, RequestError, TaskNotFoundError, WaitTimeoutError
+from duly.tasks import keys as task_keys
+from duly.tasks.keys import TaskKey
 from duly.tasks.new_task import ScheduledTask
 from duly.tasks.task import Task
 from duly.transport import error_mapping
@@ -19,8 +21,8 @@ from duly.transport.caller import Caller, seconds
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import frontend_pb2, task_pb2
 
-TaskRef: TypeAlias = str | UUID | ScheduledTask | Task
-"""What names a task: its id as text or UUID, the receipt of `schedule`, or a Task read before."""
+TaskRef: TypeAlias = str | UUID | ScheduledTask | Task | TaskKey
+"""What names a task: its id as text or UUID, the receipt of `schedule`, a Task read before, or its lambda and idempotency key."""
 
 Results = TypeVar("Results")
 Item = TypeVar("Item")
@@ -37,9 +39,37 @@ _POLL_GRACE = timedelta(seconds=5)
 _SHORTEST_POLL_S = 0.1
 
 
-def id_of(task: TaskRef) -> str:
-    """Return a task's id in text form."""
-    return task.task_id if isinstance(task, Task) else str(task)
+async def ids_of(caller: Caller, tasks: Iterable[TaskRef]) -> list[str | DulyError]:
+    """Return the ids of tasks in text form, in order; for a key that no task has, the error."""
+    refs = list(tasks)
+    keys = [each for each in refs if isinstance(each, TaskKey)]
+    found = await task_keys.find(caller, keys) if keys else {}
+    return [
+        found[each] if isinstance(each, TaskKey) else each.task_id if isinstance(each, Task) else str(each)
+        for each in refs
+    ]
+
+
+async def found_ids(caller: Caller, tasks: Iterable[TaskRef]) -> list[str]:
+    """Return the ids of tasks in text form, in order. Raises TaskNotFoundError for a key that no task has."""
+    ids: list[str] = []
+    for each in await ids_of(caller, tasks):
+        if isinstance(each, DulyError):
+            raise each
+        ids.append(each)
+    return ids
+
+
+async def of_each(
+    caller: Caller,
+    tasks: Iterable[TaskRef],
+    act: Callable[[Sequence[str]], Awaitable[Sequence[Results | DulyError]]],
+) -> list[Results | DulyError]:
+    """Return what `act` answers for each of these tasks, in order; for a key that no task has, the error."""
+    ids = await ids_of(caller, tasks)
+    known = [each for each in ids if isinstance(each, str)]
+    answers = iter(await act(known) if known else ())
+    return [each if isinstance(each, DulyError) else next(answers) for each in ids]
 
 
 def in_chunks(ids: Sequence[Item]) -> Iterator[Sequence[Item]]:
@@ -142,8 +172,8 @@ async def _halving(
     try:
         return await ask(ids)
     except RequestError as error:
-        too_large = isinstance(error.__cause__, grpc.aio.AioRpcError) and (
-            error.__cause__.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        too_large = isinstance(error.__context__, grpc.aio.AioRpcError) and (
+            error.__context__.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         )
         if not too_large or len(ids) == 1:
             raise

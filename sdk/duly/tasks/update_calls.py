@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
@@ -10,7 +11,7 @@ from duly.errors import DulyError, NotPendingError
 from duly.keep import KEEP
 from duly.tasks.bulk import run_pages
 from duly.tasks.filters import CancelFilter, PurgeFilter, filtered
-from duly.tasks.reads import TaskRef, get_tasks, id_of, in_chunks
+from duly.tasks.reads import TaskRef, get_tasks, ids_of, in_chunks
 from duly.tasks.task import Task
 from duly.tasks.update import TaskUpdate
 from duly.transport import error_mapping
@@ -79,23 +80,29 @@ class ChangeCalls(ClientPart):
 async def _update_tasks(caller: Caller, updates: Sequence[TaskUpdate]) -> list[TaskStatus | DulyError]:
     """Change tasks; return for each, in order, its status now, or why it was not changed."""
     results: list[TaskStatus | DulyError] = []
-    names = await _lambda_names(caller, updates)
-    protos = [update.to_proto(caller.codec, names.get(id_of(update.task), "")) for update in updates]
+    ids = await ids_of(caller, [update.task for update in updates])
+    known = [(each, update) for each, update in zip(ids, updates, strict=True) if isinstance(each, str)]
+    names = await _lambda_names(caller, known)
+    protos = [
+        replace(update, task=task_id).to_proto(caller.codec, names.get(task_id, ""))
+        for task_id, update in known
+    ]
     for some in in_chunks(protos):
         request = frontend_pb2.UpdateTaskRequest(updates=some)
         tries: list[int] = []
         response = await caller.call(caller.frontend.UpdateTask, request, tried=tries.append)
         results += [_updated(result, repeated=len(tries) > 1) for result in response.results]
-    return results
+    answers = iter(results)
+    return [each if isinstance(each, DulyError) else next(answers) for each in ids]
 
 
-async def _lambda_names(caller: Caller, updates: Sequence[TaskUpdate]) -> dict[str, str]:
+async def _lambda_names(caller: Caller, updates: Sequence[tuple[str, TaskUpdate]]) -> dict[str, str]:
     """Return the lambdas of tasks whose payload is to be encrypted: it is bound to the lambda's name."""
     if caller.codec is None:
         return {}
-    changed = [update.task for update in updates if update.payload is not KEEP]
-    names = {id_of(task): task.lambda_name for task in changed if isinstance(task, Task)}
-    unknown = [task_id for task_id in map(id_of, changed) if task_id not in names]
+    changed = [(task_id, update.task) for task_id, update in updates if update.payload is not KEEP]
+    names = {task_id: task.lambda_name for task_id, task in changed if isinstance(task, Task)}
+    unknown = [task_id for task_id, _ in changed if task_id not in names]
     found = await get_tasks(caller, unknown) if unknown else []
     return names | {
         task_id: task.lambda_name for task_id, task in zip(unknown, found, strict=True) if task is not None

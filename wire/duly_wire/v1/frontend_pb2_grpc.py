@@ -49,6 +49,11 @@ class FrontendServiceStub:
                 request_serializer=duly_dot_v1_dot_frontend__pb2.GetTaskRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_frontend__pb2.GetTaskResponse.FromString,
                 _registered_method=True)
+        self.FindTask = channel.unary_unary(
+                '/duly.v1.FrontendService/FindTask',
+                request_serializer=duly_dot_v1_dot_frontend__pb2.FindTaskRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_frontend__pb2.FindTaskResponse.FromString,
+                _registered_method=True)
         self.ListTasks = channel.unary_unary(
                 '/duly.v1.FrontendService/ListTasks',
                 request_serializer=duly_dot_v1_dot_frontend__pb2.ListTasksRequest.SerializeToString,
@@ -114,6 +119,13 @@ class FrontendServiceServicer:
 
     def GetTask(self, request, context):
         """Reads tasks by id, with payload and result unless the view is BASIC.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindTask(self, request, context):
+        """Finds tasks by the idempotency keys that they were scheduled with. A task that the caller may not read is not found.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -200,6 +212,11 @@ def add_FrontendServiceServicer_to_server(servicer, server):
                     servicer.GetTask,
                     request_deserializer=duly_dot_v1_dot_frontend__pb2.GetTaskRequest.FromString,
                     response_serializer=duly_dot_v1_dot_frontend__pb2.GetTaskResponse.SerializeToString,
+            ),
+            'FindTask': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindTask,
+                    request_deserializer=duly_dot_v1_dot_frontend__pb2.FindTaskRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_frontend__pb2.FindTaskResponse.SerializeToString,
             ),
             'ListTasks': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTasks,
@@ -323,6 +340,33 @@ class FrontendService:
             '/duly.v1.FrontendService/GetTask',
             duly_dot_v1_dot_frontend__pb2.GetTaskRequest.SerializeToString,
             duly_dot_v1_dot_frontend__pb2.GetTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindTask(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.FrontendService/FindTask',
+            duly_dot_v1_dot_frontend__pb2.FindTaskRequest.SerializeToString,
+            duly_dot_v1_dot_frontend__pb2.FindTaskResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,8 @@ class FrontendServiceStub:
     """
     GetTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.GetTaskRequest, _frontend_pb2.GetTaskResponse]
     """Reads tasks by id, with payload and result unless the view is BASIC."""
+    FindTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.FindTaskRequest, _frontend_pb2.FindTaskResponse]
+    """Finds tasks by the idempotency keys that they were scheduled with. A task that the caller may not read is not found."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.ListTasksRequest, _frontend_pb2.ListTasksResponse]
     """Lists tasks, newest first, without payloads and results."""
     CancelTask: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.CancelTaskRequest, _frontend_pb2.CancelTaskResponse]
@@ -89,6 +91,8 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     """
     GetTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.GetTaskRequest, _frontend_pb2.GetTaskResponse]  # type: ignore[assignment]
     """Reads tasks by id, with payload and result unless the view is BASIC."""
+    FindTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.FindTaskRequest, _frontend_pb2.FindTaskResponse]  # type: ignore[assignment]
+    """Finds tasks by the idempotency keys that they were scheduled with. A task that the caller may not read is not found."""
     ListTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.ListTasksRequest, _frontend_pb2.ListTasksResponse]  # type: ignore[assignment]
     """Lists tasks, newest first, without payloads and results."""
     CancelTask: _aio.UnaryUnaryMultiCallable[_frontend_pb2.CancelTaskRequest, _frontend_pb2.CancelTaskResponse]  # type: ignore[assignment]
@@ -150,6 +154,14 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_frontend_pb2.GetTaskResponse, _abc.Awaitable[_frontend_pb2.GetTaskResponse]]:
         """Reads tasks by id, with payload and result unless the view is BASIC."""
+
+    @_abc_1.abstractmethod
+    def FindTask(
+        self,
+        request: _frontend_pb2.FindTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_frontend_pb2.FindTaskResponse, _abc.Awaitable[_frontend_pb2.FindTaskResponse]]:
+        """Finds tasks by the idempotency keys that they were scheduled with. A task that the caller may not read is not found."""
 
     @_abc_1.abstractmethod
     def ListTasks(

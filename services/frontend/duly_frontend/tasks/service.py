@@ -42,6 +42,7 @@ from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 from duly_frontend.tasks import bulk as bulk_pages
 from duly_frontend.tasks import dead_letters, scheduling
+from duly_frontend.tasks import keys as task_keys
 from duly_frontend.tasks import updates as task_updates
 from duly_frontend.tasks.completion_watcher import CompletionWatcher
 from duly_frontend.tasks.reads import TaskReader
@@ -154,6 +155,20 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         found = await readable(self._stores.reads, ids)
         return frontend_pb2.GetTaskResponse(
             results=await self._reader.read(found, bodies=bodies, history=True)
+        )
+
+    async def FindTask(  # noqa: N802
+        self, request: frontend_pb2.FindTaskRequest, _context: Context
+    ) -> frontend_pb2.FindTaskResponse:
+        check_count("keys", len(request.keys), self._live().max_waited_per_call)
+        found = await task_keys.find(self._stores.reads, request.keys)
+        return frontend_pb2.FindTaskResponse(
+            results=[
+                frontend_pb2.FindTaskResult(error=each.to_wire())
+                if isinstance(each, Problem)
+                else frontend_pb2.FindTaskResult(task_id=str(UUID(bytes=each)))
+                for each in found
+            ]
         )
 
     async def ListTasks(  # noqa: N802
