@@ -262,7 +262,7 @@ async def test_every_page_that_refreshes_itself_has_a_case():
 
 
 @pytest.mark.parametrize("frozen", cases(["Postgres", "the Frontend"], "Postgres"))
-@pytest.mark.parametrize("template", REFRESHED)
+@pytest.mark.parametrize("template", cases(REFRESHED, "overview.html", "task.html"))
 async def test_a_page_keeps_what_it_shows_while_nobody_answers_and_comes_back(
     page, installation, template, frozen
 ):

@@ -109,7 +109,9 @@ def test_without_a_floor_and_first_attempts_a_retry_waits_the_longest_and_no_lon
     assert budget.hold_back() == {"mail": LONGEST / 1.5}
 
 
-@pytest.mark.parametrize("share", [0.1, 0.2, 0.5])
+@pytest.mark.parametrize(
+    "share", [0.2, *(pytest.param(other, marks=pytest.mark.long) for other in (0.1, 0.5))]
+)
 def test_a_lambda_that_always_fails_gets_its_share_of_starts_and_no_more(now, share):
     """Turned by the tenth of a second: every start fails, every retry starts when it may."""
     budget = budget_of(now, share=share)

@@ -138,6 +138,7 @@ async def test_a_call_with_none_or_too_many_is_refused(frontend, count):
     assert await listed(frontend) == {}
 
 
+@pytest.mark.long  # 5,000 lambdas
 async def test_an_application_may_have_more_lambdas_than_one_call_takes(frontend):
     registrar = LambdaRegistration(frontend.registry, timedelta(seconds=30))
     lambdas = [declared(name=f"l{number}") for number in range(5_000)]

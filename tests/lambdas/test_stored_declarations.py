@@ -264,6 +264,7 @@ async def test_a_declaration_that_changes_nothing_writes_nothing(task_states):
     assert await writes() == before
 
 
+@pytest.mark.long  # 5,000 lambdas
 async def test_five_thousand_lambdas_register_while_other_calls_are_served(frontend, client):
     await declare(frontend, "1")
     names = [f"many.l{number}" for number in range(5_000)]

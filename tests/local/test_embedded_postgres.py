@@ -35,6 +35,7 @@ def test_data_is_kept_between_runs(no_data: Path) -> None:
         assert read_the_row(postgres) == 42
 
 
+@pytest.mark.long  # makes a Postgres of its own
 def test_what_is_acknowledged_is_on_disk(data: Path) -> None:
     with EmbeddedPostgres(data) as postgres:
         assert {setting(postgres, name) for name in ("fsync", "synchronous_commit", "full_page_writes")} == {
@@ -140,6 +141,7 @@ def test_a_stale_pid_file_whose_pid_lives_again_is_no_obstacle(data: Path) -> No
         assert read_the_row(postgres) == 42
 
 
+@pytest.mark.long  # makes a Postgres of its own
 def test_an_initdb_that_was_cut_short_is_begun_anew(no_data: Path) -> None:
     (no_data / "postgres.unfinished" / "base").mkdir(parents=True)
     (no_data / "postgres.unfinished" / "PG_VERSION").write_text("18\n")

@@ -45,6 +45,7 @@ async def test_migrations_run_only_where_the_schema_is_behind(
     assert len(migrations_run) == runs
 
 
+@pytest.mark.long  # a whole server; the next test has the rule
 async def test_services_of_one_process_migrate_once(dsn: str, migrations_run: list[str]) -> None:
     empty(dsn)
     migration, stop = Migration(), asyncio.Event()

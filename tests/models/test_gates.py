@@ -284,10 +284,13 @@ class GateMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(max(900, EXAMPLES * 3))
-def test_gates_hold_and_lose_nothing(world: World) -> None:
+@pytest.mark.parametrize(
+    "examples", [min(EXAMPLES, 5), pytest.param(EXAMPLES, marks=pytest.mark.long)], ids=["a few", "all"]
+)
+def test_gates_hold_and_lose_nothing(world: World, examples: int) -> None:
     machine = type("GateMachineOnADatabase", (GateMachine,), {"world": world})
     budget = settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         stateful_step_count=30 if FAST else 60,
         derandomize=FAST,
         database=None,

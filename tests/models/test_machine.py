@@ -47,9 +47,9 @@ def machine_on(world: World) -> type[StoreMachine]:
 @pytest.mark.parametrize(
     "examples",
     [
-        min(EXAMPLES, 12),
+        min(EXAMPLES, 6),
         pytest.param(EXAMPLES, marks=pytest.mark.long),
-    ],  # long: the first dozen of the same lives
+    ],  # long: the first of the same lives
     ids=["a few", "all"],
 )
 def test_the_store_does_what_the_model_does(world, examples):

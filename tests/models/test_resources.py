@@ -259,10 +259,13 @@ class ResourceMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.timeout(max(600, EXAMPLES * 3))
-def test_limits_hold_and_leave_nothing_behind(world: World) -> None:
+@pytest.mark.parametrize(
+    "examples", [min(EXAMPLES, 5), pytest.param(EXAMPLES, marks=pytest.mark.long)], ids=["a few", "all"]
+)
+def test_limits_hold_and_leave_nothing_behind(world: World, examples: int) -> None:
     machine = type("ResourceMachineOnADatabase", (ResourceMachine,), {"world": world})
     budget = settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         stateful_step_count=30 if FAST else 60,
         derandomize=FAST,
         database=None,

@@ -191,9 +191,12 @@ def machine_on(world: World) -> type[SessionMachine]:
 
 
 @pytest.mark.timeout(max(600, EXAMPLES * 3))
-def test_sessions_in_the_store_do_what_their_model_does(world: World) -> None:
+@pytest.mark.parametrize(
+    "examples", [min(EXAMPLES, 5), pytest.param(EXAMPLES, marks=pytest.mark.long)], ids=["a few", "all"]
+)
+def test_sessions_in_the_store_do_what_their_model_does(world: World, examples: int) -> None:
     budget = settings(
-        max_examples=EXAMPLES,
+        max_examples=examples,
         stateful_step_count=30 if FAST else 60,
         derandomize=FAST,
         database=None,

@@ -118,6 +118,7 @@ async def fleet(pair: Pair, memory_queue: MemoryInstallation) -> AsyncIterator[F
 SILENT = "select task_id from task_assoc where status = 'processing' and next_trigger_at <= duly_now()"
 
 
+@pytest.mark.long  # two servers of Postgres, made for this test; test_reclaim_guard.py has the rule
 async def test_heartbeats_that_a_failover_loses_cost_nobody_his_claim_and_no_task_is_lost(
     pair: Pair, fleet: Fleet
 ) -> None:
@@ -158,6 +159,7 @@ async def test_heartbeats_that_a_failover_loses_cost_nobody_his_claim_and_no_tas
     assert fleet.queues.references(LAMBDA)[on_its_way.task_id] == 1
 
 
+@pytest.mark.long  # two servers of Postgres, made for this test; test_reclaim_guard.py has the rule
 async def test_a_claim_that_a_failover_loses_is_given_again_and_new_tasks_go_on(
     pair: Pair, fleet: Fleet
 ) -> None:

@@ -29,12 +29,14 @@ def test_an_ordinary_user_runs_it_as_is(open_folder: Path, programs: Programs) -
     assert not is_alive(postgres)
 
 
+@pytest.mark.long  # makes a Postgres of its own
 @as_root
 def test_root_runs_it_as_nobody_where_that_user_can_reach_the_data(open_folder: Path) -> None:
     with EmbeddedPostgres(open_folder / "data") as postgres:
         assert Path(f"/proc/{postgres.pid}").stat().st_uid == 65534
 
 
+@pytest.mark.long  # makes a Postgres of its own
 @as_root
 def test_root_runs_it_below_a_folder_closed_to_others(open_folder: Path) -> None:
     closed = open_folder / "closed"
@@ -48,6 +50,7 @@ def test_root_runs_it_below_a_folder_closed_to_others(open_folder: Path) -> None
     assert closed.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.long  # makes a Postgres of its own
 @as_root
 def test_root_runs_it_below_a_closed_folder_where_user_namespaces_are_forbidden(
     monkeypatch: pytest.MonkeyPatch, open_folder: Path
@@ -66,6 +69,7 @@ def test_root_runs_it_below_a_closed_folder_where_user_namespaces_are_forbidden(
         assert read_the_row(postgres) == 42
 
 
+@pytest.mark.long  # makes a Postgres of its own
 @as_root
 def test_root_runs_a_copy_of_programs_that_only_root_can_reach(
     monkeypatch: pytest.MonkeyPatch, open_folder: Path

@@ -570,9 +570,9 @@ def some(connection, status):
 @pytest.mark.parametrize(
     "prepare",
     [
-        leave_new,
         empty_after_a_wave,
-        # long: moments at which statistics say more than at those two
+        # long: moments at which statistics say less that is wrong
+        pytest.param(leave_new, marks=pytest.mark.long),
         pytest.param(hold_a_handful, marks=pytest.mark.long),
         pytest.param(hold_rows_that_run, marks=pytest.mark.long),
     ],

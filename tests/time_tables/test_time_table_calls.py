@@ -331,6 +331,7 @@ async def test_more_time_tables_than_one_call_takes_are_refused(frontend):
     assert "at most 5,000 in one call, not 6,000" in answer.message
 
 
+@pytest.mark.long  # a hundred megabytes of payloads
 async def test_a_change_of_large_time_tables_is_answered_without_their_payloads(
     frontend, client, task_states
 ):

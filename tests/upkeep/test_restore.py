@@ -173,6 +173,7 @@ async def test_services_that_kept_running_read_the_gates_of_the_backup(dsn, task
     assert not cache.now
 
 
+@pytest.mark.long  # two restores; the first one is tested above
 async def test_a_second_restore_of_the_same_backup_exceeds_the_fences_of_the_first(dsn, task_states, backup):
     await task_states.new()
     backup.dump(dsn)

@@ -130,6 +130,7 @@ async def test_tasks_that_are_too_large_to_be_moved_at_once_stay_where_they_are(
     assert await task_states.status(alive.task_id) == "new"
 
 
+@pytest.mark.long  # fills a partition
 async def test_a_large_partition_is_looked_through_page_by_page_and_dropped(
     task_states: TaskStates, retention: Retention, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
