@@ -383,6 +383,8 @@ async def test_a_cancel_that_waited_for_sessions_does_not_wait_for_a_task_that_r
                 tasks.cancel_tasks(registered, [released.task_id, elsewhere.task_id])
             )
             await until_a_statement_waits_for_a_lock(dsn)
+        # or the end of `released` might lock session a before the cancel has woken up
+        await until_a_statement_waits_for_a_lock(dsn, held_by=other.info.backend_pid)
         # the cancel holds session a now, and waits for b; the statement that waited saw `released` wait
         running = asyncio.create_task(end(registered, await claim_all(registered)))
         await until_a_statement_waits_for_a_lock(dsn, statements=2)
