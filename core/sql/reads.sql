@@ -26,7 +26,7 @@ cross join lateral (
 -- name: claimed_before
 with claimed as (
     select assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits
+    assoc.edits, assoc.events
     from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
     join task_assoc as assoc on assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
     where assoc.status::text in ('claimed', 'processing')
@@ -36,7 +36,17 @@ select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.pr
     entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, coalesce(lambda.max_runtime, interval '0 days 3600 seconds')) as max_runtime,
     case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
     entity.graph as graph_id,
-    entity.checkpoint, entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
+    entity.checkpoint,
+    case when claimed.events is not null then (
+        select max(case event ->> 'kind'
+            when 'put_off' then event ->> 'next'
+            when 'unparked' then event ->> 'at'
+            when 'ungated' then event ->> 'at'
+            when 'rate_lifted' then event ->> 'at'
+        end::int8)
+        from jsonb_array_elements(claimed.events) as event
+    ) end as startable_at_us,
+    entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,

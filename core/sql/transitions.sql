@@ -365,7 +365,7 @@ end, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed
     where (select count(*) from placed) > 0
         and assoc.task_id = any (array[placed.task_id]) and assoc.status::text in ('new', 'retriable_failure')
     returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits
+    assoc.edits, assoc.events
 )
 select answered.*, later.queue_lambda, later.queue_priority, later.due_in
 from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
@@ -373,7 +373,17 @@ from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, clai
     entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, coalesce(lambda.max_runtime, interval '0 days 3600 seconds')) as max_runtime,
     case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
     entity.graph as graph_id,
-    entity.checkpoint, entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
+    entity.checkpoint,
+    case when claimed.events is not null then (
+        select max(case event ->> 'kind'
+            when 'put_off' then event ->> 'next'
+            when 'unparked' then event ->> 'at'
+            when 'ungated' then event ->> 'at'
+            when 'rate_lifted' then event ->> 'at'
+        end::int8)
+        from jsonb_array_elements(claimed.events) as event
+    ) end as startable_at_us,
+    entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
@@ -1104,14 +1114,24 @@ with asked as (
         and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
         and assoc.last_token is distinct from asked.token
     returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits
+    assoc.edits, assoc.events
 )
 select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
     entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, coalesce(lambda.max_runtime, interval '0 days 3600 seconds')) as max_runtime,
     case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
     entity.graph as graph_id,
-    entity.checkpoint, entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
+    entity.checkpoint,
+    case when claimed.events is not null then (
+        select max(case event ->> 'kind'
+            when 'put_off' then event ->> 'next'
+            when 'unparked' then event ->> 'at'
+            when 'ungated' then event ->> 'at'
+            when 'rate_lifted' then event ->> 'at'
+        end::int8)
+        from jsonb_array_elements(claimed.events) as event
+    ) end as startable_at_us,
+    entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
@@ -1131,14 +1151,24 @@ with claimed as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
         and assoc.status::text in ('claimed', 'processing')
     returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits
+    assoc.edits, assoc.events
 )
 select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
     entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, coalesce(lambda.max_runtime, interval '0 days 3600 seconds')) as max_runtime,
     case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
     entity.graph as graph_id,
-    entity.checkpoint, entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
+    entity.checkpoint,
+    case when claimed.events is not null then (
+        select max(case event ->> 'kind'
+            when 'put_off' then event ->> 'next'
+            when 'unparked' then event ->> 'at'
+            when 'ungated' then event ->> 'at'
+            when 'rate_lifted' then event ->> 'at'
+        end::int8)
+        from jsonb_array_elements(claimed.events) as event
+    ) end as startable_at_us,
+    entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
@@ -1169,14 +1199,24 @@ with lost as (
     from lost
     where assoc.task_id = any (array[lost.task_id]) and assoc.status::text = 'claimed'
     returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits
+    assoc.edits, assoc.events
 )
 select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
     entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, coalesce(lambda.max_runtime, interval '0 days 3600 seconds')) as max_runtime,
     case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
     entity.graph as graph_id,
-    entity.checkpoint, entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
+    entity.checkpoint,
+    case when claimed.events is not null then (
+        select max(case event ->> 'kind'
+            when 'put_off' then event ->> 'next'
+            when 'unparked' then event ->> 'at'
+            when 'ungated' then event ->> 'at'
+            when 'rate_lifted' then event ->> 'at'
+        end::int8)
+        from jsonb_array_elements(claimed.events) as event
+    ) end as startable_at_us,
+    entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
@@ -2137,7 +2177,7 @@ end, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed
     where (select count(*) from placed) > 0
         and assoc.task_id = any (array[placed.task_id]) and assoc.status::text in ('new', 'retriable_failure')
     returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits
+    assoc.edits, assoc.events
 )
 select answered.*, later.queue_lambda, later.queue_priority, later.due_in
 from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
@@ -2145,7 +2185,17 @@ from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, clai
     entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, coalesce(lambda.max_runtime, interval '0 days 3600 seconds')) as max_runtime,
     case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
     entity.graph as graph_id,
-    entity.checkpoint, entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
+    entity.checkpoint,
+    case when claimed.events is not null then (
+        select max(case event ->> 'kind'
+            when 'put_off' then event ->> 'next'
+            when 'unparked' then event ->> 'at'
+            when 'ungated' then event ->> 'at'
+            when 'rate_lifted' then event ->> 'at'
+        end::int8)
+        from jsonb_array_elements(claimed.events) as event
+    ) end as startable_at_us,
+    entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,

@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
@@ -9,6 +10,7 @@ from duly_executor import events
 from duly_executor.slots.reservations import Reservation
 from duly_executor.slots.use import SlotUse
 from duly_wire.enums import Priority
+from duly_wire.v1 import hsc_pb2, task_pb2
 
 TASK = UUID("019b5f0e-0000-7000-8000-000000000001")
 
@@ -44,3 +46,18 @@ def test_metrics_show_reserved_slots_and_how_many_are_used() -> None:
 
     assert values("order.price", "any") == [2, 2]
     assert values("mail.send", "high") == [1, 0]
+
+
+def test_time_in_which_something_held_a_run_back_is_no_lateness() -> None:
+    held = hsc_pb2.ClaimedTask(
+        priority=task_pb2.PRIORITY_NORMAL,
+        due_at=Timestamp(seconds=1_000),
+        startable_at=Timestamp(seconds=4_600),
+    )
+    setattr(held, "lambda", "held.back")
+    result = hsc_pb2.TaskResult(started_at=Timestamp(seconds=4_602))
+
+    events.attempts_ended([(held, result)])
+
+    labels = {"lambda": "held.back", "priority": "normal"}
+    assert REGISTRY.get_sample_value("duly_start_lateness_seconds_sum", labels) == 2

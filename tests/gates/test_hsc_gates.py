@@ -11,7 +11,8 @@ from duly_core.gates import store as gates
 from duly_core.gates.cache import GateCache
 from duly_core.gates.rules import GateScope, Kind
 from duly_core.gates.store import NewGate
-from duly_core.tasks.task import TOKEN_PREFIX_BYTES
+from duly_core.limits.store import ResourceLimit
+from duly_core.tasks.task import TOKEN_PREFIX_BYTES, ResourceNeed
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import hsc_pb2
 from tests.fixtures import whole
@@ -176,3 +177,28 @@ async def test_a_call_that_waits_behind_hundreds_of_held_tasks_gets_the_next_fre
     hsc.work.note_due(timedelta(), {LAMBDA})
 
     assert ids(await answer) == {free.task_id}
+
+
+async def test_a_claim_says_when_the_task_could_start_if_something_held_it_back_when_it_was_due(
+    hsc, store, cache, task_states, clock
+):
+    await put(store)
+    await cache.run_once()
+    paused = await task_states.new()
+    await clock.tick(60 * SECOND)
+    await gates.delete_gates(store, ["held"])
+    await cache.run_once()
+    plain = await task_states.new()
+    await whole.put_resource(store, ResourceLimit("database", 0))
+    parked = await task_states.new(resources=(ResourceNeed("database"),))
+
+    first = await asking(hsc)
+    await clock.tick(60 * SECOND)
+    await whole.put_resource(store, ResourceLimit("database", 1))
+    second = await asking(hsc)
+
+    tasks = {task.claim.task_id: task for task in [*first.tasks, *second.tasks]}
+    assert not tasks[plain.task_id].HasField("startable_at")
+    for held in (paused, parked):
+        task = tasks[held.task_id]
+        assert 59 <= task.startable_at.seconds - task.due_at.seconds <= 75

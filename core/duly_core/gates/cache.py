@@ -1,20 +1,17 @@
 """What a service remembers of gates: all that are in force, compared with the store each second and when one changed."""
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from duly_core.gates import store as store_gates
-from duly_core.gates.rules import NO_GATES, Gate, GateScope, GateSet
-from duly_core.lambdas.names import QueueKey
+from duly_core.gates.ends import GateEnds
+from duly_core.gates.rules import NO_GATES, Gate, GateSet
 from duly_core.postgres.pool import Store
 
 INTERVAL = timedelta(seconds=1)
 """How long a change may go unnoticed without its notification."""
-_ENDS_KEPT = 100
-"""Of gates: the newest."""
 
 
 class Gates(Protocol):
@@ -23,6 +20,11 @@ class Gates(Protocol):
     @property
     def now(self) -> GateSet:
         """Those that were last read; none before the first read."""
+        ...
+
+    @property
+    def ends(self) -> GateEnds:
+        """When gates ended that were in force."""
         ...
 
     async def known(self) -> GateSet:
@@ -39,6 +41,7 @@ class FixedGates:
 
     def __init__(self, now: GateSet = NO_GATES) -> None:
         self.now = now
+        self.ends = GateEnds()
 
     async def known(self) -> GateSet:
         """Return them."""
@@ -63,7 +66,7 @@ class GateCache:
         self._clock: tuple[datetime, float] | None = None
         """An instant of the store's clock, and the loop's time then."""
         self._lock = asyncio.Lock()
-        self._ended: deque[tuple[GateScope, datetime]] = deque(maxlen=_ENDS_KEPT)
+        self.ends = GateEnds()
 
     def on_change(self, changed: Callable[[], None]) -> None:
         """Call `changed` when others are in force than before."""
@@ -103,7 +106,7 @@ class GateCache:
         self._clock = found.read_at, asyncio.get_running_loop().time()
         if found.gates is not None:
             lasting = {gate.gate_id for gate in found.gates}
-            self._note_ends((gate for gate in self._gates if gate.gate_id not in lasting), found.read_at)
+            self.ends.note((gate for gate in self._gates if gate.gate_id not in lasting), found.read_at)
             self.breaker_lambdas = await store_gates.breaker_lambdas(self._store)
             self._version, self._gates = found.version, found.gates
             self._take()
@@ -115,18 +118,6 @@ class GateCache:
             raise RuntimeError(message)
         read_at, asked_at = self._clock
         return read_at + timedelta(seconds=asyncio.get_running_loop().time() - asked_at)
-
-    def released_at(self, queue: QueueKey) -> datetime | None:
-        """Return when the last gate that held a whole queue ended, by the store's clock; None: none did that is known."""
-        ends = (
-            at
-            for scope, at in self._ended
-            if scope.priority in (None, queue.priority) and scope.covers(queue.lambda_name)
-        )
-        return max(ends, default=None)
-
-    def _note_ends(self, gone: Iterable[Gate], at: datetime) -> None:
-        self._ended.extend((gate.scope, min(at, gate.expires_at or at)) for gate in gone if gate.is_on_queues)
 
     def _take(self) -> None:
         self.changes += 1
@@ -140,7 +131,7 @@ class GateCache:
         now = self.store_time()
         lasting = [gate for gate in self._gates if gate.expires_at is None or gate.expires_at > now]
         if len(lasting) < len(self._gates):
-            self._note_ends((gate for gate in self._gates if gate not in lasting), now)
+            self.ends.note((gate for gate in self._gates if gate not in lasting), now)
             self._gates = lasting
             self._take()
         return min(

@@ -41,7 +41,7 @@ for update skip locked
 -- fragment: claim_columns
 -- What `claimed_tasks` needs of an assoc that was claimed.
 assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits
+    assoc.edits, assoc.events
 
 -- fragment: claimed_tasks
 -- The answer to every claim: reads the entities of `claimed`, whose columns are `claim_columns`. The names of the columns
@@ -52,7 +52,17 @@ select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.pr
     entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, {{policy.max_runtime}}) as max_runtime,
     case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
     entity.graph as graph_id,
-    entity.checkpoint, entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
+    entity.checkpoint,
+    case when claimed.events is not null then (
+        select max(case event ->> 'kind'
+            when 'put_off' then event ->> 'next'
+            when 'unparked' then event ->> 'at'
+            when 'ungated' then event ->> 'at'
+            when 'rate_lifted' then event ->> 'at'
+        end::int8)
+        from jsonb_array_elements(claimed.events) as event
+    ) end as startable_at_us,
+    entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,

@@ -154,6 +154,8 @@ class ClaimedTask(NamedTuple):
     """A node of this graph; its predecessors are read apart (graphs/reads.py)."""
     checkpoint: bytes | None = None
     """JSON that an attempt before kept."""
+    startable_at_us: int | None = None
+    """When units, a rate or a gate on some tasks last let it go; None: none of them held it back."""
     is_stale: bool = False
     """What was read of it was changed meanwhile; only between a statement and `store.claims`, which reads it again."""
 

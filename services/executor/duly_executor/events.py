@@ -19,7 +19,8 @@ log = structlog.get_logger()
 _lateness = ByLambda(
     Histogram(
         "duly_start_lateness_seconds",
-        "From when a run was due to its start; written when the run ends.",
+        "From when a run was due to its start; written when the run ends. Time in which a gate, units or a rate held it back"
+        " does not count.",
         ["lambda", "priority"],
         buckets=SECONDS,
     )
@@ -58,7 +59,8 @@ def attempts_ended(ends: Iterable[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]
     for task, result in ends:
         name = getattr(task, "lambda")
         outcomes[name, result.outcome] += 1
-        started, due = result.started_at, task.due_at
+        started = result.started_at
+        due = task.startable_at if task.HasField("startable_at") else task.due_at
         lateness = started.seconds - due.seconds + (started.nanos - due.nanos) / 1e9
         _lateness.labels(name, _PRIORITIES[task.priority]).observe(max(0.0, lateness))
     for (name, outcome), count in outcomes.items():

@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 from google.protobuf import duration_pb2
 
 from duly_core.errors import InvalidRequestError
+from duly_core.gates.ends import GateEnds
 from duly_core.graphs.predecessors import GraphPlace
-from duly_core.lambdas.names import QUEUE_NAME
+from duly_core.lambdas.names import QUEUE_NAME, QueueKey
 from duly_core.rpc.requests.checks import (
     check_count,
     check_holder,
@@ -31,7 +32,7 @@ from duly_hsc.caller_groups import Claimed
 from duly_hsc.convert_places import write_place
 from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
-from duly_wire.time_conversion import to_duration
+from duly_wire.time_conversion import EPOCH, to_duration
 from duly_wire.v1 import hsc_pb2
 
 _ID_BYTES = 16
@@ -40,6 +41,7 @@ _MOST_WORK = 2_000
 _LONGEST_POLL = timedelta(seconds=60)
 _NOTE_LIMIT = 1024
 _PROGRESS_PLACES = 6
+_MICROSECOND = timedelta(microseconds=1)
 
 KEPT_TO_WIRE = {
     HeartbeatAnswer.KEPT: hsc_pb2.HEARTBEAT_VERDICT_KEPT,
@@ -87,6 +89,7 @@ def claimed_to_wire(
     terms: hsc_pb2.LeaseTerms,
     left: int,
     places: Mapping[TaskId, GraphPlace],
+    ends: GateEnds,
 ) -> hsc_pb2.ClaimTaskResponse:
     """Return the answers to proposals, in order; tasks after the first `left` are to be asked for again."""
     response = hsc_pb2.ClaimTaskResponse(terms=terms)
@@ -97,7 +100,7 @@ def claimed_to_wire(
         elif left:
             left -= 1
             message = add(verdict=hsc_pb2.CLAIM_VERDICT_CLAIMED).task
-            _write_task(task, message)
+            _write_task(task, message, ends)
             if task.graph_id:
                 write_place(task, places.get(task.task_id), message)
         else:
@@ -105,7 +108,7 @@ def claimed_to_wire(
     return response
 
 
-def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask) -> None:
+def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask, ends: GateEnds) -> None:
     """Set the fields in place: messages made first and put into others are copied, at more than twice the cost."""
     claim = message.claim
     claim.task_id = task.task_id
@@ -121,12 +124,32 @@ def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask) -> None:
     due_at = message.due_at
     due_at.seconds, microseconds = divmod(task.due_at_us, 1_000_000)
     due_at.nanos = microseconds * 1_000
+    if task.startable_at_us is not None or ends.newest is not None:
+        _write_startable(task, message, ends)
     if task.checkpoint is not None:
         message.checkpoint = task.checkpoint
     if task.tick_at_us is not None:
         tick_at = message.tick_at
         tick_at.seconds, microseconds = divmod(task.tick_at_us, 1_000_000)
         tick_at.nanos = microseconds * 1_000
+
+
+def _write_startable(task: ClaimedTask, message: hsc_pb2.ClaimedTask, ends: GateEnds) -> None:
+    """Say when the task could start, if something held it back when it was due."""
+    due_at_us = task.due_at_us
+    startable_at_us = task.startable_at_us or 0
+    if ends.newest is not None and due_at_us < _microseconds(ends.newest):
+        released_at = ends.released_at(QueueKey(task.lambda_name, Priority(task.priority)))
+        if released_at is not None:
+            startable_at_us = max(startable_at_us, _microseconds(released_at))
+    if startable_at_us > due_at_us:
+        startable_at = message.startable_at
+        startable_at.seconds, microseconds = divmod(startable_at_us, 1_000_000)
+        startable_at.nanos = microseconds * 1_000
+
+
+def _microseconds(moment: datetime) -> int:
+    return (moment - EPOCH) // _MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +190,7 @@ def work_request(request: hsc_pb2.ClaimWorkRequest) -> WorkRequest:
 
 
 def work_to_wire(
-    claimed: Claimed, terms: hsc_pb2.LeaseTerms, places: Mapping[TaskId, GraphPlace]
+    claimed: Claimed, terms: hsc_pb2.LeaseTerms, places: Mapping[TaskId, GraphPlace], ends: GateEnds
 ) -> hsc_pb2.ClaimWorkResponse:
     """Return the answer to a host that asked for work."""
     response = hsc_pb2.ClaimWorkResponse(terms=terms)
@@ -176,7 +199,7 @@ def work_to_wire(
     add = response.tasks.add
     for task in claimed.tasks:
         message = add()
-        _write_task(task, message)
+        _write_task(task, message, ends)
         if task.graph_id:
             write_place(task, places.get(task.task_id), message)
     return response

@@ -155,7 +155,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         number = fitting(claimed, self._most_bytes)
         # if this fails, nothing is handed back: its caller asks again with the same tokens, which still hold the claims
         return convert.claimed_to_wire(
-            tasks, timeouts.to_wire(), number, await self._places(claimed[:number])
+            tasks, timeouts.to_wire(), number, await self._places(claimed[:number]), self._gates.ends
         )
 
     async def _places(self, tasks: Sequence[ClaimedTask]) -> dict[TaskId, GraphPlace]:
@@ -209,7 +209,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             self.work.give_up(claimed.tasks)
             raise
         timeouts = claimed.timeouts or self._lease_timeouts()
-        return convert.work_to_wire(claimed, timeouts.to_wire(), places)
+        return convert.work_to_wire(claimed, timeouts.to_wire(), places, self._gates.ends)
 
     async def Work(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded
         self, _requests: object, context: Context

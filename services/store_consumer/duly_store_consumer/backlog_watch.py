@@ -41,7 +41,7 @@ class BacklogWatch:
         waiting = {}
         for queue, each in ready.items():
             if queue not in held:
-                released_at = self._gates.released_at(queue)
+                released_at = self._gates.ends.released_at(queue)
                 waited = (
                     each.age if released_at is None else min(each.age, self._gates.store_time() - released_at)
                 )

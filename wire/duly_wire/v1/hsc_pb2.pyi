@@ -401,6 +401,7 @@ class ClaimedTask(_message.Message):
     TICK_AT_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     GRAPH_FIELD_NUMBER: _builtins.int
+    STARTABLE_AT_FIELD_NUMBER: _builtins.int
     priority: _task_pb2.Priority.ValueType
     payload: _builtins.bytes
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -416,7 +417,7 @@ class ClaimedTask(_message.Message):
     def claim(self) -> Global___Claim: ...
     @_builtins.property
     def due_at(self) -> _timestamp_pb2.Timestamp:
-        """When this run was due; lateness is counted from here."""
+        """When this run was due."""
 
     @_builtins.property
     def max_runtime(self) -> _duration_pb2.Duration: ...
@@ -427,6 +428,10 @@ class ClaimedTask(_message.Message):
     @_builtins.property
     def graph(self) -> Global___GraphPlace:
         """Absent: it is no node of a graph."""
+
+    @_builtins.property
+    def startable_at(self) -> _timestamp_pb2.Timestamp:
+        """When a gate, missing units or a rate let it go. Absent: not later than `due_at`. Lateness is counted from the later one."""
 
     def __init__(
         self,
@@ -443,10 +448,11 @@ class ClaimedTask(_message.Message):
         tick_at: _timestamp_pb2.Timestamp | None = ...,
         checkpoint: _builtins.bytes = ...,
         graph: Global___GraphPlace | None = ...,
+        startable_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "due_at", b"due_at", "graph", b"graph", "max_runtime", b"max_runtime", "tick_at", b"tick_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "due_at", b"due_at", "graph", b"graph", "max_runtime", b"max_runtime", "startable_at", b"startable_at", "tick_at", b"tick_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "claim", b"claim", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "graph", b"graph", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "tick_at", b"tick_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "claim", b"claim", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "graph", b"graph", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "startable_at", b"startable_at", "tick_at", b"tick_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
