@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from duly_console.browser_checks import HEADERS, ONLY_BY_TLS, BrowserChecks
 from duly_console.frontend_calls import FrontendStubs
 from duly_console.guard import Guard
+from duly_console.http_server import HEALTH
 from duly_console.pages.sign_in import SignIn
 from duly_console.rendering import open_templates
 from duly_console.routes import CHANGES, PAGES
@@ -24,7 +25,7 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
     """Return the application."""
     sign_in = SignIn(guard)
     routes = [
-        Route("/healthz", _healthy),
+        Route(HEALTH, _healthy),
         Route("/static/{version}/{name}", static.serve),
         Route("/sign-in", guard.open_page("sign in", sign_in.show), methods=["GET"]),
         Route("/sign-in", guard.open_page("sign in", sign_in.sign_in), methods=["POST"]),

@@ -46,4 +46,7 @@ class ConsoleSettings(Section):
     page_timeout: Duration = Field(default=timedelta(seconds=10), ge=timedelta(seconds=1))
     """A page that takes longer is answered with an error."""
     max_connections: int = Field(default=200, ge=1)
-    """Connections of browsers at a time. More are answered with 503."""
+    """Connections of browsers at a time. More are answered with 503, except for `/healthz`."""
+    max_connections_per_address: int = Field(default=50, ge=1)
+    """The same from one address; of IPv6, from one network of 64 bits. With `public_url` it has no effect: all connections
+    are the proxy's."""
