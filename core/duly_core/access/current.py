@@ -12,6 +12,8 @@ from duly_core.lambdas.patterns import EVERYTHING
 
 _access: ContextVar[Access] = ContextVar("duly_access", default=UNRESTRICTED)
 
+_peer: ContextVar[str] = ContextVar("duly_peer", default="")
+
 Admission = Callable[[str], Awaitable[Access]]
 """Given a method's full path, answers what the caller may do now, or refuses."""
 
@@ -33,6 +35,16 @@ def current_access() -> Access:
 def set_access(access: Access) -> None:
     """Remember it for the rest of this call."""
     _access.set(access)
+
+
+def set_peer(peer: str) -> None:
+    """Remember where the call came from, for calls that do not say who makes them."""
+    _peer.set(peer)
+
+
+def current_caller() -> str:
+    """Return who must share with others: the principal; where nobody is asked who they are, the connection."""
+    return _access.get().principal or _peer.get()
 
 
 def require(action: Action, lambda_name: str) -> None:

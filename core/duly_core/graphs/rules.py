@@ -4,18 +4,23 @@ The store decides the same in SQL (duly_advance_graphs); a property test holds t
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
 from duly_core.tasks.lifecycle import Status
+from duly_core.traffic.slices import Steps, finish
 from duly_wire.enums import EdgeCondition
 
 MOST_NODES = 10_000
 MOST_EDGES = 100_000
 LONGEST_LABEL = 128
+_SHOWN = 20
+"""Labels of a cycle that an error names."""
+_A_STEP = 500
+"""Nodes or edges that a step of a check looks at."""
 
 SUCCEEDED, FAILED, CANCELLED, TIMED_OUT, SKIPPED = 1, 2, 4, 8, 16
 """The bits of an edge's `fires_on`."""
@@ -118,26 +123,46 @@ def handled_by(edges: Iterable[Edge]) -> dict[str, int]:
     return handled
 
 
+def check_size(nodes: int, edges: int) -> None:
+    """Check how large a graph is; this needs no look at its nodes.
+
+    Raises:
+        GraphError: it is empty or too large.
+    """
+    if not nodes:
+        raise GraphError("the graph has no nodes: add one at least")
+    if nodes > MOST_NODES or edges > MOST_EDGES:
+        raise GraphError(
+            f"the graph has {nodes:,} nodes and {edges:,} edges; at most {MOST_NODES:,} and {MOST_EDGES:,} are "
+            "possible: split it, and let the last node of a part schedule the next part"
+        )
+
+
 def check(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
-    """Check that a graph can be run.
+    """Check that a graph can be run, at once.
+
+    Raises:
+        GraphError: as `checking`.
+    """
+    finish(checking(nodes, edges))
+
+
+def checking(nodes: Sequence[Node], edges: Sequence[Edge]) -> Steps[None]:
+    """Check that a graph can be run, in steps; the first error ends it.
 
     Raises:
         GraphError: it is empty or too large, a label is invalid or used twice, an edge is said twice or leads from an
             unknown node, or nodes wait for each other.
     """
-    if not nodes:
-        raise GraphError("the graph has no nodes: add one at least")
-    if len(nodes) > MOST_NODES or len(edges) > MOST_EDGES:
-        raise GraphError(
-            f"the graph has {len(nodes):,} nodes and {len(edges):,} edges; at most {MOST_NODES:,} and {MOST_EDGES:,} are "
-            "possible: split it, and let the last node of a part schedule the next part"
-        )
+    check_size(len(nodes), len(edges))
     labels = Counter(node.label for node in nodes)
     check_labels(labels)
     if twice := [label for label, number in labels.items() if number > 1]:
         raise GraphError(f"{_names(twice)} named more than once: each node needs a label of its own")
     pairs = set()
-    for source, target, *_ in edges:
+    for place, (source, target, *_) in enumerate(edges, start=1):
+        if not place % _A_STEP:
+            yield
         if source not in labels or target not in labels:
             unknown = target if source in labels else source
             raise GraphError(
@@ -146,8 +171,9 @@ def check(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
         if (source, target) in pairs:
             raise GraphError(f"{target!r} waits for {source!r} more than once: keep one condition")
         pairs.add((source, target))
-    if cycle := find_cycle(labels, edges):
-        raise GraphError(f"nodes wait for each other: {' -> '.join(cycle)}; take out one of these edges")
+    if cycle := (yield from _finding_cycle(labels, edges)):
+        shown = cycle if len(cycle) <= _SHOWN else [*cycle[:_SHOWN], "...", cycle[-1]]
+        raise GraphError(f"nodes wait for each other: {' -> '.join(shown)}; take out one of these edges")
 
 
 def check_labels(labels: Iterable[str]) -> None:
@@ -163,13 +189,19 @@ def check_labels(labels: Iterable[str]) -> None:
 
 def find_cycle(labels: Iterable[str], edges: Sequence[Edge]) -> list[str]:
     """Return the labels of a cycle, the first once more at its end; empty: there is none."""
-    labels = list(labels)
-    left = set(labels).difference(in_order(labels, edges))
+    return finish(_finding_cycle(list(labels), edges))
+
+
+def _finding_cycle(labels: Collection[str], edges: Sequence[Edge]) -> Steps[list[str]]:
+    left = set(labels).difference((yield from _ordering(labels, edges)))
     if not left:
         return []
     before: dict[str, list[str]] = {}
-    for edge in edges:
-        before.setdefault(edge.target, []).append(edge.source)
+    for place, edge in enumerate(edges, start=1):
+        if not place % _A_STEP:
+            yield
+        if edge.source in left:
+            before.setdefault(edge.target, []).append(edge.source)
     # each node that is left waits for another one that is left: walked backwards, one comes twice
     label = next(label for label in labels if label in left)
     seen: dict[str, int] = {}
@@ -177,7 +209,7 @@ def find_cycle(labels: Iterable[str], edges: Sequence[Edge]) -> list[str]:
     while label not in seen:
         seen[label] = len(path)
         path.append(label)
-        label = next(source for source in before[label] if source in left)
+        label = before[label][0]
     return [label, *reversed(path[seen[label] :])]
 
 
@@ -224,14 +256,26 @@ def _judge(node: Node, fired: Sequence[bool | None]) -> State:
 
 def in_order(labels: Iterable[str], edges: Iterable[Edge]) -> list[str]:
     """Return labels, each behind those that it waits for; those in a cycle, or behind one, are left out."""
+    return finish(_ordering(labels, edges))
+
+
+def _ordering(labels: Iterable[str], edges: Iterable[Edge]) -> Steps[list[str]]:
     open_edges = dict.fromkeys(labels, 0)
     after: dict[str, list[str]] = {}
-    for edge in edges:
+    for place, edge in enumerate(edges, start=1):
+        if not place % _A_STEP:
+            yield
         open_edges[edge.target] += 1
         after.setdefault(edge.source, []).append(edge.target)
     ordered = [label for label, number in open_edges.items() if not number]
+    seen = 0
     for label in ordered:
-        for target in after.get(label, ()):
+        targets = after.get(label, ())
+        seen += 1 + len(targets)
+        if seen >= _A_STEP:
+            seen = 0
+            yield
+        for target in targets:
             open_edges[target] -= 1
             if not open_edges[target]:
                 ordered.append(target)

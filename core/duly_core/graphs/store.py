@@ -21,9 +21,12 @@ from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.schedule import task_parameters
 from duly_core.tasks.store import Cancelled, cancel_tasks
 from duly_core.tasks.task import GraphId, NewTask
+from duly_core.traffic.slices import Steps, each, finish
 from duly_wire.ids import TaskId
 
 _PAGE = 1_000
+_A_STEP = 500
+"""Edges."""
 _LOCK = GRAPHS["request_graph_cancel"].sql
 
 
@@ -68,14 +71,20 @@ class ScheduledGraph:
     """With CREATED: how far ahead the first of its tasks is due."""
 
 
-async def schedule_graph(store: Store, graph: NewGraph) -> ScheduledGraph:
+async def schedule_graph(
+    store: Store, graph: NewGraph, parameters: Mapping[str, Any] | None = None
+) -> ScheduledGraph:
     """Write a graph with all its tasks, or nothing.
+
+    `parameters` are what `writing_parameters` returned; None: they are made now.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again with the same graph.
     """
+    if parameters is None:
+        parameters = finish(writing_parameters(graph))
     async with store.connection() as connection, connection.transaction() as transaction:
-        rows = await fetch(connection, TRANSITIONS["schedule_graph"], _parameters(graph))
+        rows = await fetch(connection, TRANSITIONS["schedule_graph"], parameters)
         due_in = {row[0]: row[1] for row in rows if row[0] is not None}
         made = any(row[2] for row in rows)
         whole = len(due_in) == len(graph.nodes)
@@ -110,14 +119,20 @@ def roots(graph: NewGraph) -> list[NewTask]:
     return [task for node, task in pairs if node.label not in waiting]
 
 
-def _parameters(graph: NewGraph) -> dict[str, Any]:
+def writing_parameters(graph: NewGraph) -> Steps[Mapping[str, Any]]:
+    """Return the parameters of the statement that writes a graph, made in steps."""
     ids = {node.label: task.task_id for node, task in zip(graph.nodes, graph.tasks, strict=True)}
     ignoring = {node.label: node.ignore_failure for node in graph.nodes}
     handled = handled_by(graph.edges)
-    tasks = graph.tasks
     name, version = graph.definition or (None, None)
+    yield
+    tasks = task_parameters(graph.tasks)
+    yield
+    edges = yield from making_edge_parameters(
+        [node.label for node in graph.nodes], graph.edges, ids, ignoring
+    )
     return (
-        task_parameters(tasks)
+        tasks
         | {
             "graph_id": UUID(bytes=graph.graph_id),
             "name": graph.name,
@@ -134,7 +149,7 @@ def _parameters(graph: NewGraph) -> dict[str, Any]:
                 [FAILURES if node.ignore_failure else handled.get(node.label, 0) for node in graph.nodes]
             ),
         }
-        | edge_parameters([node.label for node in graph.nodes], graph.edges, ids, ignoring)
+        | edges
     )
 
 
@@ -145,18 +160,31 @@ def edge_parameters(
 
     `ids` and `ignoring` also have the older nodes that the edges lead from.
     """
+    return finish(making_edge_parameters(labels, edges, ids, ignoring))
+
+
+def making_edge_parameters(
+    labels: Iterable[str], edges: Iterable[Edge], ids: Mapping[str, TaskId], ignoring: Mapping[str, bool]
+) -> Steps[dict[str, Any]]:
+    """Do the same in steps."""
     by_target: dict[str, list[Edge]] = {label: [] for label in labels}
-    for edge in edges:
-        by_target[edge.target].append(edge)
-    waits_for = [len(each) for each in by_target.values()]
-    ordered = [edge for each in by_target.values() for edge in each]
+    yield from each(lambda edge: by_target[edge.target].append(edge), edges, _A_STEP)
+    waits_for = [len(edges) for edges in by_target.values()]
+    ordered = [edge for edges in by_target.values() for edge in edges]
+    yield
     return {
         "waits_for": waits_for,
         "first_edges": list(accumulate(waits_for[:-1], initial=1)),
-        "edges_from": uuids(ids[edge.source] for edge in ordered),
-        "edges_to": uuids(ids[edge.target] for edge in ordered),
-        "conditions": int2s([edge.condition_bits for edge in ordered]),
-        "fires_on": int2s([edge.fires_on(ignore_failure=ignoring[edge.source]) for edge in ordered]),
+        "edges_from": uuids((yield from each(lambda edge: ids[edge.source], ordered, _A_STEP))),
+        "edges_to": uuids((yield from each(lambda edge: ids[edge.target], ordered, _A_STEP))),
+        "conditions": int2s((yield from each(lambda edge: edge.condition_bits, ordered, _A_STEP))),
+        "fires_on": int2s(
+            (
+                yield from each(
+                    lambda edge: edge.fires_on(ignore_failure=ignoring[edge.source]), ordered, _A_STEP
+                )
+            )
+        ),
     }
 
 

@@ -15,9 +15,11 @@ from grpc_status import rpc_status
 from duly_core.access.current import set_access, stream_admission, stream_refusals
 from duly_core.access.item_refusals import collect_item_refusals
 from duly_core.errors import DulyError, InvalidRequestError, OverloadedError
+from duly_core.rpc.call_load import in_turn
 from duly_core.rpc.error_status import status_of
 from duly_core.rpc.interceptors import CallObserver
 from duly_core.rpc.stubs import Context
+from duly_core.traffic.turns import Turns
 from duly_wire.v1 import task_pb2
 
 log = structlog.get_logger()
@@ -72,6 +74,7 @@ class CallStreams:
         timeout: timedelta,
         observe: CallObserver | None,
         most_bytes: int | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """Make one.
 
@@ -83,9 +86,14 @@ class CallStreams:
             timeout: how long a call may wait before it is served.
             observe: told of each call that ended.
             most_bytes: how large an answer may be: a larger one would break the whole stream. None, or negative: any.
+            turns: of calls of one caller, with those that come alone; None: they take none.
         """
         self._handlers: dict[str, tuple[str, Handler]] = {
-            field: (method, getattr(servicer, method)) for field, method in methods.items()
+            field: (
+                method,
+                getattr(servicer, method) if turns is None else in_turn(getattr(servicer, method), turns),
+            )
+            for field, method in methods.items()
         }
         self._response = response
         self._timeout = timeout

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -16,9 +17,10 @@ from duly_core.access.item_refusals import collect_item_refusals
 from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.rpc.authentication import Admitter
 from duly_core.rpc.call_audit import CallAudit
+from duly_core.rpc.call_load import CallLoad, note_caller, reading
 from duly_core.rpc.error_status import status_of
 from duly_core.rpc.requests.decode_errors import explain
-from duly_core.rpc.requests.field_count import check_field_count
+from duly_core.rpc.requests.field_count import SMALL, check_field_count
 from duly_core.rpc.slow_requests import HalfSentRequests
 
 log = structlog.get_logger()
@@ -47,6 +49,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
         admitter: Admitter | None = None,
         audit_log: AuditLog | None = None,
         half_sent: HalfSentRequests | None = None,
+        load: CallLoad | None = None,
     ) -> None:
         """Make one.
 
@@ -56,8 +59,10 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             admitter: asks each caller who it is; None: nobody is asked.
             audit_log: keeps who changed what, and who was refused; None: nothing is kept.
             half_sent: ends calls whose requests do not arrive; None: they are waited for.
+            load: bounds what one caller has at a time; None: nothing does.
         """
         self._half_sent = half_sent
+        self._load = load
         self._audit_log = audit_log
         self._observe = observe
         self._admitter = admitter
@@ -115,10 +120,27 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
 
         return checked
 
+    def _reader_of_large(
+        self, load: CallLoad, read: Callable[[bytes], Message]
+    ) -> Callable[[bytes, grpc.aio.ServicerContext[Any, Any]], Awaitable[Message]]:
+        """Return what reads a large request when it is its caller's turn."""
+        message = _message_of(read) if self._counts_fields else None
+
+        async def read_large(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+            caller = note_caller(context.peer)
+            load.large.check(caller)
+            return await load.large.run(caller, reading(data, partial(_read, read=read), message))
+
+        return read_large
+
     def _wrap(
         self, behavior: Handler, deserialize: Callable[[bytes], Message], method: str, path: str
     ) -> Handler:
         read = self._reader(deserialize)
+        load = self._load
+        read_large = None if load is None else self._reader_of_large(load, deserialize)
+        if load is not None:
+            behavior = load.wrap(behavior, method)
         admitter = self._admitter
         asks = admitter if admitter is not None and not admitter.is_open(path) else None
         audit = None if self._audit_log is None else CallAudit(self._audit_log, path)
@@ -131,7 +153,11 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                 try:
                     if asks is not None:
                         await asks.admit(path, context)
-                    request = read(data)
+                    request = (
+                        read(data)
+                        if read_large is None or len(data) <= SMALL
+                        else await read_large(data, context)
+                    )
                     data = b""
                     refusals = None if asks is None else collect_item_refusals()
                     response = await behavior(request, context)
@@ -163,7 +189,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     code = "OK"
                     return response
                 code = grpc.StatusCode[code_pb2.Code.Name(refusal.code)].name
-                if audit is not None and audit.keeps(code):
+                if audit is not None and audit.keeps(code) and not _is_too_much(request, code):
                     if asks and request is None and code == "PERMISSION_DENIED" and audit.has_room:
                         # refused by its method alone; log and refusal are to say what a known caller was after
                         request = _read_if_small(data, read)
@@ -176,6 +202,11 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     self._observe(method, code, time.perf_counter() - started)
 
         return call
+
+
+def _is_too_much(request: Message | None, code: str) -> bool:
+    """Whether a call was refused before it was read, for want of a budget: that is counted, and changed nothing."""
+    return request is None and code == "RESOURCE_EXHAUSTED"
 
 
 def _read(data: bytes, read: Callable[[bytes], Message]) -> Message:

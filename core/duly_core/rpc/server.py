@@ -11,6 +11,7 @@ from duly_core.access.audit_entries import AuditLog
 from duly_core.access.authorizer import Authorizer
 from duly_core.process.ready_pipe import tell_serving
 from duly_core.rpc.authentication import Admitter
+from duly_core.rpc.call_load import CallLoad
 from duly_core.rpc.interceptors import CallObserver, ServerInterceptor
 from duly_core.rpc.listening import bind
 from duly_core.rpc.settings import RpcSettings
@@ -33,6 +34,7 @@ class RpcServer:
         authorizer: Authorizer | None = None,
         audit_log: AuditLog | None = None,
         health_listen: str = "",
+        load: CallLoad | None = None,
     ) -> None:
         """Make one.
 
@@ -44,6 +46,7 @@ class RpcServer:
             authorizer: asks each caller who it is; None: nobody is asked.
             audit_log: keeps who changed what, and who was refused; None: nothing is kept.
             health_listen: a second address, for health checks alone; empty: none.
+            load: bounds what one caller has at a time; None: nothing does.
         """
         self._listen = listen
         self._address = listen
@@ -62,6 +65,7 @@ class RpcServer:
                     admitter=None if authorizer is None else Admitter(authorizer),
                     audit_log=audit_log,
                     half_sent=self._half_sent,
+                    load=load,
                 )
             ],
             options=[

@@ -76,7 +76,7 @@ def build(
             limits = LimitServicer(stores, resources, quotas, notifier)
             sessions = SessionServicer(stores, notifier)
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings, config.now)
-            registry = RegistryServicer(store, known)
+            registry = RegistryServicer(store, known, stores.load)
             live = SettingsServicer(store, live_settings.own(settings, telemetry, timing), timing)
             explain = ExplainServicer(stores, config.heartbeat_timeout)
             fleet = FleetServicer(stores, config.of_hosts)
@@ -103,6 +103,7 @@ def build(
                 open_authorizer(auth_settings, AccessCache(stores.reads)),
                 StoredAuditLog(store),
                 settings.health_listen,
+                stores.load.calls,
             )
             address = await server.start()
             if await migration.done(store_settings, stop, FRONTEND):

@@ -3,6 +3,7 @@
 import structlog
 from prometheus_client import Counter, Histogram
 
+from duly_core.process.seldom_log import SeldomLog
 from duly_core.process.telemetry import SIZES
 
 log = structlog.get_logger()
@@ -19,4 +20,17 @@ resources_changed = Counter(
     "duly_resources_changed_total", "Resources that operators declared, changed or removed."
 )
 gates_changed = Counter("duly_gates_changed_total", "Gates and breakers that operators set or removed.")
+_load_refused = Counter(
+    "duly_load_refused_total",
+    "Calls that were refused because their caller asks for too much, by kind.",
+    ["kind"],
+)
 groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
+
+_refusals = SeldomLog(log, "call refused: its caller asks for too much")
+
+
+def load_refused(kind: str, caller: object) -> None:
+    """Count and log a call that was refused; callers share a line a second."""
+    _load_refused.labels(kind).inc()
+    _refusals.warn(kind=kind, caller=caller)

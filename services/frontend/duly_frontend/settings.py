@@ -27,5 +27,13 @@ class FrontendSettings(LiveFrontendSettings):
     """Connections for GetTask and WaitTask. Writes use those of `store.connections`."""
     list_connections: int = Field(default=2, ge=1)
     """Connections for ListTasks, RedriveTasks, CancelTasks and PurgeTasks."""
+    caller_calls: int = Field(default=64, ge=1)
+    """Calls of one principal that are under way; without principals, of one connection. Further ones wait. Calls that wait for
+    ends do not count."""
+    caller_share: float = Field(default=0.5, gt=0, le=1)
+    """The share of the time that one principal may use for large requests, and for each other kind of large work. Beyond it
+    calls are refused with RESOURCE_EXHAUSTED and a time to call again."""
+    caller_burst: Duration = Field(default=timedelta(seconds=10), gt=timedelta(0))
+    """Time that a principal may use beyond its share."""
     list_timeout: Duration = Field(default=timedelta(seconds=3), ge=timedelta(milliseconds=10))
     """A list, or a redrive, cancel or purge by filter, that takes longer is refused."""

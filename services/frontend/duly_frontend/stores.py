@@ -4,26 +4,23 @@ Schedules, cancels and registrations have connections of their own. So have read
 read much: those are few, and have less time.
 """
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 
+from duly_core.access.current import current_caller
 from duly_core.config.settings import format_duration
 from duly_core.errors import StatementTimeoutError, TooMuchError
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
-from duly_core.traffic.concurrency_limits import Admission
+from duly_frontend.load_limits import LoadLimits
 from duly_frontend.settings import FrontendSettings
 
 LOCK_TIMEOUT = timedelta(seconds=1.5)
 """How long a write waits for a row, or an idempotency key, that somebody's open transaction holds.
 
 It is shorter than the calls of those that are written with it: they are then served apart, in time."""
-
-
-_MOST_LISTS = 50
-"""Calls under way, or waiting for a connection; a call that finds more is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +32,24 @@ class FrontendStores:
     """GetTask and WaitTask."""
     lists: Store
     """ListTasks, and what is done by filter."""
-    lists_admission: Admission = field(default_factory=lambda: Admission(_MOST_LISTS, "lists"))
+    load: LoadLimits
+    """What one caller may have."""
 
     @property
     def all(self) -> tuple[Store, ...]:
         """Every pool; the first is the one that matters most."""
         return self.writes, self.reads, self.lists
 
-    @contextmanager
-    def listing(self, method: str) -> Iterator[Store]:
+    @asynccontextmanager
+    async def listing(self, method: str) -> AsyncIterator[Store]:
         """Lend the pool for lists to a call.
 
         Raises:
             TooMuchError: a statement took too long. Whoever asked again, as after an outage, would only add to it.
-            OverloadedError: too many lists are made already.
+            OverloadedError: too many lists are made already, or too many of the caller.
         """
         try:
-            with self.lists_admission.admitted():
+            async with self.load.lists.turn(current_caller()):
                 yield self.lists
         except StatementTimeoutError as error:
             longest = format_duration(self.lists.settings.statement_timeout)
@@ -74,4 +72,5 @@ async def open_stores(store: StoreSettings, frontend: FrontendSettings) -> Async
             writes=await stack.enter_async_context(Store(store, LOCK_TIMEOUT)),
             reads=await stack.enter_async_context(pool(frontend.read_connections)),
             lists=await stack.enter_async_context(pool(frontend.list_connections, frontend.list_timeout)),
+            load=LoadLimits.of(frontend),
         )

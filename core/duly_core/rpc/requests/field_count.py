@@ -17,6 +17,7 @@ from duly_core.rpc.requests.wire_format import (
     WireFormatError,
     read_varint,
 )
+from duly_core.traffic.slices import Steps, finish
 
 MOST_FIELDS = 20_000
 """Of one request: no service takes more items in a call."""
@@ -29,8 +30,11 @@ _MOST_FIELDS_OF = {
     "duly.v1.CallbackReport": 500_000,
 }
 
-_SMALL = 64 * 1024
+SMALL = 64 * 1024
 """Bytes; what is no larger is read at once."""
+
+_A_STEP = 500
+"""Fields."""
 
 
 def check_field_count(data: bytes, message: Any) -> None:
@@ -41,24 +45,41 @@ def check_field_count(data: bytes, message: Any) -> None:
     Raises:
         InvalidRequestError: there are too many, or the bytes are no message.
     """
-    if len(data) <= _SMALL:
-        return
+    if len(data) > SMALL:
+        finish(counting_fields(data, message))
+
+
+def counting_fields(data: bytes, message: Any) -> Steps[None]:
+    """Do the same in steps, whatever the size.
+
+    Raises:
+        InvalidRequestError: as above.
+    """
     most = _MOST_FIELDS_OF.get(message.full_name, MOST_FIELDS)
     try:
-        left = _count(memoryview(data), 0, len(data), message, most)
+        yield from _counting(memoryview(data), message, most)
     except (IndexError, WireFormatError) as error:
         raise InvalidRequestError("request", f"these bytes are no {message.full_name}") from error
-    if left < 0:
-        raise InvalidRequestError("request", f"has more than {most:,} fields: send fewer items in one call")
 
 
-def _count(data: memoryview, place: int, end: int, message: Any, left: int) -> int:
-    """Return how many of `left` fields are left after those between two places; negative: too few."""
-    looked_into = _looked_into(message)
-    while place < end:
+def _counting(data: memoryview, message: Any, most: int) -> Steps[None]:
+    place, end, looked_into = 0, len(data), _looked_into(message)
+    left = most
+    around: list[tuple[int, int, dict[int, Any]]] = []
+    """Of each message around this one: the place behind this one, its end, and what is looked into."""
+    while True:
+        if place >= end:
+            if not around:
+                return
+            place, end, looked_into = around.pop()
+            continue
         left -= 1
         if left < 0:
-            return left
+            raise InvalidRequestError(
+                "request", f"has more than {most:,} fields: send fewer items in one call"
+            )
+        if not left % _A_STEP:
+            yield
         tag = data[place]
         place += 1
         if tag > 0x7F:
@@ -70,16 +91,17 @@ def _count(data: memoryview, place: int, end: int, message: Any, left: int) -> i
             if size > 0x7F:
                 size, place = read_varint(data, place - 1)
             inner = looked_into.get(tag >> 3)
-            if inner is not None:
-                left = _count(data, place, min(place + size, end), inner, left)
-            place += size
+            if inner is None:
+                place += size
+            else:
+                around.append((place + size, end, looked_into))
+                end, looked_into = min(place + size, end), _looked_into(inner)
         elif kind == VARINT:
             _, place = read_varint(data, place)
         elif kind in (FIXED64, FIXED32):
             place += 8 if kind == FIXED64 else 4
         else:
             raise WireFormatError
-    return left
 
 
 @cache

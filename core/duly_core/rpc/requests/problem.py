@@ -1,9 +1,11 @@
 """Why a request, or one item of it, cannot be taken."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TypeVar
 
 from duly_core.errors import InvalidRequestError
+from duly_core.traffic.slices import Steps, each
 from duly_wire.v1 import task_pb2
 
 Asked = TypeVar("Asked")
@@ -28,10 +30,18 @@ class Problem(InvalidRequestError):  # noqa: N818 (it is an answer for one item,
 
 def check_each(check: Callable[[Asked], Checked], items: Iterable[Asked]) -> list[Checked | Problem]:
     """Return what `check` makes of each item, or the Problem that it raises."""
-    checked: list[Checked | Problem] = []
-    for item in items:
-        try:
-            checked.append(check(item))
-        except Problem as problem:
-            checked.append(problem)
-    return checked
+    return [_checked(check, item) for item in items]
+
+
+def checking_each(
+    check: Callable[[Asked], Checked], items: Iterable[Asked], a_step: int = 100
+) -> Steps[list[Checked | Problem]]:
+    """Do the same in steps of so many items."""
+    return each(partial(_checked, check), items, a_step)
+
+
+def _checked(check: Callable[[Asked], Checked], item: Asked) -> Checked | Problem:
+    try:
+        return check(item)
+    except Problem as problem:
+        return problem

@@ -46,7 +46,7 @@ class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
             (found,) = reach.ids
             if isinstance(found, Problem):
                 raise found
-            with self._stores.listing("ExplainTask") as store:
+            async with self._stores.listing("ExplainTask") as store:
                 row = await read_explained(store, task_id)
                 if row is None:
                     raise NO_SUCH_TASK

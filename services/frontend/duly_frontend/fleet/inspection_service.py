@@ -21,7 +21,7 @@ class InspectionServicer(inspection_pb2_grpc.InspectionServiceServicer):
 
     def __init__(self, stores: FrontendStores, rpc: RpcSettings | None = None) -> None:
         self._stores = stores
-        self._reader = TaskReader(stores.reads, (rpc or RpcSettings()).max_message_bytes)
+        self._reader = TaskReader(stores.reads, (rpc or RpcSettings()).max_message_bytes, stores.load.reads)
 
     async def RevealTask(  # noqa: N802 (the wire's name)
         self, request: inspection_pb2.RevealTaskRequest, _context: Context
@@ -43,7 +43,7 @@ class InspectionServicer(inspection_pb2_grpc.InspectionServiceServicer):
     async def GetActivity(  # noqa: N802
         self, _request: inspection_pb2.GetActivityRequest, _context: Context
     ) -> inspection_pb2.GetActivityResponse:
-        with self._stores.listing("GetActivity") as lists:
+        async with self._stores.listing("GetActivity") as lists:
             found = await read_activity(lists)
         response = inspection_pb2.GetActivityResponse(
             at=to_timestamp(found.at), scheduled=found.scheduled, ended=found.ended, starts=found.starts

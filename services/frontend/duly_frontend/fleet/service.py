@@ -76,7 +76,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
         if lambda_name:
             check_lambda_name("lambda", lambda_name)
             require(Action.READ, lambda_name)
-        with self._stores.listing("ListHosts") as lists:
+        async with self._stores.listing("ListHosts") as lists:
             found = await list_hosts(
                 lists,
                 after=page_token.read_name(request.page_token),
@@ -93,7 +93,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
     async def ListServices(  # noqa: N802
         self, request: fleet_pb2.ListServicesRequest, _context: Context
     ) -> fleet_pb2.ListServicesResponse:
-        with self._stores.listing("ListServices") as lists:
+        async with self._stores.listing("ListServices") as lists:
             found = await list_services(lists, alive=request.alive)
         return fleet_pb2.ListServicesResponse(services=map(service_to_wire, found))
 
@@ -101,7 +101,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
         self, request: fleet_pb2.ListQueuesRequest, _context: Context
     ) -> fleet_pb2.ListQueuesResponse:
         wanted = read_request(request)
-        with self._stores.listing("ListQueues") as lists:
+        async with self._stores.listing("ListQueues") as lists:
             return await list_queues(lists, await self._snapshots.get(lists), wanted)
 
     def close(self) -> None:

@@ -88,7 +88,7 @@ class GateServicer(gates_pb2_grpc.GateServiceServicer):
     ) -> gates_pb2.PutGateResponse:
         """Count what the gate would hit, as the request changes it."""
         name = request.gate.name
-        with self._stores.listing("PutGate") as lists:
+        async with self._stores.listing("PutGate") as lists:
             before = await store_gates.gate_in_force(lists, name, may_change) if name else None
             asked = make(before)
             counts, is_truncated = await store_gates.count_hits(lists, asked.scope)
@@ -125,7 +125,7 @@ class GateServicer(gates_pb2_grpc.GateServiceServicer):
         self, _request: gates_pb2.ListGatesRequest, _context: Context
     ) -> gates_pb2.ListGatesResponse:
         scope = restriction(Action.READ)
-        with self._stores.listing("ListGates") as lists:
+        async with self._stores.listing("ListGates") as lists:
             found = await store_gates.list_gates(lists)
             if scope is not None:
                 found = await asyncio.to_thread(_seen, found, scope, await list_names(lists))
@@ -177,7 +177,7 @@ class GateServicer(gates_pb2_grpc.GateServiceServicer):
         self, _request: gates_pb2.ListBreakersRequest, _context: Context
     ) -> gates_pb2.ListBreakersResponse:
         scope = restriction(Action.READ)
-        with self._stores.listing("ListBreakers") as lists:
+        async with self._stores.listing("ListBreakers") as lists:
             found = await store_breakers.list_breakers(lists)
         seen = [each for each in found if scope is None or scope.covers(each.lambda_name)]
         return gates_pb2.ListBreakersResponse(breakers=map(breaker_to_wire, seen))

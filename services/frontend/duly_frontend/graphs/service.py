@@ -1,11 +1,11 @@
 """GraphService: writes graphs, all or nothing, and reads and cancels them."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from typing import TypeVar
 from uuid import UUID
 
-from duly_core.access.current import restriction
+from duly_core.access.current import current_caller, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.config.live_sections import LiveFrontendSettings
@@ -22,6 +22,7 @@ from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
+from duly_core.traffic.slices import Steps, each
 from duly_frontend import events
 from duly_frontend.access.reach import check_lambda, refused
 from duly_frontend.graphs import validation
@@ -33,7 +34,11 @@ from duly_frontend.stores import FrontendStores
 from duly_frontend.tasks.completion_watcher import CompletionWatcher
 from duly_wire.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
 
+Result = TypeVar("Result")
+
 _DEFAULT_WAIT = timedelta(seconds=20)
+_A_STEP = 500
+"""Ids that are written as text."""
 _LOOKED_AT = 100
 """Definitions that one call looks at for a caller who may see some of them."""
 _TRIES = 5
@@ -59,6 +64,9 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self._most_bytes = (rpc or RpcSettings()).max_message_bytes
         self._ends = CompletionWatcher(stores.reads, graph_reads.finished_of)
 
+    async def _sliced(self, steps: Steps[Result]) -> Result:
+        return await self._stores.load.calls.large.run(current_caller(), steps)
+
     def close(self) -> None:
         """Answer the long polls: the server is about to stop."""
         self._ends.close()
@@ -73,14 +81,15 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
         limits = await self._known.payload_limits({getattr(node.task, "lambda") for node in request.nodes})
         try:
-            # a large one takes a while: other calls have their turn meanwhile
-            graph = await asyncio.to_thread(validation.new_graph, request, limits, self._live().horizon)
+            graph = await self._sliced(validation.checking_graph(request, limits, self._live().horizon))
         except Problem as problem:
             if await self._was_written(request):  # when its times had not passed, and its lambdas were there
                 return await self._repeated(parse_task_id(request.graph_id, "graph_id"), len(request.nodes))
             events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
-        answer = await store_graphs.schedule_graph(self._stores.writes, graph)
+        parameters = await self._sliced(store_graphs.writing_parameters(graph))
+        async with self._stores.load.graphs.turn(current_caller()):
+            answer = await store_graphs.schedule_graph(self._stores.writes, graph, parameters)
         if answer.verdict in graph_answers.REFUSALS:
             events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=graph_answers.REFUSALS[answer.verdict].to_wire())
@@ -94,7 +103,9 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         return graphs_pb2.ScheduleGraphResponse(
             graph_id=str(UUID(bytes=graph.graph_id)),
             created=True,
-            task_ids=[str(UUID(bytes=task.task_id)) for task in graph.tasks],
+            task_ids=await self._sliced(
+                each(lambda task: str(UUID(bytes=task.task_id)), graph.tasks, _A_STEP)
+            ),
         )
 
     async def _was_written(self, request: graphs_pb2.ScheduleGraphRequest) -> bool:
@@ -102,7 +113,8 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             graph_id = parse_task_id(request.graph_id, "graph_id")
         except Problem:
             return False
-        return await store_graphs.is_repeated(self._stores.writes, graph_id, validation.digest_of(request))
+        digest = await self._sliced(validation.digesting(request))
+        return await store_graphs.is_repeated(self._stores.writes, graph_id, digest)
 
     async def _repeated(self, graph_id: bytes, asked: int) -> graphs_pb2.ScheduleGraphResponse:
         # those that callbacks added come last
@@ -121,9 +133,9 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             return graphs_pb2.GetGraphResponse(error=problem.to_wire())
         response = graphs_pb2.GetGraphResponse(graph=state)
         if not request.without_nodes:
-            rows = await graph_reads.get_nodes(self._stores.reads, graph_id)
-            # a large graph takes a while: other calls have their turn meanwhile
-            response.nodes.extend(await asyncio.to_thread(graph_answers.nodes_to_wire, rows))
+            async with self._stores.load.reads.turn(current_caller()):
+                rows = await graph_reads.get_nodes(self._stores.reads, graph_id)
+            response.nodes.extend(await self._sliced(each(graph_answers.node_to_wire, rows)))
         if 0 <= self._most_bytes < response.ByteSize():
             raise TooMuchError(
                 f"graph_id: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): "
@@ -151,7 +163,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         if "\x00" in request.name:
             raise InvalidRequestError("name", "must be without NUL")
         before = page_token.read(request)
-        with self._stores.listing("ListGraphs") as lists:
+        async with self._stores.listing("ListGraphs") as lists:
             rows = await graph_reads.list_graphs(
                 lists,
                 name=request.name,
@@ -186,21 +198,21 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     ) -> graphs_pb2.PutGraphDefinitionResponse:
         try:
             _check_lambdas(Action.REGISTER, request.nodes)
-            await asyncio.to_thread(validation.check_definition, request.name, request.nodes)
-            definition = graphs_pb2.GraphDefinition(
-                nodes=request.nodes, fail_fast=request.fail_fast
-            ).SerializeToString(deterministic=True)
+            definition = await self._sliced(
+                validation.checking_definition(request.name, request.nodes, fail_fast=request.fail_fast)
+            )
             lambdas = {getattr(node.task, "lambda") for node in request.nodes}
             for _ in range(
                 _TRIES
             ):  # somebody else may store a version meanwhile: the right to replace that is another
-                put = await graph_definitions.put_definition(
-                    self._stores.writes,
-                    request.name,
-                    definition,
-                    lambdas,
-                    await self._newest_to_replace(request.name),
-                )
+                async with self._stores.load.graphs.turn(current_caller()):
+                    put = await graph_definitions.put_definition(
+                        self._stores.writes,
+                        request.name,
+                        definition,
+                        lambdas,
+                        await self._newest_to_replace(request.name),
+                    )
                 if put is not None:
                     return graphs_pb2.PutGraphDefinitionResponse(version=put[0], created=put[1])
         except Problem as problem:
@@ -227,7 +239,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
     ) -> graphs_pb2.ListGraphDefinitionsResponse:
         size = page_size(request.page_size)
         scope = restriction(Action.READ)
-        with self._stores.listing("ListGraphDefinitions") as lists:
+        async with self._stores.listing("ListGraphDefinitions") as lists:
             listed, token = await read_page(
                 request.page_token,
                 size,

@@ -4,31 +4,34 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from duly_core.graphs.rules import Edge, GraphError, Node, check
+from duly_core.graphs.rules import MOST_NODES, Edge, GraphError, Node, check_size, checking
 from duly_core.graphs.store import NewGraph
 from duly_core.rpc.requests.checks import check_text
 from duly_core.rpc.requests.new_nodes import check_order, edges_of, max_runtime, node_field, node_task
 from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
+from duly_core.traffic.slices import Steps, each
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import graphs_pb2
 
 _LONGEST_NAME = 255
 _LONGEST_RUNTIME = timedelta(days=365)
+_A_STEP = 500
+"""Nodes or edges, where each is soon done."""
 
 
-def new_graph(
+def checking_graph(
     asked: graphs_pb2.ScheduleGraphRequest, payload_limits: Mapping[str, int], horizon: timedelta
-) -> NewGraph:
-    """Check a graph, and each of its tasks as a task alone is checked.
+) -> Steps[NewGraph]:
+    """Check a graph, and each of its tasks as a task alone is checked; in steps. The first problem ends it.
 
     Raises:
         Problem: names the node, the field and the fix.
     """
     check_name("name", asked.name)
-    nodes, edges = check_nodes(asked.nodes)
-    tasks = [node_task(node, payload_limits, horizon) for node in asked.nodes]
+    nodes, edges = yield from _checking_nodes(asked.nodes)
+    tasks = yield from each(lambda node: node_task(node, payload_limits, horizon), asked.nodes)
     ids = {task.task_id for task in tasks}
     if len(ids) < len(tasks):
         raise Problem("nodes.task.task_id", "two nodes have the same: leave it out, or make one for each")
@@ -43,53 +46,74 @@ def new_graph(
         name=asked.name,
         nodes=nodes,
         tasks=tasks,
-        max_runtimes=[max_runtime(node) for node in asked.nodes],
+        max_runtimes=(yield from each(max_runtime, asked.nodes, _A_STEP)),
         edges=edges,
-        digest=digest_of(asked),
+        digest=(yield from digesting(asked)),
         definition=definition,
         fail_fast=asked.fail_fast,
     )
 
 
-def digest_of(asked: graphs_pb2.ScheduleGraphRequest) -> bytes:
+def digesting(asked: graphs_pb2.ScheduleGraphRequest) -> Steps[bytes]:
     """Return what a repeat of a graph has in common with it: all but the ids of its tasks, which a caller makes anew."""
     bare = graphs_pb2.ScheduleGraphRequest()
     bare.CopyFrom(asked)
-    for node in bare.nodes:
-        node.task.ClearField("task_id")
+    yield
+    yield from each(lambda node: node.task.ClearField("task_id"), bare.nodes, _A_STEP)
+    yield
     return hashlib.sha256(bare.SerializeToString(deterministic=True)).digest()
 
 
-def check_nodes(asked: Sequence[graphs_pb2.GraphNode]) -> tuple[list[Node], list[Edge]]:
+def _checking_nodes(asked: Sequence[graphs_pb2.GraphNode]) -> Steps[tuple[list[Node], list[Edge]]]:
     """Check the shape of a graph; return its nodes and edges.
 
     Raises:
         Problem: names the nodes at fault.
     """
-    nodes = [Node(node.label, node.any_of, node.ignore_failure, node.timeout_is_final) for node in asked]
-    edges = [edge for node in asked for edge in edges_of(node)]
     try:
-        check(nodes, edges)
+        check_size(len(asked), sum(len(node.waits_for) for node in asked[: MOST_NODES + 1]))
+        nodes = yield from each(_node, asked, _A_STEP)
+        edges: list[Edge] = []
+        seen = 0
+        for node in asked:
+            edges += edges_of(node)
+            seen += 1 + len(node.waits_for)
+            if seen >= _A_STEP:
+                seen = 0
+                yield
+        yield from checking(nodes, edges)
     except GraphError as error:
         raise Problem("nodes", str(error)) from error
-    for node in asked:
-        check_order(node)
-        max_runtime(node)
+    yield from each(_check_node, asked)
     return nodes, edges
 
 
-def check_definition(name: str, nodes: Sequence[graphs_pb2.GraphNode]) -> None:
-    """Check a definition; its lambdas need not be registered.
+def _node(asked: graphs_pb2.GraphNode) -> Node:
+    return Node(asked.label, asked.any_of, asked.ignore_failure, asked.timeout_is_final)
+
+
+def _check_node(node: graphs_pb2.GraphNode) -> None:
+    check_order(node)
+    max_runtime(node)
+
+
+def checking_definition(name: str, nodes: Sequence[graphs_pb2.GraphNode], *, fail_fast: bool) -> Steps[bytes]:
+    """Check a definition in steps, and return what is stored of it; its lambdas need not be registered.
 
     Raises:
         Problem: names the field, or the nodes at fault.
     """
     check_name("name", name)
-    check_nodes(nodes)
-    for node in nodes:
-        if node.task.task_id:
-            raise Problem(node_field(node.label, "task_id"), "leave it out: each run makes its own")
-        node_task(node, {getattr(node.task, "lambda"): HARD_PAYLOAD_LIMIT}, _LONGEST_RUNTIME)
+    yield from _checking_nodes(nodes)
+    yield from each(_check_defined, nodes)
+    yield
+    return graphs_pb2.GraphDefinition(nodes=nodes, fail_fast=fail_fast).SerializeToString(deterministic=True)
+
+
+def _check_defined(node: graphs_pb2.GraphNode) -> None:
+    if node.task.task_id:
+        raise Problem(node_field(node.label, "task_id"), "leave it out: each run makes its own")
+    node_task(node, {getattr(node.task, "lambda"): HARD_PAYLOAD_LIMIT}, _LONGEST_RUNTIME)
 
 
 def check_version(asked: graphs_pb2.GetGraphDefinitionRequest) -> None:

@@ -1,6 +1,5 @@
 """From the store's graphs and nodes to the wire's."""
 
-from collections.abc import Iterable
 from datetime import datetime
 
 from duly_core.graphs.definitions import Definition
@@ -64,27 +63,24 @@ def graph_to_wire(row: GraphRow) -> graphs_pb2.GraphState:
     return state
 
 
-def nodes_to_wire(rows: Iterable[NodeRow]) -> list[graphs_pb2.GraphNodeState]:
-    """Return the nodes of a graph as clients see them."""
-    nodes = []
-    for row in rows:
-        node = graphs_pb2.GraphNodeState(
-            label=row["label"],
-            task_id=str(row["task_id"]),
-            any_of=row["any_of"],
-            ignore_failure=row["ignore_failure"],
-            timeout_is_final=row["timeout_is_final"],
-            timed_out=row["timed_out"],
-            waits_for=[
-                graphs_pb2.GraphEdge(label=label, condition=first, or_conditions=others)
-                for label, (first, *others) in row["waits_for"]
-            ],
-        )
-        setattr(node, "lambda", row["lambda"] or "")
-        if row["status"]:
-            node.status = STATUS_TO_WIRE[Status(row["status"])]
-        nodes.append(node)
-    return nodes
+def node_to_wire(row: NodeRow) -> graphs_pb2.GraphNodeState:
+    """Return a node of a graph as clients see it."""
+    node = graphs_pb2.GraphNodeState(
+        label=row["label"],
+        task_id=str(row["task_id"]),
+        any_of=row["any_of"],
+        ignore_failure=row["ignore_failure"],
+        timeout_is_final=row["timeout_is_final"],
+        timed_out=row["timed_out"],
+        waits_for=[
+            graphs_pb2.GraphEdge(label=label, condition=first, or_conditions=others)
+            for label, (first, *others) in row["waits_for"]
+        ],
+    )
+    setattr(node, "lambda", row["lambda"] or "")
+    if row["status"]:
+        node.status = STATUS_TO_WIRE[Status(row["status"])]
+    return node
 
 
 def definition_to_wire(stored: Definition) -> graphs_pb2.GraphDefinition:

@@ -9,6 +9,7 @@ from duly_core.rpc.requests.names import check_lambda_name
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
 from duly_core.time_tables.time_table import TimeTable
+from duly_core.traffic.slices import Steps
 from duly_frontend.time_tables.definitions import time_table
 from duly_wire.v1 import registry_pb2
 
@@ -30,8 +31,8 @@ def check_text_of(field: str, text: str) -> None:
     )
 
 
-def declared_tables(declared: registry_pb2.Lambda) -> list[TimeTable]:
-    """The time tables that an application declares for a lambda.
+def reading_tables(declared: registry_pb2.Lambda) -> Steps[list[TimeTable]]:
+    """The time tables that an application declares for a lambda, read in steps. The first problem ends it.
 
     Raises:
         Problem: names the time table, the field and the fix.
@@ -55,6 +56,7 @@ def declared_tables(declared: registry_pb2.Lambda) -> list[TimeTable]:
                 f"is larger than the {limit:,} bytes that the lambda takes",
             )
         tables.append(table)
+        yield
     return tables
 
 

@@ -1,9 +1,8 @@
 """RegistryService: lambdas as their hosts declare them."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 
-from duly_core.access.current import current_access, restriction
+from duly_core.access.current import current_access, current_caller, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError
@@ -14,18 +13,20 @@ from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.lambdas.store import Registered
 from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.checks import check_count, check_text, page_size
-from duly_core.rpc.requests.problem import Problem, check_each
+from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.time_tables.declared import put_declared
 from duly_core.time_tables.store import PutVerdict
 from duly_core.time_tables.time_table import TimeTable
+from duly_core.traffic.slices import Steps
 from duly_frontend.events import log
 from duly_frontend.lambdas.administration import LambdaAdministration
 from duly_frontend.lambdas.declaration_warnings import refusal, warning
-from duly_frontend.lambdas.declarations import declared_tables, policy_from_wire
-from duly_frontend.lambdas.registration_rights import permitted
+from duly_frontend.lambdas.declarations import policy_from_wire, reading_tables
+from duly_frontend.lambdas.registration_rights import Declaration, permitted
 from duly_frontend.lambdas.wire import detail_to_wire, to_wire
 from duly_frontend.lists import page_token
+from duly_frontend.load_limits import LoadLimits
 from duly_frontend.time_tables.wire import put_problem
 from duly_wire.v1 import registry_pb2, registry_pb2_grpc, task_pb2
 
@@ -42,8 +43,9 @@ _WRITTEN = frozenset({Verdict.NEW, Verdict.CHANGED})
 class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     """Answers each lambda for itself; one with an error has changed nothing."""
 
-    def __init__(self, store: Store, known: LambdaCache) -> None:
+    def __init__(self, store: Store, known: LambdaCache, load: LoadLimits) -> None:
         self._store = store
+        self._load = load
         self._known = known
         self._administration = LambdaAdministration(store, known)
 
@@ -57,8 +59,14 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                 "lambdas.time_tables",
                 f"there must be at most {_MOST_TABLES_A_CALL:,} in one call, not {number:,}: register fewer lambdas at a time",
             )
-        # many of them take a while: other calls have their turn meanwhile
-        read = await permitted(self._store, await asyncio.to_thread(check_each, _read, request.lambdas))
+        checked = await self._load.calls.large.run(current_caller(), _reading(request.lambdas))
+        async with self._load.graphs.turn(current_caller()):
+            return await self._declared(request, checked)
+
+    async def _declared(
+        self, request: registry_pb2.RegisterLambdasRequest, checked: Sequence[Declaration | Problem]
+    ) -> registry_pb2.RegisterLambdasResponse:
+        read = await permitted(self._store, checked)
         taken = {each[0].name: each for each in read if isinstance(each, tuple)}
         valid = {name: policy for name, (policy, _) in taken.items()}
         registered = await self._register(valid) if valid else {}
@@ -67,13 +75,13 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         }
         kept = await self._declare(tables)
         results = []
-        for checked in read:
-            if checked is None:
+        for declared in read:
+            if declared is None:
                 results.append(registry_pb2.RegisterLambdasResult())
-            elif isinstance(checked, Problem):
-                results.append(registry_pb2.RegisterLambdasResult(error=checked.to_wire()))
+            elif isinstance(declared, Problem):
+                results.append(registry_pb2.RegisterLambdasResult(error=declared.to_wire()))
             else:
-                policy = valid[checked[0].name]
+                policy = valid[declared[0].name]
                 results.append(_result(policy, registered[policy.name], kept.get(policy.name, ())))
         _log_problems(request.lambdas, results)
         return registry_pb2.RegisterLambdasResponse(results=results)
@@ -183,8 +191,16 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         return registry_pb2.RestoreLambdaResponse()
 
 
-def _read(declared: registry_pb2.Lambda) -> tuple[LambdaPolicy, list[TimeTable]]:
-    return policy_from_wire(declared), declared_tables(declared)
+def _reading(declared: Sequence[registry_pb2.Lambda]) -> Steps[list[Declaration | Problem]]:
+    """Read declarations in steps: one is the policy of a lambda, or a time table."""
+    read: list[Declaration | Problem] = []
+    for lambda_ in declared:
+        try:
+            read.append((policy_from_wire(lambda_), (yield from reading_tables(lambda_))))
+        except Problem as problem:
+            read.append(problem)
+        yield
+    return read
 
 
 def _result(

@@ -154,7 +154,7 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
             raise InvalidRequestError("max_keys", f"must be from 0 to {_MOST:,}")
         scope = restriction(Action.READ)
         most_keys = 0 if scope is not None else request.max_keys  # they name what others lock
-        with self._stores.listing("ListResources") as lists:
+        async with self._stores.listing("ListResources") as lists:
             seen, token = await read_page(
                 request.page_token,
                 size,
@@ -180,7 +180,7 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
             require(Action.READ, name)
         names: Sequence[str] | None = request.lambdas or None
         scope = restriction(Action.READ)
-        with self._stores.listing("GetBacklog") as lists:
+        async with self._stores.listing("GetBacklog") as lists:
             if names is None and scope is not None:
                 known = await list_names(lists)
                 names = await asyncio.to_thread(lambda: list(filter(scope.covers, known)))

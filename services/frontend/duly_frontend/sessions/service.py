@@ -74,7 +74,7 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
         if scope is not None and (namespace is None or not scope.covers_namespace(namespace)):
             raise denied(current_access(), Action.READ, pattern_of_namespace(namespace or ""))
         after = page_token.read_name(request.page_token)
-        with self._stores.listing("ListSessions") as lists:
+        async with self._stores.listing("ListSessions") as lists:
             found = await store_sessions.list_sessions(
                 lists, namespace=namespace, after=after, blocked=request.blocked, limit=size + 1
             )

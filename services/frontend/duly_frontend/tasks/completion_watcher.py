@@ -1,7 +1,7 @@
 """Long polls for the ends of tasks, or of graphs: one statement looks for all who wait."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -13,6 +13,8 @@ from duly_core.tasks.store import final_of
 _FIRST = timedelta(milliseconds=5)
 _LONGEST = timedelta(milliseconds=500)
 _GROWTH = 1.3
+_AT_A_TIME = 2_000
+"""Tasks, of all who wait together, that one statement looks for."""
 _COMPANY = 0.5
 """Who would look after this part of his pause looks now, with the others: many waits come to look together."""
 
@@ -83,12 +85,27 @@ class CompletionWatcher:
                 await wait_for(self._newcomer, timedelta(seconds=max(0.0, soonest - loop.time())))
 
     async def _look(self, waiters: list[_Waiter]) -> None:
-        wanted = set().union(*(waiter.left for waiter in waiters))
-        try:
-            final = await self._look_for(self._store, wanted)
-        except StoreUnavailableError:
-            return  # those who wait are answered by their timeout, or when the store is back
-        for waiter in waiters:
-            waiter.left -= final
-            if not waiter.left:
-                waiter.done.set()
+        for some in _portions(waiters):
+            wanted = set().union(*(waiter.left for waiter in some))
+            try:
+                final = await self._look_for(self._store, wanted)
+            except StoreUnavailableError:
+                return  # those who wait are answered by their timeout, or when the store is back
+            for waiter in some:
+                waiter.left -= final
+                if not waiter.left:
+                    waiter.done.set()
+
+
+def _portions(waiters: Iterable[_Waiter]) -> Iterator[list[_Waiter]]:
+    """Yield those for whom one statement looks. Who waits for little comes first: others wait for thousands of tasks."""
+    portion: list[_Waiter] = []
+    size = 0
+    for waiter in sorted(waiters, key=lambda each: len(each.left)):
+        if portion and size + len(waiter.left) > _AT_A_TIME:
+            yield portion
+            portion, size = [], 0
+        portion.append(waiter)
+        size += len(waiter.left)
+    if portion:
+        yield portion

@@ -4,13 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
-from duly_core.access.current import restriction
+from duly_core.access.current import current_caller, restriction
 from duly_core.access.roles import Action
 from duly_core.errors import TooMuchError
 from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks import store as store_tasks
 from duly_core.traffic.concurrency_limits import Admission
+from duly_core.traffic.turns import Turns
 from duly_frontend.access.reach import Readable
 from duly_frontend.tasks.wire import NO_SUCH_TASK, attempt_to_wire, may_have_attempts, task_to_wire
 from duly_wire.ids import TaskId
@@ -18,6 +19,8 @@ from duly_wire.v1 import frontend_pb2
 
 _AT_A_TIME = 100
 """Tasks that one statement reads: of each there may be a hundred attempts, too."""
+_FEW = 20
+"""Tasks of a call that takes no turn."""
 _TRACEBACKS = 3
 """Of each task's newest attempts; each may have 8 KiB."""
 _MOST_READS = 400
@@ -33,9 +36,13 @@ _OVERHEAD = 256
 class TaskReader:
     """Answers for each id of a request, in its order; a task that is asked for twice is read once."""
 
-    def __init__(self, store: Store, most_bytes: int) -> None:
-        """Make one; `most_bytes` is how large an answer may be, negative: as large as it gets."""
+    def __init__(self, store: Store, most_bytes: int, turns: Turns) -> None:
+        """Make one; `most_bytes` is how large an answer may be, negative: as large as it gets.
+
+        `turns` are those of callers that read many.
+        """
         self._store = store
+        self._turns = turns
         self._most_bytes = most_bytes if most_bytes >= 0 else store_tasks.UNLIMITED
         full_reads = max(1, _MOST_BYTES_AT_A_TIME // most_bytes) if most_bytes > 0 else _FULL_READS
         self._full_reads = asyncio.Semaphore(full_reads)
@@ -51,6 +58,14 @@ class TaskReader:
             OverloadedError: too many calls read already.
             StoreUnavailableError: the store does not answer.
         """
+        if len(readable.ids) > _FEW:
+            async with self._turns.turn(current_caller()):
+                return await self._read_admitted(readable, bodies=bodies, history=history)
+        return await self._read_admitted(readable, bodies=bodies, history=history)
+
+    async def _read_admitted(
+        self, readable: Readable, *, bodies: bool, history: bool
+    ) -> list[frontend_pb2.GetTaskResult]:
         with self._admission.admitted():
             if not bodies:
                 return await self._read(readable, bodies=False, history=history)

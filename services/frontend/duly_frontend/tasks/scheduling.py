@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeAlias
 
 from duly_core.access.roles import Action
 from duly_core.postgres.pool import Store
@@ -10,11 +11,18 @@ from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_tas
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.schedule import find_repeated
 from duly_core.tasks.task import NewTask, Scheduled
+from duly_core.traffic.slices import Steps
 from duly_frontend.access.reach import refused
 from duly_frontend.limits.resource_needs import ResourceCache, read_needs, resource_needs
 from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.tasks.schedule_answers import add_result
-from duly_wire.v1 import frontend_pb2
+from duly_wire.v1 import frontend_pb2, task_pb2
+
+_A_STEP = 100
+"""Items."""
+
+Needed: TypeAlias = tuple[Mapping[int, Sequence[task_pb2.ResourceNeed] | Problem], Mapping[str, bool]]
+"""What items need, by their place, and whether the resources that they name have keys."""
 
 
 @dataclass(slots=True, eq=False)
@@ -30,14 +38,8 @@ class Item:
     """The store's answer."""
 
 
-async def check(
-    items: Sequence[Item],
-    payload_limits: Mapping[str, int],
-    horizon: timedelta,
-    refused_names: Collection[str],
-    resources: ResourceCache,
-) -> None:
-    """Hold each item against the rules: each has a task or a problem afterwards, some have both.
+async def needs_of(items: Sequence[Item], resources: ResourceCache) -> Needed:
+    """Return what the items need of resources.
 
     Raises:
         StoreUnavailableError: the resources that items name could not be read.
@@ -45,8 +47,21 @@ async def check(
     named = {
         place: read_needs(item.asked.resources) for place, item in enumerate(items) if item.asked.resources
     }
-    kinds = await resources.kinds(named.values())
+    return named, await resources.kinds(named.values())
+
+
+def checking(
+    items: Sequence[Item],
+    payload_limits: Mapping[str, int],
+    horizon: timedelta,
+    refused_names: Collection[str],
+    needed: Needed,
+) -> Steps[None]:
+    """Hold each item against the rules, in steps: each has a task or a problem afterwards, some have both."""
+    named, kinds = needed
     for place, item in enumerate(items):
+        if place and not place % _A_STEP:
+            yield
         asked = item.asked
         try:
             if refused_names and getattr(asked, "lambda") in refused_names:
@@ -80,24 +95,30 @@ async def find_repeats(items: Sequence[Item], store: Store) -> None:
 
 
 async def write(
-    items: Sequence[Item], write_tasks: Callable[[Sequence[NewTask]], Awaitable[Sequence[Scheduled]]]
+    items: Sequence[Item],
+    write_tasks: Callable[[Sequence[NewTask]], Awaitable[Sequence[Scheduled]]],
+    most: int,
 ) -> None:
-    """Write the items without a problem.
+    """Write the items without a problem, so many at a time: other calls have their turn between.
 
     Raises:
         StoreUnavailableError: nothing is known of the outcome.
     """
     valid = [item for item in items if item.problem is None]
-    answers = await write_tasks([item.task for item in valid if item.task is not None])
-    for item, scheduled in zip(valid, answers, strict=True):
-        item.scheduled = scheduled
+    for start in range(0, len(valid), most):
+        some = valid[start : start + most]
+        answers = await write_tasks([item.task for item in some if item.task is not None])
+        for item, scheduled in zip(some, answers, strict=True):
+            item.scheduled = scheduled
 
 
-def answer(items: Sequence[Item]) -> tuple[frontend_pb2.ScheduleResponse, int]:
-    """Return the answer to the call, and how many of its tasks are not there."""
+def answering(items: Sequence[Item]) -> Steps[tuple[frontend_pb2.ScheduleResponse, int]]:
+    """Return the answer to the call, and how many of its tasks are not there; in steps."""
     response = frontend_pb2.ScheduleResponse()
     missing = 0
-    for item in items:
+    for place, item in enumerate(items):
+        if place and not place % _A_STEP:
+            yield
         if item.scheduled is not None:
             missing += not add_result(response, item.asked.task_id, item.scheduled)
         elif item.problem is not None:

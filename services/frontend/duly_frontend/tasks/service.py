@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import TypeVar
 from uuid import UUID
 
-from duly_core.access.current import restriction
+from duly_core.access.current import current_caller, restriction
 from duly_core.access.roles import Action
 from duly_core.config.live_sections import LiveFrontendSettings
 from duly_core.errors import InvalidRequestError
@@ -33,6 +34,7 @@ from duly_core.tasks.lifecycle import FINAL, Status
 from duly_core.tasks.task import NewTask, Scheduled, TaskChange
 from duly_core.tasks.updates import Changed, ChangeVerdict
 from duly_core.traffic.group_commit import GroupCommit
+from duly_core.traffic.slices import Steps, each
 from duly_frontend import events
 from duly_frontend.access.reach import beyond, reachable, readable, scope_of
 from duly_frontend.limits.resource_needs import ResourceCache
@@ -48,6 +50,8 @@ from duly_frontend.tasks.completion_watcher import CompletionWatcher
 from duly_frontend.tasks.reads import TaskReader
 from duly_frontend.tasks.wire import NO_SUCH_TASK, STATUS_TO_WIRE, task_to_wire
 from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc, task_pb2
+
+Result = TypeVar("Result")
 
 _MOST_UPDATES = 1_000
 _DEFAULT_WAIT = timedelta(seconds=20)
@@ -85,7 +89,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self._known = known
         self._wrote_at = float("-inf")
         self._ends = CompletionWatcher(stores.reads)
-        self._reader = TaskReader(stores.reads, rpc.max_message_bytes)
+        self._reader = TaskReader(stores.reads, rpc.max_message_bytes, stores.load.reads)
+        self._most_written = settings.max_group
         self._write = GroupCommit(
             self._write_group,
             max_items=settings.max_group,
@@ -101,7 +106,11 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             rpc.call_timeout,
             observe_call,
             rpc.max_message_bytes,
+            stores.load.calls.calls,
         )
+
+    async def _sliced(self, steps: Steps[Result]) -> Result:
+        return await self._stores.load.calls.large.run(current_caller(), steps)
 
     async def Schedule(  # noqa: N802 (the wire's name)
         self, request: frontend_pb2.ScheduleRequest, context: Context
@@ -110,16 +119,18 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         items = [scheduling.Item(asked) for asked in request.tasks]
         names = {getattr(asked, "lambda") for asked in request.tasks}
         limits = await self._known.payload_limits(names)
-        await scheduling.check(
-            items, limits, self._live().horizon, beyond(Action.SCHEDULE, names), self._resources
-        )
+        refused = beyond(Action.SCHEDULE, names)
+        needed = await scheduling.needs_of(items, self._resources)
+        checking = scheduling.checking(items, limits, self._live().horizon, refused, needed)
+        await self._sliced(checking)
         await self._quotas.refresh()
         scheduling.take_quotas(items, self._quotas)
         await scheduling.find_repeats(items, self._stores.reads)
+        caller = current_caller()
         await scheduling.write(
-            items, lambda tasks: self._write(tasks, context.time_remaining(), context.peer())
+            items, lambda tasks: self._write(tasks, context.time_remaining(), caller), self._most_written
         )
-        response, missing = scheduling.answer(items)
+        response, missing = await self._sliced(scheduling.answering(items))
         events.taken.inc(len(items) - missing)
         events.refused.inc(missing)
         return response
@@ -177,10 +188,10 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         size = page_size(request.page_size)
         scope = scope_of(Action.READ, getattr(request, "lambda"))
         wanted, before = replace(filters.of_list(request), scope=scope), page_token.read(request)
-        with self._stores.listing("ListTasks") as lists:
+        async with self._stores.listing("ListTasks") as lists:
             rows = await task_queries.list_tasks(lists, wanted, before, limit=size + 1)
         payloads = restriction(Action.READ_PAYLOAD)
-        page = [task_to_wire(row, payloads) for row in rows[:size]]
+        page = await self._sliced(each(lambda row: task_to_wire(row, payloads), rows[:size]))
         token = page_token.write(request, UUID(page[-1].task_id).bytes) if len(rows) > size else ""
         return frontend_pb2.ListTasksResponse(tasks=page, next_page_token=token)
 
@@ -233,7 +244,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         name = wanted.lambda_name
         if name and name not in await self._known.payload_limits({name}):
             raise InvalidRequestError("lambda", unknown_lambda(name))
-        with self._stores.listing("RedriveTasks") as lists:
+        async with self._stores.listing("RedriveTasks") as lists:
             if request.dry_run:
                 page = await store_dead_letters.count_where(lists, wanted, spread)
                 return dead_letters.page_to_wire(page)
@@ -298,7 +309,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         scope = scope_of(Action.CHANGE, getattr(request, "lambda"))
         wanted = replace(filters.of_cancel(request), scope=scope)
         place, most = bulk_pages.place(request), limit(request.limit)
-        with self._stores.listing("CancelTasks") as lists:
+        async with self._stores.listing("CancelTasks") as lists:
             if request.dry_run:
                 page = await store_bulk.count_where(lists, wanted, place)
             else:
@@ -313,7 +324,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         scope = scope_of(Action.REDRIVE, getattr(request, "lambda"))
         wanted = replace(filters.of_purge(request), scope=scope)
         place, most = bulk_pages.place(request), limit(request.limit)
-        with self._stores.listing("PurgeTasks") as lists:
+        async with self._stores.listing("PurgeTasks") as lists:
             if request.dry_run:
                 page = await store_bulk.count_where(lists, wanted, place)
             else:

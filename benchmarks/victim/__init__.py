@@ -1,0 +1,1 @@
+"""How long one caller waits while another attacks."""

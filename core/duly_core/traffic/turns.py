@@ -1,0 +1,157 @@
+"""Turns: calls of one kind have so many slots together, of which one caller has some at most.
+
+A caller that has had its turn goes behind the others that wait, however many calls it makes.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import TracebackType
+from typing import NoReturn
+
+from duly_core.errors import OverloadedError
+from duly_core.traffic.time_budgets import TimeBudgets
+
+_RETRY_AFTER = timedelta(milliseconds=500)
+
+
+@dataclass(slots=True, eq=False)
+class _Caller:
+    under_way: int = 0
+    waiting: "deque[asyncio.Future[None]]" = field(default_factory=deque)
+
+
+class Turns:
+    """Who may go on, and who waits or is refused."""
+
+    def __init__(
+        self,
+        what: str,
+        slots: int,
+        *,
+        of_one: int,
+        waiting_of_one: int,
+        budgets: TimeBudgets | None = None,
+        refused: Callable[[Hashable], None] = lambda _: None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            what: names the calls in a refusal.
+            slots: calls under way, of all callers.
+            of_one: the same, of one caller.
+            waiting_of_one: calls of one caller that wait for a slot. Further ones are refused.
+            budgets: in time under way; None: they do not count.
+            refused: told of each caller that is refused.
+        """
+        self._what = what
+        self._free = slots
+        self._of_one = min(slots, of_one)
+        self._waiting_of_one = waiting_of_one
+        self._budgets = budgets
+        self._refused = refused
+        self._callers: dict[Hashable, _Caller] = {}
+        self._queue: dict[Hashable, _Caller] = {}
+        """Those with calls that wait, the next one first."""
+
+    def turn(self, caller: Hashable) -> "_Turn":
+        """Return what a call of this caller holds while it is under way, for an `async with`.
+
+        Raises:
+            OverloadedError: too many calls of the caller wait, or it has used up its budget.
+        """
+        return _Turn(self, caller, self._budgets)
+
+    def try_enter(self, caller: Hashable) -> bool:
+        """Take a slot if there is one at once; then `leave` must follow."""
+        entry = self._callers.get(caller)
+        if entry is None:
+            if self._free <= 0:
+                return False
+            entry = self._callers[caller] = _Caller()
+        elif self._free <= 0 or entry.under_way >= self._of_one:
+            return False
+        self._free -= 1
+        entry.under_way += 1
+        return True
+
+    async def enter(self, caller: Hashable) -> None:
+        """Wait for a slot; then `leave` must follow.
+
+        Raises:
+            OverloadedError: as `turn`.
+        """
+        if self._budgets is not None and (wait := self._budgets.wait_of(caller)):
+            self._refuse(caller, f"{self._what} of this caller take too much time", wait)
+        if self.try_enter(caller):
+            return
+        entry = self._callers.setdefault(caller, _Caller())
+        if len(entry.waiting) >= self._waiting_of_one:
+            self._refuse(caller, f"too many {self._what} of this caller are under way", _RETRY_AFTER)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry.waiting.append(turn)
+        self._queue.setdefault(caller, entry)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(caller)
+            else:
+                self._forget(caller, entry, turn)
+            raise
+
+    def leave(self, caller: Hashable) -> None:
+        """End what `enter` began: the next one has its turn."""
+        entry = self._callers[caller]
+        entry.under_way -= 1
+        self._free += 1
+        self._go_on()
+        if not entry.under_way and not entry.waiting:
+            self._callers.pop(caller, None)
+
+    def _go_on(self) -> None:
+        while self._free > 0:
+            found = next((each for each in self._queue.items() if each[1].under_way < self._of_one), None)
+            if found is None:
+                return
+            caller, entry = found
+            del self._queue[caller]
+            turn = entry.waiting.popleft()
+            if entry.waiting:
+                self._queue[caller] = entry  # behind the others
+            if not turn.done():
+                self._free -= 1
+                entry.under_way += 1
+                turn.set_result(None)
+
+    def _forget(self, caller: Hashable, entry: _Caller, turn: "asyncio.Future[None]") -> None:
+        if turn in entry.waiting:
+            entry.waiting.remove(turn)
+        if not entry.waiting:
+            self._queue.pop(caller, None)
+            if not entry.under_way:
+                self._callers.pop(caller, None)
+
+    def _refuse(self, caller: Hashable, reason: str, wait: timedelta) -> NoReturn:
+        self._refused(caller)
+        raise OverloadedError(f"{reason}: try again later", wait)
+
+
+class _Turn:
+    def __init__(self, turns: Turns, caller: Hashable, budgets: TimeBudgets | None) -> None:
+        self._turns = turns
+        self._caller = caller
+        self._budgets = budgets
+
+    async def __aenter__(self) -> None:
+        await self._turns.enter(self._caller)
+        self._began_at = asyncio.get_running_loop().time()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._budgets is not None:
+            self._budgets.charge(self._caller, asyncio.get_running_loop().time() - self._began_at)
+        self._turns.leave(self._caller)

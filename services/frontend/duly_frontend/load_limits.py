@@ -1,0 +1,63 @@
+"""What one caller may have of the Frontend at a time: it must not delay the others."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+from duly_core.rpc.call_load import CallLoad
+from duly_core.traffic.slices import Slices
+from duly_core.traffic.time_budgets import TimeBudgets
+from duly_core.traffic.turns import Turns
+from duly_frontend import events
+from duly_frontend.settings import FrontendSettings
+
+_MANY = 1_000_000
+_WAITING_CALLS = 2_000
+"""Of one caller: as many as a connection may have."""
+_WAITING_LARGE = 50
+_LONG_POLLS = frozenset({"WaitTask", "WaitGraph"})
+
+
+@dataclass(frozen=True, slots=True)
+class LoadLimits:
+    """The bounds of one Frontend, by kind of call. A caller is a principal, or a connection that has none."""
+
+    calls: CallLoad
+    """Of all calls: how many are under way, and the reading and checking of large ones."""
+    lists: Turns
+    """Lists, and what is done by filter."""
+    reads: Turns
+    """Reads of many tasks."""
+    graphs: Turns
+    """Writes of graphs, definitions and registrations: each is one long transaction."""
+
+    @classmethod
+    def of(cls, settings: FrontendSettings) -> Self:
+        """Return those that the settings name."""
+
+        def turns(what: str, slots: int, of_one: int) -> Turns:
+            budgets = TimeBudgets(settings.caller_share, settings.caller_burst)
+            refused = partial(events.load_refused, what)
+            return Turns(
+                what, slots, of_one=of_one, waiting_of_one=_WAITING_LARGE, budgets=budgets, refused=refused
+            )
+
+        calls = Turns(
+            "calls",
+            _MANY,
+            of_one=settings.caller_calls,
+            waiting_of_one=_WAITING_CALLS,
+            refused=partial(events.load_refused, "calls"),
+        )
+        large = Slices(
+            "large requests",
+            TimeBudgets(settings.caller_share, settings.caller_burst),
+            refused=partial(events.load_refused, "large requests"),
+        )
+        lists, reads = settings.list_connections, settings.read_connections
+        return cls(
+            CallLoad(calls, large, _LONG_POLLS),
+            lists=turns("lists", lists, max(1, lists - 1)),
+            reads=turns("reads of many tasks", reads, max(1, reads // 2)),
+            graphs=turns("graphs and registrations", 2, 1),
+        )
