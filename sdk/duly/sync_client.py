@@ -21,12 +21,12 @@ import grpc
 
 from duly.callbacks import tracing
 from duly.callbacks.codec import Codec
-from duly.callbacks.lambda_of import Payload, ScheduleOptions, Taking, TakingNothing, name_of
+from duly.callbacks.lambda_of import Payload, ScheduleOptions, Taking, TakingNothing
 from duly.client import AsyncClient
 from duly.errors import ClosedError
 from duly.graphs.calls import GraphBlock
 from duly.tasks.blocking_schedule import BlockingSchedule
-from duly.tasks.new_task import NewTask, ScheduledTask
+from duly.tasks.new_task import ScheduledTask, scheduled_task
 from duly.tasks.scheduling import receipt
 from duly.transport.after_fork import keep_in_children
 from duly.transport.blocking import Blocking, Value, blocking, iterating
@@ -118,7 +118,7 @@ class Client(Blocking):
     ) -> ScheduledTask:
         """Schedule a task; see AsyncClient.schedule. For many at once, `schedule_many` is far faster."""
         task, patience = (
-            NewTask(name_of(lambda_name), payload, **options).to_proto(self._client.codec),
+            scheduled_task(lambda_name, payload, options).to_proto(self._client.codec),
             seconds(timeout),
         )
         self._check_usable()

@@ -278,10 +278,39 @@ async def test_a_priority_or_status_in_quotes_is_refused_with_how_it_is_written(
         await anext(client.list(statuses=["success"]))
     with pytest.raises(duly.InvalidTaskError, match=r"use duly\.FailureKind\.CRASH$"):
         await anext(client.dead_letters(failure_kinds=["crash"]))
-    await client.schedule("mail.send", priority=2)
 
     assert named.value.field == "priority"
-    assert [task.priority for task in frontend.requests[0].tasks] == [task_pb2.PRIORITY_HIGH]
+    assert not frontend.requests
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"session": 5}, "session must be a key, which is a text, or a duly.Session, not int"),
+        ({"collection": 5}, "collection must be a text, not int"),
+        ({"idempotency_key": 5}, "idempotency_key must be a text, not int"),
+        ({"priority": 1}, r"priority must not be 1: use duly.Priority.URGENT$"),
+        ({"priority": True}, r"priority must not be True: use duly.Priority.URGENT or"),
+        ({"sesion": "a"}, "no argument sesion=: do you mean session="),
+        ({"wholly_other": 1}, "no argument wholly_other=: there are at, collection, "),
+    ],
+)
+async def test_an_argument_that_cannot_be_is_an_error_that_names_it(client, frontend, options, message):
+    with pytest.raises(duly.InvalidTaskError, match=message):
+        await client.schedule("mail.send", **options)
+
+    assert not frontend.requests
+
+
+async def test_many_tasks_may_name_callbacks_and_list_their_resources(client, frontend):
+    app = duly.App()
+
+    @app.callback("mail.send")
+    def send(_payload: dict) -> None: ...
+
+    await client.schedule_many([duly.NewTask(send, {"n": 1}, resources=["gpu"]), duly.NewTask("mail.read")])
+
+    assert [getattr(task, "lambda") for task in frontend.requests[0].tasks] == ["mail.send", "mail.read"]
 
 
 @pytest.mark.parametrize(

@@ -203,3 +203,8 @@ def test_a_bad_policy_is_refused_by_the_name_of_what_is_wrong(app, policy):
 def test_a_backoff_that_is_none_is_refused(backoff: dict[str, Any]):
     with pytest.raises(duly.RegistrationError, match=r"backoff\."):
         duly.Backoff(**backoff)
+
+
+def test_an_option_that_there_is_not_names_the_closest_one(app):
+    with pytest.raises(duly.RegistrationError, match="no argument backof=: do you mean backoff="):
+        app.callback("mail.send", backof=1)

@@ -65,6 +65,7 @@ OF_STORE = {
         ),
         *(
             "cancel_requested",
+            "kill_requested",
             "progress",
             "progress_note",
             "crashed_at",
@@ -78,6 +79,7 @@ OF_STORE = {
             "graph",
             "open_edges",
             "any_of",
+            "timeout_is_final",
             "doom",
             "taken",
             "parked_on",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -90,6 +91,7 @@ class App:
 
         Raises RegistrationError for a name taken or badly formed, and for what could never work.
         """
+        _check_options(options)
         policy = Policy(**options)
 
         def register(function: F) -> F:
@@ -147,6 +149,16 @@ class App:
             for version in self.served_versions
         ]
         return [*declared.values(), *pinned]
+
+
+def _check_options(options: Iterable[str]) -> None:
+    """Raise RegistrationError for an option that there is not; the message has the closest that there is."""
+    known = sorted(PolicyOptions.__optional_keys__)
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            remedy = f"do you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
+            raise RegistrationError(f"app.callback has no argument {name}=: {remedy}")
 
 
 def _served(version: str, compatible_with: Iterable[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias, Unpack
 
 from duly.callbacks.codec import Codec, payload_of, protect
-from duly.callbacks.lambda_of import TaskOptions
+from duly.callbacks.lambda_of import TaskOptions, name_of
 from duly.errors import InvalidTaskError
 from duly.tasks.new_task import new_task
 from duly_wire.enums import EdgeCondition
@@ -159,7 +159,7 @@ class NewGraph:
         task = new_task(lambda_name, payload, options)
         after = _listed(after)
         node = node_of(
-            label or self._free_label(task.lambda_name),
+            label or self._free_label(name_of(task.lambda_name)),
             task.to_fields(),
             after,
             ignore_failure=ignore_failure,

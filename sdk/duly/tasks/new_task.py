@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.callbacks.codec import payload_of, protect
-from duly.callbacks.lambda_of import TaskOptions, name_of
+from duly.callbacks.lambda_of import ScheduleOptions, TaskOptions, name_of
 from duly.callbacks.payload import HARD_LIMIT_BYTES, encode
 from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.limits.resource import ResourceNeed, needs_to_fields
 from duly.sessions.session import Session
+from duly.tasks.arguments import check_names, wrong_type
 from duly.transport.enum_members import member
 from duly_wire.enums import Priority
 from duly_wire.ids import new_task_id_text
@@ -19,7 +20,7 @@ from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import frontend_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from duly.callbacks.codec import Codec
 
@@ -48,7 +49,7 @@ class NewTask:
     'NORMAL'
     """
 
-    lambda_name: str
+    lambda_name: str | Callable[..., Any]
     payload: Any = None
     priority: Priority = Priority.NORMAL
     collection: str = ""
@@ -57,7 +58,7 @@ class NewTask:
     expires_at: datetime | None = None
     idempotency_key: str | None = None
     session: Session | str | None = None
-    resources: tuple[ResourceNeed | str, ...] = ()
+    resources: Iterable[ResourceNeed | str] = ()
     lambda_version: str = ""
     fair_key: str = ""
 
@@ -71,25 +72,28 @@ class NewTask:
 
     def to_fields(self, codec: Codec | None = None) -> dict[str, Any]:
         """Return the fields of `to_proto`, of which a request makes its message without a copy."""
+        name = self.lambda_name
+        if name.__class__ is not str:
+            name = name_of(name)
         task_id = new_task_id_text() if self.idempotency_key is None else ""
         payload, encoding = encode(self.payload)
         if codec is not None:
             identity = task_id or f"key {self.idempotency_key}"
-            payload, encoding = protect(codec, (payload, encoding), payload_of(self.lambda_name), identity)
+            payload, encoding = protect(codec, (payload, encoding), payload_of(name), identity)
         check_size(payload)
         fields: dict[str, Any] = {
-            "lambda": f"{self.lambda_name}@{self.lambda_version}"
-            if self.lambda_version
-            else self.lambda_name,
+            "lambda": f"{name}@{self.lambda_version}" if self.lambda_version else name,
             "payload": payload,
             "payload_encoding": encoding,
             "priority": self.priority
             if self.priority.__class__ is Priority
             else member("priority", self.priority, Priority),
         }
-        for name in LABELS:
-            if label := getattr(self, name):
-                fields[name] = label
+        for label in LABELS:
+            if text := getattr(self, label):
+                if not isinstance(text, str):
+                    raise wrong_type(label, text, "a text")
+                fields[label] = text
         if self.at is not None or self.delay is not None:
             fields |= when_fields(self.at, self.delay)
             if self.delay is not None and self.delay < timedelta(0):
@@ -101,25 +105,44 @@ class NewTask:
         if self.idempotency_key is None:
             # Makes the SDK's retries safe: a request that arrives twice finds its own ids taken.
             fields["task_id"] = task_id
-        elif self.idempotency_key:
-            fields["idempotency_key"] = self.idempotency_key
         else:
-            raise InvalidTaskError("an idempotency key must not be empty", "idempotency_key")
+            fields["idempotency_key"] = _key(self.idempotency_key)
         if self.session is not None:
-            session = self.session if isinstance(self.session, Session) else Session(self.session)
-            fields["session"] = session.to_fields()
+            fields["session"] = _session(self.session).to_fields()
         if self.resources:
             needs = task_pb2.ResourceNeeds(needs=needs_to_fields(self.resources))  # type: ignore[arg-type]
             fields["resources"] = needs.SerializeToString()
         return fields
 
 
+def _key(key: object) -> str:
+    if not isinstance(key, str):
+        raise wrong_type("idempotency_key", key, "a text")
+    if not key:
+        raise InvalidTaskError("an idempotency key must not be empty", "idempotency_key")
+    return key
+
+
+def _session(session: Session | str) -> Session:
+    made = session if isinstance(session, Session) else Session(session)
+    if not isinstance(made.key, str):
+        raise wrong_type("session", made.key, "a key, which is a text, or a duly.Session")
+    return made
+
+
 def new_task(lambda_name: str | Callable[..., Any], payload: Any, options: TaskOptions) -> NewTask:
-    """Return a task of a callback or a graph. Raises TypeError for an option that only a client's `schedule` has."""
-    if unknown := options.keys() - TaskOptions.__optional_keys__:
-        message = f"unexpected keyword argument {min(unknown)!r}"
-        raise TypeError(message)
+    """Return a task of a callback or a graph. Raises InvalidTaskError for an option that only a client's `schedule` has."""
+    check_names(options, TaskOptions.__optional_keys__)
     return NewTask(name_of(lambda_name), payload, **options)
+
+
+def scheduled_task(lambda_name: str | Callable[..., Any], payload: Any, options: dict[str, Any]) -> NewTask:
+    """Return a task of a client's `schedule`. Raises InvalidTaskError for an option that there is not."""
+    try:
+        return NewTask(name_of(lambda_name), payload, **options)
+    except TypeError:
+        check_names(options, ScheduleOptions.__optional_keys__)
+        raise
 
 
 def check_size(payload: bytes) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Unpack, overload
 
-from duly.callbacks.lambda_of import Payload, ScheduleOptions, Taking, TakingNothing, name_of
-from duly.tasks.new_task import NewTask, ScheduledTask
+from duly.callbacks.lambda_of import Payload, ScheduleOptions, Taking, TakingNothing
+from duly.tasks.new_task import NewTask, ScheduledTask, scheduled_task
 from duly.transport.caller import DEFAULT_TIMEOUT
 from duly.transport.client_part import ClientPart
 from duly_wire.v1 import frontend_pb2
@@ -57,9 +57,9 @@ class ScheduleCalls(ClientPart):
         - `timeout`: for all tries together.
 
         Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, QuotaExceededError, KeyConflictError,
-        InvalidTaskError, EncodingError, or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
+        InvalidTaskError (it names the argument), EncodingError, or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
         """
-        return await self._scheduler.schedule(NewTask(name_of(lambda_name), payload, **options), timeout)
+        return await self._scheduler.schedule(scheduled_task(lambda_name, payload, options), timeout)
 
     async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
         """Schedule a task that may have been sent before, under the id or key that it has."""
@@ -68,7 +68,7 @@ class ScheduleCalls(ClientPart):
     async def schedule_many(
         self, tasks: Iterable[NewTask], *, timeout: timedelta = DEFAULT_TIMEOUT
     ) -> list[ScheduledTask]:
-        """Schedule many tasks in few calls, and return their receipts in order.
+        """Schedule many tasks in few calls, and return their receipts in order; `NewTask(send, Mail())` takes a callback, too.
 
         `timeout` is for each call of up to 1,000 tasks; a few are under way at a time. Raises
         ScheduleManyError, once all were tried, if any were not written; its `results` tell which.

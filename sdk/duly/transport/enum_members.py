@@ -9,11 +9,11 @@ Member = TypeVar("Member", bound=IntEnum)
 
 
 def member(field: str, value: object, kind: type[Member]) -> Member:
-    """Return the member that is given, or whose number is; raise InvalidTaskError for others, and say how it is written."""
-    for each in kind:
-        if each == value:
-            return each
+    """Return the member that is given; raise InvalidTaskError for anything else, such as its name or number, and say how it is written."""
+    if isinstance(value, kind):
+        return value
     name = str(value).upper()
-    names = [name] if name in kind.__members__ else list(kind.__members__)
+    meant = [each.name for each in kind if name == each.name or (type(value) is int and each == value)]
+    names = meant or list(kind.__members__)
     remedy = " or ".join(f"duly.{kind.__name__}.{each}" for each in names)
     raise InvalidTaskError(f"{field} must not be {value!r}: use {remedy}", field)
