@@ -9,9 +9,9 @@ import statistics
 from typing import Any
 
 from benchmarks.arguments import in_range, new_file, one_of, seconds, several, share
-from benchmarks.recovery import hot, kills, outage, poison
+from benchmarks.recovery import crowd, hot, kills, outage, poison
 
-INSTRUMENTS = ("kills", "host-production", "outage", "hot", "poison")
+INSTRUMENTS = ("kills", "crowd", "host-production", "outage", "hot", "poison")
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -22,6 +22,8 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         match instrument:
             case "kills":
                 measured[instrument] = await kills.measure("embedded", options.parts, options.rounds)
+            case "crowd":
+                measured[instrument] = await crowd.measure(options.crowd_rounds)
             case "host-production":
                 measured[instrument] = await kills.measure("production", ["host"], options.host_rounds)
             case "outage":
@@ -56,6 +58,7 @@ def main() -> None:
     parser.add_argument("--only", type=several(one_of(INSTRUMENTS)), default=list(INSTRUMENTS))
     parser.add_argument("--parts", type=several(one_of(kills.PARTS)), default=list(kills.PARTS))
     parser.add_argument("--rounds", type=count, default=10)
+    parser.add_argument("--crowd-rounds", type=count, default=3, help="of the worker with 20 tasks")
     parser.add_argument(
         "--host-rounds", type=count, default=3, help="of the host, production profile: a minute each"
     )

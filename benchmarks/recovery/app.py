@@ -36,8 +36,10 @@ def _note(ctx: duly.TaskContext) -> None:
 
 @app.callback("recovery.hold", max_crashes=1_000, backoff=_AT_ONCE)
 def hold(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
-    """Run until a file appears; a second attempt has nothing to do, for a suspect keeps a process for itself."""
+    """Run until a file appears; a second attempt takes as long as it is told, by default no time."""
     _note(ctx)
+    if ctx.attempt > 1:
+        ctx.wait_cancelled(timedelta(seconds=payload.get("again", 0)))
     while ctx.attempt == 1 and not os.path.exists(payload["until"]) and not ctx.wait_cancelled(_LOOK):  # noqa: PTH110 (it is asked often)
         pass
 

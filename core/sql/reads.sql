@@ -25,8 +25,8 @@ cross join lateral (
 
 -- name: claimed_before
 with claimed as (
-    select assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits, assoc.events
+    select assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
+    assoc.worker_crashes, assoc.due_at, assoc.edits, assoc.events
     from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
     join task_assoc as assoc on assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
     where assoc.status::text in ('claimed', 'processing')
@@ -46,6 +46,7 @@ select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.pr
         end::int8)
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
+    claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (

@@ -364,8 +364,8 @@ end, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed
     -- not see those that are claimed
     where (select count(*) from placed) > 0
         and assoc.task_id = any (array[placed.task_id]) and assoc.status::text in ('new', 'retriable_failure')
-    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits, assoc.events
+    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
+    assoc.worker_crashes, assoc.due_at, assoc.edits, assoc.events
 )
 select answered.*, later.queue_lambda, later.queue_priority, later.due_in
 from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
@@ -383,6 +383,7 @@ from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, clai
         end::int8)
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
+    claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
@@ -547,7 +548,8 @@ with silent as (
 ), reclaimed as (
     update task_assoc as assoc
     set status = %(status)b::text::task_status, next_trigger_at = (select duly_now()) + %(trigger_in)b::interval,
-        crashes = assoc.crashes + 1, crashed_at = silent.crashed_at || (select duly_now()), last_token = null, token = null, holder = null, progress = null, progress_note = null,
+        crashes = assoc.crashes + 1, worker_crashes = assoc.worker_crashes + 1,
+        crashed_at = silent.crashed_at || (select duly_now()), last_token = null, token = null, holder = null, progress = null, progress_note = null,
         taken = case when %(status)b::text = 'enqueued' then assoc.taken end,
         enqueued_at = case when %(status)b::text = 'enqueued' then (select duly_now()) else assoc.enqueued_at end
     from silent
@@ -1113,8 +1115,8 @@ with asked as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.lambda = asked.lambda and assoc.status::text = 'enqueued'
         and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
         and assoc.last_token is distinct from asked.token
-    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits, assoc.events
+    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
+    assoc.worker_crashes, assoc.due_at, assoc.edits, assoc.events
 )
 select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
@@ -1131,6 +1133,7 @@ select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.pr
         end::int8)
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
+    claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
@@ -1150,8 +1153,8 @@ with claimed as (
     from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
     where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
         and assoc.status::text in ('claimed', 'processing')
-    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits, assoc.events
+    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
+    assoc.worker_crashes, assoc.due_at, assoc.edits, assoc.events
 )
 select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
@@ -1168,6 +1171,7 @@ select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.pr
         end::int8)
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
+    claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
@@ -1198,8 +1202,8 @@ with lost as (
         events = duly_note(assoc.events, 'claimed_again', (select duly_now()), (select duly_now()) + %(claim_timeout)b)
     from lost
     where assoc.task_id = any (array[lost.task_id]) and assoc.status::text = 'claimed'
-    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits, assoc.events
+    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
+    assoc.worker_crashes, assoc.due_at, assoc.edits, assoc.events
 )
 select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
     claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
@@ -1216,6 +1220,7 @@ select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.pr
         end::int8)
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
+    claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
@@ -1307,9 +1312,11 @@ select ended.task_id, ended.last_token as token, released.lambda, released.due_i
 with clock as materialized (
     select duly_now() as now
 ), asked as (
-    select task_id, token, outcome, retry_after, failure_message, started_at, traceback,
-        coalesce(failure_kind, case outcome when 'crashed' then 4 else 1 end)
-            as failure_kind
+    select task_id, token, case outcome when 'crashed_with_worker' then 'crashed' else outcome end as outcome,
+        outcome = 'crashed_with_worker' as with_worker, retry_after, failure_message, started_at, traceback,
+        coalesce(
+            failure_kind, case when outcome in ('crashed', 'crashed_with_worker') then 4 else 1 end
+        ) as failure_kind
     from unnest(
         %(task_ids)b::uuid[], %(tokens)b::uuid[], %(outcomes)b::text[], %(retry_after)b::interval[],
         %(failure_kinds)b::int2[], %(failure_messages)b::text[], %(started_at)b::timestamptz[],
@@ -1350,7 +1357,7 @@ with clock as materialized (
 ), planned as (
     select task_id, token, token as last_token, lambda, status, now as ended_at, wait, started_at, fence, holder, enqueued_at,
         claimed_at, case when status = 'retriable_failure' then now + wait end as next_at, took,
-        outcome, crashed, crashed_at, failures + crashes + 1 as attempt,
+        outcome, crashed, with_worker, crashed_at, failures + crashes + 1 as attempt,
         failures + (outcome in ('retriable_failure', 'fatal_failure'))::int as failures,
         crashes + crashed::int as crashes, null::bytea as result, null::int2 as result_encoding,
         -- what stopped as it was asked to has not failed
@@ -1375,6 +1382,7 @@ with clock as materialized (
     update task_assoc as assoc
     set status = 'retriable_failure', next_trigger_at = planned.ended_at + planned.wait,
         due_at = planned.ended_at + planned.wait, failures = planned.failures, crashes = planned.crashes,
+        worker_crashes = assoc.worker_crashes + planned.with_worker::int,
         crashed_at = nullif(planned.crashed_at || case when planned.crashed then array[planned.ended_at] end, '{}'),
         taken = null, last_token = planned.token, token = null, holder = null, progress = null, progress_note = null
     from planned
@@ -2176,8 +2184,8 @@ end, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed
     -- not see those that are claimed
     where (select count(*) from placed) > 0
         and assoc.task_id = any (array[placed.task_id]) and assoc.status::text in ('new', 'retriable_failure')
-    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits, assoc.events
+    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
+    assoc.worker_crashes, assoc.due_at, assoc.edits, assoc.events
 )
 select answered.*, later.queue_lambda, later.queue_priority, later.due_in
 from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
@@ -2195,6 +2203,7 @@ from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, clai
         end::int8)
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
+    claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (

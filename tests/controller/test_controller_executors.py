@@ -31,7 +31,8 @@ async def test_of_an_executor_that_dies_what_ran_crashed_and_what_did_not_is_han
     await hsc.until(lambda: hsc.result_of(running[0]), 2 * SECOND)
     assert not is_alive(pid)
     for task in running:
-        assert (await hsc.end_of(task)).outcome == hsc_pb2.OUTCOME_CRASHED
+        result = await hsc.end_of(task)
+        assert (result.outcome, result.worker_died) == (hsc_pb2.OUTCOME_CRASHED, False)
     await hsc.release_of(suspect)
     assert hsc.result_of(suspect) is None
 

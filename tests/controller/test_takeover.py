@@ -189,7 +189,9 @@ async def test_of_a_worker_that_is_killed_as_a_whole_the_next_one_reports_what_r
     workers.serve()
 
     await hsc.until(lambda: all(hsc.result_of(task) for task in (*running, suspect)), SOON)
-    assert {result.outcome for result in hsc.results} == {hsc_pb2.OUTCOME_CRASHED}
+    assert {(result.outcome, result.worker_died) for result in hsc.results} == {
+        (hsc_pb2.OUTCOME_CRASHED, True)
+    }
     await hsc.release_of(waiting)
     assert hsc.result_of(waiting) is None
     assert not is_alive(pid)

@@ -75,6 +75,13 @@ def test_suspects_run_side_by_side_one_in_each_process_aside(pool: Pool) -> None
     assert pool.wanted() == 1
 
 
+def test_what_crashed_with_a_whole_worker_is_no_suspect(pool: Pool) -> None:
+    pool.add(*(claimed("good", crashes=1, crashed_with_worker=True) for _ in range(4)))
+
+    assert pool.assign() == {0: ["good"] * 2, 1: ["good"] * 2}
+    assert pool.wanted() == 0
+
+
 def test_suspects_of_lambdas_that_are_kept_apart_let_the_others_go_first(pool: Pool) -> None:
     pool.dispatcher.isolate("bad", 0.0)
     pool.isolated = pool.isolated[:1]

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -10,11 +10,16 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from duly_core.lambdas.names import QueueKey
+from duly_core.tasks import polling
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import cancel_tasks, get_attempts
+from duly_wire.enums import Priority
 from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.fixtures.services import TIMING, serve_hsc
 from tests.fixtures.task_states import LAMBDA
+
+HOUR = timedelta(hours=1)
 
 CLAIMED, NOT_CLAIMED = hsc_pb2.CLAIM_VERDICT_CLAIMED, hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED
 ASK_AGAIN = hsc_pb2.CLAIM_VERDICT_ASK_AGAIN
@@ -124,6 +129,19 @@ async def test_heartbeats_are_answered_one_by_one(hsc, task_states):
     assert verdicts == [KEPT, LOST_CLAIM, CANCEL_REQUESTED]
     row = await task_states.row(kept.task_id)
     assert (row["status"], row["progress"], row["progress_note"]) == ("processing", 0.5, "half")
+
+
+async def test_a_claim_says_whether_a_task_crashed_alone_or_with_its_worker(hsc, task_states, clock):
+    alone, with_worker = await task_states.processing(), await task_states.processing()
+    crashed = hsc_pb2.OUTCOME_CRASHED
+
+    await set_results(hsc, result_of(alone, crashed), result_of(with_worker, crashed, worker_died=True))
+    await clock.tick(HOUR)
+    room = {QueueKey(LAMBDA, priority): 10 for priority in Priority}
+    await polling.enqueue(task_states.store, room, HOUR)
+    answers = (await claim(hsc, proposal(alone), proposal(with_worker))).answers
+
+    assert [(each.task.crashes, each.task.crashed_with_worker) for each in answers] == [(1, False), (1, True)]
 
 
 async def test_a_heartbeat_says_which_of_the_cancelled_are_to_be_killed(hsc, task_states):

@@ -18,6 +18,7 @@ from duly_wire.enums import FailureKind, Outcome, Priority
 from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
+MINUTE = 60 * SECOND
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
 SILENT = max(CLAIM_TIMEOUT, HEARTBEAT_TIMEOUT) + SECOND
 LOCK = 4711
@@ -51,6 +52,38 @@ async def test_a_holder_that_fell_silent_is_charged_a_crash_and_the_task_is_sent
     assert (silence.reclaimed, silence.ended) == (1, 0)
     assert (row["status"], row["failures"], row["crashes"], row["fence"]) == ("enqueued", 0, 1, 1)
     assert (row["holder"], row["progress"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        ("silent", None, True),
+        ("worker", None, True),
+        ("process", None, False),
+        ("worker", "worker", False),
+        ("silent", "process", False),
+        ("process", "silent", False),
+    ],
+)
+async def test_a_task_is_said_to_have_crashed_with_its_worker_if_that_was_its_only_crash(
+    task_states, clock, first, second, told
+):
+    await task_states.register(max_crashes=9)
+    task = await task_states.processing()
+
+    for how in filter(None, (first, second)):
+        if how == "silent":
+            await clock.tick(SILENT)
+            await end_silence(task_states)
+        else:
+            crash = Result(task.task_id, task.token, Outcome.CRASHED, with_worker=how == "worker")
+            await results.set_results(task_states.store, [crash])
+            await clock.tick(MINUTE)
+            room = {QueueKey(LAMBDA, priority): 9 for priority in Priority}
+            await polling.enqueue(task_states.store, room, ENQUEUE_TIMEOUT)
+        task = await task_states.claim(task)
+
+    assert (task.crashes, task.crashed_with_worker) == (1 + bool(second), told)
 
 
 async def test_a_step_of_the_clock_after_the_look_voids_no_lease_that_had_not_run_out_by_the_look(

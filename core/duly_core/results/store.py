@@ -107,12 +107,16 @@ async def set_results(
 
 def _failure_parameters(results: Sequence[Result]) -> dict[str, Any]:
     return claims_of(results) | {
-        "outcomes": texts([_FAILED[result.outcome] for result in results]),
+        "outcomes": texts([_outcome_of(result) for result in results]),
         "retry_after": intervals([result.retry_after for result in results]),
         "failure_kinds": int2s([result.failure_kind for result in results]),
         "failure_messages": texts([result.failure_message or None for result in results]),
         "tracebacks": texts([result.traceback or None for result in results]),
     }
+
+
+def _outcome_of(result: Result) -> str:
+    return "crashed_with_worker" if result.with_worker else _FAILED[result.outcome]
 
 
 def _snooze_parameters(results: Sequence[Result]) -> dict[str, Any]:

@@ -40,8 +40,8 @@ for update skip locked
 
 -- fragment: claim_columns
 -- What `claimed_tasks` needs of an assoc that was claimed.
-assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes, assoc.due_at,
-    assoc.edits, assoc.events
+assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
+    assoc.worker_crashes, assoc.due_at, assoc.edits, assoc.events
 
 -- fragment: claimed_tasks
 -- The answer to every claim: reads the entities of `claimed`, whose columns are `claim_columns`. The names of the columns
@@ -62,6 +62,7 @@ select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.pr
         end::int8)
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
+    claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (

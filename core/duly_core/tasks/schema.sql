@@ -147,6 +147,8 @@ create table task_assoc (
     fence integer not null default 0,
     failures integer not null default 0,
     crashes integer not null default 0,
+    -- Of these, how often its whole worker or its machine died: then nothing that ran there is more suspect than the rest.
+    worker_crashes integer not null default 0,
     token uuid,
     last_token uuid,
     holder text,

@@ -156,6 +156,8 @@ class ClaimedTask(NamedTuple):
     """JSON that an attempt before kept."""
     startable_at_us: int | None = None
     """When units, a rate or a gate on some tasks last let it go; None: none of them held it back."""
+    crashed_with_worker: bool = False
+    """It crashed once, with all that its worker or its machine ran."""
     is_stale: bool = False
     """What was read of it was changed meanwhile; only between a statement and `store.claims`, which reads it again."""
 
@@ -201,6 +203,8 @@ class Result(NamedTuple):
     """With SUCCESS: tasks that are written with it."""
     nodes: "tuple[NewNode, ...]" = ()
     """With SUCCESS: nodes that are added to the task's graph with it."""
+    with_worker: bool = False
+    """With CRASHED: its whole worker died, or its machine."""
 
     @property
     def writes_tasks(self) -> bool:

@@ -395,7 +395,8 @@ with silent as (
 ), reclaimed as (
     update task_assoc as assoc
     set status = %(status)b::text::task_status, next_trigger_at = (select duly_now()) + %(trigger_in)b::interval,
-        crashes = assoc.crashes + 1, crashed_at = silent.crashed_at || (select duly_now()), {{let_go: null}},
+        crashes = assoc.crashes + 1, worker_crashes = assoc.worker_crashes + 1,
+        crashed_at = silent.crashed_at || (select duly_now()), {{let_go: null}},
         taken = case when %(status)b::text = 'enqueued' then assoc.taken end,
         enqueued_at = case when %(status)b::text = 'enqueued' then (select duly_now()) else assoc.enqueued_at end
     from silent
@@ -706,13 +707,16 @@ select ended.task_id, ended.last_token as token, released.lambda, released.due_i
 -- move: claimed|processing -> retriable_failure|fatal_failure|cancelled
 -- An attempt that did not succeed. Whether another follows is decided once a row, from its counts, locked, and one look
 -- at its lambda's policy (the defaults, if the lambda is gone). None follows what is to be cancelled. What runs again
--- does so after the backoff, or the time that the callback asked for; later, if its lambda is to be held back.
+-- does so after the backoff, or the time that the callback asked for; later, if its lambda is to be held back. An outcome
+-- "crashed_with_worker" is a crash that is counted as one of a whole worker, too.
 with clock as materialized (
     select duly_now() as now
 ), asked as (
-    select task_id, token, outcome, retry_after, failure_message, started_at, traceback,
-        coalesce(failure_kind, case outcome when 'crashed' then {{kind.crash}} else {{kind.callback}} end)
-            as failure_kind
+    select task_id, token, case outcome when 'crashed_with_worker' then 'crashed' else outcome end as outcome,
+        outcome = 'crashed_with_worker' as with_worker, retry_after, failure_message, started_at, traceback,
+        coalesce(
+            failure_kind, case when outcome in ('crashed', 'crashed_with_worker') then {{kind.crash}} else {{kind.callback}} end
+        ) as failure_kind
     from unnest(
         %(task_ids)b::uuid[], %(tokens)b::uuid[], %(outcomes)b::text[], %(retry_after)b::interval[],
         %(failure_kinds)b::int2[], %(failure_messages)b::text[], %(started_at)b::timestamptz[],
@@ -753,7 +757,7 @@ with clock as materialized (
 ), planned as (
     select task_id, token, token as last_token, lambda, status, now as ended_at, wait, started_at, fence, holder, enqueued_at,
         claimed_at, case when status = 'retriable_failure' then now + wait end as next_at, took,
-        outcome, crashed, crashed_at, failures + crashes + 1 as attempt,
+        outcome, crashed, with_worker, crashed_at, failures + crashes + 1 as attempt,
         failures + (outcome in ('retriable_failure', 'fatal_failure'))::int as failures,
         crashes + crashed::int as crashes, {{no_result}},
         -- what stopped as it was asked to has not failed
@@ -778,6 +782,7 @@ with clock as materialized (
     update task_assoc as assoc
     set status = 'retriable_failure', next_trigger_at = planned.ended_at + planned.wait,
         due_at = planned.ended_at + planned.wait, failures = planned.failures, crashes = planned.crashes,
+        worker_crashes = assoc.worker_crashes + planned.with_worker::int,
         crashed_at = nullif(planned.crashed_at || case when planned.crashed then array[planned.ended_at] end, '{}'),
         taken = null, {{let_go: planned.token}}
     from planned

@@ -115,7 +115,8 @@ class CrashReporter:
         crashed, unstarted = _split(left.claims, started)
         tell(len(crashed), len(unstarted))
         for some in _batches(crashed):
-            await self._call(self._hsc.SetResults, _crashes(some, started))
+            crashes = _crashes(some, started, worker_died=death is not _Death.SEEN)
+            await self._call(self._hsc.SetResults, crashes)
         for some in _batches(unstarted):
             await self._call(self._hsc.Release, hsc_pb2.ReleaseRequest(claims=some))
         if left.prefixes:  # last: they may be those of tasks that had started, too
@@ -156,14 +157,19 @@ def _batches(claims: list[hsc_pb2.Claim]) -> Iterator[list[hsc_pb2.Claim]]:
     return (claims[start : start + _MOST_CLAIMS] for start in range(0, len(claims), _MOST_CLAIMS))
 
 
-def _crashes(claims: Sequence[hsc_pb2.Claim], started: Mapping[TaskId, int]) -> hsc_pb2.SetResultsRequest:
+def _crashes(
+    claims: Sequence[hsc_pb2.Claim], started: Mapping[TaskId, int], *, worker_died: bool
+) -> hsc_pb2.SetResultsRequest:
     return hsc_pb2.SetResultsRequest(
         results=[
             hsc_pb2.TaskResult(
                 claim=claim,
                 outcome=hsc_pb2.OUTCOME_CRASHED,
                 failure_kind=task_pb2.FAILURE_KIND_CRASH,
-                failure_message="the Executor's process died",
+                failure_message="its worker died, with all that it ran"
+                if worker_died
+                else "the Executor's process died",
+                worker_died=worker_died,
                 started_at=boot_to_timestamp(at) if (at := started[claim.task_id]) else None,
             )
             for claim in claims

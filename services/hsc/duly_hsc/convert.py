@@ -120,6 +120,8 @@ def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask, ends: GateEnds)
     message.attempt = task.failures + task.crashes + 1
     message.fence = task.fence
     message.crashes = task.crashes
+    if task.crashed_with_worker:
+        message.crashed_with_worker = True
     message.max_runtime.CopyFrom(_duration(task.max_runtime))
     due_at = message.due_at
     due_at.seconds, microseconds = divmod(task.due_at_us, 1_000_000)

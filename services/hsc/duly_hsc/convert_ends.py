@@ -59,6 +59,7 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
         started_at=_started_at("results", message),
         traceback=_cut(_clean(message.traceback), _TRACEBACK_LIMIT),
         checkpoint=checkpoint("results", message.checkpoint),
+        with_worker=message.worker_died and outcome is Outcome.CRASHED,
     )
 
 

@@ -402,6 +402,7 @@ class ClaimedTask(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     GRAPH_FIELD_NUMBER: _builtins.int
     STARTABLE_AT_FIELD_NUMBER: _builtins.int
+    CRASHED_WITH_WORKER_FIELD_NUMBER: _builtins.int
     priority: _task_pb2.Priority.ValueType
     payload: _builtins.bytes
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -410,9 +411,13 @@ class ClaimedTask(_message.Message):
     fence: _builtins.int
     """The number of the run: how often the task was claimed. It grows with each claim."""
     crashes: _builtins.int
-    """Crashes so far: a task that crashed before runs alone in its process."""
+    """Crashes so far: a task that crashed before runs alone in its process, except with crashed_with_worker."""
     checkpoint: _builtins.bytes
     """JSON: what an attempt before kept with TaskContext.checkpoint. Empty: nothing."""
+    crashed_with_worker: _builtins.bool
+    """It crashed once, when a whole worker or its machine died: it is no more suspect than what ran beside it, and need not run
+    alone.
+    """
     @_builtins.property
     def claim(self) -> Global___Claim: ...
     @_builtins.property
@@ -449,10 +454,11 @@ class ClaimedTask(_message.Message):
         checkpoint: _builtins.bytes = ...,
         graph: Global___GraphPlace | None = ...,
         startable_at: _timestamp_pb2.Timestamp | None = ...,
+        crashed_with_worker: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "due_at", b"due_at", "graph", b"graph", "max_runtime", b"max_runtime", "startable_at", b"startable_at", "tick_at", b"tick_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "claim", b"claim", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "graph", b"graph", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "startable_at", b"startable_at", "tick_at", b"tick_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "claim", b"claim", "crashed_with_worker", b"crashed_with_worker", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "graph", b"graph", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "startable_at", b"startable_at", "tick_at", b"tick_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -642,6 +648,7 @@ class TaskResult(_message.Message):
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     CHILDREN_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    WORKER_DIED_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     result: _builtins.bytes
     """With SUCCESS: at most 1 MiB."""
@@ -653,6 +660,8 @@ class TaskResult(_message.Message):
     """With a failure or a crash: the frames of the callback's own code, cut to 8 KiB."""
     checkpoint: _builtins.bytes
     """Unless SUCCESS: what the callback kept, as in HeartbeatItem. Empty: nothing since the last heartbeat."""
+    worker_died: _builtins.bool
+    """With CRASHED: the whole worker, or its machine, died. Nothing of what it ran is more suspect than the rest."""
     @_builtins.property
     def claim(self) -> Global___Claim: ...
     @_builtins.property
@@ -691,10 +700,11 @@ class TaskResult(_message.Message):
         checkpoint: _builtins.bytes = ...,
         children: _abc.Iterable[_frontend_pb2.NewTask] | None = ...,
         nodes: _abc.Iterable[_graphs_pb2.GraphNode] | None = ...,
+        worker_died: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "retry_after", b"retry_after", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "children", b"children", "claim", b"claim", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "nodes", b"nodes", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "children", b"children", "claim", b"claim", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "nodes", b"nodes", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback", "worker_died", b"worker_died"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

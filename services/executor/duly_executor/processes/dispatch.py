@@ -1,7 +1,8 @@
 """Which callback process gets which task: decisions only, no I/O.
 
 A task that has crashed a process before (a suspect) gets one for itself, so that the culprit of a further
-crash is known, and an innocent task is never quarantined for its neighbour. Tasks of a lambda that misbehaved
+crash is known, and an innocent task is never quarantined for its neighbour. One whose only crash was the death of a whole
+worker is no suspect: what kills workers crashes a second time, and is one then. Tasks of a lambda that misbehaved
 lately share processes with one another only. Both run in processes beside the ordinary ones (`isolated`), so they
 need not wait for the end of others, however long these take.
 """
@@ -98,9 +99,10 @@ class Dispatcher:
 
     def add(self, task: hsc_pb2.ClaimedTask, now: float) -> None:
         """Have this task wait."""
-        name = getattr(task, "lambda") if task.crashes or self._isolated_lambdas.separate else ""
+        is_suspect = bool(task.crashes) and not task.crashed_with_worker
+        name = getattr(task, "lambda") if is_suspect or self._isolated_lambdas.separate else ""
         apart = name in self._isolated_lambdas.separate
-        if task.crashes:
+        if is_suspect:
             (self._likely if apart else self._suspects).append((task, now))
         elif apart:
             self._separate.setdefault(name, deque()).append((task, now))
