@@ -57,6 +57,36 @@ async def test_a_token_signs_in_and_signing_out_forgets_it(guarded_browser):
     assert (await guarded_browser.get("/")).status_code == 303
 
 
+async def test_a_copy_of_the_cookie_is_worth_nothing_after_signing_out_or_in(guarded_browser):
+    jar = guarded_browser.http.cookies
+    statuses = []
+    for leave in ("/sign-out", "/sign-in"):
+        await guarded_browser.sign_in("operator")
+        copied = dict(jar)
+        await guarded_browser.get("/")
+        await guarded_browser.post(leave, token=token_of("auditor"))
+        jar.clear()
+        jar.update(copied)
+        statuses.append((await guarded_browser.get("/")).status_code)
+        jar.clear()
+
+    assert statuses == [303, 303]
+
+
+def test_ended_sessions_are_bounded_and_the_latest_stay_ended(monkeypatch):
+    monkeypatch.setattr("duly_console.session_cookie._MOST_ENDED", 3)
+    cookies = SessionCookies.open("", timedelta(hours=1))
+    ended = [Session.new("token") for _ in range(5)]
+    over = replace(Session.new("token"), started_at=1)
+
+    for each in (over, *ended):
+        cookies.end(each)
+
+    read = [cookies.read(cookies.write(each)) is not None for each in ended]
+    assert read == [True, True, False, False, False]
+    assert len(cookies._ended) == 3
+
+
 @pytest.mark.parametrize("token", ["", "duly_x_wrong", "two words", "x" * 9_000, "t\u00f6ken"])
 async def test_what_is_no_valid_token_does_not_sign_in(guarded_browser, token):
     await guarded_browser.get("/sign-in")

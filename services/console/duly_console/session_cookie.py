@@ -1,4 +1,4 @@
-"""The session cookie: a person's token, encrypted. The console keeps no session itself."""
+"""The session cookie: a person's token, encrypted. Of sessions the console keeps only which ones were ended."""
 
 import base64
 import binascii
@@ -19,6 +19,8 @@ LONGEST_TOKEN = 2_500
 _LONGEST_COOKIE = 4_000
 _LONGEST_NOTICE = 300
 _KEY_BYTES = 32
+_MOST_ENDED = 100_000
+"""Sessions that were ended and would still last: those that end first are forgotten beyond it."""
 _MOUNTED = "/run/secrets"
 """Where Docker and Podman mount secrets."""
 
@@ -48,6 +50,8 @@ class SessionCookies:
     def __init__(self, keys: MultiFernet, lifetime: timedelta) -> None:
         self._keys = keys
         self._lifetime = lifetime
+        self._ended: dict[str, int] = {}
+        """When each session began that was ended, by what its forms have: in the order in which they were ended."""
 
     @classmethod
     def open(cls, secret_file: str, lifetime: timedelta) -> "SessionCookies":
@@ -88,7 +92,16 @@ class SessionCookies:
             session = Session(said["c"], said["t"], said["n"], said["s"])
         except (InvalidToken, UnicodeEncodeError, KeyError):  # KeyError: an earlier release wrote it
             return None
-        return session if self.left(session) > 0 else None
+        return session if self.left(session) > 0 and session.csrf not in self._ended else None
+
+    def end(self, session: Session) -> None:
+        """Read the cookie of this session, and copies of it, as none of ours from now on."""
+        if len(self._ended) >= _MOST_ENDED:
+            latest = int(time.time()) - int(self._lifetime.total_seconds())
+            self._ended = {csrf: at for csrf, at in self._ended.items() if at > latest}
+        while len(self._ended) >= _MOST_ENDED:
+            del self._ended[next(iter(self._ended))]
+        self._ended[session.csrf] = session.started_at
 
     def left(self, session: Session) -> int:
         """Return for how many seconds a session still lasts."""

@@ -52,13 +52,16 @@ class SignIn:
             return self._ask(request, session, "This token is unknown, revoked or expired.")
         self._log.accepted(viewer.principal, peer)
         response = RedirectResponse(_local(form.get("back", "")), status_code=303)
+        guard.cookies.end(session)
         guard.keep(response, Session.new(token))  # a new token for forms, too: the old one was known before
         return response
 
-    async def sign_out(self, _request: Request, _form: Mapping[str, str]) -> Response:
-        """Forget the token."""
+    async def sign_out(self, request: Request, _form: Mapping[str, str]) -> Response:
+        """Forget the token, also of copies of the cookie."""
         response = RedirectResponse("/sign-in", status_code=303)
         guard = self._guard
+        if session := guard.session(request):
+            guard.cookies.end(session)
         response.delete_cookie(guard.cookie, secure=guard.secure, httponly=True, samesite="strict")
         return response
 
