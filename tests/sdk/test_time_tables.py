@@ -39,6 +39,10 @@ def test_a_time_table_travels_with_its_lambda(app):
     [
         ("mail.send", {}, "either cron or every"),
         ("mail.send", {"cron": "@daily", "every": HOUR}, "either cron or every"),
+        ("mail.send", {"cron": "61 7 * * *"}, "61 is no minute, which is 0 to 59"),
+        ("mail.send", {"cron": "0 7 * *"}, "it has 4 fields, and not five"),
+        ("mail.send", {"cron": "0 7 * * MOND-FRI"}, "MOND is no day of the week"),
+        ("mail.send", {"cron": "0 7,,8 * * *"}, "an item of the hour is empty"),
         ("mail.send", {"every": 60}, "every must be a timedelta, not int"),
         ("mail.send", {"cron": 5}, "cron must be a str, not int"),
         ("mail.send", {"every": HOUR, "overlap": "skip"}, "duly.Overlap.SKIP"),

@@ -11,6 +11,7 @@ from duly.callbacks import lambda_of as handles
 from duly.callbacks.callback import Callback, make_callback
 from duly.errors import DulyError, RegistrationError
 from duly.lambdas.policy import Policy, PolicyOptions
+from duly.time_tables.cron import cron_problem
 from duly.time_tables.new_time_table import TimeTableOptions, new_time_table
 
 if TYPE_CHECKING:
@@ -120,8 +121,11 @@ class App:
         The options are those of `client.create_table`. The newest version's declaration holds. What operators decide stays: a pause,
         and the definition of a time table that they changed. What is declared no more stays until it is deleted.
 
-        Raises RegistrationError for a name taken, and for a lambda that this application does not declare.
+        Raises RegistrationError for a name taken, for a lambda that this application does not declare, and for what is no cron expression.
         """
+        cron = options.get("cron")
+        if isinstance(cron, str) and (problem := cron_problem(cron)):
+            raise RegistrationError(f"time table {name!r}: {problem}")
         try:
             table = new_time_table(name, handles.name_of(lambda_name), payload, self.codec, **options)
         except (DulyError, TypeError, ValueError) as error:
