@@ -87,6 +87,7 @@ sbom: $(RELEASE_VENV)/.installed $(AUDIT_VENV)/.installed ## Write build/duly.cd
 	@mkdir -p build
 	@$(AUDIT_VENV)/bin/cyclonedx-py environment $(RELEASE_VENV)/bin/python --pyproject pyproject.toml \
 		--output-reproducible --output-format JSON --output-file build/duly.cdx.json
+	@$(RELEASE_VENV)/bin/python scripts/sbom_licences.py build/duly.cdx.json
 	@echo "duly: build/duly.cdx.json is written"
 
 audit: $(RELEASE_VENV)/.installed $(AUDIT_VENV)/.installed ## Look for known vulnerabilities in what a release installs (asks a database on the internet)
