@@ -44,6 +44,7 @@ def problems(apps: Sequence[str]) -> list[str]:
     from duly_executor.settings import ExecutorSettings
     from duly_executor.slots.reservations import Reservation, check_served
     from duly_local.all_settings import sections
+    from duly_local.declarations import declaration_problem
 
     found = []
     reservations: Sequence[Reservation] = ()
@@ -56,7 +57,10 @@ def problems(apps: Sequence[str]) -> list[str]:
             reservations = settings.reservations if isinstance(settings, ExecutorSettings) else reservations
     for app in apps:
         try:
-            check_served(reservations, load_app(app).callbacks, app)
+            loaded = load_app(app)
+            check_served(reservations, loaded.callbacks, app)
+            if problem := declaration_problem(loaded):
+                found.append(f"{app}: {problem}")
         except (AppImportError, SettingsError) as error:
             found.append(str(error))
     return list(dict.fromkeys(found))

@@ -1,6 +1,7 @@
 """The whole of Duly on one machine: Postgres, an SQS look-alike if wanted, the services, a host for each app."""
 
 import asyncio
+import errno
 import os
 import shlex
 import sys
@@ -12,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from duly_core.config.config_file import read_config
+from duly_core.config.settings import format_duration
 from duly_core.errors import DulyError, SettingsError
 from duly_core.rpc.settings import RpcSettings
 from duly_local.child_spec import ChildSpec, SupervisionTiming
@@ -21,7 +23,7 @@ from duly_local.merged_output import MergedOutput
 from duly_local.moto import MotoServer
 from duly_local.options import CONSOLE, FRONTEND, HSC, SERVICES, Ports, StackOptions
 from duly_local.ports import await_free
-from duly_local.postgres.data_directory import make_data_directory
+from duly_local.postgres.data_directory import make_data_directory, no_space
 from duly_local.postgres.embedded import EmbeddedPostgres
 from duly_local.preflight import check
 from duly_local.programs import Program, keep_running
@@ -94,13 +96,30 @@ class LocalStack:
         except BaseException:
             await self.stop()
             raise
-        with handled_by(supervisor.request_stop):
+        with handled_by(partial(self._ask_to_stop, supervisor)):
             announcing = asyncio.create_task(self._announce(supervisor))
             try:
                 await supervisor.run()
             finally:
                 announcing.cancel()
                 await self.stop()
+
+    def _ask_to_stop(self, supervisor: Supervisor) -> None:
+        """Stop, and say what that takes; at once if it is asked for again."""
+        if supervisor.is_stopping:
+            self._output.write(
+                "duly", "killing everything; tasks that ran count a crash, and run again later"
+            )
+        elif self.options.workers:
+            grace = format_duration(drain_time())
+            self._output.write(
+                "duly",
+                f"stopping: callbacks have {grace} to end. To kill everything at once, ask again: their tasks then "
+                "count a crash",
+            )
+        else:
+            self._output.write("duly", "stopping")
+        supervisor.request_stop()
 
     def start(self) -> Supervisor:
         """Start what the services stand on, wait for it, and begin to start the services.
@@ -201,6 +220,11 @@ class LocalStack:
             for name in (*self.options.services, *self.options.workers)
         ]
         self._output.write("duly", f"metrics at {', '.join(metrics)}")
+        metrics = [
+            f"{name} http://{self.ports.metrics_address(name)}/metrics"
+            for name in (*self.options.services, *self.options.workers)
+        ]
+        self._output.write("duly", f"metrics: {', '.join(metrics)}")
         if self.options.console:
             scheme = "https" if RpcSettings.load().cert_file else "http"
             self._output.write("duly", f"console at {scheme}://{self.ports.address(CONSOLE)}")
@@ -231,6 +255,19 @@ async def up(options: StackOptions) -> int:
     except StoppedWhileStartingError:
         return 0
     except DulyError as error:
-        print(f"duly up: {error}", file=sys.stderr, flush=True)  # noqa: T201 (for people, not for a log)
-        return os.EX_CONFIG
+        return _refuse(str(error), os.EX_CONFIG)
+    except OSError as error:
+        return _refuse(_in_words(error, options), os.EX_IOERR)
     return 0
+
+
+def _refuse(reason: str, code: int) -> int:
+    print(f"duly up: {reason}", file=sys.stderr, flush=True)  # noqa: T201 (for people, not for a log)
+    return code
+
+
+def _in_words(error: OSError, options: StackOptions) -> str:
+    where = error.filename or options.data_directory
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return no_space(where)
+    return f"{where}: {error.strerror or error}"

@@ -68,6 +68,11 @@ class Supervisor:
         """Stop one child gracefully, and start it again."""
         await self._children[name].restart()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether somebody asked to stop."""
+        return self._stop_requested.is_set()
+
     def request_stop(self) -> None:
         """Have `run` stop everything and return; the second request kills at once."""
         if self._stop_requested.is_set():

@@ -29,6 +29,16 @@ def test_all_that_is_wrong_is_said_at_once(place: Path, monkeypatch: pytest.Monk
     assert "noise" not in said
 
 
+def test_what_the_frontend_would_refuse_is_said_before_anything_starts(place: Path) -> None:
+    (place / "shop.py").write_text(
+        "import duly\napp = duly.App()\n@app.callback('price')\ndef price(): ...\n"
+        "app.time_table('daily', 'price', cron='0 0 30 2 *')\n"
+    )
+
+    with pytest.raises(SettingsError, match=r"shop:app: the lambda 'price' would be refused: .* never fires"):
+        check(["shop:app"])
+
+
 def test_what_is_well_is_not_commented(place: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (place / "well.py").write_text("import sys, duly\nprint('noise', file=sys.stderr)\napp = duly.App()\n")
 

@@ -9,9 +9,20 @@ import pytest
 
 from duly_local.reloader import Probed, Reloader, probe
 
-SHOP = (
-    "import duly\nimport prices_to_probe\n\napp = duly.App()\n\n\n@app.callback('price')\ndef price(): ...\n"
-)
+SHOP = """
+import duly
+import prices_to_probe
+
+app = duly.App()
+
+
+@app.callback("price")
+def price(): ...
+
+
+if table := getattr(prices_to_probe, "TABLE", None):
+    app.time_table("price.daily", "price", **table)
+"""
 
 
 class Worker:
@@ -112,6 +123,7 @@ async def test_a_probe_tells_the_files_of_the_application_and_of_what_it_imports
         ("1 / 0", "ZeroDivisionError"),
         ("import os\nos._exit(3)", "exit code 3"),
         ("import nowhere", "imports 'nowhere', which is not installed"),
+        ("TABLE = {'cron': '0 7 * * *', 'zone': 'Europe/Nowhere'}", "'Europe/Nowhere' is no time zone"),
     ],
 )
 async def test_a_probe_tells_why_an_import_fails(source: Path, prices: str, error: str) -> None:

@@ -9,6 +9,7 @@ from signal import SIGTERM
 
 from duly_core.errors import DulyError
 from duly_local.parent_death_signal import parent_death_signal
+from duly_local.postgres.data_directory import NO_SPACE, no_space
 from duly_local.postgres.os_user import PostgresOsUser
 
 USER = "duly"
@@ -83,6 +84,8 @@ class Cluster:
             output, _ = initdb.communicate()
         if initdb.returncode != 0:
             said = output.decode(errors="replace").strip()
+            if NO_SPACE in said:
+                raise DulyError(no_space(self.files))
             raise DulyError(f"initdb could not make {self.files}; it said:\n{said}")
         self._create_database(identity, unfinished, durable=durable)
         unfinished.rename(self.files)
@@ -107,6 +110,8 @@ class Cluster:
         with creating:
             output, _ = creating.communicate(f"CREATE DATABASE {DATABASE}\n".encode())
         said = output.decode(errors="replace").strip()
+        if NO_SPACE in said:
+            raise DulyError(no_space(self.files))
         if creating.returncode != 0 or "ERROR:" in said:
             raise DulyError(f"the database {DATABASE} could not be created; Postgres said:\n{said}")
 

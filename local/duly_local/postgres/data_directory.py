@@ -7,6 +7,14 @@ from typing import Self
 
 from duly_core.errors import DulyError
 
+NO_SPACE = "No space left on device"
+"""What Postgres says of a full disk: it is started with messages in English."""
+
+
+def no_space(place: object) -> str:
+    """Return what to tell of a full disk."""
+    return f"no space is left on the disk of {place}: free some, or use a folder on another disk with --data"
+
 
 def make_data_directory(data_directory: Path) -> None:
     """Make the directory, unless it is there; others may pass through it, as Postgres may have to, but not look.

@@ -1,0 +1,20 @@
+"""Holds what an application declares against what the Frontend takes: by the Frontend's own checks, before it is asked."""
+
+from duly.callbacks.app import App
+
+
+def declaration_problem(app: App) -> str:
+    """Return why the Frontend would refuse a lambda or a time table of an application; empty: it would not.
+
+    What depends on others, such as another owner of the lambda, only the Frontend knows.
+    """
+    from duly_core.rpc.requests.problem import Problem  # only here: they are large
+    from duly_frontend.lambdas.declarations import declared_tables, policy_from_wire
+
+    for declared in app.lambdas():
+        try:
+            policy_from_wire(declared)
+            declared_tables(declared)
+        except Problem as problem:
+            return f"the lambda {declared.name!r} would be refused: {problem}"
+    return ""
