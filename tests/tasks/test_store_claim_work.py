@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -9,8 +10,9 @@ import psycopg
 import pytest
 
 from duly_core.lambdas.names import QueueKey
-from duly_core.postgres.pool import Store
+from duly_core.postgres.pool import Store, fetch_as
 from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.statements import TRANSITIONS
 from duly_core.tasks import claims, polling, schedule
 from duly_core.tasks.claims import Caller, Pick
 from duly_core.tasks.lifecycle import Status
@@ -24,6 +26,8 @@ from duly_core.tasks.task import (
     TaskHeartbeat,
 )
 from duly_wire.enums import Priority
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
+from tests.fixtures.guards import InStatement
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 NORMAL = QueueKey(LAMBDA, Priority.NORMAL)
@@ -364,3 +368,37 @@ async def test_a_later_pick_of_a_queue_goes_on_where_the_earlier_one_ended(task_
 
     assert sorted(ids(work.tasks)) == sorted(ids(due)[:8])
     assert work.ahead is None
+
+
+class InTransaction:
+    """A store whose statements run on one connection, in a transaction that is open."""
+
+    def __init__(self, connection):
+        self._connection = connection
+
+    async def run_as(self, shape, statement, parameters):
+        return await fetch_as(shape, self._connection, statement, parameters)
+
+
+STATUS_OF_CLAIM = "and assoc.status::text in ('new', 'retriable_failure')"
+
+
+@pytest.mark.parametrize(("guard", "claims_of_second"), [("", 0), (STATUS_OF_CLAIM, 1)])
+async def test_the_status_alone_keeps_a_claim_from_what_was_claimed_since_it_was_picked(
+    task_states, dsn, monkeypatch, guard, claims_of_second
+):
+    # `eligible` locks what it picks, so that nothing comes between; without the lock the status must hold by itself
+    unlocked = InStatement("claim_work", "for update skip locked").mutated(TRANSITIONS["claim_work"])
+    if guard:
+        unlocked = replace(unlocked, sql=unlocked.sql.replace(guard, ""))
+    monkeypatch.setitem(TRANSITIONS, "claim_work", unlocked)
+    task = await task_states.new()
+    async with task_states.store.connection() as connection, connection.transaction():
+        first = await claims.claim_work(
+            InTransaction(connection), picks(ALL), [caller("first")], 1, CLAIM_TIMEOUT
+        )
+        second = asyncio.ensure_future(look(task_states, caller("second")))
+        await until_a_statement_waits_for_a_lock(dsn)
+
+    assert ids(first.tasks) == [task.task_id]
+    assert len((await second).tasks) == claims_of_second
