@@ -27,6 +27,7 @@ MAX_MEDIAN_LINES = 150
 
 PROGRAMS_WITHOUT_GRPC = {
     "scripts/resolved_sql.py",
+    "scripts/sbom_licences.py",
     "benchmarks/driver.py",  # whoever starts it says what gRPC reads; rivals have none of Duly
     "benchmarks/plot.py",
     "benchmarks/report.py",
