@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from duly_core.errors import SettingsError
-from duly_core.host.claim_journal import ClaimJournal, Owner, read
+from duly_core.host.claim_journal import ClaimJournal, Owner, read, read_deadline
 from duly_core.host.journal_folder import JournalFolder, TakenJournal
 from duly_core.host.slot_board import RunningTask, SlotWriter
 from duly_core.process.clock import since_boot_ns
@@ -51,6 +51,21 @@ def board(tmp_path: Path) -> Iterator[int]:
 @pytest.fixture
 def journal(file: int, board: int) -> ClaimJournal:
     return ClaimJournal(file, board, OWNER, processes=2, slots=3, claims=4)
+
+
+def test_a_deadline_is_read_by_who_watches_and_none_is_none(journal: ClaimJournal, file: int) -> None:
+    before = read_deadline(file)
+
+    journal.note_deadline(since_boot_ns())
+    noted = read_deadline(file)
+    journal.note_deadline(None)
+    os.truncate(file, 100)
+
+    assert before is None
+    assert noted is not None
+    assert 0 <= since_boot_ns() - noted < 60e9
+    assert read_deadline(file) is None
+    assert read_deadline(-1) is None
 
 
 @pytest.fixture

@@ -2,10 +2,19 @@
 
 import signal
 
+from duly_core.process.clock import since_boot_ns
 from duly_wire.v1 import hsc_pb2
 from tests.fixtures.controllers import ControllerUnderTest
-from tests.fixtures.host import HOUR, SECOND, Journal, claimed, value_of
+from tests.fixtures.host import APP, HOUR, LIVELY, SECOND, Journal, claimed, gone, value_of
 from tests.fixtures.programs import is_alive
+
+LEASE = 5 * SECOND
+SOON_DEAD = {
+    "DULY_TIMING_SCHEDULING_LATENESS": "500ms",
+    "DULY_TIMING_PROCESS_DEADLINE": "2s",
+    "DULY_TIMING_HEARTBEAT_TIMEOUT": "5s",
+    "DULY_TIMING_CLAIM_TIMEOUT": "5s",
+}
 
 
 async def test_of_an_executor_that_dies_what_ran_crashed_and_what_did_not_is_handed_back(
@@ -87,3 +96,27 @@ async def test_an_executor_survives_the_restart_of_its_controller(
     assert value_of(await controller.hsc.end_of(after)) is None
     assert executor.output.count("attached to the controller") == 2
     assert is_alive(pid)
+
+
+async def test_an_executor_that_its_own_timer_does_not_end_is_dead_before_its_lease_is_over(
+    controller: ControllerUnderTest, journal: Journal
+) -> None:
+    task = claimed("test.stubborn", journal.payload())
+    executor = controller.commands.start(
+        "tests.fixtures.executor_without_kill_timer",
+        APP,
+        "--controller",
+        controller.address,
+        **{**LIVELY, **SOON_DEAD, "DULY_EXECUTOR_HSC_ADDRESS": controller.hsc.address},
+    )
+    await controller.enqueue(task)
+    pid = await journal.started(task)
+    await controller.hsc.beat_of(task)
+    frozen_at = since_boot_ns()
+
+    executor.kill(signal.SIGSTOP)
+
+    await gone(pid)
+    assert since_boot_ns() - frozen_at < LEASE.total_seconds() * 1e9
+    result = await controller.hsc.end_of(task)
+    assert result.outcome == hsc_pb2.OUTCOME_CRASHED

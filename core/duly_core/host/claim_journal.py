@@ -1,7 +1,7 @@
 """The claim journal: a file that an Executor maps, from which others learn what it held when it died.
 
 It says who wrote it, which callback processes that had, the prefixes of requests for claims that have no answer yet,
-and the claims that are held. The slot board, which callback processes write, is a file of its own: the journal is never
+the claims that are held, and when the writer must be dead unless it renews them. The slot board, which callback processes write, is a file of its own: the journal is never
 open in a callback process. It is never synced: it outlives the kill of its writer, not a power cut. A word that is
 written last makes an entry valid, so a kill leaves no entry half written. Whatever it says of claims is checked again
 by the store: a claim counts only with the token that the task has now. Readers believe nothing else without a check,
@@ -37,6 +37,8 @@ _OWNER = _PREFIXES + _MOST_PREFIXES * _PREFIX.size
 _CLAIMS = 2 * _PAGE
 _CLAIM = struct.Struct("<q16s16s")
 _WORD = 8
+_DEADLINE = _CLAIMS - _WORD
+"""When the owner must be dead, in nanoseconds of CLOCK_BOOTTIME; 0: no claim limits its life."""
 _HELD = 1
 _TOUCH_EVERY_NS = 3600 * 10**9
 _LEADER = struct.Struct("<qq")
@@ -141,7 +143,7 @@ class ClaimJournal:
         size = _size(claims, processes)
         os.posix_fallocate(descriptor, 0, size)  # writing to a hole on a full disk would kill this process
         described = json.dumps(asdict(owner)).encode()
-        if len(described) > _CLAIMS - _OWNER:
+        if len(described) > _DEADLINE - _OWNER:
             message = "what names the owner of a claim journal is too long"
             raise ValueError(message)
         self._memory = memoryview(mmap.mmap(descriptor, size))
@@ -179,6 +181,10 @@ class ClaimJournal:
                         descriptor
                     )  # writing to memory does not: what cleans /tmp takes it for forgotten
 
+    def note_deadline(self, boot_ns: int | None) -> None:
+        """Note when this process must be dead, for who watches it; None: no claim limits its life."""
+        self._words[_DEADLINE // _WORD] = boot_ns or 0
+
     def add(self, task_id: TaskId, token: Token) -> int:
         """Note a claim that is held from now on; where it is noted, 0 if there is no room."""
         claim = task_id + token
@@ -215,6 +221,16 @@ class ClaimJournal:
             self._free_prefixes.append(place)
 
 
+def read_deadline(descriptor: int) -> int | None:
+    """Return when the writer of a journal must be dead (CLOCK_BOOTTIME, nanoseconds); None: no claim limits its life."""
+    try:
+        word = os.pread(descriptor, _WORD, _DEADLINE)
+    except OSError:
+        return None
+    deadline = int.from_bytes(word, "little", signed=True) if len(word) == _WORD else 0
+    return deadline if deadline > 0 else None
+
+
 def read(descriptor: int, board_descriptor: int) -> JournalContents:
     """Read what a journal says; its writer must be dead, or may write on meanwhile.
 
@@ -228,7 +244,7 @@ def read(descriptor: int, board_descriptor: int) -> JournalContents:
     magic, described, claims, processes, slots = _HEAD.unpack_from(content)
     if (
         magic != _MAGIC
-        or described > _CLAIMS - _OWNER
+        or described > _DEADLINE - _OWNER
         or claims > _MOST_CLAIMS
         or processes > MOST_PROCESSES
         or slots > MOST_SLOTS

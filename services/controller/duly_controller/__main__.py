@@ -14,6 +14,7 @@ from uuid import uuid4
 from duly_controller import events
 from duly_controller.claimer import Claimer
 from duly_controller.crash_reporter import CrashReporter
+from duly_controller.deadline_guard import DeadlineGuard
 from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
 from duly_controller.host_reporter import HostReporter
@@ -151,6 +152,8 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             at_the_end.callback(
                 _begin(Takeover(journals, attached, crash_reporter, timing.heartbeat_timeout), stop).cancel
             )
+            guarding = repeat("deadlines", DeadlineGuard(attached).look, stop, asyncio.Event())
+            at_the_end.callback(asyncio.ensure_future(guarding).cancel)
             at_the_end.push_async_callback(poller.stop)
             if settings.health_listen:
                 health = RpcServer(settings.health_listen, [], rpc.for_health(settings.health_listen))

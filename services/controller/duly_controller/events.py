@@ -1,10 +1,12 @@
 """What the Controller counts, and the log lines that go with it."""
 
 from collections.abc import Collection
+from datetime import timedelta
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
+from duly_core.config.settings import format_duration
 from duly_core.process.telemetry import SIZES
 
 log = structlog.get_logger()
@@ -22,6 +24,9 @@ _given_back = Counter(
     "duly_controller_given_back_messages_total",
     "Messages given back because no Executor here asked for them.",
 )
+_outlived = Counter(
+    "duly_outlived_executors_total", "Executors that outlived the deadline of their claims, and were killed."
+)
 _executors = Gauge("duly_executors", "Executors attached to this Controller.")
 
 
@@ -36,6 +41,16 @@ def executor_ended(executor_id: str, crashed: int, released: int, executors: int
     _executors.set(executors)
     level = log.warning if crashed or released else log.info
     level("executor ended", executor=executor_id, tasks_crashed=crashed, tasks_released=released)
+
+
+def outlived(executor_id: str, late: timedelta) -> None:
+    """An Executor's own timer did not end it, and this Controller did."""
+    _outlived.inc()
+    log.error(
+        "executor killed: it outlived the deadline of its claims",
+        executor=executor_id,
+        late=format_duration(late),
+    )
 
 
 def taken_over(executor_id: str, crashed: int, released: int) -> None:

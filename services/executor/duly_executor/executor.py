@@ -103,6 +103,7 @@ class Executor:
             KillTimer(),
             self._pool,
             partial(hand_back_gated, self._pool, self._held_claims),
+            self._journal.note_deadline,
         )
         self._failure: BaseException | None = None
         events.count_slots(settings.processes * settings.slots, lambda: sum(1 for _ in self._board.running()))

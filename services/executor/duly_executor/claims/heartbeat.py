@@ -66,6 +66,7 @@ class HeartbeatLoop:
         kill_timer: KillTimer,
         callbacks: Callbacks,
         hand_back_gated: Callable[[Collection[TaskId]], None] = lambda _: None,
+        note_deadline: Callable[[int | None], None] = lambda _: None,
     ) -> None:
         """Make one.
 
@@ -76,6 +77,7 @@ class HeartbeatLoop:
             kill_timer: the kernel's timer.
             callbacks: told what becomes of the claims that they run under.
             hand_back_gated: told of claims that gates hold, of tasks that run and of others.
+            note_deadline: told when this process must be dead, for who watches it; None: no claim limits its life.
         """
         self._hsc = hsc
         self._held_claims = held_claims
@@ -85,6 +87,7 @@ class HeartbeatLoop:
         self._kill_timer = kill_timer
         self._callbacks = callbacks
         self._hand_back_gated = hand_back_gated
+        self._note_deadline = note_deadline
         self._strikes = 0
         """Heartbeat calls in a row that failed."""
         self._busy_until = 0
@@ -92,6 +95,7 @@ class HeartbeatLoop:
     def rearm(self) -> None:
         """Set the kernel's timer to the earliest deadline of all; to be called when a claim comes in."""
         deadline = self._held_claims.earliest_deadline()
+        self._note_deadline(deadline)
         self._kill_timer.arm(since_boot_ns() + _LONGEST_STILL_NS if deadline is None else deadline)
 
     def note(self, schedule: HeartbeatSchedule) -> None:
@@ -115,6 +119,7 @@ class HeartbeatLoop:
 
     def disarm(self) -> None:
         """No callback runs any more: nothing depends on this process."""
+        self._note_deadline(None)
         self._kill_timer.arm(None)
 
     async def _beat_for_ever(self, executor_id: str, stop: asyncio.Event) -> None:
