@@ -9,12 +9,13 @@ def declaration_problem(app: App) -> str:
     What depends on others, such as another owner of the lambda, only the Frontend knows.
     """
     from duly_core.rpc.requests.problem import Problem  # only here: they are large
-    from duly_frontend.lambdas.declarations import declared_tables, policy_from_wire
+    from duly_core.traffic.slices import finish
+    from duly_frontend.lambdas.declarations import policy_from_wire, reading_tables
 
     for declared in app.lambdas():
         try:
             policy_from_wire(declared)
-            declared_tables(declared)
+            finish(reading_tables(declared))
         except Problem as problem:
             return f"the lambda {declared.name!r} would be refused: {problem}"
     return ""

@@ -220,11 +220,6 @@ class LocalStack:
             for name in (*self.options.services, *self.options.workers)
         ]
         self._output.write("duly", f"metrics at {', '.join(metrics)}")
-        metrics = [
-            f"{name} http://{self.ports.metrics_address(name)}/metrics"
-            for name in (*self.options.services, *self.options.workers)
-        ]
-        self._output.write("duly", f"metrics: {', '.join(metrics)}")
         if self.options.console:
             scheme = "https" if RpcSettings.load().cert_file else "http"
             self._output.write("duly", f"console at {scheme}://{self.ports.address(CONSOLE)}")
