@@ -66,7 +66,7 @@ class Scheduler:
         try:
             result = await self._batcher.submit(_Submission(task, deadline), deadline)
         except TimeoutError:  # its batch has callers more patient than this one
-            raise _naming(task, error_mapping.late(self._caller.address)) from None
+            raise _naming(task, await self._caller.late(timeout)) from None
         except UnavailableError as error:
             # one of its own: the other calls of its batch have this one, too
             raise _naming(task, UnavailableError(*error.args)) from None

@@ -12,10 +12,11 @@ from typing import Any, Protocol, TypeVar
 import grpc
 
 from duly.callbacks.codec import Codec
-from duly.errors import ClosedError
+from duly.errors import ClosedError, UnavailableError
 from duly.transport import error_mapping
 from duly.transport.after_fork import keep_in_children
 from duly.transport.channel import open_channel
+from duly.transport.error_mapping import Health
 from duly_wire.call_stream import CallStream
 from duly_wire.credentials import Credentials
 from duly_wire.peers import Avoided, split_addresses
@@ -56,6 +57,11 @@ _LONGEST_PAUSE_S = 2.0
 _MAX_STREAM_AGE = timedelta(minutes=1)
 # A larger request is sent alone: the calls behind it on a stream would wait.
 _MOST_STREAMED_BYTES = 64 * 1024
+
+_LONGEST_HEALTH_S = 1.0
+"""A call that was late ends at most this later, or a tenth of its timeout."""
+_HEALTH = {b"\x08\x01": Health.SERVING, b"\x08\x02": Health.NOT_SERVING}
+"""A HealthCheckResponse as it is on the wire."""
 
 # The outcome is unknown or nothing was done. Sending the same request again is always safe: it
 # carries the same ids. CANCELLED is a server's that was shut down; our own cancels are no statuses.
@@ -120,6 +126,8 @@ class Caller:
         self.graphs = GraphServiceStub(self._channel)
         self.explains = ExplainServiceStub(self._channel)
         self.fleet = FleetServiceStub(self._channel)
+        # by hand: the package of health checks is not one that the SDK needs
+        self._health = self._channel.unary_unary("/grpc.health.v1.Health/Check")
         self._stream = CallStream(
             self.frontend.ScheduleStream,
             frontend_pb2.ScheduleStreamRequest,
@@ -169,6 +177,8 @@ class Caller:
                 is_retried = told is not None or error.code() in RETRIED
                 if not again or not is_retried or clock() + pause >= end:
                     is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                    if is_late and answer_before is None:
+                        raise await self.late(timeout) from None
                     # why the Frontend did not serve it says more than that there was no time for another try
                     reason = answer_before if is_late and answer_before is not None else error
                     raise error_mapping.from_status(
@@ -188,6 +198,18 @@ class Caller:
             await asyncio.sleep(pause)
             if pause:
                 longest_pause = min(2 * longest_pause, _LONGEST_PAUSE_S)
+
+    async def late(self, timeout: timedelta) -> UnavailableError:
+        """Return the error for a call that was not answered in time, with what the Frontend says of itself."""
+        limit = min(_LONGEST_HEALTH_S, seconds(timeout) / 10)
+        try:
+            answer = await self._health(b"", timeout=limit)
+        except grpc.aio.AioRpcError as error:
+            is_silent = error.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE)
+            health = Health.SILENT if is_silent else Health.UNKNOWN
+        else:
+            health = _HEALTH.get(answer, Health.UNKNOWN)
+        return error_mapping.late(self.address, health)
 
     async def pages(
         self, method: Callable[..., Awaitable[Answer]], request: Listing

@@ -1,5 +1,6 @@
 """Turns what the Frontend says went wrong into the SDK's errors."""
 
+import enum
 from typing import Any
 
 import grpc
@@ -140,11 +141,22 @@ def is_answer(error: grpc.RpcError) -> bool:
     return any(key == "grpc-status-details-bin" for key, _ in error.trailing_metadata() or ())
 
 
-def late(address: str) -> UnavailableError:
-    """Return the error for a Frontend that did not answer while the caller was ready to wait."""
-    return UnavailableError(
-        f"the Duly Frontend at {address} did not answer in time: see its health and load, or allow a longer timeout"
+class Health(enum.Enum):
+    """What a Frontend that was late says of itself."""
+
+    SERVING = (
+        "it says that it serves: it may be overloaded, or what was asked takes longer; allow a longer timeout"
     )
+    NOT_SERVING = (
+        "it says that it cannot serve now: its Postgres does not answer, or it stops (its log says which)"
+    )
+    SILENT = "nor did it answer a health check: it is stopped or overloaded, or something else listens there"
+    UNKNOWN = "see its health and load, or allow a longer timeout"
+
+
+def late(address: str, health: Health = Health.UNKNOWN) -> UnavailableError:
+    """Return the error for a Frontend that did not answer while the caller was ready to wait."""
+    return UnavailableError(f"the Duly Frontend at {address} did not answer in time: {health.value}")
 
 
 def _first_bad_field(error: grpc.aio.AioRpcError) -> str:
