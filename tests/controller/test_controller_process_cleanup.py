@@ -17,8 +17,9 @@ import pytest
 from duly_controller.process_cleanup import kill_leftover_processes
 from duly_core.host.claim_journal import JournalContents, Owner
 from duly_core.host.slot_board import SlotBoard
-from duly_core.process.identity import started
+from duly_core.process.identity import started, status
 from tests.fixtures.programs import is_alive
+from tests.fixtures.waiting import until
 
 # A callback process that starts another, says which, and ends: the other has lost its leader.
 LEADER = """
@@ -121,6 +122,59 @@ async def test_of_other_users_processes_none_is_killed_whatever_it_says_of_itsel
 
         assert stranger.poll() is None
         assert ours.wait(10) == -signal.SIGKILL
+
+
+# It becomes another user, names itself, and says that it did. Its first thread may end, while another runs on.
+DISGUISED = """
+import ctypes, os, sys, threading, time
+libc = ctypes.CDLL(None)
+os.setuid(65534)
+libc.prctl(15, sys.argv[1].encode())
+threading.Thread(target=time.sleep, args=(1000,)).start()
+print("ready", flush=True)
+if sys.argv[2] == "ends":
+    libc.syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
+@pytest.mark.parametrize(
+    ("name", "first_thread"),
+    [
+        pytest.param("\rUid:\t1", "stays", id="with a name that looks like the line of its user"),
+        pytest.param("\rUid:\tx", "stays", id="with a name that looks like the line of no user"),
+        pytest.param("\x85Uid:\t1", "stays", id="with another end of a line in its name"),
+        pytest.param("plain", "ends", id="whose first thread has ended"),
+    ],
+)
+async def test_a_process_that_disguises_itself_is_killed_all_the_same(
+    executor: JournalContents, name: str, first_thread: str
+) -> None:
+    left = replace(executor, owner=replace(executor.owner, callback_uid=65_534))
+    with disguised(name, first_thread, executor.owner.executor_id) as process:
+        if first_thread == "ends":
+            await until(lambda: (status(process.pid) or ["gone"])[0] == "Z")
+
+        async with asyncio.timeout(10):
+            await kill_leftover_processes(left, end_was_seen=True)
+
+        assert process.wait(10) == -signal.SIGKILL
+
+
+@contextmanager
+def disguised(name: str, first_thread: str, executor_id: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process of the user 65534 in the environment of a callback process, with this name."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", DISGUISED, name, first_thread],
+        stdout=subprocess.PIPE,
+        env={"DULY_EXECUTOR_ID": executor_id},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            yield process
+        finally:
+            process.kill()
 
 
 @contextmanager

@@ -6,7 +6,8 @@ from pathlib import Path
 
 STARTED = 19
 """The place of the start time among the fields of /proc/PID/stat that follow the name."""
-
+_THREADS = 17
+"""The place of the number of threads."""
 
 MOST_PID = 2**31 - 1
 """What a pid_t holds."""
@@ -54,10 +55,18 @@ def started(pid: int) -> int | None:
     return int(fields[STARTED]) if fields else None
 
 
+def has_ended(fields: list[str]) -> bool:
+    """Whether the process of this `status` has ended; one that its parent has yet to bury has.
+
+    A process whose first thread has ended looks like a dead one, though its other threads run on.
+    """
+    return fields[0] in "ZXx" and int(fields[_THREADS]) <= 1
+
+
 def lives(pid: int) -> bool:
-    """Whether a process has not ended; one that its parent has yet to bury has."""
+    """Whether a process has not ended."""
     fields = status(pid)
-    return fields is not None and fields[0] not in "ZXx"
+    return fields is not None and not has_ended(fields)
 
 
 def is_stopped(pid: int) -> bool:
@@ -69,8 +78,9 @@ def is_stopped(pid: int) -> bool:
 def user_ids(pid: int) -> frozenset[int] | None:
     """Return the real, effective, saved and file system user of a process; None: there is no process of this pid, or nobody says."""
     try:
-        said = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+        said = Path(f"/proc/{pid}/status").read_bytes()
     except OSError:
         return None
-    users = next((line for line in said.splitlines() if line.startswith("Uid:")), "")
+    # The name stands above. The process chooses it, and the kernel escapes of all ends of lines only the line feed.
+    users = next((line for line in said.split(b"\n") if line.startswith(b"Uid:")), b"")
     return frozenset(map(int, users.split()[1:])) or None

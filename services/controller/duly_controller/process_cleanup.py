@@ -19,12 +19,11 @@ import structlog
 
 from duly_core.host.cgroup import Cgroup, ExecutorGroupName, Hierarchy
 from duly_core.host.claim_journal import JournalContents, Owner
-from duly_core.process.identity import STARTED, started, status, user_ids
+from duly_core.process.identity import STARTED, has_ended, started, status, user_ids
 
 log = structlog.get_logger()
 
 _PROC = Path("/proc")
-_DEAD = frozenset("ZXx")
 _CALLBACK_MODULE = b"duly_executor.callback"
 _MOST_BYTES = 4 * 1024 * 1024
 """Of a process's environment, or of its command line; the kernel permits some more."""
@@ -137,7 +136,7 @@ def _living() -> Iterator[_Process]:
 def _look(pid: int) -> _Process | None:
     """The process, unless it has ended (though its parent may have yet to hear of it)."""
     fields = status(pid)
-    if fields is None or fields[0] in _DEAD:
+    if fields is None or has_ended(fields):
         return None
     return _Process(pid, int(fields[2]), int(fields[3]), int(fields[STARTED]))
 
@@ -164,18 +163,25 @@ def _belongs(process: _Process, wanted: _Wanted) -> bool:
 
 def _names(pid: int, executor_id: str) -> bool:
     """Whether its environment or its command line is that of a callback process of this Executor."""
-    with suppress(OSError):  # it ended, or is not ours to look at
-        if f"DULY_EXECUTOR_ID={executor_id}".encode() in _words(pid, "environ"):
-            return True
-    with suppress(OSError):
-        words = _words(pid, "cmdline")
-        return (_CALLBACK_MODULE, executor_id.encode()) in pairwise(words)
-    return False
+    if f"DULY_EXECUTOR_ID={executor_id}".encode() in _words(pid, "environ"):
+        return True
+    return (_CALLBACK_MODULE, executor_id.encode()) in pairwise(_words(pid, "cmdline"))
 
 
 def _words(pid: int, name: str) -> list[bytes]:
-    with (_PROC / str(pid) / name).open("rb") as file:
-        return file.read(_MOST_BYTES).split(b"\0")
+    """Return what a file of the process has between its zeros; nothing if it ended, or is not ours to look at."""
+    own = _PROC / str(pid)
+    content = _read(own / name)
+    if not content:  # when its first thread has ended, only the other threads have it
+        with suppress(OSError):
+            content = next(filter(None, (_read(thread / name) for thread in (own / "task").iterdir())), b"")
+    return content.split(b"\0")
+
+
+def _read(file: Path) -> bytes:
+    with suppress(OSError), file.open("rb") as opened:
+        return opened.read(_MOST_BYTES)
+    return b""
 
 
 async def _readable(descriptor: int) -> None:
