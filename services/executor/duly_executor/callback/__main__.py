@@ -34,6 +34,7 @@ from duly_wire.v1 import callback_pb2
 def main() -> None:
     """Run until the Executor closes the socket or dies."""
     _, application, link_fd, board_fd, process, slots, words_fd, cgroup = sys.argv[1:]
+    _close_all_but(int(link_fd), int(board_fd), int(words_fd))
     for descriptor in (link_fd, words_fd):
         os.set_inheritable(int(descriptor), False)
     board = SlotWriter(int(board_fd), int(process), int(slots))
@@ -62,6 +63,18 @@ def main() -> None:
     threading.Thread(target=send, name="duly-outbox", daemon=True).start()
     _or_die(partial(_obey, link, runner))
     os._exit(0)  # callbacks may still run: nobody waits for them any more
+
+
+_MOST_DESCRIPTOR = 2**31 - 1
+
+
+def _close_all_but(*ours: int) -> None:
+    """Close what the worker inherited from its own parent: uvloop hands on all that is inheritable, and its copies of 0 to 2."""
+    first = 3
+    for descriptor in sorted(ours):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
+    os.closerange(first, _MOST_DESCRIPTOR)
 
 
 _REASON_LENGTH = 10_000
