@@ -9,9 +9,12 @@ import grpc
 import pytest
 
 import duly
+from duly_core.rpc.requests.field_count import check_field_count
+from duly_executor.processes import frames
+from duly_executor.processes.report_reader import ReportReader
 from duly_executor.results import batch_sender
 from duly_executor.results.reporter import ResultReporter
-from duly_wire.v1 import hsc_pb2, task_pb2
+from duly_wire.v1 import callback_pb2, frontend_pb2, graphs_pb2, hsc_pb2, task_pb2
 from tests.fixtures.host import claimed, until
 from tests.fixtures.overload import overload
 
@@ -31,6 +34,7 @@ class FussyHsc:
         self.poison: dict[bytes, list[Exception]] = {}
         self.taken: list[hsc_pb2.TaskResult] = []
         self.released: list[hsc_pb2.Claim] = []
+        self.requests: list[hsc_pb2.SetResultsRequest] = []
 
     def _look(self, claims: Sequence[hsc_pb2.Claim]) -> None:
         for claim in claims:
@@ -44,6 +48,7 @@ class FussyHsc:
         ]
         self._look([result.claim for result in bad])
         self.taken += request.results
+        self.requests.append(request)
         return hsc_pb2.SetResultsResponse()
 
     async def Release(self, request: Any, timeout: float) -> Any:  # noqa: N802
@@ -110,6 +115,54 @@ async def test_a_result_that_is_refused_ends_as_a_bad_one_and_holds_up_no_other(
     assert replaced.failure_message == f"the HSC refused the result: {code.name}: says the test"
     others = [result for result in reporting.hsc.taken if result.claim != reporting.bad.claim]
     assert {result.outcome for result in others} == {hsc_pb2.OUTCOME_SUCCESS}
+
+
+async def test_requests_have_no_more_fields_than_the_hsc_takes_whatever_callbacks_add_to_their_results(
+    reporting: Fixture,
+) -> None:
+    unknown = b"\xf8\x3f\x01" * 30_000  # a field of a number that Duly does not use
+    for result in reporting.results:
+        result.children.extend(frontend_pb2.NewTask(task_id=f"{number:040}") for number in range(6_000))
+    reporting.bad.MergeFromString(unknown)
+
+    reporting.reporter.results(reporting.results)
+    await reporting.all_settled()
+
+    assert len(reporting.hsc.taken) == len(reporting.results)
+    for request in reporting.hsc.requests:
+        check_field_count(request.SerializeToString(), request.DESCRIPTOR)
+
+
+@pytest.mark.parametrize(
+    ("result", "refused"),
+    [
+        pytest.param(
+            {"children": [frontend_pb2.NewTask()] * 19_500}, "too large: about 19,512 fields", id="tasks"
+        ),
+        pytest.param(
+            {
+                "nodes": [
+                    graphs_pb2.GraphNode(waits_for=[graphs_pb2.GraphEdge(or_conditions=[1] * 9)] * 5_000)
+                ]
+            },
+            "too large: about 20,020 fields",
+            id="edges",
+        ),
+        pytest.param({"children": [frontend_pb2.NewTask()] * 18_000}, "", id="few enough"),
+    ],
+)
+async def test_a_result_of_more_fields_than_the_hsc_takes_in_a_request_is_a_bad_one(
+    result: dict[str, Any], refused: str
+) -> None:
+    told = hsc_pb2.TaskResult(outcome=hsc_pb2.OUTCOME_SUCCESS, **result)
+    stream = asyncio.StreamReader()
+    stream.feed_data(frames.write(callback_pb2.CallbackReport(results=[told])))
+
+    report = await ReportReader(stream).read()
+
+    assert report is not None
+    assert report.results[0].failure_message.endswith(refused)
+    assert bool(report.results[0].failure_message) == bool(refused)
 
 
 async def test_a_doubtful_answer_that_passes_leaves_the_result_as_it_is(reporting: Fixture) -> None:

@@ -1,12 +1,19 @@
 """What of a callback process's report is believed: callbacks can write to its link, so the report may be of their making."""
 
 from duly.callbacks.invoke import one_line
+from duly_core.rpc.requests.field_count import MOST_FIELDS
 from duly_executor.processes.environment import CallbackEnvironment
 from duly_executor.results.failures import bad_result
 from duly_wire.v1 import callback_pb2, hsc_pb2, task_pb2
 
 MOST_RESULT_BYTES = 6 * 1024 * 1024
 """The HSC takes a result of 1 MiB, children of 4 MiB, and texts."""
+MOST_RESULT_FIELDS = MOST_FIELDS - 1_000
+"""Of one result: as the HSC counts those of the request that brings it, and some for the request itself."""
+_FIELDS = 12
+"""Of a result without what it writes, at most."""
+_NODE_FIELDS = 8
+_EDGE_FIELDS = 4
 _OUTCOMES = frozenset(
     (
         hsc_pb2.OUTCOME_FATAL_FAILURE,
@@ -25,7 +32,19 @@ def refuse_large(report: callback_pb2.CallbackReport) -> None:
     for result in report.results:
         if (size := result.ByteSize()) > MOST_RESULT_BYTES:
             message = f"the result and what belongs to it are too large: {size:,} bytes"
-            result.CopyFrom(bad_result(result.claim, message))
+        elif (count := fields_of(result)) > MOST_RESULT_FIELDS:
+            message = f"the result and what belongs to it are too large: about {count:,} fields"
+        else:
+            continue
+        result.CopyFrom(bad_result(result.claim, message))
+
+
+def fields_of(result: hsc_pb2.TaskResult) -> int:
+    """Return how many fields the HSC counts in a result, or some more. Most results have no children, and are not looked into."""
+    count = _FIELDS + len(result.children)
+    for node in result.nodes:
+        count += _NODE_FIELDS + _EDGE_FIELDS * len(node.waits_for)
+    return count
 
 
 def checked(result: hsc_pb2.TaskResult, environment: CallbackEnvironment) -> hsc_pb2.TaskResult:

@@ -7,11 +7,14 @@ from google.protobuf.message import DecodeError
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.requests.field_count import check_field_count
 from duly_executor.processes import frames
-from duly_executor.processes.report_checks import MOST_RESULT_BYTES, refuse_large
+from duly_executor.processes.report_checks import refuse_large
 from duly_wire.v1 import callback_pb2
 
 _FRAMES_IN_A_ROW = 32
 """What is buffered is read without a pause: after so many frames, heartbeats and other processes have their turn."""
+
+_SMALL = 32 * 1024
+"""Bytes: no result in a report that is no larger is too large for the HSC."""
 
 
 class ReportReader:
@@ -42,6 +45,6 @@ class ReportReader:
         except InvalidRequestError as error:
             raise DecodeError(str(error)) from error
         report = callback_pb2.CallbackReport.FromString(body)
-        if len(body) > MOST_RESULT_BYTES:
+        if len(body) > _SMALL:
             refuse_large(report)
         return report

@@ -13,6 +13,7 @@ from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.traffic.group_commit import GroupCommit
 from duly_executor import events
 from duly_executor.processes.frames import divided
+from duly_executor.processes.report_checks import MOST_RESULT_FIELDS, fields_of
 from duly_executor.results.batch_sender import BatchSender
 from duly_executor.results.failures import bad_result
 from duly_wire.ids import TaskId
@@ -49,6 +50,7 @@ class ResultReporter:
         """Args: `most_bytes` is how large a request may be."""
         self._hsc = hsc
         self._most_bytes = most_bytes
+        self._bytes_of_field = most_bytes // MOST_RESULT_FIELDS
         self._settled = settled
         self._results = BatchSender(
             self._send_results, call_timeout, lambda result: self._run(lambda: self._insist(result))
@@ -95,13 +97,18 @@ class ResultReporter:
     # ---- results -----------------------------------------------------------------------------------------
 
     async def _set_all(self, results: list[hsc_pb2.TaskResult]) -> list[None]:
-        for part in divided(results, _weigh, self._most_bytes):
+        for part in divided(results, self._weigh, self._most_bytes):
             await self._results.send_batch(part)
         return [None] * len(results)
+
+    def _weigh(self, result: hsc_pb2.TaskResult) -> int:
+        """Return how much of a request a result takes, of its bytes or of its fields, in bytes."""
+        return max(result.ByteSize() + _FRAMING_BYTES, fields_of(result) * self._bytes_of_field)
 
     async def _send_results(self, results: Sequence[hsc_pb2.TaskResult], timeout: float) -> None:
         async with failpoints.around("executor.set_results"):
             request = hsc_pb2.SetResultsRequest(results=results)
+            request.DiscardUnknownFields()  # callbacks can add some, and the HSC counts them
             response = await self._hsc.SetResults(request, timeout=timeout)
         lost = sum(verdict == hsc_pb2.RESULT_VERDICT_LOST_CLAIM for verdict in response.verdicts)
         if lost:
@@ -157,7 +164,3 @@ async def _until_done(work: Callable[[], Coroutine[object, object, object]]) -> 
         else:
             return
         await asyncio.sleep(backoff(failures).total_seconds())
-
-
-def _weigh(result: hsc_pb2.TaskResult) -> int:
-    return result.ByteSize() + _FRAMING_BYTES
