@@ -123,25 +123,26 @@ cross join lateral (
 
 -- name: slots_by_lambda
 -- Of hosts that are alive. Those of the queue of a version (NAME@VERSION) are of hosts with this version.
-select asked.lambda, coalesce(serving.slots, 0)::int8
-from unnest(%(lambdas)b::text[]) as asked (lambda)
-cross join lateral (
-    select sum(executor.processes * executor.slots) as slots
-    from (
-        select served.host_id, array_agg(served.lambda_set::int4) as sets
-        from host_lambda as served
-        where served.lambda = asked.lambda
-            or (
-                served.lambda = split_part(asked.lambda, '@', 1)
-                and served.version = nullif(split_part(asked.lambda, '@', 2), '')
-            )
-        group by served.host_id
-        limit 10000
-    ) as found
-    join host on host.host_id = found.host_id
+with asked as (
+    select lambda, split_part(lambda, '@', 1) as base, nullif(split_part(lambda, '@', 2), '') as version
+    from unnest(%(lambdas)b::text[]) as asked (lambda)
+), slots as materialized (
+    select host.host_id, executor.lambda_set, sum(executor.processes * executor.slots) as number
+    from host
     cross join lateral jsonb_to_recordset(host.executors) as executor (processes int8, slots int8, lambda_set int4)
-    where {{host_state}} = 'alive' and executor.lambda_set = any (found.sets)
-) as serving
+    where {{host_state}} = 'alive'
+    group by host.host_id, executor.lambda_set
+), serving as (
+    select distinct asked.lambda, served.host_id, served.lambda_set
+    from asked
+    join host_lambda as served
+        on served.lambda = asked.lambda or served.lambda = asked.base and served.version = asked.version
+)
+select asked.lambda, coalesce(sum(slots.number), 0)::int8
+from asked
+left join serving on serving.lambda = asked.lambda
+left join slots on slots.host_id = serving.host_id and slots.lambda_set = serving.lambda_set
+group by asked.lambda
 
 -- name: scheduled_since
 select asked.lambda, first.priority, count(*)

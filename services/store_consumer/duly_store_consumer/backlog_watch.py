@@ -1,10 +1,10 @@
 """Measures how many tasks of each queue are due, how long the first has waited, and how many slots serve its lambda."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
-from duly_core.counting.backlog import read_ready, read_slots
+from duly_core.counting.backlog import Ready, read_ready, read_slots
 from duly_core.gates.cache import GateCache
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.pool import Store
@@ -13,6 +13,8 @@ from duly_store_consumer import events
 
 _EVERY = timedelta(seconds=2)
 _LONGEST_PAUSE = timedelta(seconds=15)
+_SLOTS_EVERY = 15.0
+"""Seconds: hosts come and go less often than tasks, and there may be thousands."""
 _SHARE = 50
 """A look takes one part of so many of the time: with very many queues it is repeated less often."""
 
@@ -25,6 +27,7 @@ class BacklogWatch:
         self._store = store
         self._queues = queues
         self._gates = gates
+        self._slots_at = float("-inf")
 
     async def run_once(self) -> timedelta:
         """Look; return the pause until the next look.
@@ -47,8 +50,14 @@ class BacklogWatch:
                 )
                 waiting[queue] = each.waiting_for(waited)
         events.backlog(queues, waiting, held)
-        longest = sorted(waiting, key=lambda queue: -waiting[queue].tasks)
-        lambdas = list(dict.fromkeys(queue.lambda_name for queue in longest))[: named_lambdas.most]
-        events.serving_slots(await read_slots(self._store, lambdas))
+        if began >= self._slots_at:
+            self._slots_at = began + _SLOTS_EVERY
+            events.serving_slots(await read_slots(self._store, _longest(waiting)))
         took = timedelta(seconds=loop.time() - began)
         return min(_LONGEST_PAUSE, max(_EVERY, _SHARE * took))
+
+
+def _longest(waiting: Mapping[QueueKey, Ready]) -> list[str]:
+    """Return the lambdas with the longest backlogs, as many as have series of their own."""
+    queues = sorted(waiting, key=lambda queue: -waiting[queue].tasks)
+    return list(dict.fromkeys(queue.lambda_name for queue in queues))[: named_lambdas.most]
