@@ -38,13 +38,18 @@ _AFTER_DRAINING = timedelta(seconds=3)
 
 def drain_time() -> timedelta:
     """How long a worker that was told to stop may still be there."""
+    return drain_grace() + _AFTER_DRAINING
+
+
+def drain_grace() -> timedelta:
+    """How long callbacks may run on once their worker was told to stop."""
     section = read_config().get("executor", {})
     grace = os.environ.get("DULY_EXECUTOR_DRAIN_GRACE") or section.get("drain_grace") or DRAIN_GRACE
     try:
         parsed = parse_duration(grace)
     except ValueError:  # the worker itself refuses it, and says why
         parsed = None
-    return (parsed if isinstance(parsed, timedelta) else timedelta()) + _AFTER_DRAINING
+    return parsed if isinstance(parsed, timedelta) else timedelta()
 
 
 ENQUEUE_TIMEOUT = "15s"

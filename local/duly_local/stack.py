@@ -17,7 +17,7 @@ from duly_core.config.settings import format_duration
 from duly_core.errors import DulyError, SettingsError
 from duly_core.rpc.settings import RpcSettings
 from duly_local.child_spec import ChildSpec, SupervisionTiming
-from duly_local.environment import drain_time, joining_environment
+from duly_local.environment import drain_grace, drain_time, joining_environment
 from duly_local.keepalive_pipes import KeepalivePipes
 from duly_local.merged_output import MergedOutput
 from duly_local.moto import MotoServer
@@ -111,7 +111,7 @@ class LocalStack:
                 "duly", "killing everything; tasks that ran count a crash, and run again later"
             )
         elif self.options.workers:
-            grace = format_duration(drain_time())
+            grace = format_duration(min(drain_grace(), self._timing.grace))
             self._output.write(
                 "duly",
                 f"stopping: callbacks have {grace} to end. To kill everything at once, ask again: their tasks then "
