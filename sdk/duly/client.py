@@ -33,6 +33,7 @@ from duly.tasks.task import Task
 from duly.tasks.update_calls import ChangeCalls
 from duly.time_tables.calls import TimeTableCalls
 from duly.transport import error_mapping
+from duly.transport.after_fork import check_no_fork
 from duly.transport.caller import Caller, Reachability
 from duly.transport.channel import resolve_address
 from duly.transport.client_part import only
@@ -94,7 +95,10 @@ class AsyncClient(
         `token`: says who calls; else DULY_TOKEN, or the file of DULY_RPC_TOKEN_FILE.
         `unreachable_after`: give up so soon where connections are refused, or the name is unknown, from the start.
         `codec`: encrypts payloads, and decrypts payloads and results; see `duly.encryption`.
+
+        Raises ClosedError in a process that was forked after a client was made: gRPC does not work there.
         """
+        check_no_fork()
         self.address = resolve_address(address)
         self.credentials = Credentials.resolve(credentials, token)
         check_secrecy(self.address, self.credentials, allow_plaintext=plaintext_is_allowed())

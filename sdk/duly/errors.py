@@ -251,7 +251,9 @@ class RequestError(DulyError):
 
 
 class ClosedError(DulyError):
-    """The client was used before it was opened or after it was closed."""
+    """The client was used before it was opened or after it was closed, or made where gRPC no longer works: in a process that
+    was forked after another client was made.
+    """
 
 
 class TaskFailedError(DulyError):

@@ -40,7 +40,7 @@ class Client(Blocking):
             task = client.schedule("mail.send", {"to": "ann@example.org"})
             print(client.wait(task).result)
 
-    Works as soon as it is made; `close` it, or use `with`. After a fork the child makes its own.
+    Works as soon as it is made; `close` it, or use `with`. A process that forks makes no client before that.
     """
 
     def __init__(
@@ -241,7 +241,7 @@ class Client(Blocking):
 
     def _check_usable(self) -> None:
         if self._closed or self._process != os.getpid():
-            reason = "was closed" if self._closed else "was made before a fork: make a new one in the child"
+            reason = "was closed" if self._closed else "was made before a fork: make clients after the fork"
             raise ClosedError(f"the client {reason}")
 
     def _run(self, coroutine: Coroutine[Any, Any, Value]) -> Value:

@@ -215,6 +215,12 @@ if not child:
     signal.alarm(20)  # a child that hangs is killed
     if sys.argv[3] == "closes":
         client.close()
+    if sys.argv[3] == "makes its own":
+        try:
+            duly.Client(sys.argv[1]).lambdas()
+        except duly.ClosedError as error:
+            os._exit("make clients after the fork" not in str(error))
+        os._exit(1)
     del client
     gc.collect()
     os._exit(0)
@@ -225,9 +231,11 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-@pytest.mark.parametrize("what", ["drops", "closes"])
+@pytest.mark.parametrize("what", ["drops", "closes", "makes its own"])
 @pytest.mark.parametrize("schedules", [0, 3])
-async def test_a_forked_child_may_drop_the_client_that_it_inherited(frontend, what, schedules):
+async def test_a_forked_child_may_drop_the_client_that_it_inherited_and_is_refused_another(
+    frontend, what, schedules
+):
     frontend.serves_streams = True
     # a process of its own: this one has threads of gRPC's, which do not survive a fork
     command = [sys.executable, "-c", FORK, frontend.address, str(schedules), what]
