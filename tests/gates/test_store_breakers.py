@@ -1,6 +1,7 @@
 """Breakers: when they open, whom they let through, and when they close."""
 
 import asyncio
+import json
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -274,7 +275,7 @@ async def test_a_probe_that_was_replaced_before_its_silence_was_noticed_counts(g
     await guarded.judge()
     assert len(await guarded.claim()) == 3
     await clock.tick(PAUSE)
-    assert await guarded.judge() == [State.HALF_OPEN]
+    assert await guarded.judge() == []  # other probes are let through
 
     await silence(guarded, clock)
 
@@ -289,6 +290,23 @@ async def test_each_move_is_in_the_audit_log(store, guarded):
     (event,) = await audit.list_events(store, before=2**62, limit=10, actor="breaker")
     assert event.entry.method == "GateService/Breaker"
     assert '"to": "open"' in event.entry.request
+
+
+async def test_probes_that_starve_are_replaced_and_the_audit_log_has_changes_only(store, guarded, clock):
+    await guarded.schedule(30)
+    await guarded.end(await guarded.claim(12), failed=True)
+    await guarded.judge()
+    await clock.tick(PAUSE)
+    await guarded.judge()
+    first = await guarded.claim()
+
+    await clock.tick(PAUSE)
+    moved = await guarded.judge()
+    others = await guarded.claim()
+
+    assert (moved, len(first), len(others)) == ([], 3, 3)
+    events = await audit.list_events(store, before=2**62, limit=10, actor="breaker")
+    assert [json.loads(event.entry.request)["to"] for event in events] == ["half_open", "open"]
 
 
 async def test_removing_a_breaker_removes_its_gate(store, guarded):

@@ -166,7 +166,9 @@ async def judge_breakers(store: Store, lambdas: Collection[str]) -> Judged:
             verdict = judge(breaker, has_gate=bool(gates))
             if (verdict.state or breaker.state) != State.CLOSED:
                 open_lambdas.add(breaker.lambda_name)
-            if verdict.state is not None:
+            if verdict.state == breaker.state:  # other probes are let through: nothing to tell
+                await _begin_state(connection, breaker, verdict)
+            elif verdict.state is not None:
                 is_changed = True
                 await _move(connection, breaker, verdict)
                 judged.moved.append(Moved(breaker.lambda_name, verdict.state, verdict.reason))
@@ -191,10 +193,14 @@ async def forget_counts(store: Store) -> None:
     await store.run(GATES["forget_counts"], {})
 
 
-async def _move(connection: Connection, breaker: Breaker, verdict: Verdict) -> None:
-    name = name_of_breaker_gate(breaker.lambda_name)
+async def _begin_state(connection: Connection, breaker: Breaker, verdict: Verdict) -> None:
     parameters = {"lambda": breaker.lambda_name, "state": str(verdict.state)}
     await fetch(connection, GATES["move_breaker"], parameters)
+
+
+async def _move(connection: Connection, breaker: Breaker, verdict: Verdict) -> None:
+    name = name_of_breaker_gate(breaker.lambda_name)
+    await _begin_state(connection, breaker, verdict)
     if verdict.state is State.OPEN:
         await _remove_gates(connection, [breaker.lambda_name])
         opened = {"name": name, "lambda": breaker.lambda_name, "reason": verdict.reason}
