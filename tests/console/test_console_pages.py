@@ -138,7 +138,8 @@ async def test_names_and_errors_with_markup_are_shown_as_text(browser, task_stat
     await task_states.register()
     dead = await dead_letter(task_states, message=NASTY, collection="c")
 
-    for path in (f"/tasks/{dead}", "/tasks", "/dead-letters", f"/tasks?lambda={NASTY}", f"/lambdas/{NASTY}"):
+    lists = ("/tasks", "/dead-letters", "/dead-letters?by=task", f"/tasks?lambda={NASTY}")
+    for path in (f"/tasks/{dead}", *lists, f"/lambdas/{NASTY}", f"/lambdas/{LAMBDA}"):
         answer = await browser.get(path)
 
         assert NASTY not in answer.text, path
@@ -183,6 +184,23 @@ async def test_the_field_for_searches_finds_a_task_by_its_id_and_else_a_lambda(b
 
     assert by_id.headers["location"] == f"/tasks/{task_id}"
     assert by_name.headers["location"] == f"/tasks?lambda={LAMBDA}"
+
+
+async def test_the_field_for_searches_finds_lambdas_by_a_part_of_their_name(browser, task_states):
+    for name in ("mail.send", "mail.send.later", "bill.pay"):
+        await task_states.register(name)
+
+    found = {
+        part: (await browser.get("/tasks", params={"q": part})).headers["location"]
+        for part in ("mail", "mail.send", "ill.p", "nothing")
+    }
+
+    assert found == {
+        "mail": "/lambdas?name=mail",
+        "mail.send": "/tasks?lambda=mail.send",
+        "ill.p": "/tasks?lambda=bill.pay",
+        "nothing": "/tasks?lambda=nothing",
+    }
 
 
 async def test_a_filter_that_is_not_valid_is_refused_with_a_reason(browser):
@@ -293,6 +311,121 @@ async def test_dead_letters_are_redriven_one_by_one_and_by_a_filter_that_is_coun
     assert await task_states.status(UUID(other).bytes) == "fatal_failure"
 
 
+async def test_dead_letters_of_one_cause_are_a_row_and_are_redriven_together(browser, task_states):
+    await task_states.register()
+    await task_states.register("bill.pay")
+    ours = [await dead_letter(task_states, f"ValueError: row {n} of 'ann{n}' is gone") for n in range(3)]
+    other = await dead_letter(task_states, "ValueError: no such table")
+    same = await dead_letter(task_states, "ValueError: row 9 of 'bob' is gone", lambda_name="bill.pay")
+
+    page = (await browser.get("/dead-letters")).text
+    (cause,) = {
+        each
+        for n, each in re.findall(r"<strong>(\d)</strong>.*?[?&;]cause=(\w+)", page, re.DOTALL)
+        if n == "3"
+    }
+    shown = (await browser.get(f"/dead-letters?cause={cause}")).text
+    asked = await browser.post("/dead-letters/redrive-cause", cause=cause)
+    done = await browser.confirmed("/dead-letters/redrive-cause", cause=cause)
+    again = await browser.post("/dead-letters/redrive-cause", cause=cause)
+
+    assert page.count('data-label="Cause"') == 3
+    assert "row … of &#39;…&#39; is gone" in page
+    assert [each in shown for each in (*ours, other, same)] == [True, True, True, False, False]
+    assert "Redrive 3 dead letters?" in asked.text
+    assert "3 tasks were redriven." in done.text
+    assert again.status_code == 303
+    states = [await task_states.status(UUID(each).bytes) for each in (*ours, other, same)]
+    assert states == ["new", "new", "new", "fatal_failure", "fatal_failure"]
+
+
+async def test_the_button_that_changes_nothing_has_the_focus(browser, task_states):
+    await task_states.register()
+    task = await task_states.new()
+    await browser.get("/tasks")
+
+    asked = await browser.post(f"/tasks/{text_id(task.task_id)}/cancel")
+
+    (focused,) = re.findall(r"<[^>]+ autofocus>[^<]*<", asked.text)
+    assert "Back, change nothing" in focused
+
+
+async def test_a_task_says_an_error_once(browser, task_states):
+    await task_states.register(max_attempts=3)
+    task = await task_states.new()
+    for outcome in (Outcome.RETRIABLE_FAILURE, Outcome.RETRIABLE_FAILURE, Outcome.FATAL_FAILURE):
+        claimed = await task_states.take()
+        failed = Result(
+            claimed.task_id,
+            claimed.token,
+            outcome,
+            failure_kind=1,
+            failure_message="ValueError: gone",
+            retry_after=timedelta(),
+        )
+        await set_results(task_states.store, [failed])
+
+    page = (await browser.get(f"/tasks/{text_id(task.task_id)}")).text
+
+    assert page.count('data-label="Run"') == 3
+    assert page.count("ValueError: gone") == 1
+
+
+async def test_a_lambda_shows_what_bears_on_its_tasks_and_is_paused_and_resumed(
+    browser, client, frontend, task_states
+):
+    await task_states.register()
+    await dead_letter(task_states, "ValueError: row 1 is gone")
+    await dead_letter(task_states, "ValueError: row 2 is gone")
+    await client.put_gate("sale", duly.GateKind.DROP, "mail.*", collection="sale", reason="the sale is over")
+    await client.put_gate("elsewhere", duly.GateKind.PAUSE, "bill.pay")
+    await client.put_breaker(LAMBDA, 0.25)
+    await client.put_resource(f"lambda:{LAMBDA}", 0)
+    await client.put_resource("database", 5)
+    await client.put_resource("unused", 5)
+    await client.schedule(LAMBDA, resources=["database"])
+    fleet = fleet_pb2_grpc.FleetServiceStub(frontend.channel)
+    await fleet.ReportHost(a_report(lambdas=(LAMBDA,)))
+    path = f"/lambdas/{LAMBDA}"
+
+    page = (await browser.get(path)).text
+    said = {"duration": "2h", "reason": NASTY}
+    asked = await browser.post(f"{path}/pause", **said)
+    paused = await browser.confirmed(f"{path}/pause", **said)
+    gates = {each.name: each for each in await client.gates()}
+    resumed = await browser.confirmed(f"{path}/resume")
+
+    for text in (
+        "the sale is over",
+        "25 % of 20",
+        'href="/hosts/rack-1%3A1%3Aa"',
+        f"lambda:{LAMBDA}",
+        ">database<",
+    ):
+        assert text in page, text
+    assert "elsewhere" not in page
+    assert ">unused<" not in page
+    assert re.search(r"<strong>2</strong>.*?row … is gone", page, re.DOTALL)
+    assert ">closed</span>" in page  # its quota is 0
+    assert "1 new" in asked.text
+    assert f"{LAMBDA} is paused." in paused.text
+    assert NASTY not in paused.text
+    gate = gates[f"pause-{LAMBDA}"]
+    assert (gate.lambda_name, gate.kind, gate.reason) == (LAMBDA, duly.GateKind.PAUSE, NASTY)
+    assert gate.expires_at is not None
+    assert f"{LAMBDA} is resumed." in resumed.text
+    assert {each.name for each in await client.gates()} == {"sale", "elsewhere"}
+
+
+async def test_a_gate_without_a_name_gets_the_one_of_the_command(browser, client, task_states):
+    await task_states.register()
+    form = shown_in((await browser.get("/gates")).text, "/gates/put")
+
+    await browser.confirmed("/gates/put", **form | {"lambda": LAMBDA, "collection": "sale"})
+
+    assert [each.name for each in await client.gates()] == [f"pause-{LAMBDA}-sale"]
+
+
 async def test_a_redrive_that_takes_long_stops_in_time_and_tells_what_it_did(
     browser, task_states, monkeypatch
 ):
@@ -314,7 +447,7 @@ async def test_a_redrive_that_takes_long_stops_in_time_and_tells_what_it_did(
     monkeypatch.setattr(dead_letters, "_SPENT", 0.5)
     rest = await browser.confirmed("/dead-letters/redrive")
 
-    assert "1 tasks were redriven. More match: redrive again." in stopped.text
+    assert "1 task was redriven. More match: redrive again." in stopped.text
     assert "2 tasks were redriven." in rest.text
 
 

@@ -30,7 +30,9 @@ from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
+from duly_core.tasks import schedule
 from duly_core.tasks import store as tasks
+from duly_core.tasks.task import NewTask
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import graphs_pb2
 from tests.console.test_console_colours import contrast
@@ -491,6 +493,36 @@ async def test_a_refresh_keeps_the_focus_within_what_it_replaces(page, installat
 
     await expect(page.locator("#now")).to_contain_text(shown.then)
     await expect(page.locator("#now a").first).to_be_focused()
+
+
+async def test_a_refresh_keeps_the_focus_on_a_link_whose_row_moves(page, installation):
+    states = installation.states
+    await states.new()
+    await page.goto("/")
+    link = page.locator("#backlog a.name").first
+    await expect(link).to_be_attached(timeout=30_000)  # counts may be some seconds old
+    await link.focus()
+    href = await link.get_attribute("href")
+
+    await states.register("most.tasks")
+    more = [NewTask(new_task_id().bytes, "most.tasks", b"{}") for _ in range(300)]
+    await schedule.schedule(states.store, more)
+
+    await expect(link).to_have_attribute("href", "/lambdas/most.tasks", timeout=60_000)
+    assert await page.evaluate("document.activeElement.getAttribute('href')") == href
+
+
+async def test_relative_times_go_on_while_nothing_is_asked(page, installation):
+    new = await installation.states.new()
+    await tasks.cancel_tasks(installation.states.store, [new.task_id])
+    await page.goto("/tasks")
+    ago = page.locator("td time[data-ago]").first
+    assert re.fullmatch(r"now|\d+ s ago", await ago.inner_text())
+
+    await page.evaluate("(() => { const now = Date.now; Date.now = () => now() + 3_600_000; })()")
+
+    await expect(ago).to_have_text(re.compile(r"^1 h"))
+    await expect(page.locator("#as-of")).to_contain_text(re.compile(r"As of \d\d:\d\d:\d\d UTC \(1 h"))
 
 
 async def test_a_change_that_failed_is_not_sent_again_by_itself(page, installation):

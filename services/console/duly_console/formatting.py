@@ -147,6 +147,15 @@ def count(value: float) -> str:
     return f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
+def counted(value: int, noun: str, plural: str = "") -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "task"), counted(2, "task was", "tasks were")
+    ('1 task', '2 tasks were')
+    """
+    return f"{count(value)} {noun if value == 1 else plural or f'{noun}s'}"
+
+
 def size(value: int) -> str:
     """Return a number of bytes in words."""
     if value < 1024:

@@ -37,6 +37,7 @@ def open_templates(static_version: str) -> jinja2.Environment:
             "span",
             "duration",
             "count",
+            "counted",
             "size",
             "body",
             "field",

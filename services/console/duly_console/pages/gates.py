@@ -1,6 +1,7 @@
 """Gates: what operators hold back; set one after a count of what it hits, remove one. Breakers."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import timedelta
 
 from starlette.responses import Response
@@ -10,6 +11,7 @@ from duly_console.errors import PageError
 from duly_console.formatting import count, word
 from duly_console.page import Page, check
 from duly_core.config.durations import format_duration, parse_duration
+from duly_wire.gate_names import usual_name
 from duly_wire.time_conversion import to_duration, to_timedelta
 from duly_wire.v1 import gates_pb2
 
@@ -51,8 +53,6 @@ async def put(page: Page) -> Response:
     if not page.is_confirmed:
         request.dry_run = True
         counted: gates_pb2.PutGateResponse = await page.call(page.stubs.gates.PutGate, request)
-        hits = ", ".join(f"{count(each.count)} {word(each.status, 'status')}" for each in counted.hits)
-        more = " and more, which were not counted" if counted.truncated else ""
         to_be = counted.gate
         if page.form.get("duration"):
             until = f"for {page.form['duration']}"
@@ -65,7 +65,7 @@ async def put(page: Page) -> Response:
         described = ", ".join(f"{name} {value}" for name, value in _shown(to_be).items() if value)
         is_changed = "" if counted.created else "It is there already, and what you do not change stays. "
         text = (
-            f"{is_changed}Gate {to_be.name} is in force {until}: {described}. It would hit now: {hits or 'no task'}{more}. "
+            f"{is_changed}Gate {to_be.name} is in force {until}: {described}. It would hit now: {hits_text(counted)}. "
             "Callbacks that run are not touched."
         )
         title = "Set this gate?" if counted.created else "Change this gate?"
@@ -98,6 +98,12 @@ async def remove_breaker(page: Page) -> Response:
     return page.redirect("/gates", f"The breaker of {name} was removed.")
 
 
+def hits_text(counted: gates_pb2.PutGateResponse) -> str:
+    """Return what a gate would hit, by status."""
+    hits = ", ".join(f"{count(each.count)} {word(each.status, 'status')}" for each in counted.hits)
+    return (hits or "no task") + (" and more, which were not counted" if counted.truncated else "")
+
+
 def _shown(gate: gates_pb2.Gate) -> dict[str, str]:
     """Return what a form shows of a gate, by the names of its inputs."""
     scope = gate.scope
@@ -119,7 +125,7 @@ def _request(page: Page) -> gates_pb2.PutGateRequest:
     changed = {
         name: form.get(name, "") for name in _PATHS if form.get(name, "") != form.get(f"was_{name}", "")
     }
-    request = gates_pb2.PutGateRequest(gate=gates_pb2.Gate(name=form.get("name", "")))
+    request = gates_pb2.PutGateRequest(gate=gates_pb2.Gate(name=form.get("name") or _usual_name(form)))
     gate, mask = request.gate, request.update_mask
     mask.paths.extend(_PATHS[name] for name in changed)
     for name, text in changed.items():
@@ -132,7 +138,7 @@ def _request(page: Page) -> gates_pb2.PutGateRequest:
                     raise PageError(400, f"There is no priority {text[:50]!r}.")
             case "delay":
                 if text:
-                    gate.delay.CopyFrom(to_duration(_duration(text)))
+                    gate.delay.CopyFrom(to_duration(read_duration(text)))
             case "reason":
                 gate.reason = text
             case _:
@@ -142,7 +148,7 @@ def _request(page: Page) -> gates_pb2.PutGateRequest:
     if form.get("no_end") == "yes":
         mask.paths.append("expires_at")
     if duration := form.get("duration"):
-        request.duration.CopyFrom(to_duration(_duration(duration)))
+        request.duration.CopyFrom(to_duration(read_duration(duration)))
     if not mask.paths and not request.HasField("duration"):
         raise PageError(400, "Nothing was changed in the form.")
     if not mask.paths:
@@ -150,7 +156,18 @@ def _request(page: Page) -> gates_pb2.PutGateRequest:
     return request
 
 
-def _duration(text: str) -> timedelta:
+def _usual_name(form: Mapping[str, str]) -> str:
+    """Return the name that `duly gates set` gives such a gate."""
+    parts = (form.get(each, "") for each in ("collection", "priority", "session"))
+    return usual_name(form.get("kind", ""), form.get("lambda", ""), *parts)
+
+
+def read_duration(text: str) -> timedelta:
+    """Return the duration that a form sent.
+
+    Raises:
+        PageError: it is none.
+    """
     try:
         found = parse_duration(text.strip())
     except ValueError as error:

@@ -1,13 +1,33 @@
-"""Lambdas: the list, and one with its policy, versions and backlog; its version in force and its owner are changed here."""
+"""Lambdas: the list, and one with all that bears on its tasks; it is paused, rolled back and given away here."""
 
 import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
+import grpc
 from starlette.responses import Response
 
+from duly_console.causes import Group, grouped
 from duly_console.errors import PageError
+from duly_console.formatting import counted
 from duly_console.page import PAGE_SIZE, Page, check
+from duly_console.pages.gates import hits_text, read_duration
+from duly_console.pages.tasks import LIVE
 from duly_console.rendering import query
-from duly_wire.v1 import limits_pb2, registry_pb2
+from duly_core.lambdas.names import DEFAULT_NAMESPACE, base_name, namespace_of
+from duly_core.lambdas.patterns import covers
+from duly_wire.gate_names import BREAKER, usual_name
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import fleet_pb2, frontend_pb2, gates_pb2, limits_pb2, registry_pb2, task_pb2
+
+Answer = TypeVar("Answer")
+
+_FAILURES_READ = 200
+"""The newest tasks of the lambda whose last run failed."""
+_CAUSES_SHOWN = 10
+_HOSTS_SHOWN = 20
+_WAITING_READ = 50
+"""The newest tasks that have not ended: what they need is what the lambda uses."""
 
 
 async def show_list(page: Page) -> Response:
@@ -45,13 +65,19 @@ async def read_backlog(page: Page, names: list[str]) -> dict[str, limits_pb2.Lam
 
 
 async def show(page: Page) -> Response:
-    """Show one lambda."""
+    """Show one lambda, with what holds it back, who runs it, and why its tasks failed."""
     name = page.request.path_params["name"]
     request = registry_pb2.GetLambdaRequest(name=name)
     backlogs: dict[str, limits_pb2.LambdaBacklog]
     detail: registry_pb2.GetLambdaResponse
-    detail, backlogs = await asyncio.gather(
-        page.call(page.stubs.registry.GetLambda, request), read_backlog(page, [name])
+    detail, backlogs, gates, breaker, hosts, failures, resources = await asyncio.gather(
+        page.call(page.stubs.registry.GetLambda, request),
+        read_backlog(page, [name]),
+        _if_permitted(_gates(page, name), []),
+        _if_permitted(_breaker(page, name), None),
+        _if_permitted(_hosts(page, name), fleet_pb2.ListHostsResponse()),
+        _if_permitted(_failures(page, name), []),
+        _if_permitted(_resources(page, name), []),
     )
     check(detail.error)
     in_force = _Row(detail.in_force) if detail.HasField("in_force") else None
@@ -62,9 +88,145 @@ async def show(page: Page) -> Response:
         in_force=in_force,
         policy=in_force and in_force.lambda_,
         backlog=backlogs.get(name),
+        gates=gates,
+        pauses=[each.name for each in gates if pauses_all(each, name)],
+        breaker=breaker,
+        hosts=hosts.hosts,
+        more_hosts=bool(hosts.next_page_token),
+        causes=failures[:_CAUSES_SHOWN],
+        failures_read=_FAILURES_READ,
+        resources=resources,
         can_change=page.viewer.may("REGISTER", name) or page.viewer.may("OPERATE", name),
         can_transfer=page.viewer.may("OPERATE", name),
     )
+
+
+async def _if_permitted(asked: Awaitable[Answer], otherwise: Answer) -> Answer:
+    """Return an answer, or something else where the person may not see it: the page shows the rest."""
+    try:
+        return await asked
+    except grpc.aio.AioRpcError as error:
+        if error.code() is grpc.StatusCode.PERMISSION_DENIED:
+            return otherwise
+        raise
+
+
+async def _gates(page: Page, name: str) -> list[gates_pb2.Gate]:
+    """Return the gates that may hit tasks of a lambda."""
+    answer: gates_pb2.ListGatesResponse = await page.call(
+        page.stubs.gates.ListGates, gates_pb2.ListGatesRequest()
+    )
+    return [each for each in answer.gates if covers(getattr(each.scope, "lambda"), name)]
+
+
+async def _breaker(page: Page, name: str) -> gates_pb2.Breaker | None:
+    answer: gates_pb2.ListBreakersResponse = await page.call(
+        page.stubs.gates.ListBreakers, gates_pb2.ListBreakersRequest()
+    )
+    return next((each for each in answer.breakers if getattr(each, "lambda") == base_name(name)), None)
+
+
+async def _hosts(page: Page, name: str) -> fleet_pb2.ListHostsResponse:
+    states = [fleet_pb2.HOST_STATE_ALIVE, fleet_pb2.HOST_STATE_DRAINING, fleet_pb2.HOST_STATE_SILENT]
+    request = fleet_pb2.ListHostsRequest(states=states, page_size=_HOSTS_SHOWN)
+    setattr(request, "lambda", name)
+    return await page.call(page.stubs.fleet.ListHosts, request)
+
+
+async def _failures(page: Page, name: str) -> Sequence[Group]:
+    """Return why the newest tasks failed that are dead letters, or wait for another attempt; the last failure first."""
+    request = frontend_pb2.ListTasksRequest(
+        statuses=[task_pb2.TASK_STATUS_FATAL_FAILURE, task_pb2.TASK_STATUS_RETRIABLE_FAILURE],
+        page_size=_FAILURES_READ,
+    )
+    setattr(request, "lambda", name)
+    answer: frontend_pb2.ListTasksResponse = await page.call(page.stubs.frontend.ListTasks, request)
+    groups = grouped(task for task in answer.tasks if task.HasField("last_failure"))
+    return sorted(groups, key=lambda group: group.last_failed_at.ToNanoseconds(), reverse=True)
+
+
+async def _resources(page: Page, name: str) -> list[limits_pb2.Resource]:
+    """Return the quotas of a lambda and its namespace, and the resources that its newest live tasks need."""
+    lambda_name = base_name(name)
+    namespace = namespace_of(lambda_name) or DEFAULT_NAMESPACE
+    live = frontend_pb2.ListTasksRequest(statuses=LIVE, page_size=_WAITING_READ)
+    setattr(live, "lambda", name)
+    tasks: frontend_pb2.ListTasksResponse
+    declared: list[limits_pb2.Resource]
+    tasks, declared = await asyncio.gather(
+        page.call(page.stubs.frontend.ListTasks, live), _declared_resources(page)
+    )
+    needed = {need.name for task in tasks.tasks for need in task.resources}
+    needed |= {f"{kind}:{lambda_name}" for kind in ("lambda", "schedule")}
+    needed |= {f"{kind}:{namespace}" for kind in ("namespace", "schedule-namespace")}
+    return [each for each in declared if each.limit.name in needed]
+
+
+async def _declared_resources(page: Page) -> list[limits_pb2.Resource]:
+    found: list[limits_pb2.Resource] = []
+    request = limits_pb2.ListResourcesRequest(page_size=1_000)
+    while True:
+        answer: limits_pb2.ListResourcesResponse = await page.call(page.stubs.limits.ListResources, request)
+        found += answer.resources
+        request.page_token = answer.next_page_token
+        if not request.page_token:
+            return found
+
+
+def pauses_all(gate: gates_pb2.Gate, name: str) -> bool:
+    """Whether a gate pauses all tasks of just this lambda, and no breaker set it."""
+    scope = gate.scope
+    is_part = scope.collection or scope.priority or scope.session
+    is_pause = gate.kind == gates_pb2.GATE_KIND_PAUSE and not gate.name.startswith(BREAKER)
+    return bool(is_pause and getattr(scope, "lambda") == name and not is_part)
+
+
+async def pause(page: Page) -> Response:
+    """Pause a lambda by a gate, which `duly pause` calls the same; before, count what it would hit."""
+    name = page.request.path_params["name"]
+    back = f"/lambdas/{name}"
+    reason = page.form.get("reason", "").strip()
+    gate = gates_pb2.Gate(
+        name=usual_name("pause", name),
+        kind=gates_pb2.GATE_KIND_PAUSE,
+        scope=gates_pb2.GateScope(**{"lambda": name}),
+        reason=reason,
+    )
+    request = gates_pb2.PutGateRequest(gate=gate)
+    request.update_mask.paths.extend(("kind", "scope.lambda", *(("reason",) if reason else ())))
+    if duration := page.form.get("duration", "").strip():
+        request.duration.CopyFrom(to_duration(read_duration(duration)))
+    if not page.is_confirmed:
+        request.dry_run = True
+        would: gates_pb2.PutGateResponse = await page.call(page.stubs.gates.PutGate, request)
+        until = f"for {duration}" if duration else "until somebody resumes it"
+        text = (
+            f"Tasks of {name} that nobody runs yet wait {until}. It would hit now: {hits_text(would)}. "
+            "Callbacks that run are not touched."
+        )
+        return page.confirm("Pause this lambda?", text, "Pause", back, **page.form)
+    await page.call(page.stubs.gates.PutGate, request)
+    return page.redirect(back, f"{name} is paused.")
+
+
+async def resume(page: Page) -> Response:
+    """Remove the gates that pause all of a lambda."""
+    name = page.request.path_params["name"]
+    back = f"/lambdas/{name}"
+    pauses = [each for each in await _gates(page, name) if pauses_all(each, name)]
+    if not pauses:
+        return page.redirect(back, f"No gate pauses all of {name} any more.")
+    names = [each.name for each in pauses]
+    if not page.is_confirmed:
+        what = counted(len(names), "gate")
+        text = f"{what} ({', '.join(names)}) will be removed. What was held is due at once."
+        return page.confirm("Resume this lambda?", text, "Resume", back)
+    answer: gates_pb2.DeleteGatesResponse = await page.call(
+        page.stubs.gates.DeleteGates, gates_pb2.DeleteGatesRequest(names=names)
+    )
+    for result in answer.results:
+        check(result.error)
+    return page.redirect(back, f"{name} is resumed.")
 
 
 async def change(page: Page) -> Response:

@@ -21,4 +21,4 @@ async def reveal(page: Page) -> Response:
     shown: dict[str, Any] = {"task": task, "tracebacks": tracebacks, "is_revealed": True}
     if page.is_fragment:
         return page.render("bodies.html", **shown)
-    return page.render("task.html", explained=await explain(page), **facts(page, task), **shown)
+    return page.render("task.html", **facts(page, task, await explain(page)), **shown)

@@ -2,7 +2,8 @@
 
 import asyncio
 import uuid
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,12 +15,13 @@ from duly_console.page import PAGE_SIZE, Page, check
 from duly_console.rendering import query
 from duly_wire.enums import TaskStatus
 from duly_wire.time_conversion import to_timestamp
-from duly_wire.v1 import explain_pb2, frontend_pb2, task_pb2
+from duly_wire.v1 import explain_pb2, frontend_pb2, registry_pb2, task_pb2
 
 FINAL: frozenset[int] = frozenset(status.value for status in TaskStatus if status.is_final)
 HELD = frozenset((task_pb2.TASK_STATUS_CLAIMED, task_pb2.TASK_STATUS_PROCESSING))
 """The statuses in which a task has ended."""
-_LIVE: Any = tuple(status.value for status in TaskStatus if not status.is_final)
+LIVE: Any = tuple(status.value for status in TaskStatus if not status.is_final)
+"""The others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +37,10 @@ class Wanted:
     failure: str = ""
 
     @classmethod
-    def of(cls, page: Page) -> "Wanted":
-        """Read the address."""
-        return cls(
-            page.asked("lambda"),
-            page.asked("collection"),
-            page.asked("status"),
-            page.asked("priority"),
-            page.asked("ended_from"),
-            page.asked("ended_before"),
-            page.asked("failure"),
-        )
+    def of(cls, said: "Page | Mapping[str, str]") -> "Wanted":
+        """Read the address of a page, or what a form sent."""
+        asked = said.asked if isinstance(said, Page) else lambda name: said.get(name, "").strip()
+        return cls(**{each.name: asked(each.name.rstrip("_")) for each in fields(cls)})
 
     def parameters(self) -> dict[str, str]:
         """Return them as an address has them."""
@@ -62,7 +57,7 @@ class Wanted:
         )
         setattr(request, "lambda", self.lambda_)
         if self.status == "live":
-            request.statuses.extend(_LIVE)
+            request.statuses.extend(LIVE)
         elif self.status:
             request.statuses.append(_number(self.status, "status"))
         if self.priority:
@@ -100,7 +95,7 @@ async def show_list(page: Page) -> Response:
     """List tasks, the newest first."""
     sought = page.asked("q")
     if sought:
-        return _found(sought)
+        return await _found(page, sought)
     wanted = Wanted.of(page)
     request = wanted.request(page.asked("page"))
     answer: frontend_pb2.ListTasksResponse = await page.call(page.stubs.frontend.ListTasks, request)
@@ -115,13 +110,19 @@ async def show_list(page: Page) -> Response:
     )
 
 
-def _found(sought: str) -> Response:
-    """Go to what was typed into the field for searches: a task's id, else a lambda's name."""
+async def _found(page: Page, sought: str) -> Response:
+    """Go to what was typed into the field for searches: a task's id, a lambda's name, or a part of one."""
     try:
-        path = f"/tasks/{uuid.UUID(sought)}"
+        return RedirectResponse(f"/tasks/{uuid.UUID(sought)}", status_code=303)
     except ValueError:
-        path = query("/tasks", **{"lambda": sought})
-    return RedirectResponse(path, status_code=303)
+        pass
+    request = registry_pb2.ListLambdasRequest(name_part=sought, page_size=PAGE_SIZE)
+    answer: registry_pb2.ListLambdasResponse = await page.call(page.stubs.registry.ListLambdas, request)
+    names = [getattr(each, "lambda").name for each in answer.lambdas]
+    if len(names) > 1 and sought not in names:
+        return RedirectResponse(query("/lambdas", name=sought), status_code=303)
+    name = names[0] if len(names) == 1 else sought
+    return RedirectResponse(query("/tasks", **{"lambda": name}), status_code=303)
 
 
 async def read_task(page: Page) -> task_pb2.Task:
@@ -138,12 +139,31 @@ async def read_task(page: Page) -> task_pb2.Task:
     return answer.results[0].task
 
 
-def facts(page: Page, task: task_pb2.Task) -> dict[str, Any]:
+class _Said:
+    """What the page says already: a message of five runs is read once."""
+
+    def __init__(self, reasons: Iterable[explain_pb2.Reason]) -> None:
+        self._reasons = [each.text for each in reasons]
+        self._said: set[str] = set()
+
+    def already(self, message: str) -> bool:
+        """Whether the page said a message before; from now on it has."""
+        line = " ".join(message.split())
+        begin = line.removesuffix("…")  # histories have the begin of a long one
+        is_said = any(each.startswith(begin) for each in self._said)
+        is_said |= any(line in reason for reason in self._reasons)
+        self._said.add(line)
+        return is_said
+
+
+def facts(page: Page, task: task_pb2.Task, explained: explain_pb2.ExplainTaskResponse) -> dict[str, Any]:
     """Return what the page of a task needs beside the task."""
     lambda_name = getattr(task, "lambda")
     is_final = task.status in FINAL
     is_dead = task.status == task_pb2.TASK_STATUS_FATAL_FAILURE
     return {
+        "explained": explained,
+        "said": _Said(explained.reasons),
         "path_of_task": f"/tasks/{task.task_id}",
         "is_final": is_final,
         "can_cancel": not is_final and page.viewer.may("CHANGE", lambda_name),
@@ -162,7 +182,7 @@ async def explain(page: Page) -> explain_pb2.ExplainTaskResponse:
 async def show(page: Page) -> Response:
     """Show a task."""
     task, explained = await asyncio.gather(read_task(page), explain(page))
-    return page.render("task.html", task=task, explained=explained, is_revealed=False, **facts(page, task))
+    return page.render("task.html", task=task, is_revealed=False, **facts(page, task, explained))
 
 
 async def cancel(page: Page) -> Response:

@@ -19,6 +19,37 @@
     select.addEventListener("change", () => select.form.submit());
   });
 
+  // Relative times go on between two answers, by the console's clock.
+  const clock = { server: Date.parse(document.body.dataset.answeredAt), here: Date.now() };
+  const serverNow = () => clock.server + Date.now() - clock.here;
+  const answered = (at) => Object.assign(clock, { server: at, here: Date.now() });
+  const span = (seconds) => {
+    if (seconds < 60) return `${Math.floor(seconds)} s`;
+    const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]], found = [];
+    let left = Math.floor(seconds);
+    for (const [size, unit] of units) {
+      if (left >= size && found.length < 2 && !(size === 1 && seconds >= 3600)) found.push(`${Math.floor(left / size)} ${unit}`);
+      left %= size;
+    }
+    return found.join(" ");
+  };
+  const write = (element, text) => { if (element.textContent !== text) element.textContent = text; };
+  const age = () => {
+    if (document.hidden) return;
+    const now = serverNow();
+    document.querySelectorAll("time[data-ago]").forEach((each) => {
+      const seconds = (now - Date.parse(each.dateTime)) / 1000;
+      if (!Number.isNaN(seconds)) write(each, Math.abs(seconds) < 1 ? "now" : seconds > 0 ? `${span(seconds)} ago` : `in ${span(-seconds)}`);
+    });
+    const asOf = document.getElementById("as-of");
+    if (!asOf) return;
+    const at = Math.min(...(parts.size ? [...parts.values()].map((part) => part.answeredAt) : [clock.server]));
+    const [time, old] = asOf.querySelectorAll("time, span");
+    time.dateTime = new Date(at).toISOString();
+    write(time, time.dateTime.slice(11, 19));
+    write(old, now - at < 15000 ? "" : ` (${span((now - at) / 1000)} ago)`);
+  };
+
   // A part of a page is asked for again and again while the page is visible. Only a good answer replaces what is seen.
   // Without one a bar tells since when, what may have changed is dimmed, and asking goes on.
   const setting = (name) => Number(document.body.dataset[name]);
@@ -93,7 +124,9 @@
       this.seenAt = Date.now();
       this.failures = 0;
       this.isOld = this.isSilent = false;
+      answered(answeredAt);
       show();
+      age();
     }
 
     fail(ticket, reason) {
@@ -172,8 +205,16 @@
     ctx.request.timeout = 0; // the part has a deadline of its own
     part.abort = ctx.request.abort;
   });
+  // What has the focus keeps it, though rows change their places, or are made anew.
+  const keyOf = (element) => element?.id || element?.getAttribute?.("href") || "";
+  const focusAgain = (part, key) => {
+    if (!key || keyOf(document.activeElement) === key) return;
+    const found = part.elements().flatMap((each) => [...each.querySelectorAll("a[href], button, input, select, summary")]).find((each) => keyOf(each) === key);
+    found?.focus({ preventScroll: true });
+  };
   document.addEventListener("htmx:after:request", (event) => {
     const { ctx } = event.detail;
+    if (ctx.part?.elements().some((each) => each.contains(document.activeElement))) ctx.focused = keyOf(document.activeElement);
     if (ctx.response.status === 401) { event.preventDefault(); location.reload(); return; } // which leads to the page to sign in at
     ctx.problem = ctx.part && !ctx.part.awaits(ctx.ticket) ? REASONS.late : problemOf(ctx);
     if (ctx.problem) event.preventDefault();
@@ -182,7 +223,7 @@
     const { ctx } = event.detail, isShown = ctx.status === "swapped";
     if (ctx.response?.status === 401) return;
     if (ctx.part) {
-      if (isShown) ctx.part.succeed(ctx.ticket, ctx.answeredAt); else ctx.part.fail(ctx.ticket, ctx.problem || REASONS.silent);
+      if (isShown) { focusAgain(ctx.part, ctx.focused); ctx.part.succeed(ctx.ticket, ctx.answeredAt); } else ctx.part.fail(ctx.ticket, ctx.problem || REASONS.silent);
       return;
     }
     // a form that was sent in the background stays, with what was typed
@@ -195,6 +236,9 @@
     problem.textContent = ctx.problem || REASONS.silent;
     form.before(problem);
   });
+
+  age();
+  setInterval(age, 1000);
 
   let next = null, ticks = 1;
   const tick = () => {
