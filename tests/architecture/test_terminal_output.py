@@ -8,10 +8,12 @@ import duly_cli
 CLI = Path(duly_cli.__file__).parent
 OWN_WORDS = {
     "__main__.py": "the version",
+    "output/colour.py": "lines, each part of which went through it, with colours of its own",
     "output/safe_text.py": "the place itself",
     "output/watching.py": "draws what `say` wrote",
     "fleet/top.py": "draws what `say` wrote",
     "settings/config.py": "the defaults of this release",
+    "startup/nouns.py": "the help",
     "startup/completion.py": "a script for the shell",
     "tasks/run_here.py": "bytes, for a file",
 }
