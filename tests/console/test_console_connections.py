@@ -138,16 +138,12 @@ def test_an_address_of_ipv6_stands_for_its_network(first, second, same):
 
     assert connections.add(first)
     assert connections.add(second) is not same
-    connections.remove(second)
     connections.remove(first)
     assert connections.add(first)
 
 
-def test_all_connections_have_a_bound_too():
-    connections = Connections(most=2, most_of_one=None)
+def test_all_connections_have_a_bound_and_those_of_a_full_address_do_not_count():
+    connections = Connections(most=2, most_of_one=1)
 
-    assert [connections.add("10.0.0.1"), connections.add("10.0.0.2"), connections.add("10.0.0.3")] == [
-        True,
-        True,
-        False,
-    ]
+    addresses = ("10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.3")
+    assert [connections.add(each) for each in addresses] == [True, False, True, False]

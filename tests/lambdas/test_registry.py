@@ -182,7 +182,7 @@ async def test_a_registration_that_lands_while_the_registry_is_being_read_is_not
 ):
     """What was read before the registration must not count as fresh after it."""
     read, registered = asyncio.Event(), asyncio.Event()
-    really = lambdas.list_lambdas
+    really = lambdas.payload_limits
 
     async def slow_list(store):
         answer = await really(store)
@@ -190,7 +190,7 @@ async def test_a_registration_that_lands_while_the_registry_is_being_read_is_not
         await registered.wait()
         return answer
 
-    monkeypatch.setattr(lambdas, "list_lambdas", slow_list)
+    monkeypatch.setattr(lambdas, "payload_limits", slow_list)
     known = LambdaCache(task_states.store)
     reading = asyncio.ensure_future(known.payload_limits({LAMBDA}))
     await read.wait()

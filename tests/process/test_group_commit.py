@@ -319,3 +319,33 @@ async def test_who_is_refused_is_told_when_to_try_again(served):
     await asyncio.gather(*calls)
 
     assert timedelta() < refused.value.retry_after <= timedelta(seconds=2)
+
+
+async def test_while_heavy_groups_have_all_places_another_client_gets_one_more_and_they_do_not(served):
+    group_commit = GroupCommit(served, max_items=10, concurrency=2)
+    heavy = [asyncio.ensure_future(group_commit([n] * 10, client="busy")) for n in range(3)]
+    await served.until(groups=2)
+
+    quiet = asyncio.ensure_future(group_commit([100], client="quiet"))
+    await served.until(groups=3)
+    late = asyncio.ensure_future(group_commit([200], client="late"))
+    await asyncio.sleep(0)
+    running = list(served.groups)
+    served.open.set()
+    await asyncio.gather(*heavy, quiet, late)
+
+    assert running == [[0] * 10, [1] * 10, [100]]  # one more, and no third of the busy one
+
+
+async def test_small_groups_leave_no_place_more(served):
+    group_commit = GroupCommit(served, max_items=10, concurrency=2)
+    small = [asyncio.ensure_future(group_commit([n], client="busy")) for n in range(2)]
+    await served.until(groups=2)
+
+    quiet = asyncio.ensure_future(group_commit([100], client="quiet"))
+    await asyncio.sleep(0)
+    running = list(served.groups)
+    served.open.set()
+    await asyncio.gather(*small, quiet)
+
+    assert running == [[0], [1]]

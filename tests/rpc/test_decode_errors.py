@@ -5,13 +5,14 @@ import time
 import pytest
 
 from duly_core.errors import DulyError, InvalidRequestError
+from duly_core.graphs.rules import MOST_EDGES, MOST_NODES
 from duly_core.live_settings.definitions import field_of
 from duly_core.rpc.requests.decode_errors import explain
 from duly_core.rpc.requests.field_count import check_field_count
 from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.rpc.requests.problem import Problem
 from duly_frontend.lists import filters, page_token
-from duly_wire.v1 import controller_pb2, frontend_pb2, hsc_pb2, registry_pb2
+from duly_wire.v1 import controller_pb2, frontend_pb2, graphs_pb2, hsc_pb2, registry_pb2
 
 LARGEST = 8 * 1024 * 1024
 DEADLINE = 0.2
@@ -146,3 +147,15 @@ def test_a_field_of_number_0_makes_the_whole_request_invalid():
     data = delimited(0, b"") + delimited(1, b"\xff")
 
     assert explain(data, GET) == ("request", "these bytes are no duly.v1.GetTaskRequest")
+
+
+def test_the_largest_graph_is_not_too_many_fields():
+    edge = graphs_pb2.GraphEdge(label="n", condition=1, or_conditions=[2])
+    task = frontend_pb2.NewTask(payload=b"{}", collection="c", resources=b"r", fair_key="f")
+    task.delay.seconds = 1
+    node = graphs_pb2.GraphNode(
+        label="n", task=task, any_of=True, waits_for=[edge] * (MOST_EDGES // MOST_NODES)
+    )
+    graph = graphs_pb2.ScheduleGraphRequest(name="g", nodes=[node] * MOST_NODES)
+
+    check_field_count(graph.SerializeToString(), graphs_pb2.ScheduleGraphRequest.DESCRIPTOR)

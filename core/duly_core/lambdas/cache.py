@@ -59,8 +59,7 @@ class LambdaCache:
 
     async def _read(self) -> None:
         changes, asked_at = self._changes, time.monotonic()
-        registered = await lambdas.list_lambdas(self._store)
-        self._limits = {each.policy.name: each.policy.payload_limit for each in registered}
+        self._limits = await lambdas.payload_limits(self._store)
         self._asked_at = asked_at
         if changes == self._changes:  # else what was read may be older than the change
             self._read_at = time.monotonic()

@@ -1,6 +1,6 @@
 """The lambda registry: which lambdas exist, and the policy that holds for each."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
 from typing import Any
@@ -40,6 +40,8 @@ _COLUMNS = ", ".join(POLICY)
 _VALUES = ", ".join(f"%({name})s" for name in POLICY)
 _EXCLUDED = ", ".join(f"{name} = excluded.{name}" for name in POLICY)
 _VERSIONS_KEPT = 50
+_A_PORTION = 50
+"""Rows."""
 
 # Each column by its name: a later release may add some while this one still serves.
 _LIST = f"select {_COLUMNS}, registered_at, updated_at, revision, registered_by from lambda"  # noqa: S608 (the names are our own)
@@ -206,8 +208,9 @@ async def _put(
     async with connection.cursor() as cursor:
         await cursor.execute(_BACK_AGAIN, {"names": written})
         await cursor.execute(_FORGET, {"names": _taken_over(written, declared, standings)})
-        await cursor.executemany(_PUT.encode(), rows)
-        await cursor.executemany(_NOTE.encode(), rows)
+        for statement in (_PUT, _NOTE):
+            for some in _portions(rows):
+                await cursor.executemany(statement.encode(), some)
         await cursor.execute(_FORGET_OLD, {"names": written, "most": _VERSIONS_KEPT})
         await cursor.execute("select pg_notify(%s, '')", (NEW_LAMBDA_CHANNEL,))
 
@@ -246,7 +249,14 @@ async def _note(
         ]
         if rows:
             async with connection.transaction():
-                await cursor.executemany(_NOTE.encode(), rows)
+                for some in _portions(rows):
+                    await cursor.executemany(_NOTE.encode(), some)
+
+
+def _portions(rows: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Yield the rows in portions: the driver writes all of one before other calls have their turn."""
+    for start in range(0, len(rows), _A_PORTION):
+        yield rows[start : start + _A_PORTION]
 
 
 async def list_lambdas(store: Store) -> list[RegisteredLambda]:
@@ -254,6 +264,13 @@ async def list_lambdas(store: Store) -> list[RegisteredLambda]:
     async with store.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(f"{_LIST} order by name".encode())
         return [registered(row) for row in await cursor.fetchall()]
+
+
+async def payload_limits(store: Store) -> dict[str, int]:
+    """Return how large a payload each lambda takes, in bytes."""
+    async with store.connection() as connection, connection.cursor() as cursor:
+        await cursor.execute("select name, payload_limit from lambda")
+        return dict(await cursor.fetchall())
 
 
 async def list_names(store: Store) -> list[str]:

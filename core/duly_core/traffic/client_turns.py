@@ -1,7 +1,7 @@
 """Keeps what waits in the order in which clients take turns: one client's many calls do not hold up another's single one."""
 
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from typing import Generic, Protocol, TypeVar
 
 
@@ -42,6 +42,15 @@ class ClientTurns(Generic[Call]):
         queue.append(call)
         queue.weight += call.weight
         self.weight += call.weight
+
+    def take_group_without(
+        self, clients: Collection[Hashable], most: int, is_wanted: Callable[[Call], bool]
+    ) -> list[Call]:
+        """Return such a group without calls of these clients; empty: there are no others."""
+        left_out = {client: self._queues.pop(client) for client in clients if client in self._queues}
+        group = self.take_group(most, is_wanted)
+        self._queues |= left_out
+        return group
 
     def take_group(self, most: int, is_wanted: Callable[[Call], bool]) -> list[Call]:
         """Return the calls whose turn it is, together of at most this weight, but one at least; drop unwanted ones."""

@@ -17,6 +17,8 @@ _MOST_GROUPS_WAITING = 50
 _SHORTEST_RETRY = timedelta(milliseconds=100)
 _LONGEST_RETRY = timedelta(seconds=2)
 _SMOOTHING = 0.2
+_HEAVY = 0.5
+"""Of the weight that a group may have: such a group takes long."""
 _TICK = 0.0005
 """uvloop's timers know whole milliseconds, and may end a hair before the time that its own clock shows."""
 
@@ -26,6 +28,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class _Call(Generic[Item, Answer]):
+    client: Hashable
     items: Sequence[Item]
     weight: int
     until: float
@@ -40,7 +43,8 @@ class GroupCommit(Generic[Item, Answer]):
     after any other error, or a row that is locked, each call that is still waited for is served again by itself,
     so that one bad item fails its own call only.
     A caller that gives up hurts nobody: its items are served if they were taken by then, and dropped if not.
-    Clients take turns: one that makes many calls at a time holds up another's by a few groups at most.
+    Clients take turns: one that makes many calls at a time holds up another's by a few groups at most. While heavy groups have
+    all places, others have one more.
     """
 
     def __init__(
@@ -85,6 +89,8 @@ class GroupCommit(Generic[Item, Answer]):
         """How long a group takes, smoothed."""
         self._most_waiting = most_groups_waiting * max_items
         self._running: set[asyncio.Task[None]] = set()
+        self._heavy: dict[asyncio.Task[None], set[Hashable]] = {}
+        """The clients of each heavy group under way."""
 
     async def __call__(
         self, items: Sequence[Item], within: float | None = None, client: Hashable = None
@@ -107,7 +113,7 @@ class GroupCommit(Generic[Item, Answer]):
         weight = self._weigh(items)
         if self._waiting and self._waiting.weight + weight > self._most_waiting:
             self._refuse_unless_few(client, weight)
-        self._waiting.append(client, _Call(items, weight, until, future))
+        self._waiting.append(client, _Call(client, items, weight, until, future))
         self._start()
         return await future
 
@@ -123,16 +129,31 @@ class GroupCommit(Generic[Item, Answer]):
         return min(max(timedelta(seconds=groups * self._group_seconds), _SHORTEST_RETRY), _LONGEST_RETRY)
 
     def _start(self) -> None:
-        while self._free and self._waiting and not self._is_resting():
+        while self._free > 0 and self._waiting and not self._is_resting():
             group = self._waiting.take_group(self._max_items, self._is_waited_for)
             if not group:
                 return
-            self._free -= 1
-            rest = self._stream_rest if sum(len(call.items) for call in group) > 1 else self._rest
-            self._rests_until = asyncio.get_running_loop().time() + rest
-            task = asyncio.get_running_loop().create_task(self._run(group))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            self._begin(group)
+        if self._waiting and self._is_held_up():
+            held_up_by = set().union(*self._heavy.values())
+            group = self._waiting.take_group_without(held_up_by, self._max_items, self._is_waited_for)
+            if group:
+                self._begin(group)
+
+    def _is_held_up(self) -> bool:
+        """Whether heavy groups have all of the places: one more is for clients that have none of these."""
+        return self._free == 0 and len(self._heavy) >= self._concurrency
+
+    def _begin(self, group: list[_Call[Item, Answer]]) -> None:
+        self._free -= 1
+        rest = self._stream_rest if sum(len(call.items) for call in group) > 1 else self._rest
+        self._rests_until = asyncio.get_running_loop().time() + rest
+        task = asyncio.get_running_loop().create_task(self._run(group))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        if sum(call.weight for call in group) > self._max_items * _HEAVY:
+            self._heavy[task] = {call.client for call in group}
+            task.add_done_callback(self._heavy.pop)
 
     def _is_resting(self) -> bool:
         loop = asyncio.get_running_loop()

@@ -54,7 +54,7 @@ class Slices:
 
         Args:
             what: names the work in a refusal.
-            budgets: in time that is worked; None: they do not count.
+            budgets: in time of slices and of the rests that follow them; None: they do not count.
             most_waiting: pieces of work of one caller. Further ones are refused.
             refused: told of each caller that is refused.
             clock: measures slices.
@@ -110,7 +110,7 @@ class Slices:
             if waiting:
                 self._callers[caller] = waiting  # behind the others
             if self._budgets is not None:
-                self._budgets.charge(caller, took)
+                self._budgets.charge(caller, took * (1 + _REST))
             await self._rest(took * _REST)
 
     def _slice(self, waiting: deque[_Work]) -> float:

@@ -8,7 +8,7 @@ _OF_A_NETWORK = 64
 
 
 class Connections:
-    """Those that are open."""
+    """Those that are open and within the bounds."""
 
     def __init__(self, most: int, most_of_one: int | None) -> None:
         """Make one, with the bounds of all and of one address; None: an address has no bound."""
@@ -17,15 +17,17 @@ class Connections:
         self._open: Counter[str] = Counter()
 
     def add(self, client: str) -> bool:
-        """Count a connection; tell whether it is within the bounds."""
+        """Count a connection; False: it is beyond the bounds, and not counted."""
         key = _network(client)
+        if self._open.total() >= self._most:
+            return False
+        if self._most_of_one is not None and self._open[key] >= self._most_of_one:
+            return False
         self._open[key] += 1
-        return self._open.total() <= self._most and (
-            self._most_of_one is None or self._open[key] <= self._most_of_one
-        )
+        return True
 
     def remove(self, client: str) -> None:
-        """Count one less."""
+        """Count one less of those that were counted."""
         key = _network(client)
         self._open[key] -= 1
         if not self._open[key]:

@@ -47,11 +47,13 @@ class _Protocol(H11Protocol):
     def __init__(self, connections: Connections, **others: Any) -> None:
         super().__init__(**others)
         self._all = connections
+        self._is_within = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._head_seconds = _IDLE_SECONDS
-        if not self._all.add(self._address):
+        self._is_within = self._all.add(self._address)
+        if not self._is_within:
             self._head_seconds = _CROWDED_SECONDS
             self.app = partial(_only_health, self.app)
         self._await_head()
@@ -72,7 +74,8 @@ class _Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
-        self._all.remove(self._address)
+        if self._is_within:
+            self._all.remove(self._address)
         super().connection_lost(exc)
 
     @property

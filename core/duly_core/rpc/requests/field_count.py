@@ -23,9 +23,9 @@ MOST_FIELDS = 20_000
 """Of one request: no service takes more items in a call."""
 
 _MOST_FIELDS_OF = {
-    # a graph is one item, and may have 10,000 nodes and 100,000 edges
-    "duly.v1.ScheduleGraphRequest": 200_000,
-    "duly.v1.PutGraphDefinitionRequest": 200_000,
+    # a graph is one item, and may have 10,000 nodes and 100,000 edges, each with up to four fields
+    "duly.v1.ScheduleGraphRequest": 600_000,
+    "duly.v1.PutGraphDefinitionRequest": 600_000,
     # all that the slots of a callback process ended since the last one, each with the tasks that follow it
     "duly.v1.CallbackReport": 500_000,
 }

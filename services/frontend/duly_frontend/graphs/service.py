@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -62,7 +63,9 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self._known = known
         self._notifier = notifier
         self._most_bytes = (rpc or RpcSettings()).max_message_bytes
-        self._ends = CompletionWatcher(stores.reads, graph_reads.finished_of)
+        self._ends = CompletionWatcher(
+            stores.reads, graph_reads.finished_of, partial(events.load_refused, "waits")
+        )
 
     async def _sliced(self, steps: Steps[Result]) -> Result:
         return await self._stores.load.calls.large.run(current_caller(), steps)
@@ -151,7 +154,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             graph_id = parse_task_id(request.graph_id, "graph_id")
             if restriction(Action.READ) is not None:
                 await self._state(graph_id)
-            await self._ends.wait([graph_id], timeout)
+            await self._ends.wait([graph_id], timeout, current_caller())
             return graphs_pb2.WaitGraphResponse(graph=await self._state(graph_id))
         except Problem as problem:
             return graphs_pb2.WaitGraphResponse(error=problem.to_wire())

@@ -19,7 +19,7 @@ from duly_wire.v1 import frontend_pb2
 
 _AT_A_TIME = 100
 """Tasks that one statement reads: of each there may be a hundred attempts, too."""
-_FEW = 20
+FEW = 20
 """Tasks of a call that takes no turn."""
 _TRACEBACKS = 3
 """Of each task's newest attempts; each may have 8 KiB."""
@@ -58,7 +58,7 @@ class TaskReader:
             OverloadedError: too many calls read already.
             StoreUnavailableError: the store does not answer.
         """
-        if len(readable.ids) > _FEW:
+        if len(readable.ids) > FEW:
             async with self._turns.turn(current_caller()):
                 return await self._read_admitted(readable, bodies=bodies, history=history)
         return await self._read_admitted(readable, bodies=bodies, history=history)

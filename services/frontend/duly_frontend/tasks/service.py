@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -36,7 +37,7 @@ from duly_core.tasks.updates import Changed, ChangeVerdict
 from duly_core.traffic.group_commit import GroupCommit
 from duly_core.traffic.slices import Steps, each
 from duly_frontend import events
-from duly_frontend.access.reach import beyond, reachable, readable, scope_of
+from duly_frontend.access.reach import Readable, beyond, reachable, readable, scope_of
 from duly_frontend.limits.resource_needs import ResourceCache
 from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.lists import filters, page_token
@@ -47,7 +48,7 @@ from duly_frontend.tasks import dead_letters, scheduling
 from duly_frontend.tasks import keys as task_keys
 from duly_frontend.tasks import updates as task_updates
 from duly_frontend.tasks.completion_watcher import CompletionWatcher
-from duly_frontend.tasks.reads import TaskReader
+from duly_frontend.tasks.reads import FEW, TaskReader
 from duly_frontend.tasks.wire import NO_SUCH_TASK, STATUS_TO_WIRE, task_to_wire
 from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc, task_pb2
 
@@ -55,7 +56,7 @@ Result = TypeVar("Result")
 
 _MOST_UPDATES = 1_000
 _DEFAULT_WAIT = timedelta(seconds=20)
-_WEIGHTY = 16 * 1024
+_WEIGHTY = 4 * 1024
 """Bytes of payload that count for another task in a group: a thousand of 1 MiB would be too much for one statement."""
 _FEW_TASKS = 4
 _SELDOM = 0.02
@@ -88,7 +89,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self._notifier = notifier
         self._known = known
         self._wrote_at = float("-inf")
-        self._ends = CompletionWatcher(stores.reads)
+        self._ends = CompletionWatcher(stores.reads, refused=partial(events.load_refused, "waits"))
         self._reader = TaskReader(stores.reads, rpc.max_message_bytes, stores.load.reads)
         self._most_written = settings.max_group
         self._write = GroupCommit(
@@ -163,7 +164,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self, request: frontend_pb2.GetTaskRequest, _context: Context
     ) -> frontend_pb2.GetTaskResponse:
         ids, bodies = self._ids(request.task_ids), _has_bodies(request.view)
-        found = await readable(self._stores.reads, ids)
+        found = await self._readable(ids)
         return frontend_pb2.GetTaskResponse(
             results=await self._reader.read(found, bodies=bodies, history=True)
         )
@@ -264,8 +265,9 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         if request.HasField("timeout"):
             timeout = read_duration("timeout", request.timeout, self._live().max_wait)
         ids, bodies = self._ids(request.task_ids), _has_bodies(request.view)
-        found = await readable(self._stores.reads, ids)
-        await self._ends.wait([task_id for task_id in found.ids if isinstance(task_id, bytes)], timeout)
+        found = await self._readable(ids)
+        waited_for = [task_id for task_id in found.ids if isinstance(task_id, bytes)]
+        await self._ends.wait(waited_for, timeout, current_caller())
         results = await self._reader.read(found, bodies=bodies, history=False)
         final = {STATUS_TO_WIRE[status] for status in FINAL}
         all_final = all(not result.HasField("task") or result.task.status in final for result in results)
@@ -275,6 +277,12 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         """Answer the long polls and end the streams: the server is about to stop."""
         self._ends.close()
         self._streams.close()
+
+    async def _readable(self, ids: Sequence[bytes | Problem]) -> Readable:
+        if len(ids) <= FEW:
+            return await readable(self._stores.reads, ids)
+        async with self._stores.load.reads.turn(current_caller()):
+            return await readable(self._stores.reads, ids)
 
     async def _reachable(self, action: Action, texts: Sequence[str]) -> Sequence[bytes | Problem]:
         return await reachable(self._stores.reads, action, self._ids(texts))
