@@ -155,3 +155,9 @@ FAST, SLOW = ("StartsBurnFast", 'severity="page"'), ("StartsBurnSlowly", 'severi
 )
 def test_the_objective_alerts_by_how_fast_its_budget_goes(tmp_path, late, step, at, interval, alerts):
     assert firing(tmp_path, starts(late, step), alerts, at, interval) == ""
+
+
+def test_a_clock_that_differs_is_told_by_the_kind_of_its_process(tmp_path):
+    skewed = {'duly_skewed_clocks{kind="host"}': 2, 'duly_skewed_clocks{kind="service"}': 0}
+
+    assert firing(tmp_path, lasting(skewed), [("ClocksDiffer", 'kind="host",severity="ticket"')]) == ""

@@ -40,6 +40,7 @@ OF_FEW_ROWS = {
     "graphs/graphs.sql",
     "limits/limits.sql",
     "live_settings/live_settings.sql",
+    "postgres/catalogue.sql",
     "postgres/server.sql",
 }
 """Their tables are small, or they read by key; what limits do to tasks is in functions, which test_store_plans.py knows."""
