@@ -134,7 +134,7 @@ select task.task_id, task.lambda, task.collection, task.priority, task.scheduled
     lambda.name is not null as is_registered, lambda.max_attempts, lambda.max_crashes, gone.deleted_at, gone.deleted_by,
     exists (
         select from lambda_declaration as declared
-        where declared.name = split_part(task.lambda, '@', 1) and declared.version = split_part(task.lambda, '@', 2)
+        where declared.name = split_part(task.lambda, '@', 1) and declared.version = split_part(split_part(task.lambda, '@', 2), '~', 1)
     ) as version_is_declared,
     store_epoch.changed_at as store_changed_at
 from task

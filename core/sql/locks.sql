@@ -6,7 +6,7 @@ with quotas as materialized (
         name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
     ) as by_name
     from resource
-    where name like 'lambda:%%' or name like 'namespace:%%'
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
 ), waiting as materialized (
     select assoc.task_id, assoc.session, assoc.graph,
         coalesce(assoc.resources, '[]') || coalesce(case
@@ -14,7 +14,8 @@ with quotas as materialized (
         coalesce((select by_name from quotas) -> concat('lambda:', split_part(assoc.lambda, '@', 1)), '[]')
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(assoc.lambda, '/') > 0 then split_part(assoc.lambda, '/', 1) else 'default' end
-            ), '[]'),
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(assoc.lambda, '~', 2)), '[]'),
         '[]'
     )
 end, '[]') as resources
@@ -52,7 +53,7 @@ with quotas as materialized (
         name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
     ) as by_name
     from resource
-    where name like 'lambda:%%' or name like 'namespace:%%'
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
 ), over as materialized (
     select task_id, session, graph,
         coalesce(resources, '[]') || coalesce(case
@@ -60,7 +61,8 @@ with quotas as materialized (
         coalesce((select by_name from quotas) -> concat('lambda:', split_part(lambda, '@', 1)), '[]')
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(lambda, '/') > 0 then split_part(lambda, '/', 1) else 'default' end
-            ), '[]'),
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(lambda, '~', 2)), '[]'),
         '[]'
     )
 end, '[]') as resources
@@ -115,7 +117,7 @@ with quotas as materialized (
         name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
     ) as by_name
     from resource
-    where name like 'lambda:%%' or name like 'namespace:%%'
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
 ), waiting as materialized (
     select assoc.task_id,
         coalesce(assoc.resources, '[]') || coalesce(case
@@ -123,7 +125,8 @@ with quotas as materialized (
         coalesce((select by_name from quotas) -> concat('lambda:', split_part(assoc.lambda, '@', 1)), '[]')
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(assoc.lambda, '/') > 0 then split_part(assoc.lambda, '/', 1) else 'default' end
-            ), '[]'),
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(assoc.lambda, '~', 2)), '[]'),
         '[]'
     )
 end, '[]') as resources

@@ -38,12 +38,14 @@ insert into store_epoch (server) select duly_server();
 -- Lambdas and their versions.
 
 -- What a lambda's owner declares, and nothing else: of its versions the one in force (decision 0041). What operators decide
--- about a lambda belongs into a table of its own (decision 0028). NAME@VERSION is the queue of tasks pinned to a version.
+-- about a lambda belongs into a table of its own (decision 0028). NAME@VERSION is the queue of tasks pinned to a version,
+-- NAME@~DOMAIN that of tasks of a domain (decision 0070).
 create table lambda (
     -- With its namespace before a slash, if it has one.
     name text primary key check (
-        name ~ '^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@[A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?$'
+        name ~ '^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@([A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?(~[a-z0-9][a-z0-9_.-]{0,62})?)?$'
         and length(split_part(name, '@', 1)) <= 128 and not starts_with(name, 'default/')
+        and right(name, 1) <> '@'
     ),
     owner text not null,
     version text not null,
@@ -940,10 +942,10 @@ create table resource (
     -- That of `lambda:NAME` is the quota of a lambda: each of its tasks takes a unit, without naming it. The rate of
     -- `schedule:NAME` bounds how many of its tasks clients schedule; Frontends count them.
     -- With `lambda:` or `schedule:` the quota of a lambda, which may have a namespace. `namespace:NAME` and
-    -- `schedule-namespace:NAME` are the same for all lambdas of a namespace. Others may have a namespace, too: then only its tasks
-    -- name them.
+    -- `schedule-namespace:NAME` are the same for all lambdas of a namespace, `domain:NAME` is the quota of a domain. Others may have a
+    -- namespace, too: then only its tasks name them.
     name text primary key check (
-        name ~ '^(((lambda|schedule):)?([a-z0-9][a-z0-9_.-]*/)?|(namespace|schedule-namespace):)[a-z0-9][a-z0-9_.-]*$'
+        name ~ '^(((lambda|schedule):)?([a-z0-9][a-z0-9_.-]*/)?|(namespace|schedule-namespace|domain):)[a-z0-9][a-z0-9_.-]*$'
         and length(name) <= 147
     ),
     capacity integer not null check (capacity between 0 and 1000000),
@@ -959,7 +961,7 @@ create table resource (
     rate_is_new boolean not null default false,
     constraint resource_rate_is_whole check ((rate is null) = (period is null) and (rate is null) = (burst is null))
 );
-create index resource_quotas on resource (name) where name like 'lambda:%' or name like 'namespace:%';
+create index resource_quotas on resource (name) where name like 'lambda:%' or name like 'namespace:%' or name like 'domain:%';
 create index resource_scheduling_quotas on resource (name)
     where name like 'schedule:%' or name like 'schedule-namespace:%';
 

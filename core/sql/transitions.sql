@@ -242,14 +242,15 @@ with clock as materialized (
         name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
     ) as by_name
     from resource
-    where name like 'lambda:%%' or name like 'namespace:%%'
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
 ), queue as (
     select *, 0 as skip, case
     when (select by_name from quotas) is not null then nullif(
         coalesce((select by_name from quotas) -> concat('lambda:', split_part(queue.lambda, '@', 1)), '[]')
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
-            ), '[]'),
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(queue.lambda, '~', 2)), '[]'),
         '[]'
     )
 end as quota
@@ -303,14 +304,15 @@ with clock as materialized (
         name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
     ) as by_name
     from resource
-    where name like 'lambda:%%' or name like 'namespace:%%'
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
 ), queue as (
     select *, case
     when (select by_name from quotas) is not null then nullif(
         coalesce((select by_name from quotas) -> concat('lambda:', split_part(queue.lambda, '@', 1)), '[]')
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
-            ), '[]'),
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(queue.lambda, '~', 2)), '[]'),
         '[]'
     )
 end as quota
@@ -1962,14 +1964,15 @@ with clock as materialized (
         name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
     ) as by_name
     from resource
-    where name like 'lambda:%%' or name like 'namespace:%%'
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
 ), queue as (
     select *, 0 as skip, case
     when (select by_name from quotas) is not null then nullif(
         coalesce((select by_name from quotas) -> concat('lambda:', split_part(queue.lambda, '@', 1)), '[]')
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
-            ), '[]'),
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(queue.lambda, '~', 2)), '[]'),
         '[]'
     )
 end as quota
@@ -2073,14 +2076,15 @@ with clock as materialized (
         name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
     ) as by_name
     from resource
-    where name like 'lambda:%%' or name like 'namespace:%%'
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
 ), queue as (
     select *, case
     when (select by_name from quotas) is not null then nullif(
         coalesce((select by_name from quotas) -> concat('lambda:', split_part(queue.lambda, '@', 1)), '[]')
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
-            ), '[]'),
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(queue.lambda, '~', 2)), '[]'),
         '[]'
     )
 end as quota

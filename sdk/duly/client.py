@@ -25,7 +25,7 @@ from duly.settings.calls import SettingCalls
 from duly.tasks import dead_letters
 from duly.tasks import reads as task_reads
 from duly.tasks.dead_letters import Redrive
-from duly.tasks.filters import DeadLetterFilter, TaskFilter, filtered
+from duly.tasks.filters import DeadLetterFilter, ListFilter, filtered
 from duly.tasks.reads import TaskRef
 from duly.tasks.schedule_calls import ScheduleCalls
 from duly.tasks.scheduling import Scheduler
@@ -256,7 +256,7 @@ class AsyncClient(
         """
         return await registration.register(self._caller, application.lambdas())
 
-    async def list(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> AsyncIterator[Task]:
+    async def list(self, *, page_size: int = 100, **which: Unpack[ListFilter]) -> AsyncIterator[Task]:
         """Yield tasks, newest first, without their payloads and results; what is left out is not filtered by.
 
         Example:
@@ -267,7 +267,7 @@ class AsyncClient(
             for task in page:
                 yield task
 
-    def list_pages(self, *, page_size: int = 100, **which: Unpack[TaskFilter]) -> AsyncIterator[_Tasks]:
+    def list_pages(self, *, page_size: int = 100, **which: Unpack[ListFilter]) -> AsyncIterator[_Tasks]:
         """Yield what `list` yields a page at a time; `page_size` is 1 to 1,000."""
         request = frontend_pb2.ListTasksRequest(page_size=page_size)
-        return task_reads.list_pages(self._caller, filtered(request, which, TaskFilter))
+        return task_reads.list_pages(self._caller, filtered(request, which, ListFilter))

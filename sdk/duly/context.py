@@ -45,7 +45,7 @@ class TaskContext(FollowUps):
 
     __slots__ = (
         "_cancelled", "_interrupted", "_keep", "_report", "_waiter", "attempt", "checkpointed",
-        "deadline", "due_at", "fence", "graph_id", "label", "lambda_name", "predecessors", "priority",
+        "deadline", "domain", "due_at", "fence", "graph_id", "label", "lambda_name", "predecessors", "priority",
         "started_ns", "task_id", "tick_at",
     )  # fmt: skip
 
@@ -89,6 +89,8 @@ class TaskContext(FollowUps):
         """The node's label in it, or empty."""
         self.predecessors = predecessors if predecessors is not None else Predecessors()
         """The nodes that it waited for, by label: `ctx.predecessors["disks"].result`."""
+        self.domain = ""
+        """The domain whose workers alone run the task, or empty."""
         self.checkpointed: Any = None
         """What the attempt before kept with `checkpoint`, decoded; None: nothing, or this is the first."""
         self.codec: Codec | None = None
@@ -235,7 +237,10 @@ class _OfTask(TaskContext):
             self.checkpointed = decode(*reveal(self.codec, task.checkpoint, encoding, bound_to))
             return self.checkpointed
         self.task_id = str(UUID(bytes=task.claim.task_id))
-        self.lambda_name = getattr(task, "lambda").partition("@")[0]  # without the version it is pinned to
+        self.lambda_name, _, queue = getattr(task, "lambda").partition(
+            "@"
+        )  # without the version it is pinned to
+        self.domain = queue.partition("~")[2] if queue else ""
         self.priority = Priority(task.priority or Priority.NORMAL)
         self.attempt = task.attempt
         self.fence = task.fence
@@ -263,6 +268,7 @@ _SAID_BY_THE_TASK = frozenset(
         "graph_id",
         "label",
         "predecessors",
+        "domain",
     )
 )
 _waiter_lock = threading.Lock()

@@ -129,6 +129,9 @@ def run(
         ),
     ] = "{}",
     version: Annotated[int, typer.Option(min=0, help="0: the newest.")] = 0,
+    domain: Annotated[
+        str, typer.Option(help="Run its nodes only on workers of this domain.", show_default=False)
+    ] = "",
     wait: Annotated[
         bool,
         typer.Option(
@@ -148,7 +151,7 @@ def run(
         message = "OPTIONS must be a JSON object: payload fields by label"
         raise typer.BadParameter(message)
     with connected(address) as client:
-        scheduled = client.run_graph(name, values, version=version)
+        scheduled = client.run_graph(name, values, version=version, domain=domain)
         say(scheduled.graph_id)
         ended = wait_graph_told(client, scheduled.graph_id) if wait else None
     if ended is not None:

@@ -86,11 +86,18 @@ def worker(
     executors: Annotated[int | None, typer.Option(help="Executors on this host.", show_default=False)] = None,
     processes: Processes = None,
     slots: Slots = None,
+    domain: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run tasks of this domain; may be repeated. `default` are the tasks of no domain.",
+            show_default="executor.domains, which is default unless it is set",
+        ),
+    ] = None,
 ) -> None:
     """Runs one application: a Controller and its Executors."""
     from duly_controller.__main__ import run_worker
 
-    run_worker(application, processes, slots, executors=executors)
+    run_worker(application, processes, slots, ", ".join(domain) if domain else None, executors=executors)
 
 
 def controller(

@@ -167,12 +167,15 @@ def list_tasks(
         typer.Option(help="In this status only (new, success, ...); may be repeated.", show_default=False),
     ] = None,
     priority: Priorities = None,
+    domain: Annotated[str, typer.Option(help="Of this domain only.", show_default=False)] = "",
     limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """List tasks, the newest first; `duly get` shows all of one."""
     which = which_tasks(lambda_name, collection, status=status, priority=priority)
+    if domain:
+        which["domain"] = domain
     with connected(address) as client:
         found = list(islice(client.list(page_size=min(limit, 1000), **which), limit))
     if which and not (found or as_json):

@@ -86,6 +86,9 @@ def schedule(
         str,
         typer.Option(help="Run it only where this version of the lambda is served.", show_default=False),
     ] = "",
+    domain: Annotated[
+        str, typer.Option(help="Run it only on workers of this domain.", show_default=False)
+    ] = "",
     timeout: Annotated[
         str | None,
         typer.Option(
@@ -124,6 +127,7 @@ def schedule(
             session=_session(session, session_order, session_on_failure),
             resources=tuple(parse_need(each) for each in resource or ()),
             lambda_version=lambda_version,
+            domain=domain,
         )
         for value in payloads
     ]

@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple
 
 from duly_wire.enums import Priority
+from duly_wire.queue_names import DOMAIN, NO_DOMAIN, PINNED_VERSION
 
 NAMESPACE_MARK = "/"
 """Ends the namespace in the name of a lambda."""
@@ -16,14 +17,14 @@ LAMBDA_NAME = re.compile(
     rf"(?!{DEFAULT_NAMESPACE}/)(?=[a-z0-9_./-]{{1,128}}(?![a-z0-9_./-]))(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*"
 )
 """With its namespace before a slash, if it has one."""
-PINNED_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
-"""A version that tasks may be pinned to: their queue is NAME@VERSION."""
-QUEUE_NAME = re.compile(f"{LAMBDA_NAME.pattern}(@{PINNED_VERSION.pattern})?")
-"""What hosts ask for: a lambda, or the queue of one of its versions."""
+QUEUE_NAME = re.compile(
+    rf"{LAMBDA_NAME.pattern}(@(?!\Z)({PINNED_VERSION.pattern})?(~(?!{NO_DOMAIN}\Z){DOMAIN.pattern})?)?"
+)
+"""What hosts ask for: a lambda, or the queue of one of its versions, or of a domain."""
 
 
 def base_name(name: str) -> str:
-    """Return the lambda of a queue; that of a queue of a version, too."""
+    """Return the lambda of a queue; that of a queue of a version, or of a domain, too."""
     return name.partition("@")[0]
 
 

@@ -1,12 +1,14 @@
 -- Lambdas and their versions.
 
 -- What a lambda's owner declares, and nothing else: of its versions the one in force (decision 0041). What operators decide
--- about a lambda belongs into a table of its own (decision 0028). NAME@VERSION is the queue of tasks pinned to a version.
+-- about a lambda belongs into a table of its own (decision 0028). NAME@VERSION is the queue of tasks pinned to a version,
+-- NAME@~DOMAIN that of tasks of a domain (decision 0070).
 create table lambda (
     -- With its namespace before a slash, if it has one.
     name text primary key check (
-        name ~ '^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@[A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?$'
+        name ~ '^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@([A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?(~[a-z0-9][a-z0-9_.-]{0,62})?)?$'
         and length(split_part(name, '@', 1)) <= 128 and not starts_with(name, 'default/')
+        and right(name, 1) <> '@'
     ),
     owner text not null,
     version text not null,

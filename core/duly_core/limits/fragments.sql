@@ -24,24 +24,25 @@ case
 end
 
 -- fragment: quotas
--- What a task needs by each quota of a lambda or a namespace, by the name of the quota; null: there are no quotas.
+-- What a task needs by each quota of a lambda, a namespace or a domain, by the name of the quota; null: there are no quotas.
 quotas as materialized (
     select jsonb_object_agg(
         name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
     ) as by_name
     from resource
-    where name like 'lambda:%%' or name like 'namespace:%%'
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
 )
 
 -- fragment: quota_of
--- What a task of the lambda that TEXT names needs by the quotas of this lambda and of its namespace; null: nothing. The queue
--- of a version (NAME@VERSION) has those of its lambda.
+-- What a task of the queue that TEXT names needs by the quotas of its lambda, of its namespace and of its domain; null: nothing. The
+-- queue of a version (NAME@VERSION) or of a domain (NAME@~DOMAIN) has those of its lambda.
 case
     when (select by_name from quotas) is not null then nullif(
         coalesce((select by_name from quotas) -> concat('lambda:', split_part({{}}, '@', 1)), '[]')
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos({{}}, '/') > 0 then split_part({{}}, '/', 1) else 'default' end
-            ), '[]'),
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part({{}}, '~', 2)), '[]'),
         '[]'
     )
 end

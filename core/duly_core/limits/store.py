@@ -11,18 +11,21 @@ from duly_core.limits.statements import LIMITS
 from duly_core.postgres.arrays import texts
 from duly_core.postgres.pool import Store
 from duly_core.postgres.statements import READS
+from duly_wire.queue_names import QueueName
 
 QUOTA = "lambda:"
 """Begins the names of quotas: each task of the lambda takes a unit, without naming the resource."""
 NAMESPACE_QUOTA = "namespace:"
 """The same of all lambdas of a namespace together."""
+DOMAIN_QUOTA = "domain:"
+"""The same of all tasks of a domain together."""
 
 SCHEDULING = "schedule:"
 """Begins the names of quotas of scheduling: how many tasks of the lambda clients may schedule over time."""
 NAMESPACE_SCHEDULING = "schedule-namespace:"
 """The same of all lambdas of a namespace together."""
 
-_PREFIXES = (QUOTA, NAMESPACE_QUOTA, SCHEDULING, NAMESPACE_SCHEDULING)
+_PREFIXES = (QUOTA, NAMESPACE_QUOTA, DOMAIN_QUOTA, SCHEDULING, NAMESPACE_SCHEDULING)
 
 UNLIMITED = 1_000_000
 """The largest capacity: that of a resource which only a rate limits."""
@@ -156,10 +159,11 @@ def bare_name(name: str) -> str:
     return name.removeprefix(next((prefix for prefix in _PREFIXES if name.startswith(prefix)), ""))
 
 
-def quotas_of(lambda_name: str) -> tuple[str, str]:
-    """Return the names of the quotas of which a task of this lambda takes units, if they are declared."""
-    namespace = namespace_of(lambda_name) or DEFAULT_NAMESPACE
-    return f"{QUOTA}{base_name(lambda_name)}", f"{NAMESPACE_QUOTA}{namespace}"
+def quotas_of(queue: str) -> tuple[str, ...]:
+    """Return the names of the quotas of which a task of this queue takes units, if they are declared."""
+    name, _, domain = QueueName.parse(queue)
+    of_domain = (f"{DOMAIN_QUOTA}{domain}",) if domain else ()
+    return f"{QUOTA}{name}", f"{NAMESPACE_QUOTA}{namespace_of(name) or DEFAULT_NAMESPACE}", *of_domain
 
 
 def scheduling_quotas_of(lambda_name: str) -> tuple[str, str]:

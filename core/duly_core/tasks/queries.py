@@ -18,6 +18,8 @@ from duly_wire.ids import TaskId
 _JOINED = "task left join task_assoc on task_assoc.task_id = task.task_id"
 _LIVE = "task_assoc join task on task.task_id = task_assoc.task_id"
 _DEAD = "dead_letter join task on task.task_id = dead_letter.task_id"
+_OF_DOMAIN = "select name from lambda where split_part(name, '~', 2) = %(domain)s and %(lambda)s in ('', split_part(name, '@', 1))"
+"""The queues of a domain: few, and found without a look at tasks."""
 _NO_GRAPH_RUNS = """(task.graph is null
     or not exists (select from graph where graph.graph_id = task.graph and graph.open > 0))"""
 """The result of a node is for the nodes that wait."""
@@ -153,7 +155,8 @@ def _conditions(wanted: TaskFilter, *, is_dead: bool) -> list[str]:
     return _scope(wanted, known) + [
         condition
         for asked, condition in (
-            (wanted.lambda_name, f"{known}.lambda = %(lambda)s"),
+            (wanted.lambda_name and not wanted.domain, f"{known}.lambda = %(lambda)s"),
+            (wanted.domain, f"{known}.lambda = any (array({_OF_DOMAIN}))"),
             (wanted.collection, "task.collection = %(collection)s"),
             (wanted.priorities, "task.priority = any(%(priorities)s)"),
             (statuses and not is_dead, f"({' or '.join(statuses)})"),
@@ -175,6 +178,7 @@ def _parameters(wanted: TaskFilter, as_of: datetime | None = None) -> dict[str, 
     return scope_parameters(wanted.scope) | {
         "lambda": wanted.lambda_name,
         "collection": wanted.collection,
+        "domain": wanted.domain,
         "priorities": sorted(map(int, wanted.priorities)),
         "statuses": sorted(map(str, wanted.statuses)),
         "live": sorted(map(str, wanted.statuses - FINAL)),

@@ -66,6 +66,8 @@ class TaskFilter:
     finished_before: datetime | None = None
     scope: Scope | None = None
     """What the caller may reach; None: all."""
+    domain: str = ""
+    """With it `lambda_name` means its queues in that domain."""
 
 
 async def select_text(store: Store, query: str, parameters: Mapping[str, Any]) -> list[TaskRow]:

@@ -44,7 +44,7 @@ class EncryptedPayload:
 
 def payload_of(lambda_name: str) -> bytes:
     """Return what a payload is bound to."""
-    return b"payload\0" + lambda_name.encode()
+    return b"payload\0" + lambda_name.partition("@")[0].encode()  # of any version, in any domain
 
 
 def result_of(task_id: str | bytes) -> bytes:

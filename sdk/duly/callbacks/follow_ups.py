@@ -32,6 +32,7 @@ class FollowUps:
 
     codec: Codec | None
     graph_id: str
+    domain: str
     children: list[frontend_pb2.NewTask] | None
     nodes: dict[str, graphs_pb2.GraphNode] | None
     _child_bytes: int
@@ -89,12 +90,15 @@ class FollowUps:
         is not finished before it is. It counts as a task of `schedule`. All nodes of one attempt wait for at most 10,000 nodes together.
 
         An unknown label, one that the graph has already, or a graph of more than 10,000 nodes makes the attempt a fatal failure.
+        It runs in the domain of this task, unless `domain` names another; "default" is none.
         A graph that was cancelled, or failed fast, stays as it is. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
         """
         if not self.graph_id:
             raise InvalidTaskError("this task is not a node of a graph: use ctx.schedule", "label")
         from duly.graphs.new_graph import NewNode, node_of
 
+        if self.domain:
+            options = {"domain": self.domain, **options}
         task = new_task(lambda_name, payload, options).to_proto(self.codec)
         node = node_of(
             label, task, after, ignore_failure=ignore_failure, max_runtime=max_runtime, on_timeout=on_timeout

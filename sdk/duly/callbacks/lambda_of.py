@@ -32,6 +32,7 @@ class TaskOptions(TypedDict, total=False):
     delay: timedelta | None
     expires_at: datetime | None
     fair_key: str
+    domain: str
 
 
 class ScheduleOptions(TaskOptions, total=False):

@@ -12,6 +12,7 @@ from duly.errors import GraphWaitTimeoutError
 from duly.graphs.definition import GraphDefinition, run_of
 from duly.graphs.graph import Graph, GraphNode, GraphRef, ScheduledGraph, graph_id_of
 from duly.graphs.new_graph import NewGraph
+from duly.tasks.new_task import domain_of
 from duly.transport import error_mapping
 from duly.transport.caller import DEFAULT_TIMEOUT, seconds
 from duly.transport.client_part import ClientPart
@@ -204,6 +205,7 @@ class GraphCalls(ClientPart):
         options: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         version: int = 0,
+        domain: str = "",
         timeout: timedelta = DEFAULT_TIMEOUT * 6,
     ) -> ScheduledGraph:
         """Schedule a graph of a stored definition.
@@ -212,10 +214,13 @@ class GraphCalls(ClientPart):
 
         - `options`: fields of the payloads, by label; those of '*' are for all nodes, and give way to a label's own.
         - `version`: of the definition; 0: the newest.
+        - `domain`: only workers of this domain run its nodes, and those that callbacks add; a node that names one keeps it.
 
         Raises what `schedule_graph` raises, and GraphNotFoundError.
         """
-        graph = run_of(await self._definition(name, version), options or {}, codec=self._caller.codec)
+        within = domain_of(domain)
+        definition = await self._definition(name, version)
+        graph = run_of(definition, options or {}, codec=self._caller.codec, domain=within)
         return await self.schedule_graph(graph, timeout=timeout)
 
     async def _definition(self, name: str, version: int) -> graphs_pb2.GraphDefinition:

@@ -13,6 +13,7 @@ from duly.errors import InvalidTaskError
 from duly.graphs.new_graph import NewGraph
 from duly.transport.message_fields import view
 from duly_wire.enums import EdgeCondition
+from duly_wire.queue_names import in_domain
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import graphs_pb2, task_pb2
 
@@ -78,9 +79,13 @@ def graph_from_json(definition: Mapping[str, Any]) -> NewGraph:
 
 
 def run_of(
-    definition: graphs_pb2.GraphDefinition, options: Options, name: str = "", codec: Codec | None = None
+    definition: graphs_pb2.GraphDefinition,
+    options: Options,
+    name: str = "",
+    codec: Codec | None = None,
+    domain: str = "",
 ) -> NewGraph:
-    """Return a new graph of a definition, with payloads changed as `options` say.
+    """Return a new graph of a definition, with payloads changed as `options` say, whose nodes run in `domain`.
 
     Raises InvalidTaskError for a label that no node has, and for a payload that is no JSON object;
     DecryptionError for one that is to be changed, and that `codec` cannot decrypt.
@@ -94,6 +99,7 @@ def run_of(
         if changes := _merged(options, node.label):
             payload = _object(node, codec)
             _write(node, payload | changes)
+        setattr(node.task, "lambda", in_domain(getattr(node.task, "lambda"), domain))
         graph.add(node)
     return graph
 

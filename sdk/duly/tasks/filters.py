@@ -23,6 +23,13 @@ class TaskFilter(TypedDict, total=False):
     priorities: Sequence[Priority]
 
 
+class ListFilter(TaskFilter, total=False):
+    """Which tasks a list has."""
+
+    # With lambda_name: those of the lambda in this domain.
+    domain: str
+
+
 class CancelFilter(TaskFilter, total=False):
     """Which live tasks; without `statuses` NEW, WAITING, ENQUEUED and RETRIABLE_FAILURE.
 
@@ -72,8 +79,8 @@ def filtered(request: Request, which: Mapping[str, Any], known: type) -> Request
             getattr(to, name).extend(member(name, each, _KINDS[name]) for each in value)
         elif name == "lambda_name":
             setattr(to, "lambda", value)
-        elif name == "collection":
-            to.collection = value
+        elif name in ("collection", "domain"):
+            setattr(to, name, value)
         elif value is not None:
             getattr(to, name).FromDatetime(aware(name, value))
     return request

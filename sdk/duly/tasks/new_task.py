@@ -16,6 +16,7 @@ from duly.tasks.arguments import check_names, wrong_type
 from duly.transport.enum_members import member
 from duly_wire.enums import Priority
 from duly_wire.ids import new_task_id_text
+from duly_wire.queue_names import check_domain, in_domain
 from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import frontend_pb2, task_pb2
 
@@ -61,6 +62,15 @@ class NewTask:
     resources: Iterable[ResourceNeed | str] = ()
     lambda_version: str = ""
     fair_key: str = ""
+    domain: str = ""
+
+    @property
+    def queue(self) -> str:
+        """The lambda, with its version and its domain. Raises InvalidTaskError for what is no domain."""
+        name = self.lambda_name if isinstance(self.lambda_name, str) else name_of(self.lambda_name)
+        if self.lambda_version:
+            name = f"{name}@{self.lambda_version}"
+        return in_domain(name, domain_of(self.domain)) if self.domain else name
 
     def to_proto(self, codec: Codec | None = None) -> frontend_pb2.NewTask:
         """Return the task as it is sent, under an id of its own unless it has an idempotency key.
@@ -82,7 +92,7 @@ class NewTask:
             payload, encoding = protect(codec, (payload, encoding), payload_of(name), identity)
         check_size(payload)
         fields: dict[str, Any] = {
-            "lambda": f"{name}@{self.lambda_version}" if self.lambda_version else name,
+            "lambda": self.queue if self.lambda_version or self.domain else name,
             "payload": payload,
             "payload_encoding": encoding,
             "priority": self.priority
@@ -113,6 +123,16 @@ class NewTask:
             needs = task_pb2.ResourceNeeds(needs=needs_to_fields(self.resources))  # type: ignore[arg-type]
             fields["resources"] = needs.SerializeToString()
         return fields
+
+
+def domain_of(domain: object) -> str:
+    """Return a domain as queues have it: empty for `default`. Raises InvalidTaskError."""
+    if not isinstance(domain, str):
+        raise wrong_type("domain", domain, "a text")
+    try:
+        return check_domain(domain)
+    except ValueError as error:
+        raise InvalidTaskError(f"domain: {error}", "domain") from None
 
 
 def _key(key: object) -> str:

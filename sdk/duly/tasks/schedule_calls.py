@@ -54,6 +54,7 @@ class ScheduleCalls(ClientPart):
         - `resources`: names, or `ResourceNeed`s: what it takes units of while it runs. It waits until there are enough.
         - `fair_key`: whose work it is, such as a customer; kept and shown, without an effect yet.
         - `lambda_version`: only workers that serve this version run it (`App(pinned=True)`). A version that no worker declared raises UnknownLambdaError.
+        - `domain`: only workers of this domain run it. A domain in which no worker ever served the lambda raises UnknownLambdaError.
         - `timeout`: for all tries together.
 
         Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, QuotaExceededError, KeyConflictError,

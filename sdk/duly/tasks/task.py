@@ -17,6 +17,7 @@ from duly.limits.resource import ResourceNeed
 from duly.sessions.session import Session
 from duly.transport.message_fields import view
 from duly_wire.enums import AttemptOutcome, FailureKind, Priority, TaskStatus
+from duly_wire.queue_names import QueueName
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -118,6 +119,11 @@ class Task:
     fair_key: str = ""
     # Payload, result, checkpoint, progress_note, tracebacks and failure messages are left out: the caller may not see them.
     payload_withheld: bool = False
+
+    @property
+    def domain(self) -> str:
+        """The domain whose workers alone run it; empty: none."""
+        return QueueName.parse(self.lambda_name).domain
 
     @property
     def payload(self) -> Any:

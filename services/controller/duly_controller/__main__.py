@@ -251,10 +251,16 @@ def main(**overrides: object) -> None:
     run_service(_CONTROLLER, lambda: build([], **overrides))
 
 
-def run_worker(application: str, processes: int | None, slots: int | None, **overrides: object) -> None:
+def run_worker(
+    application: str,
+    processes: int | None,
+    slots: int | None,
+    domains: str | None = None,
+    **overrides: object,
+) -> None:
     """Run a host until told to stop: a Controller on a socket of its own, and Executors for one application."""
     arguments = [application]
-    for name, value in (("--processes", processes), ("--slots", slots)):
+    for name, value in (("--processes", processes), ("--slots", slots), ("--domains", domains)):
         if value is not None:
             arguments += [name, str(value)]
 

@@ -52,7 +52,10 @@ class AttachedExecutor:
         self.version = request.version
         self.processes = request.processes
         self.slots = request.slots
-        self.declared = tuple(sorted((each.name, each.version) for each in request.lambdas))
+        served = served_by(request)
+        self.declared = tuple(
+            sorted((each.name, each.version) for each in request.lambdas if each.name in served)
+        )
         if (ticks := started(request.pid)) is not None:
             self.started_at = boot_to_timestamp(ticks * _TICK_NS)
 
@@ -72,6 +75,11 @@ class AttachedExecutor:
         over = [prefix for prefix in prefixes if prefix not in self.open_calls]
         self.open_calls |= dict.fromkeys(self.open_calls.keys() & set(prefixes), True)
         return over
+
+
+def served_by(request: controller_pb2.AttachExecutorRequest) -> frozenset[str]:
+    """Return the queues whose tasks an Executor runs."""
+    return frozenset(request.served or (declared.name for declared in request.lambdas))
 
 
 class ExecutorRegistry:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from duly_controller import events
 from duly_controller.claimer import Claimed, Claimer
 from duly_controller.events import log
-from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
+from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry, served_by
 from duly_controller.lambda_registration import LambdaRegistration
 from duly_controller.queue_poller import QueuePoller
 from duly_controller.reference_buffer import ReferenceBuffer, ReferenceSlice
@@ -78,7 +78,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     async def AttachExecutor(  # noqa: N802 (the wire's name)
         self, request: controller_pb2.AttachExecutorRequest, _context: Context
     ) -> controller_pb2.AttachExecutorResponse:
-        lambdas = frozenset(declared.name for declared in request.lambdas)
+        lambdas = served_by(request)
         check_holder("executor_id", request.executor_id)
         if not lambdas or request.pid <= 0:
             raise InvalidRequestError(

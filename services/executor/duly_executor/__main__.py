@@ -42,8 +42,15 @@ def _from_command_line() -> None:
     parser.add_argument("--controller", required=True, help="the Controller's address: unix:PATH")
     parser.add_argument("--processes", type=int)
     parser.add_argument("--slots", type=int)
+    parser.add_argument("--domains")
     arguments = parser.parse_args()
-    main(arguments.application, arguments.controller, processes=arguments.processes, slots=arguments.slots)
+    main(
+        arguments.application,
+        arguments.controller,
+        processes=arguments.processes,
+        slots=arguments.slots,
+        domains=arguments.domains,
+    )
 
 
 if __name__ == "__main__":

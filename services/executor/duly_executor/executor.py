@@ -36,6 +36,7 @@ from duly_executor.results.reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
 from duly_executor.settings_follower import SettingsFollower
 from duly_executor.slots.reservations import check_served
+from duly_executor.work.domains import queues_of
 from duly_executor.work.poller import WorkPoller
 from duly_wire.v1 import controller_pb2, hsc_pb2, registry_pb2
 
@@ -167,6 +168,10 @@ class Executor:
         stop: asyncio.Event,
     ) -> None:
         settings = self._settings
+        queues = queues_of(lambdas, settings.served_domains)
+        served = [each.name for each in (*lambdas, *queues)]
+        if "" not in settings.served_domains:
+            served = [each.name for each in queues]
         log.info(
             "executor ready",
             executor=self.executor_id,
@@ -174,13 +179,15 @@ class Executor:
             lambdas=sorted(declared.name for declared in lambdas),
             processes=settings.processes,
             slots=settings.slots,
+            **({"domains": settings.domains} if settings.domains else {}),
             **({"reserved_slots": settings.reserved_slots} if settings.reserved_slots else {}),
         )
         poller = self._make_poller(
             controller_pb2.AttachExecutorRequest(
                 executor_id=self.executor_id,
                 pid=os.getpid(),
-                lambdas=lambdas,
+                lambdas=[*lambdas, *queues],
+                served=served if queues else (),
                 board_fd=self._board.descriptor,
                 journal_fd=self._journal.descriptor,
                 version=duly_version(),

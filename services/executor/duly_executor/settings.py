@@ -13,6 +13,7 @@ from duly_core.config.settings import Duration
 from duly_executor.containment.cgroups_or_subreaper import Mode
 from duly_executor.processes.environment import VariableNamesText
 from duly_executor.slots.reservations import Reservation, ReservedSlotsText, check_sum, parse_reservations
+from duly_executor.work.domains import DomainsText, parse_domains
 
 
 class ExecutorSettings(LiveExecutorSettings):
@@ -33,6 +34,9 @@ class ExecutorSettings(LiveExecutorSettings):
     """An Executor prefetches as many tasks as it completes within this time."""
     poll_timeout: Duration = Field(default=timedelta(seconds=20), le=timedelta(seconds=60))
     """How long one request for work stays open."""
+    domains: DomainsText = ""
+    """Domains whose tasks run here: ["lab-a", "default"] in the file, or "lab-a, default". `default` are the tasks of no domain.
+    Empty: those of no domain."""
     recall_after: Duration = timedelta(milliseconds=500)
     """When no task ended for this long, claimed tasks without a slot are released, for other workers."""
     answer_timeout: Duration = timedelta(seconds=5)
@@ -76,6 +80,11 @@ class ExecutorSettings(LiveExecutorSettings):
     def reservations(self) -> tuple[Reservation, ...]:
         """What `reserved_slots` says."""
         return parse_reservations(self.reserved_slots)
+
+    @property
+    def served_domains(self) -> tuple[str, ...]:
+        """What `domains` says; empty is of no domain."""
+        return parse_domains(self.domains)
 
     @field_validator("callback_user")
     @classmethod

@@ -72,6 +72,7 @@ class AttachExecutorRequest(_message.Message):
     PROCESSES_FIELD_NUMBER: _builtins.int
     SLOTS_FIELD_NUMBER: _builtins.int
     JOURNAL_FD_FIELD_NUMBER: _builtins.int
+    SERVED_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     """New for each process start, so that a restarted Executor inherits nothing."""
     pid: _builtins.int
@@ -88,6 +89,10 @@ class AttachExecutorRequest(_message.Message):
     """Its claim journal, likewise: which claims it held. 0: none."""
     @_builtins.property
     def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.Lambda]: ...
+    @_builtins.property
+    def served(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of `lambdas` those whose tasks it runs: the queues of its domains. The others are only declared. Empty: all."""
+
     def __init__(
         self,
         *,
@@ -99,10 +104,11 @@ class AttachExecutorRequest(_message.Message):
         processes: _builtins.int = ...,
         slots: _builtins.int = ...,
         journal_fd: _builtins.int = ...,
+        served: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_fd", b"board_fd", "executor_id", b"executor_id", "journal_fd", b"journal_fd", "lambdas", b"lambdas", "pid", b"pid", "processes", b"processes", "slots", b"slots", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_fd", b"board_fd", "executor_id", b"executor_id", "journal_fd", b"journal_fd", "lambdas", b"lambdas", "pid", b"pid", "processes", b"processes", "served", b"served", "slots", b"slots", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -411,11 +411,14 @@ class ListTasksRequest(_message.Message):
     FAILURE_KINDS_FIELD_NUMBER: _builtins.int
     FINISHED_AFTER_FIELD_NUMBER: _builtins.int
     FINISHED_BEFORE_FIELD_NUMBER: _builtins.int
+    DOMAIN_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     page_size: _builtins.int
     """1 to 1,000; 0 is 100."""
     page_token: _builtins.str
     """next_page_token of the page before, with the same filters; empty for the first page."""
+    domain: _builtins.str
+    """Only tasks of this domain: with `lambda` those of the lambda in it, of any version. Empty: any."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskStatus.ValueType]:
         """Empty: any."""
@@ -445,10 +448,11 @@ class ListTasksRequest(_message.Message):
         failure_kinds: _abc.Iterable[_task_pb2.FailureKind.ValueType] | None = ...,
         finished_after: _timestamp_pb2.Timestamp | None = ...,
         finished_before: _timestamp_pb2.Timestamp | None = ...,
+        domain: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_after", b"finished_after", "finished_before", b"finished_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "failure_kinds", b"failure_kinds", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "page_size", b"page_size", "page_token", b"page_token", "priorities", b"priorities", "statuses", b"statuses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "domain", b"domain", "failure_kinds", b"failure_kinds", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "page_size", b"page_size", "page_token", b"page_token", "priorities", b"priorities", "statuses", b"statuses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

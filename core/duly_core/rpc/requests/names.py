@@ -7,11 +7,11 @@ from duly_core.lambdas.names import (
     DEFAULT_NAMESPACE,
     LAMBDA_NAME,
     NAMESPACE_MARK,
-    PINNED_VERSION,
     PLAIN_NAME,
     base_name,
 )
 from duly_core.rpc.requests.problem import Problem
+from duly_wire.queue_names import DOMAIN, NO_DOMAIN, PINNED_VERSION, QueueName
 
 _NAMES_REMEMBERED = 1024
 _LONGEST_NAME = 128
@@ -41,8 +41,8 @@ def check_name(field: str, name: str) -> None:
 
 
 def check_lambda_name(field: str, name: str) -> None:
-    """Check a lambda's name: its namespace and a slash may stand before it, '@' and a version after it; or raise Problem."""
-    base, at, version = name.partition("@")
+    """Check a lambda's name, or raise Problem. A namespace and a slash may stand before it, '@', a version, '~' and a domain after it."""
+    base, version, domain = queue = QueueName.parse(name)
     if base.startswith(f"{DEFAULT_NAMESPACE}{NAMESPACE_MARK}"):
         raise Problem(
             field, f"no namespace may be called {DEFAULT_NAMESPACE!r}: leave it out, or choose another"
@@ -53,7 +53,11 @@ def check_lambda_name(field: str, name: str) -> None:
             "must be 1 to 128 of the characters a-z, 0-9, '_', '.', '-', beginning with a letter or a digit; a namespace "
             "and '/' may stand before it",
         )
-    if at and not PINNED_VERSION.fullmatch(version):
+    if name != base and str(queue) != name:
+        raise Problem(field, "must have a version, or '~' and a domain, after '@'")
+    if domain:
+        check_domain(field, domain)
+    if version and not PINNED_VERSION.fullmatch(version):
         raise Problem(
             field,
             "the version after '@' must be 1 to 64 of A-Z, a-z, 0-9, '_', '.', '+', '-', the first a letter or a digit",
@@ -64,7 +68,7 @@ def check_name_in_namespace(field: str, name: str) -> None:
     """Check a name that is written like a lambda's, with a namespace or without; or raise Problem."""
     check_lambda_name(field, name)
     if base_name(name) != name:
-        raise Problem(field, "must not have '@' and a version")
+        raise Problem(field, "must not have '@', with a version or a domain")
 
 
 def check_namespace(field: str, namespace: str) -> str:
@@ -81,10 +85,30 @@ def check_namespace(field: str, namespace: str) -> str:
     return namespace
 
 
+def check_domain(field: str, domain: str) -> str:
+    """Check a domain, and return it.
+
+    Raises:
+        Problem: no task can be in it.
+    """
+    if domain == NO_DOMAIN or not DOMAIN.fullmatch(domain):
+        raise Problem(
+            field,
+            f"{domain[:64]!r} is no domain: use 1 to 63 of a-z, 0-9, '_', '.', '-', the first a letter or a digit; "
+            f"{NO_DOMAIN!r} is what people call no domain",
+        )
+    return domain
+
+
 def unknown_lambda(name: str, known: Container[str] = ()) -> str:
     """What to say about a lambda that is not registered; `known` has those that are, to recognize an unknown version of one."""
-    base, at, version = name.partition("@")
-    if at and base in known:  # the versions are not listed: a call may name a thousand that do not exist
+    base, version, domain = QueueName.parse(name)
+    if domain and base in known:
+        return (
+            f"no worker declared that it serves {base} in the domain {domain!r}: start one with --domain {domain} and wait until "
+            f"it is ready, or fix the domain; `duly lambdas {base}` shows the domains that have workers"
+        )
+    if version and base in known:  # the versions are not listed: a call may name a thousand that do not exist
         return (
             f"no worker declared that it serves version {version!r} of {base}: start one whose App has this version and "
             f"pinned=True, or register it first (duly register MODULE:APP); `duly lambdas {base}` shows the versions that "

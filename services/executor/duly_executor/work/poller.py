@@ -112,7 +112,8 @@ class WorkPoller:
             return
         self._asks_hsc = ask_hsc
         executor_id, timeout = self._attach_request.executor_id, self._settings.poll_timeout
-        lambdas = frozenset(declared.name for declared in self._attach_request.lambdas)
+        asked = self._attach_request
+        lambdas = frozenset(asked.served or (declared.name for declared in asked.lambdas))
         # a share has requests of its own: what a lost one brought is for its slots
         requests = [share.source.requests for share in self._shares]
 

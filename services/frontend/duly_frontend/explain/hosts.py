@@ -6,6 +6,7 @@ from duly_core.explain.hosts import Serving
 from duly_core.explain.reads import Claims
 from duly_core.tasks.store import TaskRow
 from duly_frontend.explain.text import ago, command, reason, span
+from duly_wire.queue_names import QueueName
 from duly_wire.v1 import explain_pb2
 
 _LATELY = timedelta(seconds=15)
@@ -46,7 +47,7 @@ def _is_claimed(row: TaskRow, serving: Serving, claims: Claims) -> bool:
 
 def _not_alive(row: TaskRow, serving: Serving) -> explain_pb2.Reason:
     if serving.last_name is None or serving.last_reported_at is None:
-        return reason(explain_pb2.REASON_KIND_NO_HOST, f"no live host serves {row['lambda']}", _start())
+        return reason(explain_pb2.REASON_KIND_NO_HOST, f"no live host {_serves(row)}", _start(row))
     reported = ago(row, serving.last_reported_at)
     if serving.last_state == "alive":  # it missed a report, and not three
         stands = f"should report each {span(serving.interval)}, and did so {reported}"
@@ -54,12 +55,21 @@ def _not_alive(row: TaskRow, serving: Serving) -> explain_pb2.Reason:
         stands = f"is {serving.last_state}, and reported {reported}"
     return reason(
         explain_pb2.REASON_KIND_NO_HOST,
-        f"no live host serves {row['lambda']}: the last one, {serving.last_name}, {stands}",
-        _start(),
+        f"no live host {_serves(row)}: the last one, {serving.last_name}, {stands}",
+        _start(row),
         since_at=serving.last_reported_at,
         holder=serving.last_name,
     )
 
 
-def _start() -> str:
-    return f"start a worker that serves it; those that report: {command('hosts')}"
+def _serves(row: TaskRow) -> str:
+    queue = QueueName.parse(row["lambda"])
+    if not queue.domain:
+        return f"serves {row['lambda']}"
+    return f"of the domain {queue.domain} serves {queue._replace(domain='')}"
+
+
+def _start(row: TaskRow) -> str:
+    domain = QueueName.parse(row["lambda"]).domain
+    how = f" (duly worker MODULE:APP --domain {domain})" if domain else ""
+    return f"start a worker that serves it{how}; those that report: {command('hosts')}"

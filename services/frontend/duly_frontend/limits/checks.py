@@ -9,6 +9,7 @@ from duly_core.errors import InvalidRequestError
 from duly_core.lambdas.names import base_name
 from duly_core.limits.changes import RESOURCE_FIELDS, NotPut, ResourceChange
 from duly_core.limits.store import (
+    DOMAIN_QUOTA,
     LARGEST_RATE,
     NAMESPACE_QUOTA,
     NAMESPACE_SCHEDULING,
@@ -19,7 +20,12 @@ from duly_core.limits.store import (
 )
 from duly_core.rpc.requests.checks import check_text, read_duration, read_instant
 from duly_core.rpc.requests.field_masks import is_set, named_fields
-from duly_core.rpc.requests.names import check_lambda_name, check_name, check_name_in_namespace
+from duly_core.rpc.requests.names import (
+    check_domain,
+    check_lambda_name,
+    check_name,
+    check_name_in_namespace,
+)
 from duly_core.rpc.requests.problem import Problem
 from duly_wire.v1 import limits_pb2, task_pb2
 
@@ -43,6 +49,8 @@ def check_resource_name(name: str) -> None:
             )
     elif name.startswith((NAMESPACE_QUOTA, NAMESPACE_SCHEDULING)):
         check_name("name", bare)
+    elif name.startswith(DOMAIN_QUOTA):
+        check_domain("name", bare)
     else:
         check_name_in_namespace("name", name)
 
@@ -120,7 +128,7 @@ def read_change(asked: limits_pb2.ResourceLimit, mask: FieldMask | None) -> Reso
     check_resource_name(asked.name)
     named = named_fields("update_masks", mask, asked, RESOURCE_FIELDS)
     capacity = asked.capacity if asked.HasField("capacity") and "capacity" in named else None
-    if asked.per_key and "per_key" in named and asked.name.startswith((QUOTA, NAMESPACE_QUOTA)):
+    if asked.per_key and "per_key" in named and asked.name.startswith((QUOTA, NAMESPACE_QUOTA, DOMAIN_QUOTA)):
         raise Problem("per_key", f"{asked.name} is a quota, which has no keys: leave it out")
     units = asked.rate.units if is_set(asked, "rate.units") else None
     if asked.name.startswith((SCHEDULING, NAMESPACE_SCHEDULING)) and (

@@ -16,6 +16,7 @@ from duly_core.lambdas.store import list_names
 from duly_core.limits import store as store_resources
 from duly_core.limits.changes import Contradiction, NotPut, ResourceChange, put_resource
 from duly_core.limits.store import (
+    DOMAIN_QUOTA,
     NAMESPACE_QUOTA,
     NAMESPACE_SCHEDULING,
     UNLIMITED,
@@ -189,7 +190,9 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
 
 
 def _is_seen(scope: Scope, name: str) -> bool:
-    """Tell whether a resource is for all, or of a lambda or a whole namespace that the caller may see."""
+    """Tell whether a resource is for all, or of a lambda or a whole namespace that the caller may see. A domain is for all."""
+    if name.startswith(DOMAIN_QUOTA):
+        return True
     if not is_quota(name):
         namespace = namespace_of(name)
         return not namespace or scope.covers_some_of(namespace)

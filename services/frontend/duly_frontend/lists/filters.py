@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.requests.checks import read_instant
+from duly_core.rpc.requests.names import check_domain
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.lifecycle import FINAL, LIVE, READY, Status
 from duly_core.tasks.store import TaskFilter
 from duly_frontend.tasks.wire import STATUS_FROM_WIRE
@@ -15,8 +17,8 @@ from duly_wire.v1 import frontend_pb2
 
 _MOST_VALUES = 100
 """Of a list of statuses, priorities or kinds: there are fewer, but a list may repeat itself."""
-_LONGEST_NAMES = {"lambda": 193, "collection": 128}
-"""A lambda may be the queue of a version."""
+_LONGEST_NAMES = {"lambda": 257, "collection": 128}
+"""A lambda may be the queue of a version, or of a domain."""
 
 _Filtering: TypeAlias = (
     frontend_pb2.ListTasksRequest
@@ -33,7 +35,12 @@ def of_list(request: frontend_pb2.ListTasksRequest) -> TaskFilter:
         InvalidRequestError: names the filter that is unusable.
     """
     statuses, priorities = _statuses(request), _priorities(request)
-    return replace(_filter(request), statuses=statuses, priorities=priorities)
+    if request.domain:
+        try:
+            check_domain("domain", request.domain)
+        except Problem as problem:
+            raise InvalidRequestError(problem.field, problem.message) from problem
+    return replace(_filter(request), statuses=statuses, priorities=priorities, domain=request.domain)
 
 
 def of_redrive(request: frontend_pb2.RedriveTasksRequest) -> TaskFilter:
