@@ -39,7 +39,7 @@ insert into store_epoch (server) select duly_server();
 
 -- What a lambda's owner declares, and nothing else: of its versions the one in force (decision 0041). What operators decide
 -- about a lambda belongs into a table of its own (decision 0028). NAME@VERSION is the queue of tasks pinned to a version,
--- NAME@~DOMAIN that of tasks of a domain (decision 0070).
+-- NAME@~DOMAIN that of tasks of a domain (decision 0071).
 create table lambda (
     -- With its namespace before a slash, if it has one.
     name text primary key check (
