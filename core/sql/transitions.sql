@@ -552,6 +552,7 @@ with silent as (
     set status = %(status)b::text::task_status, next_trigger_at = (select duly_now()) + %(trigger_in)b::interval,
         crashes = assoc.crashes + 1, worker_crashes = assoc.worker_crashes + 1,
         crashed_at = silent.crashed_at || (select duly_now()), last_token = null, token = null, holder = null, progress = null, progress_note = null,
+    overdue_since_at = null, overdue_neighbours = null,
         taken = case when %(status)b::text = 'enqueued' then assoc.taken end,
         enqueued_at = case when %(status)b::text = 'enqueued' then (select duly_now()) else assoc.enqueued_at end
     from silent
@@ -1386,7 +1387,8 @@ with clock as materialized (
         due_at = planned.ended_at + planned.wait, failures = planned.failures, crashes = planned.crashes,
         worker_crashes = assoc.worker_crashes + planned.with_worker::int,
         crashed_at = nullif(planned.crashed_at || case when planned.crashed then array[planned.ended_at] end, '{}'),
-        taken = null, last_token = planned.token, token = null, holder = null, progress = null, progress_note = null
+        taken = null, last_token = planned.token, token = null, holder = null, progress = null, progress_note = null,
+    overdue_since_at = null, overdue_neighbours = null
     from planned
     where assoc.task_id = any (array[planned.task_id]) and assoc.token = planned.token
         and assoc.status::text in ('claimed', 'processing') and planned.status = 'retriable_failure'
@@ -1487,7 +1489,8 @@ with asked as (
 ), snoozed as (
     update task_assoc as assoc
     set status = 'new', next_trigger_at = (select duly_now()) + held.retry_after,
-        due_at = (select duly_now()) + held.retry_after, taken = null, last_token = held.token, token = null, holder = null, progress = null, progress_note = null
+        due_at = (select duly_now()) + held.retry_after, taken = null, last_token = held.token, token = null, holder = null, progress = null, progress_note = null,
+    overdue_since_at = null, overdue_neighbours = null
     from held
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'snoozed' as outcome, assoc.next_trigger_at as next_at,
@@ -1525,7 +1528,8 @@ with asked as (
     for update of assoc
 ), released as (
     update task_assoc as assoc
-    set status = 'new', next_trigger_at = (select duly_now()), taken = null, last_token = held.token, token = null, holder = null, progress = null, progress_note = null
+    set status = 'new', next_trigger_at = (select duly_now()), taken = null, last_token = held.token, token = null, holder = null, progress = null, progress_note = null,
+    overdue_since_at = null, overdue_neighbours = null
     from held
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
     returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'released' as outcome, assoc.next_trigger_at as next_at,

@@ -291,6 +291,27 @@ async def test_neighbours_of_a_killed_callback_that_do_not_end_within_their_grac
     await gone(pid)
 
 
+async def test_heartbeats_tell_at_once_since_when_a_callback_does_not_end_and_what_it_waits_for(
+    host: Host,
+) -> None:
+    late, neighbours = running_on(host, swallow="yes"), [host.waiting() for _ in range(2)]
+    # the next heartbeat by the clock comes long after
+    timing = {"DULY_TIMING_HEARTBEAT_PERIOD": "15s", "DULY_TIMING_HEARTBEAT_DEADLINE": "250ms"}
+    lease = {f"DULY_TIMING_{name}": "70s" for name in ("HEARTBEAT_TIMEOUT", "CLAIM_TIMEOUT")}
+    await host.ready("--slots", 3, **HASTY, **timing, **lease, DULY_TIMING_PROCESS_DEADLINE="60s")
+    await host.running(*neighbours, late)
+
+    def told() -> hsc_pb2.HeartbeatItem | None:
+        items = [item for beat in host.hsc.beats for item in beat.items if item.HasField("overdue_for")]
+        return items[0] if items else None
+
+    item = await host.hsc.until(told, 8 * SECOND)
+
+    assert item.claim == late.claim
+    assert item.overdue_neighbours == 2
+    assert 0 < item.overdue_for.ToTimedelta().total_seconds() < 8
+
+
 async def test_a_kill_needs_no_process_of_what_can_be_interrupted_or_has_not_started(host: Host) -> None:
     running, waiting = claimed("test.spin", host.journal.payload()), host.waiting()
     await host.ready("--slots", 1, DULY_EXECUTOR_RECALL_AFTER="1h")

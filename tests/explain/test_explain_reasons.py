@@ -16,7 +16,7 @@ from duly_core.lambdas.names import QueueKey
 from duly_core.results.store import set_results
 from duly_core.tasks import claims
 from duly_core.tasks.claims import Caller, Pick
-from duly_core.tasks.task import Result, TaskHeartbeat
+from duly_core.tasks.task import ReleasedClaim, Result, TaskHeartbeat
 from duly_store_consumer.gate_loop import GateLoop
 from duly_wire.enums import FailureKind, Outcome, Priority, ReasonKind
 from duly_wire.ids import new_task_id_text
@@ -544,3 +544,27 @@ async def test_hosts_that_report_tell_whether_one_serves_the_lambda(client, task
     assert kinds(served) == [ReasonKind.READY]
     assert [reason.kind for reason in silent] == [ReasonKind.NO_HOST]
     assert "the last one, rack-1, is silent, and reported 5 min" in silent[0].text
+
+
+async def test_a_callback_that_does_not_end_is_said_to_wait_for_its_neighbours(
+    client, registered, clock, run_duly
+):
+    late, released = await registered.processing(), await registered.processing()
+    for task in (late, released):
+        beat = TaskHeartbeat(task.task_id, task.token, overdue_for=12 * SECOND, overdue_neighbours=3)
+        await claims.heartbeat(registered.store, [beat], HEARTBEAT_TIMEOUT)
+    forged = TaskHeartbeat(late.task_id, os.urandom(16), overdue_for=MINUTE, overdue_neighbours=9)
+    await claims.heartbeat(registered.store, [forged], HEARTBEAT_TIMEOUT)
+    await claims.release(registered.store, [ReleasedClaim(released.task_id, released.token)])
+
+    explanation = await client.explain(text_of(late.task_id))
+    task, again = await client.get(text_of(late.task_id)), await client.get(text_of(released.task_id))
+    shown = (await run_duly("get", text_of(late.task_id))).stdout
+
+    assert (
+        "; over max_runtime since 12 s, waits for 3 neighbours in its process" in explanation.reasons[0].text
+    )
+    assert task.overdue_since_at is not None
+    assert task.overdue_neighbours == 3
+    assert "overdue neighbours  3" in shown
+    assert again.overdue_since_at is None

@@ -12,7 +12,7 @@ HELD_BY = {
     "tasks/locks.sql": PLANS,
     "gates/gates.sql": PLANS,
     # by id; no test looks at their plans
-    "tasks/entities.sql": {"purge", "keep_checkpoints"},
+    "tasks/entities.sql": {"purge", "keep_checkpoints", "note_overdue"},
     # there are thousands of time tables, not millions; no test looks at the plans
     "time_tables/time_tables.sql": {
         "time_table_clock",

@@ -66,6 +66,8 @@ OF_STORE = {
         *(
             "cancel_requested",
             "kill_requested",
+            "overdue_since_at",
+            "overdue_neighbours",
             "worker_crashes",
             "progress",
             "progress_note",

@@ -79,6 +79,10 @@ KEPT = {
         {"task_ids": IDS, "tokens": IDS, "checkpoints": [b"a"] * 3},
         {"task_assoc_pkey", "task_pkey"},
     ),
+    "note_overdue": (
+        {"task_ids": IDS, "tokens": IDS, "overdue_for": [SECOND] * 3, "neighbours": [1] * 3},
+        {"task_assoc_pkey"},
+    ),
 }
 ANEW = {
     "time_tables_page": ({"after": "", "lambda": "", "limit": 10, "skipped": 0}, TABLES),
@@ -157,7 +161,12 @@ def tasks(connection, name):
     """Some that the statement is for: they run, or have ended."""
     runs = "select task_id from task_assoc where status = 'claimed' order by task_id limit 3"
     ended = "select task_id from task where status = 'success' order by task_id limit 3"
-    return [row[0] for row in connection.execute(runs if name == "keep_checkpoints" else ended).fetchall()]
+    return [
+        row[0]
+        for row in connection.execute(
+            runs if name in {"keep_checkpoints", "note_overdue"} else ended
+        ).fetchall()
+    ]
 
 
 def explain(connection, text, values, *, anew=False):

@@ -13,10 +13,10 @@ from duly_core.gates.rules import NO_GATES, GateSet
 from duly_core.gates.scans import GateScans
 from duly_core.gates.sweeps import dequeue
 from duly_core.lambdas.names import QueueKey
-from duly_core.postgres.arrays import byteas, int2s, texts, timestamps, uuids
+from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.postgres.pool import Store, fetch
 from duly_core.postgres.rows import named
-from duly_core.postgres.statements import GATED, LOCKS, READS, TRANSITIONS
+from duly_core.postgres.statements import ENTITIES, GATED, LOCKS, READS, TRANSITIONS
 from duly_core.tasks.checkpoints import keep_checkpoints
 from duly_core.tasks.task import (
     Applied,
@@ -241,6 +241,11 @@ async def heartbeat(
     if any(beat.checkpoint is not None for beat in batch):
         async with store.connection() as connection:
             await keep_checkpoints(connection, batch)
+    if overdue := [beat for beat in batch if beat.overdue_for is not None]:
+        parameters = _pairs([(beat.task_id, beat.token) for beat in overdue])
+        parameters["overdue_for"] = intervals([beat.overdue_for for beat in overdue])
+        parameters["neighbours"] = [beat.overdue_neighbours for beat in overdue]
+        await store.run(ENTITIES["note_overdue"], parameters)
     kept = {
         row[0]: (HeartbeatAnswer.KILL_REQUESTED if row[2] else HeartbeatAnswer.CANCEL_REQUESTED)
         if row[1]

@@ -42,3 +42,14 @@ on conflict (task_id) do update
 set checkpoint = excluded.checkpoint, checkpoint_count = task.checkpoint_count + 1
 where task.status is null
 returning task_id
+
+-- name: note_overdue
+-- Notes of callbacks that are to end and do not since when that is, for people to see. By the token, like every write of a holder.
+update task_assoc as assoc
+set overdue_since_at = (select duly_now()) - asked.overdue_for, overdue_neighbours = asked.neighbours
+from unnest(
+    %(task_ids)b::uuid[], %(tokens)b::uuid[], %(overdue_for)b::interval[], %(neighbours)b::int4[]
+) as asked (task_id, token, overdue_for, neighbours)
+where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
+    and assoc.status::text in ('claimed', 'processing')
+returning assoc.task_id

@@ -77,7 +77,8 @@ where coalesce(entity.priority, 0) > 0
 
 -- fragment: let_go
 -- Nobody holds the task any more; TEXT is the token that a repeated report may still name, or null.
-last_token = {{}}, token = null, holder = null, progress = null, progress_note = null
+last_token = {{}}, token = null, holder = null, progress = null, progress_note = null,
+    overdue_since_at = null, overdue_neighbours = null
 
 -- fragment: is_silent
 -- The holder of `assoc` did not renew its claim in time. "as_of" is the instant at which the store was last seen to be
@@ -275,6 +276,6 @@ task.task_id, task.lambda, {{fields.shown_of_task}},
     coalesce(task_assoc.failures, task.failures) as failures,
     coalesce(task_assoc.crashes, task.crashes) as crashes,
     nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
-    task_assoc.progress, task_assoc.progress_note, task.redrives, task.session, task.session_order, task.session_policy,
+    task_assoc.progress, task_assoc.progress_note, task_assoc.overdue_since_at, task_assoc.overdue_neighbours, task.redrives, task.session, task.session_order, task.session_policy,
     task.time_table,
     task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits

@@ -155,6 +155,9 @@ create table task_assoc (
     cancel_requested boolean not null default false,
     -- With cancel_requested: its callback is to be ended whatever it does.
     kill_requested boolean not null default false,
+    -- Since when its callback is to end and does not, as its holder said, and how many callbacks beside it have time to end first.
+    overdue_since_at timestamptz,
+    overdue_neighbours integer,
     progress real,
     progress_note text,
     -- When the crashes within the window happened, oldest first; null is none, and costs a task that never crashes nothing.

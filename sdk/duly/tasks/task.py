@@ -117,6 +117,9 @@ class Task:
     scheduled_by: str = ""
     # Whose work it is, as the caller said; empty: it was not said.
     fair_key: str = ""
+    # Since when its callback is to end, and does not, and how many others in its process have time to end first; None: unknown.
+    overdue_since_at: datetime | None = None
+    overdue_neighbours: int = 0
     # Payload, result, checkpoint, progress_note, tracebacks and failure messages are left out: the caller may not see them.
     payload_withheld: bool = False
 

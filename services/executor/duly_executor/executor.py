@@ -94,9 +94,6 @@ class Executor:
             self._reporter,
             settings,
         )
-        self._watchdog = Watchdog(
-            self._board, self._held_claims, self._pool, settings, timing.heartbeat_timeout
-        )
         self._heartbeat_loop = HeartbeatLoop(
             self._heartbeat_channel,
             self._held_claims,
@@ -105,6 +102,14 @@ class Executor:
             self._pool,
             partial(hand_back_gated, self._pool, self._held_claims),
             self._journal.note_deadline,
+        )
+        self._watchdog = Watchdog(
+            self._board,
+            self._held_claims,
+            self._pool,
+            settings,
+            timing.heartbeat_timeout,
+            self._heartbeat_loop.beat_soon,
         )
         self._failure: BaseException | None = None
         events.count_slots(settings.processes * settings.slots, lambda: sum(1 for _ in self._board.running()))

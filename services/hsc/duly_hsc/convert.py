@@ -41,6 +41,8 @@ _MOST_WORK = 2_000
 _LONGEST_POLL = timedelta(seconds=60)
 _NOTE_LIMIT = 1024
 _PROGRESS_PLACES = 6
+_LONGEST_OVERDUE = timedelta(days=366)
+_MOST_NEIGHBOURS = 100_000
 _MICROSECOND = timedelta(microseconds=1)
 
 KEPT_TO_WIRE = {
@@ -241,5 +243,22 @@ def beats(messages: Sequence[hsc_pb2.HeartbeatItem]) -> list[TaskHeartbeat]:
             )
         if progress is not None:
             progress = round(progress, _PROGRESS_PLACES)  # the store's `real` holds no number close to 0
-        read.append(TaskHeartbeat(task_id, token, progress, note, checkpoint("items", message.checkpoint)))
+        overdue_for = None
+        if message.HasField("overdue_for"):
+            overdue_for = read_duration("items.overdue_for", message.overdue_for, _LONGEST_OVERDUE)
+            if not 0 <= message.overdue_neighbours <= _MOST_NEIGHBOURS:
+                raise InvalidRequestError(
+                    "items.overdue_neighbours", f"must be from 0 to {_MOST_NEIGHBOURS:,}"
+                )
+        read.append(
+            TaskHeartbeat(
+                task_id,
+                token,
+                progress,
+                note,
+                checkpoint("items", message.checkpoint),
+                overdue_for,
+                message.overdue_neighbours,
+            )
+        )
     return read

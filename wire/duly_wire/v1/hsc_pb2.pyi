@@ -570,13 +570,21 @@ class HeartbeatItem(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     PROGRESS_NOTE_FIELD_NUMBER: _builtins.int
     CHECKPOINT_FIELD_NUMBER: _builtins.int
+    OVERDUE_FOR_FIELD_NUMBER: _builtins.int
+    OVERDUE_NEIGHBOURS_FIELD_NUMBER: _builtins.int
     progress: _builtins.float
     """What the callback reported since the last heartbeat; absent: nothing new."""
     progress_note: _builtins.str
     checkpoint: _builtins.bytes
     """JSON, at most 64 KiB: what the callback kept since the last heartbeat. Empty: nothing new."""
+    overdue_neighbours: _builtins.int
+    """With overdue_for: how many other callbacks of its process are given time to end before the process is killed."""
     @_builtins.property
     def claim(self) -> Global___Claim: ...
+    @_builtins.property
+    def overdue_for(self) -> _duration_pb2.Duration:
+        """Since when the callback is to end, and does not: over max_runtime, cancelled or killed. Absent: it is not, or that was told."""
+
     def __init__(
         self,
         *,
@@ -584,10 +592,12 @@ class HeartbeatItem(_message.Message):
         progress: _builtins.float | None = ...,
         progress_note: _builtins.str | None = ...,
         checkpoint: _builtins.bytes = ...,
+        overdue_for: _duration_pb2.Duration | None = ...,
+        overdue_neighbours: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_progress_note", b"_progress_note", "claim", b"claim", "progress", b"progress", "progress_note", b"progress_note"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_progress_note", b"_progress_note", "claim", b"claim", "overdue_for", b"overdue_for", "progress", b"progress", "progress_note", b"progress_note"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_progress_note", b"_progress_note", "checkpoint", b"checkpoint", "claim", b"claim", "progress", b"progress", "progress_note", b"progress_note"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress", b"_progress", "_progress_note", b"_progress_note", "checkpoint", b"checkpoint", "claim", b"claim", "overdue_for", b"overdue_for", "overdue_neighbours", b"overdue_neighbours", "progress", b"progress", "progress_note", b"progress_note"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__progress: _TypeAlias = _typing.Literal["progress"]  # noqa: Y015
     _WhichOneofArgType__progress: _TypeAlias = _typing.Literal["_progress", b"_progress"]  # noqa: Y015

@@ -38,6 +38,7 @@ _ATTEMPTS = 3
 _REARM_EVERY = timedelta(milliseconds=250)
 _IDLE_REARM_EVERY = timedelta(seconds=1)
 """While nothing is held; a claim that comes in sets the timer itself."""
+_SOON = timedelta(seconds=1)
 _LONGEST_STILL_NS = 60 * 1_000_000_000
 """Nanoseconds until a loop that stands still while nothing is held ends its process, and the worker starts another."""
 
@@ -88,6 +89,8 @@ class HeartbeatLoop:
         self._callbacks = callbacks
         self._hand_back_gated = hand_back_gated
         self._note_deadline = note_deadline
+        self._soon = False
+        """There is news for people: the next heartbeat does not wait for its period."""
         self._strikes = 0
         """Heartbeat calls in a row that failed."""
         self._busy_until = 0
@@ -103,6 +106,11 @@ class HeartbeatLoop:
         if self._leases.note(schedule):
             self._strikes = 0  # they were counted while more were allowed; the deadlines hold in any case
             self._shortened.set()
+
+    def beat_soon(self) -> None:
+        """Send the next heartbeat a second after the last one at the latest; if it fails, it is no strike."""
+        self._soon = True
+        self._shortened.set()
 
     def busy_for(self) -> int:
         """Return how long, at most, until a heartbeat can go out that the one under way does not hold up; nanoseconds."""
@@ -129,14 +137,22 @@ class HeartbeatLoop:
             self._shortened.clear()
             period = self._leases.now.period.total_seconds()
             left = began_at + period - loop.time()
+            if self._soon:
+                left = min(left, began_at + _SOON.total_seconds() - loop.time())
             if left > 0:
                 await wait_for_either(stop, self._shortened, timedelta(seconds=left))
                 continue
-            began_at = max(began_at + period, loop.time() - period)
-            await self.beat(executor_id)
+            is_due = began_at + period <= loop.time()
+            self._soon = False
+            if is_due:
+                began_at = max(began_at + period, loop.time() - period)
+            await self.beat(executor_id, counts=is_due)
 
-    async def beat(self, executor_id: str) -> None:
-        """One heartbeat for everything that is held; it fails if the HSC could not be told of all."""
+    async def beat(self, executor_id: str, *, counts: bool = True) -> None:
+        """One heartbeat for everything that is held; it fails if the HSC could not be told of all.
+
+        One that does not count keeps claims alive if it succeeds, and is no strike if it fails.
+        """
         events.held(len(self._held_claims))
         self._leases.begin_round()
         self._busy_until = since_boot_ns() + nanoseconds(self._leases.now.call_deadline)
@@ -144,7 +160,8 @@ class HeartbeatLoop:
         failures = [reason for reason in await asyncio.gather(*map(self._call, requests)) if reason]
         self._busy_until = 0
         if failures:
-            self._strike(failures[0])
+            if counts:
+                self._strike(failures[0])
         else:
             self._strikes = 0
             self._leases.end_round()

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from duly_core.host.claim_journal import ClaimJournal
+from duly_core.process.clock import since_boot_ns
 from duly_core.tasks.task import CHECKPOINT_LIMIT
 from duly_wire.ids import TaskId
 from duly_wire.v1 import callback_pb2, hsc_pb2
@@ -29,6 +30,9 @@ class HeldClaim:
     """When its callback was told to stop (the loop's time)."""
     kill_asked: bool = False
     """Its callback is to be ended whatever it does."""
+    overdue: tuple[int, int] | None = None
+    """Since when it was interrupted and does not end (nanoseconds of CLOCK_BOOTTIME), and how many neighbours have time to end
+    before its process is killed."""
     journaled_at: int = 0
     """Its place in the claim journal; 0: it has none."""
     checkpoint: bytes = b""
@@ -198,6 +202,9 @@ class HeldClaims:
             if number % _MOST_A_CALL == 0:
                 requests.append(hsc_pb2.HeartbeatRequest(holder=holder))
             item = requests[-1].items.add(claim=held.task.claim)
+            if held.overdue is not None:
+                since_boot, item.overdue_neighbours = held.overdue
+                item.overdue_for.FromNanoseconds(max(0, since_boot_ns() - since_boot))
             progress = self._progress.pop(task_id, None)
             if progress is not None:
                 item.progress = progress.progress

@@ -9,6 +9,7 @@ more work and another takes its place; it is killed when only such callbacks are
 import asyncio
 import math
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 
 from duly_core.config.settings import format_duration
@@ -45,7 +46,9 @@ class Watchdog:
         pool: CallbackPool,
         settings: ExecutorSettings,
         heartbeat_timeout: timedelta,
+        beat_soon: Callable[[], None] = lambda: None,
     ) -> None:
+        self._beat_soon = beat_soon
         self._board = board
         self._held_claims = held_claims
         self._pool = pool
@@ -133,6 +136,7 @@ class Watchdog:
                 process.kill(b"")  # what was overdue has ended after all
             if process.lingers_since is not None and process.killed_for is None:
                 lingering.append((process.lingers_since, process))
+                self._note_overdue(process, now)
         lingering.sort(key=lambda each: each[0])
         for place, (since, process) in enumerate(lingering):
             patience = self._neighbour_grace if process.overdue else math.inf
@@ -140,6 +144,16 @@ class Watchdog:
                 patience = min(patience, _MANY_LINGER)
             if now - since > patience:
                 self._kill_overdue(process)
+
+    def _note_overdue(self, process: CallbackProcess, now: float) -> None:
+        """Let the next heartbeat tell since when what is overdue there does not end, and what it waits for."""
+        neighbours = len(process.tasks) - len(process.overdue)
+        for task_id, overdue in process.overdue.items():
+            held = self._held_claims.get(task_id)
+            if held is not None:
+                late_ns = int(max(0.0, now - overdue.since) * 1e9) if math.isfinite(overdue.since) else 0
+                since = held.overdue[0] if held.overdue else since_boot_ns() - late_ns
+                held.overdue = (since, neighbours)
 
     def _look_at_overdue(self, process: CallbackProcess, now: float) -> None:
         late = sum(now - each.since > self._interrupt_grace for each in process.overdue.values())
@@ -158,6 +172,7 @@ class Watchdog:
         process.recall()
         overdue = [(task_id, self._held_claims.lambda_of(task_id)) for task_id in process.overdue]
         events.process_lingers(process.process.pid, overdue)
+        self._beat_soon()
         self._pool.reassign()
 
     def _kill_overdue(self, process: CallbackProcess) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import TaskRow
-from duly_frontend.explain.text import ago, command, reason, span
+from duly_frontend.explain.text import ago, command, number, reason, span
 from duly_wire.enums import FailureKind
 from duly_wire.v1 import explain_pb2
 
@@ -96,6 +96,7 @@ def held_reasons(row: TaskRow, heartbeat_timeout: timedelta, *, withheld: bool) 
             reason(
                 explain_pb2.REASON_KIND_RUNNING,
                 f"{holder} has it since {span(now - row['claimed_at'])}"
+                + _overdue(row)
                 + _heartbeat(row, heartbeat_timeout)
                 + _progress(row, withheld=withheld),
                 _LOOK.format(task_id=row["task_id"]),
@@ -145,6 +146,18 @@ def _grace(row: TaskRow, heartbeat_timeout: timedelta) -> list[explain_pb2.Reaso
 def _heartbeat(row: TaskRow, heartbeat_timeout: timedelta) -> str:
     age = heartbeat_timeout - (row["next_trigger_at"] - row["now"])
     return f"; last heartbeat {span(age)} ago" if timedelta() <= age <= heartbeat_timeout else ""
+
+
+def _overdue(row: TaskRow) -> str:
+    """Say that a callback was interrupted, does not end, and for how many others its process lives on."""
+    since_at = row["overdue_since_at"]
+    if since_at is None:
+        return ""
+    why = (
+        "killed" if row["kill_requested"] else "cancelled" if row["cancel_requested"] else "over max_runtime"
+    )
+    neighbours = number(row["overdue_neighbours"] or 0, "neighbour")
+    return f"; {why} since {span(row['now'] - since_at)}, waits for {neighbours} in its process to end (executor.neighbour_grace)"
 
 
 def _progress(row: TaskRow, *, withheld: bool) -> str:

@@ -24,7 +24,15 @@ ATTEMPT_OUTCOME_TO_WIRE = {
 }
 STATUS_FROM_WIRE = {number: status for status, number in STATUS_TO_WIRE.items()}
 
-_TIMES = ("created_at", "scheduled_at", "next_trigger_at", "started_at", "finished_at", "expires_at")
+_TIMES = (
+    "created_at",
+    "scheduled_at",
+    "next_trigger_at",
+    "started_at",
+    "finished_at",
+    "expires_at",
+    "overdue_since_at",
+)
 _PLAIN = (
     *SHOWN,
     "fence",
@@ -34,6 +42,7 @@ _PLAIN = (
     "cancel_requested",
     "progress",
     "progress_note",
+    "overdue_neighbours",
     "redrives",
     "edits",
     "time_table",
