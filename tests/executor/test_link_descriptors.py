@@ -1,7 +1,8 @@
-"""A callback process can send its Executor no descriptors, and has none of what the Executor inherited."""
+"""A callback process can send its Executor no descriptors, and has neither what the Executor inherited nor its sockets."""
 
 import os
 import socket
+from contextlib import ExitStack
 
 import pytest
 import uvloop
@@ -56,3 +57,30 @@ def test_what_the_executor_inherited_is_open_in_no_callback_process_nor_below(in
 
     assert "duly-last-words" in told
     assert "memfd:inherited" not in told
+
+
+async def test_a_callback_cannot_shut_down_the_socket_to_which_its_worker_logs(in_root: None) -> None:
+    log, ours = socket.socketpair()  # as journald's
+    board = SlotBoard.create(1, 1)
+    task = claimed("hostile.silence")
+    with log, ours, ExitStack() as kept:
+        for output in (1, 2):
+            before = os.dup(output)
+            kept.callback(os.close, before)
+            kept.callback(os.dup2, before, output)
+            os.dup2(ours.fileno(), output)
+        process = await CallbackProcess.start(0, "executor-id", HOSTILE, board, ProcessTree())
+        try:
+            await process.hello()
+            callbacks = Callbacks(process, board)
+            callbacks.give(task)
+            await callbacks.result(task)
+        finally:
+            process.kill()
+            await process.ended()
+            os.close(board.descriptor)
+
+        log.settimeout(10)
+        assert log.recv(1_000) == b"the last word\n"
+        ours.sendall(b"killed\n")
+        assert log.recv(1_000) == b"killed\n"

@@ -12,6 +12,7 @@ from duly_core.process.parent import PARENT_PID
 from duly_executor.callback.other_user import CALLBACK_USER
 from duly_executor.containment.process_group import ProcessTree
 from duly_executor.processes.exit_record import ExitRecord
+from duly_executor.processes.output_relay import output_for_callbacks
 
 
 async def spawn(
@@ -50,6 +51,8 @@ async def spawn(
         tree.folder,
         pass_fds=[link.fileno(), board.descriptor, exit_record.descriptor],
         stdin=asyncio.subprocess.DEVNULL,
+        stdout=output_for_callbacks(1),
+        stderr=output_for_callbacks(2),
         env={**variables, **ours},
         start_new_session=True,
     )
