@@ -6,7 +6,6 @@ A caller that has had its turn goes behind the others that wait, however many ca
 import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
 from typing import NoReturn
@@ -15,12 +14,6 @@ from duly_core.errors import OverloadedError
 from duly_core.traffic.time_budgets import TimeBudgets
 
 _RETRY_AFTER = timedelta(milliseconds=500)
-
-
-@dataclass(slots=True, eq=False)
-class _Caller:
-    under_way: int = 0
-    waiting: "deque[asyncio.Future[None]]" = field(default_factory=deque)
 
 
 class Turns:
@@ -52,9 +45,10 @@ class Turns:
         self._waiting_of_one = waiting_of_one
         self._budgets = budgets
         self._refused = refused
-        self._callers: dict[Hashable, _Caller] = {}
-        self._queue: dict[Hashable, _Caller] = {}
-        """Those with calls that wait, the next one first."""
+        self._under_way: dict[Hashable, int] = {}
+        """By caller; nobody has none."""
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
+        """By caller, the next one first; nobody has none."""
 
     def turn(self, caller: Hashable) -> "_Turn":
         """Return what a call of this caller holds while it is under way, for an `async with`.
@@ -66,15 +60,11 @@ class Turns:
 
     def try_enter(self, caller: Hashable) -> bool:
         """Take a slot if there is one at once; then `leave` must follow."""
-        entry = self._callers.get(caller)
-        if entry is None:
-            if self._free <= 0:
-                return False
-            entry = self._callers[caller] = _Caller()
-        elif self._free <= 0 or entry.under_way >= self._of_one:
+        under_way = self._under_way.get(caller, 0)
+        if self._free <= 0 or under_way >= self._of_one:
             return False
         self._free -= 1
-        entry.under_way += 1
+        self._under_way[caller] = under_way + 1
         return True
 
     async def enter(self, caller: Hashable) -> None:
@@ -87,52 +77,52 @@ class Turns:
             self._refuse(caller, f"{self._what} of this caller take too much time", wait)
         if self.try_enter(caller):
             return
-        entry = self._callers.setdefault(caller, _Caller())
-        if len(entry.waiting) >= self._waiting_of_one:
+        waiting = self._waiting.setdefault(caller, deque())
+        if len(waiting) >= self._waiting_of_one:
             self._refuse(caller, f"too many {self._what} of this caller are under way", _RETRY_AFTER)
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry.waiting.append(turn)
-        self._queue.setdefault(caller, entry)
+        waiting.append(turn)
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.leave(caller)
             else:
-                self._forget(caller, entry, turn)
+                self._forget(caller, turn)
             raise
 
     def leave(self, caller: Hashable) -> None:
         """End what `enter` began: the next one has its turn."""
-        entry = self._callers[caller]
-        entry.under_way -= 1
         self._free += 1
-        self._go_on()
-        if not entry.under_way and not entry.waiting:
-            self._callers.pop(caller, None)
+        left = self._under_way[caller] - 1
+        if left:
+            self._under_way[caller] = left
+        else:
+            del self._under_way[caller]
+        if self._waiting:
+            self._go_on()
 
     def _go_on(self) -> None:
         while self._free > 0:
-            found = next((each for each in self._queue.items() if each[1].under_way < self._of_one), None)
-            if found is None:
+            may = (each for each in self._waiting if self._under_way.get(each, 0) < self._of_one)
+            caller = next(may, None)
+            if caller is None:
                 return
-            caller, entry = found
-            del self._queue[caller]
-            turn = entry.waiting.popleft()
-            if entry.waiting:
-                self._queue[caller] = entry  # behind the others
+            waiting = self._waiting.pop(caller)
+            turn = waiting.popleft()
+            if waiting:
+                self._waiting[caller] = waiting  # behind the others
             if not turn.done():
                 self._free -= 1
-                entry.under_way += 1
+                self._under_way[caller] = self._under_way.get(caller, 0) + 1
                 turn.set_result(None)
 
-    def _forget(self, caller: Hashable, entry: _Caller, turn: "asyncio.Future[None]") -> None:
-        if turn in entry.waiting:
-            entry.waiting.remove(turn)
-        if not entry.waiting:
-            self._queue.pop(caller, None)
-            if not entry.under_way:
-                self._callers.pop(caller, None)
+    def _forget(self, caller: Hashable, turn: "asyncio.Future[None]") -> None:
+        waiting = self._waiting.get(caller)
+        if waiting is not None and turn in waiting:
+            waiting.remove(turn)
+            if not waiting:
+                del self._waiting[caller]
 
     def _refuse(self, caller: Hashable, reason: str, wait: timedelta) -> NoReturn:
         self._refused(caller)
