@@ -11,6 +11,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from duly_wire.v1 import task_pb2
 
 _LONGEST = 300
+_EXHAUSTED = re.compile(r"failed \d+ times?; the last: ")
+"""Heads what the last attempt said of a task that has no other."""
 _EXCEPTION = re.compile(r"((?:\w+\.)*[A-Z]\w*)(?:: (.*))?")
 _VARYING = (
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE), "…"),
@@ -60,7 +62,7 @@ class Group:
 def cause_of(task: task_pb2.Task) -> Cause:
     """Return the cause of the last failure of a task."""
     failure = task.last_failure
-    line = failure.message.partition("\n")[0]
+    line = _EXHAUSTED.sub("", failure.message.partition("\n")[0], count=1)
     found = _EXCEPTION.fullmatch(line)
     exception, text = (found[1], found[2] or "") if found else ("", line)
     return Cause(getattr(task, "lambda"), failure.kind, exception, normalised(text))
