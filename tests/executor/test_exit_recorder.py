@@ -5,6 +5,7 @@ import signal
 
 import pytest
 
+from duly.callbacks import callback
 from duly_executor.processes.exit_record import ExitRecord
 
 SLOTS = "slot 0 is thread 0xa\nslot 1 is thread 0xb\n"
@@ -46,12 +47,12 @@ def stack(text: str, code: int) -> str:
 
 FRAMES = """  File "/app/shop.py", line 3 in inner
   File "/app/shop.py", line 9 in price
-  File "/lib/duly/callbacks.py", line 70 in call
+  File "CALLBACK_MODULE", line 70 in call
   File "/lib/duly/invoke.py", line 59 in run
 
 Thread 0xb (most recent call first):
   File "/app/shop.py", line 20 in another
-"""
+""".replace("CALLBACK_MODULE", callback.__file__)
 
 
 def test_the_stack_of_a_fatal_signal_is_the_callbacks_own() -> None:

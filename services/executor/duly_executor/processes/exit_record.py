@@ -13,7 +13,7 @@ _END = re.compile(r"^(?:os\._exit in|(Current)) thread (0x[0-9a-f]+)", re.MULTIL
 """The second is faulthandler's, after a fatal signal. If SIGKILL ended the process, it had survived that signal."""
 _STACK = re.compile(r"^Current thread .*\n((?:  .*\n)+)", re.MULTILINE)
 _CALLED_BY = re.compile(
-    r'^  File "[^"\n]*/duly/callbacks\.py", line \d+ in call\n.*', re.MULTILINE | re.DOTALL
+    r'^  File "[^"\n]*/duly/callbacks/callback\.py", line \d+ in call\n.*', re.MULTILINE | re.DOTALL
 )
 _ERROR = re.compile(r"^Fatal Python error: .*", re.MULTILINE)
 _MOST_BYTES = 64 * 1024
