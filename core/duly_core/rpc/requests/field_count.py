@@ -26,6 +26,9 @@ _MOST_FIELDS_OF = {
     # a graph is one item, and may have 10,000 nodes and 100,000 edges, each with up to four fields
     "duly.v1.ScheduleGraphRequest": 600_000,
     "duly.v1.PutGraphDefinitionRequest": 600_000,
+    # what succeeded may add nodes to its graph: 20,000 edges, each with up to two fields beside itself
+    "duly.v1.SetResultsRequest": 60_000,
+    "duly.v1.WorkRequest": 60_000,
     # all that the slots of a callback process ended since the last one, each with the tasks that follow it
     "duly.v1.CallbackReport": 500_000,
 }
