@@ -30,6 +30,7 @@ _ELSEWHERE = {
     "run",
     "register",
     "example",
+    "explain",
 }
 """They list nothing of a Frontend, or need an argument."""
 
