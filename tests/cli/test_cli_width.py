@@ -30,7 +30,6 @@ _ELSEWHERE = {
     "run",
     "register",
     "example",
-    "explain",
 }
 """They list nothing of a Frontend, or need an argument."""
 
@@ -41,8 +40,11 @@ def listings(command=None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
     for name, child in getattr(command, "commands", {}).items():
         yield from listings(child, (*path, name))
     parameters = command.params
+    names = {
+        each.name for each in parameters
+    }  # a task may be named by its lambda and key: one of both is needed
     has_json = any("--json" in each.opts for each in parameters if not each.hidden) if path else False
-    needs = any(each.required for each in parameters)
+    needs = any(each.required for each in parameters) or {"lambda_name", "key"} <= names
     if has_json and not needs and " ".join(path) not in _ELSEWHERE:
         yield path
 
