@@ -27,7 +27,7 @@ class FrontendSettings(LiveFrontendSettings):
     """Connections for GetTask and WaitTask. Writes use those of `store.connections`."""
     list_connections: int = Field(default=2, ge=1)
     """Connections for ListTasks, RedriveTasks, CancelTasks and PurgeTasks."""
-    caller_calls: int = Field(default=64, ge=1)
+    caller_calls: int = Field(default=32, ge=1)
     """Calls of one principal that are under way; without principals, of one connection. Further ones wait. Calls that wait for
     ends do not count."""
     caller_share: float = Field(default=0.5, gt=0, le=1)

@@ -78,7 +78,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self, request: graphs_pb2.ScheduleGraphRequest, _context: Context
     ) -> graphs_pb2.ScheduleGraphResponse:
         try:
-            _check_lambdas(Action.SCHEDULE, request.nodes)
+            await self._sliced(_checking_lambdas(Action.SCHEDULE, request.nodes))
         except Problem as problem:
             events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
@@ -200,7 +200,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self, request: graphs_pb2.PutGraphDefinitionRequest, _context: Context
     ) -> graphs_pb2.PutGraphDefinitionResponse:
         try:
-            _check_lambdas(Action.REGISTER, request.nodes)
+            await self._sliced(_checking_lambdas(Action.REGISTER, request.nodes))
             definition = await self._sliced(
                 validation.checking_definition(request.name, request.nodes, fail_fast=request.fail_fast)
             )
@@ -292,11 +292,23 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         return read_duration("timeout", request.timeout, self._live().max_wait)
 
 
-def _check_lambdas(action: Action, nodes: Iterable[graphs_pb2.GraphNode]) -> None:
+def _checking_lambdas(action: Action, nodes: Iterable[graphs_pb2.GraphNode]) -> Steps[None]:
+    """Check in steps that the caller may do this with the lambdas of all nodes, each lambda once.
+
+    Raises:
+        Problem: it may not.
+    """
     scope = restriction(action)
-    if scope is not None:
-        for node in nodes:
-            check_lambda(scope, action, getattr(node.task, "lambda"), node_field(node.label, "lambda"))
+    if scope is None:
+        return
+    found: set[str] = set()
+    for place, node in enumerate(nodes, start=1):
+        if not place % _A_STEP:
+            yield
+        name = getattr(node.task, "lambda")
+        if name not in found:
+            check_lambda(scope, action, name, node_field(node.label, "lambda"))
+            found.add(name)
 
 
 def _covers(scope: Scope, definition: graphs_pb2.GraphDefinition) -> bool:

@@ -69,10 +69,7 @@ class CompletionWatcher:
         """
         if self._closed:
             return
-        if self._waited_for[caller] + len(task_ids) > MOST_OF_ONE:
-            message = f"this caller waits for {self._waited_for[caller]:,} ends already, and may for {MOST_OF_ONE:,}"
-            self._refused(caller)
-            raise OverloadedError(f"{message}: try again later", _RETRY_AFTER)
+        self.check(caller, len(task_ids))
         self._waited_for[caller] += len(task_ids)
         waiter = _Waiter(set(task_ids))
         self._waiters.add(waiter)
@@ -86,6 +83,18 @@ class CompletionWatcher:
             self._waited_for[caller] -= len(task_ids)
             if not self._waited_for[caller]:
                 del self._waited_for[caller]
+
+    def check(self, caller: Hashable, count: int) -> None:
+        """Let a caller wait for so many more.
+
+        Raises:
+            OverloadedError: it waits for too many already.
+        """
+        waited_for = self._waited_for[caller]
+        if waited_for + count > MOST_OF_ONE:
+            self._refused(caller)
+            message = f"this caller waits for {waited_for:,} ends already, and may for {MOST_OF_ONE:,}"
+            raise OverloadedError(f"{message}: try again later", _RETRY_AFTER)
 
     def close(self) -> None:
         """Who waits is answered at once, and asks again elsewhere: long polls would use up the grace of a shutdown."""

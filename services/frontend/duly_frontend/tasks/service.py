@@ -261,6 +261,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     async def WaitTask(  # noqa: N802
         self, request: frontend_pb2.WaitTaskRequest, _context: Context
     ) -> frontend_pb2.WaitTaskResponse:
+        self._ends.check(current_caller(), len(request.task_ids))  # before anything is read
         timeout = min(_DEFAULT_WAIT, self._live().max_wait)
         if request.HasField("timeout"):
             timeout = read_duration("timeout", request.timeout, self._live().max_wait)
