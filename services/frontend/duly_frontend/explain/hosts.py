@@ -71,5 +71,5 @@ def _serves(row: TaskRow) -> str:
 
 def _start(row: TaskRow) -> str:
     domain = QueueName.parse(row["lambda"]).domain
-    how = f" (duly worker MODULE:APP --domain {domain})" if domain else ""
+    how = f" with --domain {domain}" if domain else ""
     return f"start a worker that serves it{how}; those that report: {command('hosts')}"

@@ -33,8 +33,7 @@ def lambda_reasons(row: TaskRow) -> list[explain_pb2.Reason]:
             reason(
                 explain_pb2.REASON_KIND_LAMBDA_UNKNOWN,
                 f"no host of the domain {domain} has declared {name}",
-                f"start a worker of that domain (duly worker MODULE:APP --domain {domain}), or "
-                + command("cancel", str(row["task_id"])),
+                f"start a worker with --domain {domain}, or " + command("cancel", str(row["task_id"])),
             )
         ]
     if not row["is_registered"]:
