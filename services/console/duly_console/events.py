@@ -1,5 +1,8 @@
 """What the console counts, and the log lines that go with it."""
 
+import time
+from collections.abc import Callable
+
 import structlog
 from prometheus_client import Counter, Histogram
 
@@ -25,8 +28,8 @@ _sign_ins = Counter(
 class SignInLog:
     """Counts and logs who signs in. Of refused tokens at most one a second is logged, with how many were not."""
 
-    def __init__(self) -> None:
-        self._refusals = SeldomLog(log, "sign-in refused")
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._refusals = SeldomLog(log, "sign-in refused", clock)
 
     def accepted(self, principal: str, peer: str) -> None:
         """Log who signed in, and from where."""
