@@ -156,7 +156,7 @@ class App:
 
 
 def _check_options(options: Iterable[str]) -> None:
-    """Raise RegistrationError for an option that there is not; the message has the closest that there is."""
+    """Raise RegistrationError for an unknown option; the message names the closest known one."""
     known = sorted(PolicyOptions.__optional_keys__)
     for name in options:
         if name not in known:

@@ -9,7 +9,7 @@ from duly.errors import InvalidTaskError
 
 
 def check_names(given: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raise InvalidTaskError for an argument that there is not; the message has the closest that there is."""
+    """Raise InvalidTaskError for an unknown argument; the message names the closest known one."""
     names = sorted(known)
     for name in given:
         if name not in names:

@@ -157,7 +157,7 @@ def new_task(lambda_name: str | Callable[..., Any], payload: Any, options: TaskO
 
 
 def scheduled_task(lambda_name: str | Callable[..., Any], payload: Any, options: dict[str, Any]) -> NewTask:
-    """Return a task of a client's `schedule`. Raises InvalidTaskError for an option that there is not."""
+    """Return a task of a client's `schedule`. Raises InvalidTaskError for an unknown option."""
     try:
         return NewTask(name_of(lambda_name), payload, **options)
     except TypeError:
