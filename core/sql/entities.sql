@@ -46,4 +46,5 @@ from unnest(
 ) as asked (task_id, token, overdue_for, neighbours)
 where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
     and assoc.status::text in ('claimed', 'processing')
+    and (assoc.overdue_since_at is null or assoc.overdue_neighbours is distinct from asked.neighbours)
 returning assoc.task_id;

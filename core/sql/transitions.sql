@@ -227,6 +227,7 @@ with asked as (
     set handled = node.handled | asked.ends
     from unnest(%(handled_labels)b::text[], %(handled_ends)b::int2[]) as asked (label, ends)
     where node.graph_id = %(graph_id)b::uuid and node.label = any (array[asked.label])
+        and node.handled | asked.ends <> node.handled
 ), edge as (
     insert into graph_edge (from_task, to_task, fires_on)
     select edge.*

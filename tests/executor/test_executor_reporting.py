@@ -137,18 +137,23 @@ async def test_requests_have_no_more_fields_than_the_hsc_takes_whatever_callback
     ("result", "refused"),
     [
         pytest.param(
-            {"children": [frontend_pb2.NewTask()] * 19_500}, "too large: about 19,512 fields", id="tasks"
+            {"children": [frontend_pb2.NewTask()] * 59_500}, "too large: about 59,512 fields", id="tasks"
         ),
         pytest.param(
             {
                 "nodes": [
-                    graphs_pb2.GraphNode(waits_for=[graphs_pb2.GraphEdge(or_conditions=[1] * 9)] * 5_000)
+                    graphs_pb2.GraphNode(waits_for=[graphs_pb2.GraphEdge(or_conditions=[1] * 9)] * 15_000)
                 ]
             },
-            "too large: about 20,020 fields",
+            "too large: about 60,020 fields",
             id="edges",
         ),
         pytest.param({"children": [frontend_pb2.NewTask()] * 18_000}, "", id="few enough"),
+        pytest.param(
+            {"nodes": [graphs_pb2.GraphNode(waits_for=[graphs_pb2.GraphEdge()] * 10_000)]},
+            "",
+            id="as many edges as a callback may add",
+        ),
     ],
 )
 async def test_a_result_of_more_fields_than_the_hsc_takes_in_a_request_is_a_bad_one(

@@ -148,3 +148,20 @@ def test_neighbours_are_left_alone_once_what_was_overdue_has_ended(shared: Proce
     watchdog.end_lingering(500.0)
 
     assert shared.killed_for is None
+
+
+def test_who_is_late_after_another_ended_has_a_grace_of_its_own_and_so_have_its_neighbours(
+    shared: Process,
+) -> None:
+    watchdog = looking_at(shared, neighbour_grace=10 * SECOND)
+    watchdog.end_lingering(11.1)
+    shared.overdue.clear()
+    shared.tasks = {LATE_TOO, NEIGHBOUR}
+
+    shared.interrupted(LATE_TOO, 500.0)
+    watchdog.end_lingering(500.5)  # it may still end by its interruption
+    watchdog.end_lingering(510.9)
+    assert shared.killed_for is None
+    watchdog.end_lingering(511.1)
+
+    assert shared.killed_for == LATE_TOO

@@ -1,6 +1,7 @@
 """The exclusive right to run: give it, keep it alive, take it back. Every write compares the token."""
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from psycopg import AsyncCursor
 from psycopg.rows import RowMaker
 
 from duly_core.config.live_sections import LONGEST_LEASE
+from duly_core.errors import StoreUnavailableError
 from duly_core.gates.rules import NO_GATES, GateSet
 from duly_core.gates.scans import GateScans
 from duly_core.gates.sweeps import dequeue
@@ -245,7 +247,10 @@ async def heartbeat(
         parameters = _pairs([(beat.task_id, beat.token) for beat in overdue])
         parameters["overdue_for"] = intervals([beat.overdue_for for beat in overdue])
         parameters["neighbours"] = [beat.overdue_neighbours for beat in overdue]
-        await store.run(ENTITIES["note_overdue"], parameters)
+        with suppress(
+            StoreUnavailableError
+        ):  # people read it; the leases are renewed, and nobody may count a strike
+            await store.run(ENTITIES["note_overdue"], parameters)
     kept = {
         row[0]: (HeartbeatAnswer.KILL_REQUESTED if row[2] else HeartbeatAnswer.CANCEL_REQUESTED)
         if row[1]

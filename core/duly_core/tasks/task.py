@@ -171,7 +171,7 @@ class TaskHeartbeat(NamedTuple):
     note: str | None = None
     checkpoint: bytes | None = None
     overdue_for: timedelta | None = None
-    """How long its callback runs on though it is to end; None: it is not to end, or that is told already."""
+    """How long its callback runs on though it is to end; None: it is not to end."""
     overdue_neighbours: int = 0
     """How many others in its process have time to end first."""
 

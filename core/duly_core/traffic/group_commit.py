@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from duly_core.errors import DulyError, OverloadedError, RowLockedError
 from duly_core.traffic.client_turns import ClientTurns
@@ -153,7 +153,6 @@ class GroupCommit(Generic[Item, Answer]):
         task.add_done_callback(self._running.discard)
         if sum(call.weight for call in group) > self._max_items * _HEAVY:
             self._heavy[task] = {call.client for call in group}
-            task.add_done_callback(self._heavy.pop)
 
     def _is_resting(self) -> bool:
         loop = asyncio.get_running_loop()
@@ -185,6 +184,7 @@ class GroupCommit(Generic[Item, Answer]):
         finally:
             self._group_seconds += _SMOOTHING * (loop.time() - began_at - self._group_seconds)
             self._free += 1
+            self._heavy.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
             self._start()
 
     async def _serve_group(self, group: list[_Call[Item, Answer]]) -> None:

@@ -152,7 +152,8 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             at_the_end.callback(
                 _begin(Takeover(journals, attached, crash_reporter, timing.heartbeat_timeout), stop).cancel
             )
-            guarding = repeat("deadlines", DeadlineGuard(attached).look, stop, asyncio.Event())
+            # its stop never comes: Executors that drain are guarded, too, until they have ended
+            guarding = repeat("deadlines", DeadlineGuard(attached).look, asyncio.Event(), asyncio.Event())
             at_the_end.callback(asyncio.ensure_future(guarding).cancel)
             at_the_end.push_async_callback(poller.stop)
             if settings.health_listen:

@@ -583,7 +583,7 @@ class HeartbeatItem(_message.Message):
     def claim(self) -> Global___Claim: ...
     @_builtins.property
     def overdue_for(self) -> _duration_pb2.Duration:
-        """Since when the callback is to end, and does not: over max_runtime, cancelled or killed. Absent: it is not, or that was told."""
+        """Since when the callback is to end, and does not: over max_runtime, cancelled or killed. Absent: it is not."""
 
     def __init__(
         self,
@@ -692,7 +692,7 @@ class TaskResult(_message.Message):
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[_graphs_pb2.GraphNode]:
         """With SUCCESS of a node: nodes that are added to its graph in the same transaction, or not at all. They may wait for any node
         of the graph. They count as children. One that is invalid makes the attempt a fatal failure. Nothing is added to a graph
-        that was cancelled.
+        that was cancelled, or has failed fast.
         """
 
     def __init__(

@@ -40,6 +40,11 @@ _A_STEP = 500
 """Fields."""
 
 
+def most_fields_of(message: Any) -> int:
+    """Return how many fields a request may have, by its descriptor."""
+    return _MOST_FIELDS_OF.get(message.full_name, MOST_FIELDS)
+
+
 def check_field_count(data: bytes, message: Any) -> None:
     """Refuse a request with too many fields, those of messages that have repeated fields included.
 
@@ -58,7 +63,7 @@ def counting_fields(data: bytes, message: Any) -> Steps[None]:
     Raises:
         InvalidRequestError: as above.
     """
-    most = _MOST_FIELDS_OF.get(message.full_name, MOST_FIELDS)
+    most = most_fields_of(message)
     try:
         yield from _counting(memoryview(data), message, most)
     except (IndexError, WireFormatError) as error:

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -65,16 +66,18 @@ def main() -> None:
     os._exit(0)  # callbacks may still run: nobody waits for them any more
 
 
-_MOST_DESCRIPTOR = 2**31 - 1
+_STANDARD_STREAMS = (0, 1, 2)
 
 
 def _close_all_but(*ours: int) -> None:
-    """Close what the worker inherited from its own parent: uvloop hands on all that is inheritable, and its copies of 0 to 2."""
-    first = 3
-    for descriptor in sorted(ours):
-        os.closerange(first, descriptor)
-        first = descriptor + 1
-    os.closerange(first, _MOST_DESCRIPTOR)
+    """Close what the worker inherited from its own parent: uvloop hands on all that is inheritable, and its copies of 0 to 2.
+
+    What is open is listed: without `close_range(2)`, `os.closerange` would try each of two billion numbers.
+    """
+    for descriptor in [int(each.name) for each in Path("/proc/self/fd").iterdir()]:
+        if descriptor not in (*_STANDARD_STREAMS, *ours):
+            with suppress(OSError):  # that of the listing itself is closed already
+                os.close(descriptor)
 
 
 _REASON_LENGTH = 10_000

@@ -1,14 +1,14 @@
 """What of a callback process's report is believed: callbacks can write to its link, so the report may be of their making."""
 
 from duly.callbacks.invoke import one_line
-from duly_core.rpc.requests.field_count import MOST_FIELDS
+from duly_core.rpc.requests.field_count import most_fields_of
 from duly_executor.processes.environment import CallbackEnvironment
 from duly_executor.results.failures import bad_result
 from duly_wire.v1 import callback_pb2, hsc_pb2, task_pb2
 
 MOST_RESULT_BYTES = 6 * 1024 * 1024
 """The HSC takes a result of 1 MiB, children of 4 MiB, and texts."""
-MOST_RESULT_FIELDS = MOST_FIELDS - 1_000
+MOST_RESULT_FIELDS = most_fields_of(hsc_pb2.SetResultsRequest.DESCRIPTOR) - 1_000
 """Of one result: as the HSC counts those of the request that brings it, and some for the request itself."""
 _FIELDS = 12
 """Of a result without what it writes, at most."""
@@ -53,6 +53,11 @@ def checked(result: hsc_pb2.TaskResult, environment: CallbackEnvironment) -> hsc
         return result
     if result.outcome not in _OUTCOMES:
         return bad_result(result.claim, "the result has no outcome that a callback can have")
+    if (
+        result.outcome == hsc_pb2.OUTCOME_FATAL_FAILURE
+        and result.failure_kind == task_pb2.FAILURE_KIND_MAX_RUNTIME
+    ):
+        result.failure_kind = task_pb2.FAILURE_KIND_CALLBACK  # whether a timeout is final, the store says
     if result.failure_kind == task_pb2.FAILURE_KIND_EXCEPTION:
         hint = environment.hint(result.failure_message)
         result.failure_message = one_line(result.failure_message[:_MOST_MESSAGE] + hint)

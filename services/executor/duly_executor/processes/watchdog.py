@@ -139,11 +139,17 @@ class Watchdog:
                 self._note_overdue(process, now)
         lingering.sort(key=lambda each: each[0])
         for place, (since, process) in enumerate(lingering):
-            patience = self._neighbour_grace if process.overdue else math.inf
-            if place < len(lingering) - self._most_lingering:
-                patience = min(patience, _MANY_LINGER)
-            if now - since > patience:
+            patience = _MANY_LINGER if place < len(lingering) - self._most_lingering else math.inf
+            if (
+                now - since > patience
+                or now - self._blocked_since(process, since, now) > self._neighbour_grace
+            ):
                 self._kill_overdue(process)
+
+    def _blocked_since(self, process: CallbackProcess, lingers_since: float, now: float) -> float:
+        """Return since when neighbours of what does not end have had time; now: all that is overdue may still end by itself."""
+        late = [each.since for each in process.overdue.values() if now - each.since > self._interrupt_grace]
+        return max(lingers_since, min(late) + self._interrupt_grace) if late else now
 
     def _note_overdue(self, process: CallbackProcess, now: float) -> None:
         """Let the next heartbeat tell since when what is overdue there does not end, and what it waits for."""
