@@ -219,7 +219,7 @@ async def a_resource_with_a_namespace_is_unknown_to_others(tenants, shop, mallor
         await mallory.put_resource("shared", 0)
 
 
-@row("quota")
+@row("quota of a lambda or a namespace")
 async def a_quota_counts_its_own_namespace(tenants, shop, mallory):
     ops = await tenants.client("ops")
     await ops.put_resource("namespace:default", 1)
@@ -237,6 +237,26 @@ async def a_quota_counts_its_own_namespace(tenants, shop, mallory):
     assert registered
     with pytest.raises(psycopg.errors.CheckViolation):
         await lambdas.register(tenants.store, [LambdaPolicy("default/x")])
+
+
+@row("domain")
+async def a_domain_has_one_quota_for_all(tenants, shop, mallory):
+    await tenants.task_states.register("evil/x@~lab", max_attempts=1)
+    await tenants.task_states.register(f"{OURS}@~lab", max_attempts=1)
+    ops = await tenants.client("ops")
+    await ops.put_resource("domain:lab", 1)
+    await mallory.schedule("evil/x", domain="lab")
+    parked = await shop.schedule(OURS, domain="lab")
+    await shop.schedule(OURS)
+
+    assert len(await tenants.claim("mallory", "evil/x@~lab")) == 1
+    assert await tenants.claim("shop", f"{OURS}@~lab") == []
+    assert len(await tenants.claim("shop", OURS)) == 1
+    assert (await shop.explain(parked)).reasons[0].kind is duly.ReasonKind.RESOURCE
+    (seen,) = await mallory.resources()
+    assert (seen.name, seen.used) == ("domain:lab", 1)
+    with pytest.raises(duly.PermissionDeniedError):
+        await mallory.put_resource("domain:lab", 0)
 
 
 @row("node of another tenant's graph")

@@ -126,6 +126,13 @@ def test_the_page_lists_the_alerts_with_their_severities() -> None:
     assert listed == [(each["alert"], each["alert"].lower(), each["labels"]["severity"]) for each in ALERTS]
 
 
+def test_a_plot_whose_values_may_be_negative_shows_them() -> None:
+    signed = [panel for panel in PLOTS if "negative" in panel.get("description", "")]
+
+    assert signed
+    assert [panel["title"] for panel in signed if "min" in panel["fieldConfig"]["defaults"]] == []
+
+
 def test_the_panels_of_the_dashboard_lie_side_by_side_within_its_width() -> None:
     taken: set[tuple[int, int]] = set()
 

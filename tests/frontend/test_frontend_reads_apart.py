@@ -12,6 +12,8 @@ from psycopg import ClientCursor
 from duly_core.tasks import queries as task_queries
 from duly_core.tasks import store as tasks
 from duly_core.tasks.store import TaskFilter
+from duly_core.traffic.turns import Turns
+from duly_frontend.tasks.reads import FEW
 from duly_wire.v1 import frontend_pb2, task_pb2
 from tests.fixtures.full_tables import connect, fill, prepare
 from tests.fixtures.services import refusal, serve_frontend
@@ -67,3 +69,17 @@ async def test_a_list_by_collection_reads_the_tasks_of_that_collection_only(dsn,
 
     assert "(collection = 'spring'::text)" in str(plan)
     assert "collection_task_id_idx" in str(plan) or "task_by_collection" in str(plan), plan
+
+
+async def test_a_search_for_many_keys_takes_a_turn_and_one_for_few_does_not(task_states, monkeypatch):
+    taken = []
+    turn = Turns.turn
+    monkeypatch.setattr(Turns, "turn", lambda turns, caller: taken.append(turns) or turn(turns, caller))
+    async with serve_frontend(task_states.store) as frontend:
+        counts = []
+        for number in (FEW, FEW + 1):
+            keys = [{"lambda": LAMBDA, "idempotency_key": f"k{key}"} for key in range(number)]
+            await frontend.stub.FindTask(frontend_pb2.FindTaskRequest(keys=keys))
+            counts.append(len(taken))
+
+    assert counts == [0, 1]

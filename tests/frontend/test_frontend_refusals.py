@@ -9,6 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from duly_core.rpc.settings import RpcSettings
+from duly_frontend.tasks import completion_watcher
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import frontend_pb2, task_pb2
 from tests.fixtures.database import count
@@ -259,7 +260,10 @@ def whole_call_refusals():
     }
 
 
-async def test_calls_that_are_unusable_as_a_whole_name_the_field_in_their_details(task_states, written):
+async def test_calls_that_are_unusable_as_a_whole_name_the_field_in_their_details(
+    task_states, written, monkeypatch
+):
+    monkeypatch.setattr(completion_watcher, "MOST_OF_ONE", 3)
     async with serve_frontend(task_states.store, max_tasks_per_call=3, max_waited_per_call=3) as frontend:
         for name, (method, request, field, words) in whole_call_refusals().items():
             refused = await refusal(getattr(frontend.stub, method)(request))

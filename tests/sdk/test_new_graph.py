@@ -126,6 +126,14 @@ def test_each_state_of_rackhd_is_a_condition(said, conditions):
     assert [edge.condition, *edge.or_conditions] == conditions
 
 
+@pytest.mark.parametrize("timeout", [1e18, 10**20, 10**400, float("inf"), float("-inf"), float("nan")])
+def test_a_timeout_that_no_run_can_have_is_refused_with_its_task(timeout):
+    task = {"label": "reboot", "taskName": "x", "options": {"_taskTimeout": timeout}}
+
+    with pytest.raises(duly.InvalidTaskError, match="'reboot': _taskTimeout must be at most 365 days"):
+        duly.graph_from_json({"injectableName": "g", "tasks": [task]})
+
+
 def test_the_overrides_of_rackhd_are_kept_or_refused():
     task = {
         "label": "a",

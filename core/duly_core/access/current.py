@@ -8,6 +8,7 @@ from typing import Any
 from duly_core.access.grants import UNRESTRICTED, Access, Scope
 from duly_core.access.roles import Action, Role, least_role
 from duly_core.errors import PermissionDeniedError
+from duly_core.lambdas.names import base_name
 from duly_core.lambdas.patterns import EVERYTHING
 
 _access: ContextVar[Access] = ContextVar("duly_access", default=UNRESTRICTED)
@@ -94,7 +95,9 @@ _ANY = "LAMBDA"
 
 
 def _remedy(access: Access, role: Role, *patterns: str) -> str:
-    named = [each if each.isprintable() else _ANY for each in patterns]
+    # Roles are given for lambdas: a queue of one (x@2, x@~lab) needs the role of its lambda.
+    lambdas = dict.fromkeys(base_name(each) for each in patterns)
+    named = [each if each.isprintable() else _ANY for each in lambdas]
     command = shlex.join(["duly", "grant", "add", access.principal, role, *named])
     return f"that needs the role {role}, which an operator gives with `{command}`"
 

@@ -26,6 +26,7 @@ Options = Mapping[str, Mapping[str, Any]]
 _FOR_ALL = ("defaults", "*")
 _TIMEOUT = "_taskTimeout"
 _OVERRIDES = "schedulerOverrides"
+_LONGEST_TIMEOUT = timedelta(days=365)
 _OF_GRAPH = {"friendlyName", "injectableName", "name", "options", "tasks"}
 _OF_TASK = {
     "label", "taskName", "lambda", "waitOn", "anyOf", "ignoreFailure", "options", "optionOverrides", "taskDefinition",
@@ -159,6 +160,12 @@ def _write(node: graphs_pb2.GraphNode, payload: dict[str, Any]) -> None:
     if (milliseconds := payload.pop(_TIMEOUT, None)) is not None:
         if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float):
             raise InvalidTaskError(f"{node.label!r}: {_TIMEOUT} must be milliseconds", _TIMEOUT)
+        # NaN compares as false, and an int of any size can be compared
+        if not float("-inf") < milliseconds <= _LONGEST_TIMEOUT / timedelta(milliseconds=1):
+            raise InvalidTaskError(
+                f"{node.label!r}: {_TIMEOUT} must be at most {_LONGEST_TIMEOUT.days} days, in milliseconds",
+                _TIMEOUT,
+            )
         node.ClearField("max_runtime")
         node.timeout_is_final = milliseconds > 0
         if milliseconds > 0:  # 0 and -1: as its lambda says

@@ -173,7 +173,11 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self, request: frontend_pb2.FindTaskRequest, _context: Context
     ) -> frontend_pb2.FindTaskResponse:
         check_count("keys", len(request.keys), self._live().max_waited_per_call)
-        found = await task_keys.find(self._stores.reads, request.keys)
+        if len(request.keys) <= FEW:
+            found = await task_keys.find(self._stores.reads, request.keys)
+        else:
+            async with self._stores.load.reads.turn(current_caller()):
+                found = await task_keys.find(self._stores.reads, request.keys)
         return frontend_pb2.FindTaskResponse(
             results=[
                 frontend_pb2.FindTaskResult(error=each.to_wire())
@@ -261,6 +265,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     async def WaitTask(  # noqa: N802
         self, request: frontend_pb2.WaitTaskRequest, _context: Context
     ) -> frontend_pb2.WaitTaskResponse:
+        # a request that can never be served is not told to come again
+        check_count("task_ids", len(request.task_ids), self._live().max_waited_per_call)
         self._ends.check(current_caller(), len(request.task_ids))  # before anything is read
         timeout = min(_DEFAULT_WAIT, self._live().max_wait)
         if request.HasField("timeout"):
