@@ -311,7 +311,9 @@ async def test_dead_letters_are_redriven_one_by_one_and_by_a_filter_that_is_coun
     assert await task_states.status(UUID(other).bytes) == "fatal_failure"
 
 
-async def test_dead_letters_of_one_cause_are_a_row_and_are_redriven_together(browser, task_states):
+async def test_dead_letters_of_one_cause_are_a_row_and_are_redriven_together(
+    browser, task_states, monkeypatch
+):
     await task_states.register()
     await task_states.register("bill.pay")
     ours = [await dead_letter(task_states, f"ValueError: row {n} of 'ann{n}' is gone") for n in range(3)]
@@ -326,6 +328,10 @@ async def test_dead_letters_of_one_cause_are_a_row_and_are_redriven_together(bro
     }
     shown = (await browser.get(f"/dead-letters?cause={cause}")).text
     asked = await browser.post("/dead-letters/redrive-cause", cause=cause)
+    with monkeypatch.context() as patched:
+        patched.setattr(dead_letters, "_SPENT", 0)
+        patched.setattr(dead_letters, "_REDRIVEN_A_CALL", 1)
+        stopped = await browser.confirmed("/dead-letters/redrive-cause", cause=cause)
     done = await browser.confirmed("/dead-letters/redrive-cause", cause=cause)
     again = await browser.post("/dead-letters/redrive-cause", cause=cause)
 
@@ -333,7 +339,8 @@ async def test_dead_letters_of_one_cause_are_a_row_and_are_redriven_together(bro
     assert "row … of &#39;…&#39; is gone" in page
     assert [each in shown for each in (*ours, other, same)] == [True, True, True, False, False]
     assert "Redrive 3 dead letters?" in asked.text
-    assert "3 tasks were redriven." in done.text
+    assert "1 task was redriven. More have this cause: redrive again." in stopped.text
+    assert "2 tasks were redriven." in done.text
     assert again.status_code == 303
     states = [await task_states.status(UUID(each).bytes) for each in (*ours, other, same)]
     assert states == ["new", "new", "new", "fatal_failure", "fatal_failure"]
@@ -393,7 +400,14 @@ async def test_a_lambda_shows_what_bears_on_its_tasks_and_is_paused_and_resumed(
     asked = await browser.post(f"{path}/pause", **said)
     paused = await browser.confirmed(f"{path}/pause", **said)
     gates = {each.name: each for each in await client.gates()}
-    resumed = await browser.confirmed(f"{path}/resume")
+    longer = await browser.post(f"{path}/pause")
+    resume = shown_in((await browser.post(f"{path}/resume")).text, f"{path}/resume")
+    await client.put_gate("later", duly.GateKind.PAUSE, LAMBDA)
+    resumed = await browser.post(f"{path}/resume", **resume)
+    after = {each.name for each in await client.gates()}
+    told = (await browser.get(path)).text
+    await client.put_gate(f"pause-{LAMBDA}", duly.GateKind.PAUSE, "bill.pay")
+    taken = await browser.post(f"{path}/pause")
 
     for text in (
         "the sale is over",
@@ -413,8 +427,12 @@ async def test_a_lambda_shows_what_bears_on_its_tasks_and_is_paused_and_resumed(
     gate = gates[f"pause-{LAMBDA}"]
     assert (gate.lambda_name, gate.kind, gate.reason) == (LAMBDA, duly.GateKind.PAUSE, NASTY)
     assert gate.expires_at is not None
-    assert f"{LAMBDA} is resumed." in resumed.text
-    assert {each.name for each in await client.gates()} == {"sale", "elsewhere"}
+    assert re.search(rf"Gate pause-{LAMBDA} is there already.* wait until 2", longer.text)
+    assert resumed.status_code == 303
+    assert after == {"sale", "elsewhere", "later"}
+    assert f"Removed: pause-{LAMBDA}. Other gates on tasks of {LAMBDA} stay: later, sale." in told
+    assert taken.status_code == 409
+    assert "it is on bill.pay" in taken.text
 
 
 async def test_a_gate_without_a_name_gets_the_one_of_the_command(browser, client, task_states):

@@ -79,7 +79,7 @@ def test_ended_sessions_are_bounded_and_the_latest_stay_ended(monkeypatch):
     ended = [Session.new("token") for _ in range(5)]
     over = replace(Session.new("token"), started_at=1)
 
-    for each in (over, *ended):
+    for each in (over, *ended, *(Session.new() for _ in range(4))):
         cookies.end(each)
 
     read = [cookies.read(cookies.write(each)) is not None for each in ended]

@@ -1,12 +1,14 @@
 """Gates and breakers from the SDK and from the shell, and every refusal."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import duly
 from duly_core.gates import store as store_gates
+from duly_wire.gate_names import usual_name
 from duly_wire.v1 import gates_pb2, gates_pb2_grpc
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
@@ -141,12 +143,12 @@ async def test_the_shell_sets_gates_on_namespaces_and_parts_of_lambdas(run_duly,
     delayed, dropped = await client.gates()
 
     assert (dropped.name, dropped.kind, dropped.lambda_name) == (
-        "drop-shop-all",
+        "drop-shop-all-7f53fc49",
         duly.GateKind.DROP,
         "shop/*",
     )
     assert (delayed.name, delayed.session, delayed.delay) == (
-        "delay-all-low-ann",
+        "delay-all-low-ann-c93fa8d3",
         "ann",
         timedelta(minutes=10),
     )
@@ -186,11 +188,19 @@ async def test_the_shell_pauses_and_resumes_a_lambda_by_a_gate_that_it_shows(run
     name = f"pause-{LAMBDA}"
 
     paused = await run_duly("pause", LAMBDA, "--until", "2h", "--reason", "a deploy")
+    kept = await run_duly("pause", LAMBDA)
     shown = await run_duly("gates", "show", name)
     resumed = await run_duly("resume", LAMBDA)
     again = await run_duly("resume", LAMBDA)
+    await client.put_gate(name, duly.GateKind.PAUSE, LAMBDA, collection="sale")
+    taken = await run_duly("pause", LAMBDA)
+    await client.delete_gate(name)
 
     assert (paused.exit_code, paused.stderr) == (0, "")
+    (until,) = re.findall(r"paused (until \S+ .*) by the gate", paused.stdout)
+    assert until in kept.stdout
+    assert taken.exit_code == 2
+    assert "does something else" in " ".join(taken.stderr.split())
     facts = dict(line.strip().split("  ", 1) for line in shown.stdout.splitlines())
     assert (facts["kind"], facts["lambda"], facts["reason"]) == ("pause", LAMBDA, "a deploy")
     assert name in resumed.stdout
@@ -239,3 +249,22 @@ async def test_a_name_with_a_nul_is_refused(client):
         await client.delete_gate("a\x00b")
     with pytest.raises(duly.DulyError, match="without NUL"):
         await client.delete_breaker("a\x00b")
+
+
+def test_lambdas_whose_names_differ_have_gates_of_different_names():
+    lambdas = [
+        "shop-mail",
+        "shop/mail",
+        "shop@mail",
+        "shop-all",
+        "shop*",
+        "shop/*",
+        f"{'a' * 128}b",
+        f"{'a' * 128}c",
+    ]
+
+    names = {usual_name("pause", each) for each in lambdas}
+
+    assert len(names) == len(lambdas)
+    assert all(re.fullmatch("[a-z0-9][a-z0-9_.-]{0,127}", each) for each in names)
+    assert usual_name("pause", "shop-mail", "", "low") == "pause-shop-mail-low"

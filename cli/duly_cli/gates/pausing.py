@@ -8,8 +8,9 @@ import duly
 from duly_cli.access.os_user import user_name
 from duly_cli.gates.commands import read_end, warn_of_unknown
 from duly_cli.output.safe_text import say
+from duly_cli.output.task_text import moment_text
 from duly_cli.startup.nouns import UnknownNameError
-from duly_cli.startup.option_values import given
+from duly_cli.startup.option_values import given, invalid
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected
 from duly_wire.gate_names import BREAKER, usual_name
 
@@ -28,7 +29,7 @@ def pause(
     until: Annotated[
         str | None,
         typer.Option(
-            help="For so long, 2h, or until an instant, 2026-12-24T18:00:00+01:00. Without: until `duly resume`.",
+            help="End of the pause: a duration (2h) or an instant (2026-12-24T18:00:00+01:00). Without it, a new pause lasts until `duly resume`; an existing one keeps its end.",
             show_default=False,
         ),
     ] = None,
@@ -37,16 +38,21 @@ def pause(
 ) -> None:
     """Let the tasks of a lambda wait that nobody runs yet; `duly gates set` also pauses parts of it, drops and delays."""
     name = usual_name("pause", lambda_name)
+    end = read_end(until, no_until=False)
     with connected(address) as client:
-        client.put_gate(
+        _check_free(client, name, lambda_name)
+        gate = client.put_gate(
             name,
             duly.GateKind.PAUSE,
             lambda_name,
             reason=given("--reason", reason),
-            **read_end(until, no_until=False),
+            **end,
             owner=user_name(),
         )
-        say(f"{lambda_name}: paused by the gate {name}; `duly resume {lambda_name}` removes it")
+        until_text = f"until {moment_text(gate.expires_at)}" if gate.expires_at else "without an end"
+        say(
+            f"{gate.lambda_name}: paused {until_text} by the gate {gate.name}; `duly resume {lambda_name}` removes it"
+        )
         warn_of_unknown(client, lambda_name)
 
 
@@ -61,6 +67,24 @@ def resume(lambda_name: _Lambda, address: Address = DEFAULT_ADDRESS) -> None:
         for gate in whole:
             client.delete_gate(gate.name)
             say(f"{lambda_name}: resumed, the gate {gate.name} is removed")
+
+
+def _check_free(client: duly.Client, name: str, lambda_name: str) -> None:
+    """Refuse to turn a gate that does something else into this pause: what it holds would become due.
+
+    Raises:
+        typer.BadParameter: there is such a gate.
+    """
+    there = next((each for each in client.gates() if each.name == name), None)
+    if there is None or _pauses_all(there, lambda_name):
+        return
+    is_part = there.collection or there.priority or there.session
+    hit = f"a part of {there.lambda_name}" if is_part else there.lambda_name
+    message = (
+        f"the gate {name} is there already, and does something else ({there.kind.name.lower()} {hit}): `duly gates show {name}`. "
+        f"Pause {lambda_name} by a gate of another name: `duly gates set NAME --lambda {lambda_name} --pause`"
+    )
+    raise invalid("LAMBDA", message)
 
 
 def _pauses_all(gate: duly.Gate, lambda_name: str) -> bool:

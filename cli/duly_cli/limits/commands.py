@@ -48,9 +48,7 @@ def list_resources(
 @_resources.command("show")
 def show_resource(
     name: _Name,
-    max_keys: Annotated[
-        int, typer.Option(min=0, max=100, help="Show at most so many of its keys in use.")
-    ] = 100,
+    max_keys: Annotated[int, typer.Option(min=0, max=100, help="Show at most this many used keys.")] = 100,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:

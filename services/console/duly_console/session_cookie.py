@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import time
+from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ _LONGEST_COOKIE = 4_000
 _LONGEST_NOTICE = 300
 _KEY_BYTES = 32
 _MOST_ENDED = 100_000
-"""Sessions that were ended and would still last: those that end first are forgotten beyond it."""
+"""Sessions that were ended and would still last: beyond it those are forgotten that were ended first."""
 _MOUNTED = "/run/secrets"
 """Where Docker and Podman mount secrets."""
 
@@ -50,7 +51,7 @@ class SessionCookies:
     def __init__(self, keys: MultiFernet, lifetime: timedelta) -> None:
         self._keys = keys
         self._lifetime = lifetime
-        self._ended: dict[str, int] = {}
+        self._ended: OrderedDict[str, int] = OrderedDict()
         """When each session began that was ended, by what its forms have: in the order in which they were ended."""
 
     @classmethod
@@ -95,12 +96,15 @@ class SessionCookies:
         return session if self.left(session) > 0 and session.csrf not in self._ended else None
 
     def end(self, session: Session) -> None:
-        """Read the cookie of this session, and copies of it, as none of ours from now on."""
-        if len(self._ended) >= _MOST_ENDED:
-            latest = int(time.time()) - int(self._lifetime.total_seconds())
-            self._ended = {csrf: at for csrf, at in self._ended.items() if at > latest}
-        while len(self._ended) >= _MOST_ENDED:
-            del self._ended[next(iter(self._ended))]
+        """Read the cookie of this session, and copies of it, as none of ours from now on.
+
+        A session without a token takes no place: anybody can begin one, and a copy of its cookie gives nothing.
+        """
+        if not session.token:
+            return
+        over = int(time.time()) - int(self._lifetime.total_seconds())
+        while self._ended and (len(self._ended) >= _MOST_ENDED or next(iter(self._ended.values())) <= over):
+            self._ended.popitem(last=False)
         self._ended[session.csrf] = session.started_at
 
     def left(self, session: Session) -> int:

@@ -24,6 +24,8 @@ _SPENT = 0.5
 _FILTERS = ("lambda", "collection", "failure", "ended_from", "ended_before")
 _FIELDS = (*_FILTERS, "rate", "as_of")
 _GROUPED_A_CALL = 500
+_REDRIVEN_A_CALL = 100
+"""Tasks of one cause: after each call the page looks at its time."""
 _MOST_GROUPED = 2_000
 """Dead letters that are read to be grouped, the newest."""
 
@@ -87,6 +89,7 @@ async def redrive_cause(page: Page) -> Response:
     """Redrive the dead letters of one cause: count first, then ask, then do it."""
     form = {name: value for name, value in page.form.items() if name in (*_FILTERS, "cause", "as_of")}
     back = query("/dead-letters", **{name: form.get(name, "") for name in _FILTERS})
+    until = asyncio.get_running_loop().time() + page.timeout * _SPENT
     tasks, _ = await _newest(page, Wanted.of(form))
     group = next((each for each in grouped(tasks) if each.cause.fingerprint == form.get("cause")), None)
     if group is None:
@@ -110,18 +113,22 @@ async def redrive_cause(page: Page) -> Response:
     ids = [
         task.task_id for task in group.tasks if task.finished_at.ToNanoseconds() <= counted_at.ToNanoseconds()
     ]
-    done, refusals = await _redrive_named(page, ids)
+    done, refusals = await _redrive_named(page, ids, until)
     told = f"{counted(done, 'task was', 'tasks were')} redriven."
     if refusals:
-        told += f" {counted(len(refusals), 'was', 'were')} not: {refusals[0]}"
+        told += f" {counted(len(refusals), 'was', 'were')} not: {refusals[0]}."
+    if done + len(refusals) < len(ids):
+        told += " More have this cause: redrive again."
     return page.redirect(back, told)
 
 
-async def _redrive_named(page: Page, ids: Sequence[str]) -> tuple[int, list[str]]:
-    """Redrive tasks by their ids; return how many, and why others were not."""
+async def _redrive_named(page: Page, ids: Sequence[str], until: float) -> tuple[int, list[str]]:
+    """Redrive tasks by their ids, some at least; return how many, and why others were not that were tried by `until`."""
     done, refusals = 0, []
-    for start in range(0, len(ids), _GROUPED_A_CALL):
-        request = frontend_pb2.RedriveTaskRequest(task_ids=ids[start : start + _GROUPED_A_CALL])
+    for start in range(0, len(ids), _REDRIVEN_A_CALL):
+        if start and asyncio.get_running_loop().time() > until:
+            break
+        request = frontend_pb2.RedriveTaskRequest(task_ids=ids[start : start + _REDRIVEN_A_CALL])
         answer: frontend_pb2.RedriveTaskResponse = await page.call(page.stubs.frontend.RedriveTask, request)
         refused = [each.error.message for each in answer.results if each.error.code]
         done += len(answer.results) - len(refused)

@@ -54,14 +54,7 @@ async def put(page: Page) -> Response:
         request.dry_run = True
         counted: gates_pb2.PutGateResponse = await page.call(page.stubs.gates.PutGate, request)
         to_be = counted.gate
-        if page.form.get("duration"):
-            until = f"for {page.form['duration']}"
-        else:
-            until = (
-                f"until {formatting.moment(to_be.expires_at)} UTC"
-                if to_be.HasField("expires_at")
-                else "until somebody removes it"
-            )
+        until = until_text(to_be, page.form.get("duration", ""), "until somebody removes it")
         described = ", ".join(f"{name} {value}" for name, value in _shown(to_be).items() if value)
         is_changed = "" if counted.created else "It is there already, and what you do not change stays. "
         text = (
@@ -102,6 +95,13 @@ def hits_text(counted: gates_pb2.PutGateResponse) -> str:
     """Return what a gate would hit, by status."""
     hits = ", ".join(f"{count(each.count)} {word(each.status, 'status')}" for each in counted.hits)
     return (hits or "no task") + (" and more, which were not counted" if counted.truncated else "")
+
+
+def until_text(gate: gates_pb2.Gate, duration: str, without: str) -> str:
+    """Return how long a gate is in force, of the answer of a dry run with this duration; `without`: if it has no end."""
+    if duration:
+        return f"for {duration}"
+    return f"until {formatting.moment(gate.expires_at)} UTC" if gate.HasField("expires_at") else without
 
 
 def _shown(gate: gates_pb2.Gate) -> dict[str, str]:

@@ -1,17 +1,15 @@
 """Lambdas: the list, and one with all that bears on its tasks; it is paused, rolled back and given away here."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
-import grpc
 from starlette.responses import Response
 
 from duly_console.causes import Group, grouped
 from duly_console.errors import PageError
 from duly_console.formatting import counted
 from duly_console.page import PAGE_SIZE, Page, check
-from duly_console.pages.gates import hits_text, read_duration
+from duly_console.pages.gates import hits_text, read_duration, until_text
 from duly_console.pages.tasks import LIVE
 from duly_console.rendering import query
 from duly_core.lambdas.names import DEFAULT_NAMESPACE, base_name, namespace_of
@@ -20,11 +18,11 @@ from duly_wire.gate_names import BREAKER, usual_name
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import fleet_pb2, frontend_pb2, gates_pb2, limits_pb2, registry_pb2, task_pb2
 
-Answer = TypeVar("Answer")
-
 _FAILURES_READ = 200
 """The newest tasks of the lambda whose last run failed."""
 _CAUSES_SHOWN = 10
+_MOST_REMOVED = 100
+"""Gates that one call removes."""
 _HOSTS_SHOWN = 20
 _WAITING_READ = 50
 """The newest tasks that have not ended: what they need is what the lambda uses."""
@@ -73,11 +71,11 @@ async def show(page: Page) -> Response:
     detail, backlogs, gates, breaker, hosts, failures, resources = await asyncio.gather(
         page.call(page.stubs.registry.GetLambda, request),
         read_backlog(page, [name]),
-        _if_permitted(_gates(page, name), []),
-        _if_permitted(_breaker(page, name), None),
-        _if_permitted(_hosts(page, name), fleet_pb2.ListHostsResponse()),
-        _if_permitted(_failures(page, name), []),
-        _if_permitted(_resources(page, name), []),
+        _gates(page, name),
+        _breaker(page, name),
+        _hosts(page, name),
+        _failures(page, name),
+        _resources(page, name),
     )
     check(detail.error)
     in_force = _Row(detail.in_force) if detail.HasField("in_force") else None
@@ -99,16 +97,6 @@ async def show(page: Page) -> Response:
         can_change=page.viewer.may("REGISTER", name) or page.viewer.may("OPERATE", name),
         can_transfer=page.viewer.may("OPERATE", name),
     )
-
-
-async def _if_permitted(asked: Awaitable[Answer], otherwise: Answer) -> Answer:
-    """Return an answer, or something else where the person may not see it: the page shows the rest."""
-    try:
-        return await asked
-    except grpc.aio.AioRpcError as error:
-        if error.code() is grpc.StatusCode.PERMISSION_DENIED:
-            return otherwise
-        raise
 
 
 async def _gates(page: Page, name: str) -> list[gates_pb2.Gate]:
@@ -181,6 +169,25 @@ def pauses_all(gate: gates_pb2.Gate, name: str) -> bool:
     return bool(is_pause and getattr(scope, "lambda") == name and not is_part)
 
 
+async def _check_free(page: Page, gate_name: str, name: str) -> None:
+    """Refuse to turn a gate that does something else into the pause of this lambda: what it holds would become due.
+
+    Raises:
+        PageError: there is such a gate.
+    """
+    answer: gates_pb2.ListGatesResponse = await page.call(
+        page.stubs.gates.ListGates, gates_pb2.ListGatesRequest()
+    )
+    there = next((each for each in answer.gates if each.name == gate_name), None)
+    if there is not None and not pauses_all(there, name):
+        hit = getattr(there.scope, "lambda")
+        raise PageError(
+            409,
+            f"The gate {gate_name} is there already, and does something else: it is on {hit}, or a part of it. "
+            f"Pause {name} by a gate of another name, on the page of gates.",
+        )
+
+
 async def pause(page: Page) -> Response:
     """Pause a lambda by a gate, which `duly pause` calls the same; before, count what it would hit."""
     name = page.request.path_params["name"]
@@ -196,12 +203,16 @@ async def pause(page: Page) -> Response:
     request.update_mask.paths.extend(("kind", "scope.lambda", *(("reason",) if reason else ())))
     if duration := page.form.get("duration", "").strip():
         request.duration.CopyFrom(to_duration(read_duration(duration)))
+    await _check_free(page, gate.name, name)
     if not page.is_confirmed:
         request.dry_run = True
         would: gates_pb2.PutGateResponse = await page.call(page.stubs.gates.PutGate, request)
-        until = f"for {duration}" if duration else "until somebody resumes it"
+        until = until_text(would.gate, duration, "until somebody resumes it")
+        is_changed = (
+            "" if would.created else f"Gate {gate.name} is there already, and what you do not change stays. "
+        )
         text = (
-            f"Tasks of {name} that nobody runs yet wait {until}. It would hit now: {hits_text(would)}. "
+            f"{is_changed}Tasks of {name} that nobody runs yet wait {until}. It would hit now: {hits_text(would)}. "
             "Callbacks that run are not touched."
         )
         return page.confirm("Pause this lambda?", text, "Pause", back, **page.form)
@@ -210,23 +221,33 @@ async def pause(page: Page) -> Response:
 
 
 async def resume(page: Page) -> Response:
-    """Remove the gates that pause all of a lambda."""
+    """Remove the gates that pause all of a lambda: those that the person has seen, if there are more by then."""
     name = page.request.path_params["name"]
     back = f"/lambdas/{name}"
-    pauses = [each for each in await _gates(page, name) if pauses_all(each, name)]
-    if not pauses:
+    gates = await _gates(page, name)
+    names = [each.name for each in gates if pauses_all(each, name)][:_MOST_REMOVED]
+    if page.is_confirmed:
+        seen = page.form.get("gates", "").split()
+        names = [each for each in names if each in seen]
+    if not names:
         return page.redirect(back, f"No gate pauses all of {name} any more.")
-    names = [each.name for each in pauses]
+    others = ", ".join(each.name for each in gates if each.name not in names)
     if not page.is_confirmed:
         what = counted(len(names), "gate")
-        text = f"{what} ({', '.join(names)}) will be removed. What was held is due at once."
-        return page.confirm("Resume this lambda?", text, "Resume", back)
+        rest = f" Other gates on its tasks stay: {others}." if others else ""
+        text = f"{what} ({', '.join(names)}) will be removed. What only they held is due at once.{rest}"
+        return page.confirm("Resume this lambda?", text, "Resume", back, gates=" ".join(names))
     answer: gates_pb2.DeleteGatesResponse = await page.call(
         page.stubs.gates.DeleteGates, gates_pb2.DeleteGatesRequest(names=names)
     )
     for result in answer.results:
         check(result.error)
-    return page.redirect(back, f"{name} is resumed.")
+    told = (
+        f"Removed: {', '.join(names)}. Other gates on tasks of {name} stay: {others}."
+        if others
+        else f"{name} is resumed."
+    )
+    return page.redirect(back, told)
 
 
 async def change(page: Page) -> Response:

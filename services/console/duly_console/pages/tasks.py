@@ -18,8 +18,9 @@ from duly_wire.time_conversion import to_timestamp
 from duly_wire.v1 import explain_pb2, frontend_pb2, registry_pb2, task_pb2
 
 FINAL: frozenset[int] = frozenset(status.value for status in TaskStatus if status.is_final)
-HELD = frozenset((task_pb2.TASK_STATUS_CLAIMED, task_pb2.TASK_STATUS_PROCESSING))
 """The statuses in which a task has ended."""
+HELD = frozenset((task_pb2.TASK_STATUS_CLAIMED, task_pb2.TASK_STATUS_PROCESSING))
+"""Those in which a worker has it."""
 LIVE: Any = tuple(status.value for status in TaskStatus if not status.is_final)
 """The others."""
 
