@@ -1,5 +1,6 @@
 """Which tasks gates hold, decided in memory; and that statements know nothing of gates while there are none."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -97,7 +98,8 @@ def test_a_task_is_held_if_it_has_all_that_the_gate_names_and_has_not_passed_it(
     "name", ["claim", "claim_work", "enqueue", "heartbeat", "finish", "fail", "schedule"]
 )
 def test_a_statement_of_the_way_of_a_task_names_no_gate(name):
-    assert "gate" not in TRANSITIONS[name].sql
+    # what a gate did to a task is in its events, for people: no gate is asked
+    assert "gate" not in re.sub(r"'(un)?gated'", "", TRANSITIONS[name].sql)
 
 
 def test_only_statements_that_pick_or_judge_tasks_have_a_twin_that_knows_gates():

@@ -13,6 +13,7 @@ from duly_core.config.timing import Timing
 from duly_core.errors import QueueUnavailableError, StoreUnavailableError
 from duly_core.postgres.migrate import migrate
 from duly_core.postgres.pool import Store
+from duly_core.postgres.schema_check import check_store
 from duly_core.postgres.settings import StoreSettings
 from duly_core.process.clock import since_boot_ns
 from duly_core.queues.port import QueueSender
@@ -137,7 +138,9 @@ async def test_heartbeats_that_a_failover_loses_cost_nobody_his_claim_and_no_tas
         HeartbeatAnswer.KEPT
     ]  # and this is lost
     pair.fail_over()
-    await asyncio.to_thread(migrate, pair.dsn)  # as a service that starts now would: it finds the new primary
+    await check_store(
+        StoreSettings(dsn=pair.dsn), None
+    )  # as a service that starts now would: it finds the new primary
     pair.tick(6 * SECOND)
     newcomer = fleet.consumer()
     assert len(fleet.read(SILENT)) == 2  # both look dead, and one of them is not

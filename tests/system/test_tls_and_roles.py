@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from duly_core.postgres.migrate import migrate
 from duly_local.ports import free_ports
 from tests.fixtures.documents import shell_blocks
 from tests.fixtures.page_reader import PATIENCE, PageReader
@@ -46,6 +48,9 @@ class Reader(PageReader):
 
 @pytest.fixture
 def reader(tmp_path: Path, dsn: str) -> Iterator[Reader]:
+    with psycopg.connect(dsn, autocommit=True) as connection:  # the tests' own constraints are another schema
+        connection.execute("drop schema public cascade; create schema public")
+    migrate(dsn)
     made = Reader(tmp_path, dsn)
     yield made
     made.stop()

@@ -267,7 +267,7 @@ CHANGING = (
 )
 OF_HOSTS = {"HscService/SetResults"}
 READS_OR_ENDS = (
-    "Get", "List", "Wait", "Explain", "Reveal", "Schedule", "Cancel", "Redrive", "Purge", "Delete", "Remove", "Revoke",
+    "Get", "Find", "List", "Wait", "Explain", "Reveal", "Schedule", "Cancel", "Redrive", "Purge", "Delete", "Remove", "Revoke",
     "Unblock", "Backfill", "Report", "Claim", "Heartbeat", "Release", "Work", "Attach", "Next",
 )  # fmt: skip
 

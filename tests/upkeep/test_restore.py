@@ -26,7 +26,9 @@ from duly_wire.enums import FailureKind, Outcome, Priority
 from tests.fixtures import whole
 from tests.fixtures.clock import REPLACED, Clock
 from tests.fixtures.database import ask
+from tests.fixtures.postgres import PostgresServer
 from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA, TaskStates
+from tests.fixtures.warm_sessions import WarmSessions
 
 MINUTE = timedelta(minutes=1)
 
@@ -69,6 +71,13 @@ class Backup:
     def _run(self, program, *arguments):
         path = find_binaries().program(program)
         subprocess.run([path, *arguments], check=True, timeout=120, env={**os.environ, "PGAPPNAME": "backup"})
+
+
+@pytest.fixture(autouse=True)
+def no_session_is_kept(postgres_server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """End the sessions that other tests left: each counts as a service that is connected."""
+    monkeypatch.setattr(WarmSessions, "is_paused", True)
+    postgres_server.sessions.end_all()
 
 
 @pytest.fixture

@@ -29,11 +29,14 @@ SERVICES = {
     "worker": Service(
         "duly_controller.__main__",
         "run_worker",
-        {"--executors": int, "--processes": int, "--slots": int},
+        {"--executors": int, "--processes": int, "--slots": int, "--domain": str},
         "application",
     ),
     "controller": Service("duly_controller.__main__", options={"--listen": str}),
 }
+
+_PARAMETERS = {"--domain": "domains"}
+"""What the function calls an option that may be given several times; more than one is for the command line for people."""
 
 
 def run(command_line: Sequence[str]) -> None:
@@ -61,10 +64,11 @@ def _read(service: Service, arguments: Sequence[str]) -> dict[str, object] | Non
         word = left.pop(0)
         name, separator, value = word.partition("=")
         if name in service.options and (separator or left):
+            parameter = _PARAMETERS.get(name, name.removeprefix("--").replace("-", "_"))
+            if told.get(parameter) is not None:
+                return None
             try:
-                told[name.removeprefix("--").replace("-", "_")] = service.options[name](
-                    value if separator else left.pop(0)
-                )
+                told[parameter] = service.options[name](value if separator else left.pop(0))
             except ValueError:
                 return None
         elif service.argument and service.argument not in told and not word.startswith("-"):
