@@ -147,6 +147,32 @@ async def test_an_auditor_reads_and_is_offered_no_change(guarded_browser, task_s
         assert "the mail server refused" not in main, "failure messages are not for auditors"
 
 
+async def test_the_page_of_a_cause_offers_a_redrive_only_of_its_lambda(guarded_browser, task_states, store):
+    grants = [Grant("nobody", Role.AUDITOR, "*"), Grant("nobody", Role.OWNER, "bill.*")]
+    await access.add_grants(store, grants)
+    for name in ("mail.send", "bill.pay"):
+        await task_states.register(name)
+        await dead_letter(task_states, lambda_name=name)
+    await guarded_browser.sign_in("nobody")
+
+    offers = {}
+    for name in ("mail.send", "bill.pay"):
+        page = (await guarded_browser.get(f"/dead-letters?lambda={name}")).text
+        cause = re.findall(r"[?&;]cause=(\w+)", page)[0]
+        shown = (await guarded_browser.get(f"/dead-letters?cause={cause}")).text
+        offers[name] = 'action="/dead-letters/redrive-cause"' in shown
+
+    assert offers == {"mail.send": False, "bill.pay": True}
+
+
+@pytest.mark.parametrize("principal", ["operator", "auditor", "owner", "client"])
+async def test_each_role_opens_the_page_of_its_lambda(guarded_browser, task_states, principal):
+    await task_states.register()
+    await guarded_browser.sign_in(principal)
+
+    assert (await guarded_browser.get("/lambdas/mail.send")).status_code == 200
+
+
 async def test_the_frontend_refuses_what_a_page_would_not_offer(guarded_browser, task_states):
     await task_states.register()
     task = await task_states.new()
