@@ -5,6 +5,7 @@ from datetime import timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from duly_core.config.live_sections import LONGEST_LEASE
 from duly_core.results import store as results
 from duly_core.tasks import claims
 from duly_core.tasks.lifecycle import HELD, Status
@@ -74,7 +75,8 @@ class HscRules(MachineBase):
                 continue
             row = task.row
             row.status = Status.PROCESSING
-            row.next_trigger_at = max(row.next_trigger_at, self.model.now + HEARTBEAT_TIMEOUT)
+            lease = max(row.next_trigger_at, self.model.now + HEARTBEAT_TIMEOUT)
+            row.next_trigger_at = min(lease, self.model.now + LONGEST_LEASE)  # the clock may have gone back
             row.progress = row.progress if beat.progress is None else beat.progress
             row.note = row.note if beat.note is None else beat.note
             asked_to = (row.cancel_requested, row.kill_requested)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from duly_core.config.live_sections import LONGEST_LEASE
 from duly_core.lambdas.names import QueueKey
 from duly_core.results.store import Written
 from duly_core.tasks.claims import Caller, Work
@@ -95,7 +96,8 @@ def claimed(
             held = [proposal.token for proposal, _ in rivals if proposal.token == before[task_id]]
             assert granted == held, "granted what is not free"
             if held:  # its lease begins anew
-                task.row.next_trigger_at = max(task.row.next_trigger_at, model.now + lease)
+                renewed = max(task.row.next_trigger_at, model.now + lease)
+                task.row.next_trigger_at = min(renewed, model.now + LONGEST_LEASE)
         for _, answer in rivals:
             if answer is not None:
                 _describes(answer, task, model)
