@@ -46,6 +46,7 @@ TICK = 50
 """ms between two looks of a page at what is due."""
 DEADLINE = 1_200
 """ms until a page gives up an answer; the console gives up the Frontend after 1 s."""
+expect.set_options(timeout=20_000)  # milliseconds: other tests share the processors
 TOLD = re.compile(r"No answer since (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC\.")
 """The day is named when it is over: a test may run at midnight."""
 
