@@ -43,6 +43,8 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _NO_DIFFERENCE = timedelta(seconds=2)
 _MOST_SHOWN = 64 * 1024
 """Bytes of a payload or a result on a page."""
+_MOST_INDENTED = 4 * _MOST_SHOWN
+"""Characters of the same with line breaks: spaces grow with the depth, so 64 KiB could become 45 MB."""
 
 
 def word(number: int, kind: str) -> str:
@@ -190,9 +192,22 @@ def body(data: bytes, encoding: int) -> str:
     if more:
         return text + more
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        return _indented(json.loads(text)) or text
     except (ValueError, RecursionError):
         return text
+
+
+def _indented(value: object) -> str:
+    """Return JSON with line breaks; empty: that would be too long, or take too long."""
+    parts: list[str] = []
+    left = _MOST_INDENTED
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(value):
+        left -= len(part)
+        if left < 0:
+            return ""
+        parts.append(part)
+    # JSON may have half a character (`\ud800`), which no page can carry: it is written as it was sent
+    return "".join(parts).encode(errors="backslashreplace").decode()
 
 
 def total_slots(executors: Iterable[fleet_pb2.Executor]) -> int:
