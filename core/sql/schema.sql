@@ -183,6 +183,9 @@ create table task (
     scheduled_by text,
     -- Whose work it is, as the caller says.
     fair_key text check (octet_length(fair_key) between 1 and 128),
+    -- What it was scheduled with of attachments, as claims tell it: [{"hash" (hex), "size_bytes", "name", "media_type"}]. What
+    -- keeps these are the rows of attachment_use. Null: nothing.
+    attachments jsonb,
     -- Whose tick a task is; null: a client's own. Then scheduled_at is the tick.
     time_table text,
     -- How often the task was changed before it ran; the assoc counts with the entity. A claim whose snapshot has another
@@ -1908,7 +1911,7 @@ begin
         end if;
         if first_task is not null then
             select
-                task.lambda is not distinct from duly_schedule.lambda and task.collection is not distinct from duly_schedule.collection and task.session is not distinct from null and task.resources is not distinct from null and task.fair_key is not distinct from duly_schedule.fair_key and case
+                task.lambda is not distinct from duly_schedule.lambda and task.collection is not distinct from duly_schedule.collection and task.session is not distinct from null and task.resources is not distinct from null and task.fair_key is not distinct from duly_schedule.fair_key and task.attachments is not distinct from null and case
                     when task.scheduled_as is not null then task.scheduled_as = sha256(
                         data || int2send(encoding) || int2send(duly_schedule.priority::smallint))
                     else task.payload = data and task.payload_encoding = encoding
@@ -1940,8 +1943,8 @@ begin
             on conflict do nothing;
             continue when not found;  -- somebody else's transaction was first: it has committed by now
         end if;
-        insert into public.task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, created_at, scheduled_at)
-        values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, duly_schedule.expires_at, null, null, null, null, session_user, duly_schedule.fair_key, asked_at, due_at)
+        insert into public.task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, created_at, scheduled_at)
+        values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, duly_schedule.expires_at, null, null, null, null, session_user, duly_schedule.fair_key, null, asked_at, due_at)
         on conflict do nothing;
         continue when not found;
         exit;

@@ -57,6 +57,7 @@ async def guarded_hsc(store: Store) -> AsyncIterator[Hsc]:
 def test_each_rpc_is_in_the_table_of_permissions():
     from duly_wire.v1 import (
         access_pb2,
+        attachments_pb2,
         controller_pb2,
         explain_pb2,
         fleet_pb2,
@@ -74,6 +75,7 @@ def test_each_rpc_is_in_the_table_of_permissions():
 
     modules = (
         access_pb2,
+        attachments_pb2,
         controller_pb2,
         explain_pb2,
         fleet_pb2,

@@ -94,6 +94,13 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.FleetService/ListHosts": _READ,
     "/duly.v1.FleetService/ListServices": Need(Action.READ, Reach.ALL),
     "/duly.v1.FleetService/ListQueues": _READ,
+    # The servicer says which lambda: whoever may schedule or run its tasks may upload for them.
+    "/duly.v1.AttachmentService/BeginUploads": Need(Action.SCHEDULE, or_action=Action.RUN),
+    "/duly.v1.AttachmentService/UploadParts": Need(Action.SCHEDULE, or_action=Action.RUN),
+    "/duly.v1.AttachmentService/FinishUploads": Need(Action.SCHEDULE, or_action=Action.RUN),
+    # Of a task whose payload the caller may read, or with the token of a claim: the servicer says so.
+    "/duly.v1.AttachmentService/FetchParts": Need(Action.READ, or_action=Action.RUN),
+    "/duly.v1.AttachmentService/ListAttachments": _READ,
     "/duly.v1.AccessService/AddGrants": Need(Action.GRANT),
     "/duly.v1.AccessService/RemoveGrants": Need(Action.GRANT),
     "/duly.v1.AccessService/ListGrants": Need(Action.AUDIT, Reach.ALL),

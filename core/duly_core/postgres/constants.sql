@@ -52,6 +52,9 @@
 -- fragment: encoding.raw
 2
 
+-- fragment: encoding.attachment
+4
+
 -- fragment: encoding.encrypted
 3
 

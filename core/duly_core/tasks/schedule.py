@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+from duly_core.attachments.rules import written_uses
 from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.postgres.pool import Connection, Store, fetch
 from duly_core.postgres.statements import READS, TRANSITIONS
@@ -146,6 +147,7 @@ _DERIVED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "session_policy": ("session", lambda session: session and session.policy),
     "session": ("session", lambda session: session and session.key),
     "resources": ("resources", _written),
+    "attachments": ("attachments", written_uses),
 }
 """Fields that are not as NewTask has them: of what they are made, and how;"""
 

@@ -56,6 +56,9 @@ create table task (
     scheduled_by text,
     -- Whose work it is, as the caller says.
     fair_key text check (octet_length(fair_key) between 1 and 128),
+    -- What it was scheduled with of attachments, as claims tell it: [{"hash" (hex), "size_bytes", "name", "media_type"}]. What
+    -- keeps these are the rows of attachment_use. Null: nothing.
+    attachments jsonb,
     -- Whose tick a task is; null: a client's own. Then scheduled_at is the tick.
     time_table text,
     -- How often the task was changed before it ran; the assoc counts with the entity. A claim whose snapshot has another

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
+from duly_core.attachments.rules import AttachmentUse
 from duly_core.lambdas.names import QueueKey
 from duly_wire.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
 from duly_wire.ids import TaskId
@@ -42,6 +43,7 @@ class Encoding(enum.IntEnum):
     JSON = 1
     RAW = 2
     ENCRYPTED = 3
+    ATTACHMENT = 4
 
 
 class Session(NamedTuple):
@@ -84,6 +86,8 @@ class NewTask(NamedTuple):
     """The principal that asked for it; None: nobody was asked who they are."""
     fair_key: str | None = None
     """Whose work it is, as the caller says."""
+    attachments: tuple[AttachmentUse, ...] = ()
+    """What it uses: of these the store keeps a copy in the task, for claims."""
 
 
 class TaskChange(NamedTuple):

@@ -8,6 +8,7 @@ Private to the Executor: both ends come from one installation, of which one end 
 from collections import abc as _abc
 from duly_wire.v1 import hsc_pb2 as _hsc_pb2
 from duly_wire.v1 import registry_pb2 as _registry_pb2
+from duly_wire.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
@@ -35,6 +36,7 @@ class CallbackReport(_message.Message):
     UNSTARTED_FIELD_NUMBER: _builtins.int
     RECALLED_FIELD_NUMBER: _builtins.int
     CHECKPOINTS_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_CALLS_FIELD_NUMBER: _builtins.int
     import_error: _builtins.str
     """First frame instead of hello: the application could not be imported."""
     recalled: _builtins.bool
@@ -59,6 +61,10 @@ class CallbackReport(_message.Message):
     def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackCheckpoint]:
         """What running callbacks kept for the next attempt, should this one fail."""
 
+    @_builtins.property
+    def attachment_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentCall]:
+        """What running callbacks ask of AttachmentService. Each is answered by an AttachmentAnswer."""
+
     def __init__(
         self,
         *,
@@ -69,14 +75,78 @@ class CallbackReport(_message.Message):
         unstarted: _abc.Iterable[_builtins.bytes] | None = ...,
         recalled: _builtins.bool = ...,
         checkpoints: _abc.Iterable[Global___CallbackCheckpoint] | None = ...,
+        attachment_calls: _abc.Iterable[Global___AttachmentCall] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "hello", b"hello", "import_error", b"import_error", "progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_calls", b"attachment_calls", "checkpoints", b"checkpoints", "hello", b"hello", "import_error", b"import_error", "progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallbackReport: _TypeAlias = CallbackReport  # noqa: Y015
+
+@_typing.final
+class AttachmentCall(_message.Message):
+    """A call that a callback process cannot make, as it loads no gRPC."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    call: _builtins.int
+    """A number that the process chooses, unique within the process. The answer has the same."""
+    task_id: _builtins.bytes
+    """The task for which it is: it runs in this process."""
+    method: _builtins.str
+    """Of AttachmentService, such as "UploadParts"."""
+    request: _builtins.bytes
+    """The serialized request. The Executor sets `claim_token` of FetchParts."""
+    def __init__(
+        self,
+        *,
+        call: _builtins.int = ...,
+        task_id: _builtins.bytes = ...,
+        method: _builtins.str = ...,
+        request: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call", b"call", "method", b"method", "request", b"request", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttachmentCall: _TypeAlias = AttachmentCall  # noqa: Y015
+
+@_typing.final
+class AttachmentAnswer(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_FIELD_NUMBER: _builtins.int
+    RESPONSE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    call: _builtins.int
+    response: _builtins.bytes
+    """The serialized response."""
+    @_builtins.property
+    def error(self) -> _task_pb2.CallError: ...
+    def __init__(
+        self,
+        *,
+        call: _builtins.int = ...,
+        response: _builtins.bytes = ...,
+        error: _task_pb2.CallError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "error", b"error", "response", b"response"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "call", b"call", "error", b"error", "response", b"response"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["response", "error"]  # noqa: Y015
+    _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
+
+Global___AttachmentAnswer: _TypeAlias = AttachmentAnswer  # noqa: Y015
 
 @_typing.final
 class CallbackHello(_message.Message):
@@ -157,6 +227,7 @@ class SerializedReport(_message.Message):
     UNSTARTED_FIELD_NUMBER: _builtins.int
     RECALLED_FIELD_NUMBER: _builtins.int
     CHECKPOINTS_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_CALLS_FIELD_NUMBER: _builtins.int
     recalled: _builtins.bool
     @_builtins.property
     def results(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
@@ -168,6 +239,8 @@ class SerializedReport(_message.Message):
     def unstarted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
     def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackCheckpoint]: ...
+    @_builtins.property
+    def attachment_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentCall]: ...
     def __init__(
         self,
         *,
@@ -176,10 +249,11 @@ class SerializedReport(_message.Message):
         unstarted: _abc.Iterable[_builtins.bytes] | None = ...,
         recalled: _builtins.bool = ...,
         checkpoints: _abc.Iterable[Global___CallbackCheckpoint] | None = ...,
+        attachment_calls: _abc.Iterable[Global___AttachmentCall] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoints", b"checkpoints", "progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_calls", b"attachment_calls", "checkpoints", b"checkpoints", "progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -196,6 +270,7 @@ class CallbackOrder(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     START_BEFORE_BOOTTIME_NS_FIELD_NUMBER: _builtins.int
     INTERRUPT_FIELD_NUMBER: _builtins.int
+    ATTACHMENT_ANSWERS_FIELD_NUMBER: _builtins.int
     recall: _builtins.bool
     """Give back (as unstarted) what waits for a slot."""
     start_before_boottime_ns: _builtins.int
@@ -212,6 +287,10 @@ class CallbackOrder(_message.Message):
     def interrupt(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Task ids whose callbacks are interrupted: they ran too long, or did not stop as they were asked to."""
 
+    @_builtins.property
+    def attachment_answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentAnswer]:
+        """Of calls that the process asked for, in any order."""
+
     def __init__(
         self,
         *,
@@ -220,10 +299,11 @@ class CallbackOrder(_message.Message):
         tasks: _abc.Iterable[_hsc_pb2.ClaimedTask] | None = ...,
         start_before_boottime_ns: _builtins.int = ...,
         interrupt: _abc.Iterable[_builtins.bytes] | None = ...,
+        attachment_answers: _abc.Iterable[Global___AttachmentAnswer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel", b"cancel", "interrupt", b"interrupt", "recall", b"recall", "start_before_boottime_ns", b"start_before_boottime_ns", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_answers", b"attachment_answers", "cancel", b"cancel", "interrupt", b"interrupt", "recall", b"recall", "start_before_boottime_ns", b"start_before_boottime_ns", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -120,18 +120,22 @@ class AttachExecutorResponse(_message.Message):
 
     HOST_ID_FIELD_NUMBER: _builtins.int
     ASK_HSC_FIELD_NUMBER: _builtins.int
+    FRONTEND_ADDRESS_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     ask_hsc: _builtins.bool
     """True with queue.backend = store: the Executor asks the HSC for work (ClaimWork) and does not call NextWork."""
+    frontend_address: _builtins.str
+    """Where the Executor asks for attachments: as the Controller's own setting says. Empty: it is older, and there are none."""
     def __init__(
         self,
         *,
         host_id: _builtins.str = ...,
         ask_hsc: _builtins.bool = ...,
+        frontend_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_hsc", b"ask_hsc", "host_id", b"host_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask_hsc", b"ask_hsc", "frontend_address", b"frontend_address", "host_id", b"host_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

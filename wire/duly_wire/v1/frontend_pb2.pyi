@@ -40,6 +40,7 @@ class NewTask(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     FAIR_KEY_FIELD_NUMBER: _builtins.int
+    ATTACHMENTS_FIELD_NUMBER: _builtins.int
     payload: _builtins.bytes
     """At most the lambda's payload limit (256 KiB by default, never above 1 MiB)."""
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -61,6 +62,8 @@ class NewTask(_message.Message):
     """
     fair_key: _builtins.str
     """Whose work it is, such as a customer: at most 128 bytes. Kept and shown; it decides nothing yet."""
+    attachments: _builtins.bytes
+    """A serialized AttachmentUses: serialized for the reason of `resources`. Empty: it uses none."""
     @_builtins.property
     def scheduled_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -92,10 +95,11 @@ class NewTask(_message.Message):
         session: _task_pb2.Session | None = ...,
         resources: _builtins.bytes = ...,
         fair_key: _builtins.str = ...,
+        attachments: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "expires_at", b"expires_at", "scheduled_at", b"scheduled_at", "session", b"session", "when", b"when"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "delay", b"delay", "expires_at", b"expires_at", "fair_key", b"fair_key", "idempotency_key", b"idempotency_key", "lambda", b"lambda", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "scheduled_at", b"scheduled_at", "session", b"session", "task_id", b"task_id", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "collection", b"collection", "delay", b"delay", "expires_at", b"expires_at", "fair_key", b"fair_key", "idempotency_key", b"idempotency_key", "lambda", b"lambda", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "scheduled_at", b"scheduled_at", "session", b"session", "task_id", b"task_id", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_when: _TypeAlias = _typing.Literal["scheduled_at", "delay"]  # noqa: Y015
     _WhichOneofArgType_when: _TypeAlias = _typing.Literal["when", b"when"]  # noqa: Y015

@@ -403,6 +403,7 @@ class ClaimedTask(_message.Message):
     GRAPH_FIELD_NUMBER: _builtins.int
     STARTABLE_AT_FIELD_NUMBER: _builtins.int
     CRASHED_WITH_WORKER_FIELD_NUMBER: _builtins.int
+    ATTACHMENTS_FIELD_NUMBER: _builtins.int
     priority: _task_pb2.Priority.ValueType
     payload: _builtins.bytes
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -438,6 +439,10 @@ class ClaimedTask(_message.Message):
     def startable_at(self) -> _timestamp_pb2.Timestamp:
         """When a gate, missing units or a rate let it go. Absent: not later than `due_at`. Lateness is counted from the later one."""
 
+    @_builtins.property
+    def attachments(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.AttachmentUse]:
+        """What the payload names, and what runs before kept. FetchParts with the claim's token reads it."""
+
     def __init__(
         self,
         *,
@@ -455,10 +460,11 @@ class ClaimedTask(_message.Message):
         graph: Global___GraphPlace | None = ...,
         startable_at: _timestamp_pb2.Timestamp | None = ...,
         crashed_with_worker: _builtins.bool = ...,
+        attachments: _abc.Iterable[_task_pb2.AttachmentUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "due_at", b"due_at", "graph", b"graph", "max_runtime", b"max_runtime", "startable_at", b"startable_at", "tick_at", b"tick_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "claim", b"claim", "crashed_with_worker", b"crashed_with_worker", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "graph", b"graph", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "startable_at", b"startable_at", "tick_at", b"tick_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "attempt", b"attempt", "checkpoint", b"checkpoint", "claim", b"claim", "crashed_with_worker", b"crashed_with_worker", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "graph", b"graph", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "startable_at", b"startable_at", "tick_at", b"tick_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -511,6 +517,7 @@ class Predecessor(_message.Message):
     RESULT_FIELD_NUMBER: _builtins.int
     RESULT_ENCODING_FIELD_NUMBER: _builtins.int
     RESULT_OMITTED_FIELD_NUMBER: _builtins.int
+    ATTACHMENTS_FIELD_NUMBER: _builtins.int
     label: _builtins.str
     task_id: _builtins.bytes
     """A UUID's 16 bytes."""
@@ -521,6 +528,10 @@ class Predecessor(_message.Message):
     result_encoding: _task_pb2.Encoding.ValueType
     result_omitted: _builtins.bool
     """The results of all are larger than 1 MiB, and this one is left out: read it with a client."""
+    @_builtins.property
+    def attachments(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.AttachmentUse]:
+        """What the result names. FetchParts reads it with the token of the claim, and the id of the claimed task."""
+
     def __init__(
         self,
         *,
@@ -530,10 +541,11 @@ class Predecessor(_message.Message):
         result: _builtins.bytes = ...,
         result_encoding: _task_pb2.Encoding.ValueType = ...,
         result_omitted: _builtins.bool = ...,
+        attachments: _abc.Iterable[_task_pb2.AttachmentUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "result", b"result", "result_encoding", b"result_encoding", "result_omitted", b"result_omitted", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "label", b"label", "result", b"result", "result_encoding", b"result_encoding", "result_omitted", b"result_omitted", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -659,6 +671,7 @@ class TaskResult(_message.Message):
     CHILDREN_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     WORKER_DIED_FIELD_NUMBER: _builtins.int
+    ATTACHMENTS_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     result: _builtins.bytes
     """With SUCCESS: at most 1 MiB."""
@@ -695,6 +708,12 @@ class TaskResult(_message.Message):
         that was cancelled, or has failed fast.
         """
 
+    @_builtins.property
+    def attachments(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.AttachmentUse]:
+        """With any outcome: what the run kept, at most 100, of any role but INPUT. They replace what runs before kept. One that is invalid
+        or not stored makes a success a fatal failure (BAD_RESULT); otherwise it is left out.
+        """
+
     def __init__(
         self,
         *,
@@ -711,10 +730,11 @@ class TaskResult(_message.Message):
         children: _abc.Iterable[_frontend_pb2.NewTask] | None = ...,
         nodes: _abc.Iterable[_graphs_pb2.GraphNode] | None = ...,
         worker_died: _builtins.bool = ...,
+        attachments: _abc.Iterable[_task_pb2.AttachmentUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "retry_after", b"retry_after", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "children", b"children", "claim", b"claim", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "nodes", b"nodes", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback", "worker_died", b"worker_died"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "checkpoint", b"checkpoint", "children", b"children", "claim", b"claim", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "nodes", b"nodes", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback", "worker_died", b"worker_died"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

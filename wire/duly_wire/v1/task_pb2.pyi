@@ -151,6 +151,42 @@ SESSION_POLICY_FAIL_REST: SessionPolicy.ValueType  # 3
 """The tasks that wait at this moment end as FATAL_FAILURE, too, without a run."""
 Global___SessionPolicy: _TypeAlias = SessionPolicy  # noqa: Y015
 
+class _AttachmentRole:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _AttachmentRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_AttachmentRole.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ATTACHMENT_ROLE_UNSPECIFIED: _AttachmentRole.ValueType  # 0
+    """Not said: ATTACHMENT_ROLE_INPUT of a task, ATTACHMENT_ROLE_RESULT of a result."""
+    ATTACHMENT_ROLE_INPUT: _AttachmentRole.ValueType  # 1
+    """The payload names it, or is it."""
+    ATTACHMENT_ROLE_RESULT: _AttachmentRole.ValueType  # 2
+    """The result names it, or is it."""
+    ATTACHMENT_ROLE_STDOUT: _AttachmentRole.ValueType  # 3
+    """What a run wrote to its standard output."""
+    ATTACHMENT_ROLE_STDERR: _AttachmentRole.ValueType  # 4
+    """What a run wrote to its standard error."""
+    ATTACHMENT_ROLE_FILE: _AttachmentRole.ValueType  # 5
+    """Something else that a run kept."""
+
+class AttachmentRole(_AttachmentRole, metaclass=_AttachmentRoleEnumTypeWrapper):
+    """What an attachment is to its task."""
+
+ATTACHMENT_ROLE_UNSPECIFIED: AttachmentRole.ValueType  # 0
+"""Not said: ATTACHMENT_ROLE_INPUT of a task, ATTACHMENT_ROLE_RESULT of a result."""
+ATTACHMENT_ROLE_INPUT: AttachmentRole.ValueType  # 1
+"""The payload names it, or is it."""
+ATTACHMENT_ROLE_RESULT: AttachmentRole.ValueType  # 2
+"""The result names it, or is it."""
+ATTACHMENT_ROLE_STDOUT: AttachmentRole.ValueType  # 3
+"""What a run wrote to its standard output."""
+ATTACHMENT_ROLE_STDERR: AttachmentRole.ValueType  # 4
+"""What a run wrote to its standard error."""
+ATTACHMENT_ROLE_FILE: AttachmentRole.ValueType  # 5
+"""Something else that a run kept."""
+Global___AttachmentRole: _TypeAlias = AttachmentRole  # noqa: Y015
+
 class _Encoding:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -167,6 +203,10 @@ class _EncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Encoding.Val
     """Encrypted by a client or a callback: the bytes D0 01, the length of the key's name in one byte, the name, and what
     only the key opens.
     """
+    ENCODING_ATTACHMENT: _Encoding.ValueType  # 4
+    """JSON that names an attachment, {"$duly.attachment": {"hash": ...}}, whose content is the payload or the result itself. The task
+    or result uses it.
+    """
 
 class Encoding(_Encoding, metaclass=_EncodingEnumTypeWrapper):
     """How clients and callbacks read payload and result bytes. Duly's servers never read them."""
@@ -180,6 +220,10 @@ ENCODING_RAW: Encoding.ValueType  # 2
 ENCODING_ENCRYPTED: Encoding.ValueType  # 3
 """Encrypted by a client or a callback: the bytes D0 01, the length of the key's name in one byte, the name, and what
 only the key opens.
+"""
+ENCODING_ATTACHMENT: Encoding.ValueType  # 4
+"""JSON that names an attachment, {"$duly.attachment": {"hash": ...}}, whose content is the payload or the result itself. The task
+or result uses it.
 """
 Global___Encoding: _TypeAlias = Encoding  # noqa: Y015
 
@@ -372,6 +416,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The lambda was changed since it was read."""
     ERROR_CODE_UNKNOWN_GATE: _ErrorCode.ValueType  # 70
     """There is no gate, or no breaker, of this name."""
+    ERROR_CODE_ATTACHMENT_MISSING: _ErrorCode.ValueType  # 80
+    """An attachment that is used is not stored in the namespace of the lambda. The message has its hash: upload it first."""
+    ERROR_CODE_ATTACHMENT_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 81
+    """The attachments of the namespace would exceed attachments.quota."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -420,6 +468,10 @@ ERROR_CODE_LAMBDA_CONFLICT: ErrorCode.ValueType  # 62
 """The lambda was changed since it was read."""
 ERROR_CODE_UNKNOWN_GATE: ErrorCode.ValueType  # 70
 """There is no gate, or no breaker, of this name."""
+ERROR_CODE_ATTACHMENT_MISSING: ErrorCode.ValueType  # 80
+"""An attachment that is used is not stored in the namespace of the lambda. The message has its hash: upload it first."""
+ERROR_CODE_ATTACHMENT_QUOTA_EXCEEDED: ErrorCode.ValueType  # 81
+"""The attachments of the namespace would exceed attachments.quota."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -504,6 +556,67 @@ class ResourceNeeds(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ResourceNeeds: _TypeAlias = ResourceNeeds  # noqa: Y015
+
+@_typing.final
+class AttachmentUse(_message.Message):
+    """That a task or its result uses an attachment, which stays as long as the task. What is used must be stored: see AttachmentService."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HASH_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    hash: _builtins.bytes
+    """32 bytes, of an attachment of the namespace of the task's lambda."""
+    size_bytes: _builtins.int
+    """As it is stored. 0 in a request: whatever it is."""
+    name: _builtins.str
+    """A label for people, never a path: 1 to 255 bytes without "/" and control characters, not "." or "..". The same name may come twice."""
+    media_type: _builtins.str
+    """Such as text/csv: at most 127 bytes. Empty: not said."""
+    role: Global___AttachmentRole.ValueType
+    def __init__(
+        self,
+        *,
+        hash: _builtins.bytes = ...,
+        size_bytes: _builtins.int = ...,
+        name: _builtins.str = ...,
+        media_type: _builtins.str = ...,
+        role: Global___AttachmentRole.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hash", b"hash", "media_type", b"media_type", "name", b"name", "role", b"role", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttachmentUse: _TypeAlias = AttachmentUse  # noqa: Y015
+
+@_typing.final
+class AttachmentUses(_message.Message):
+    """What a task uses."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def uses(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentUse]:
+        """At most 100."""
+
+    def __init__(
+        self,
+        *,
+        uses: _abc.Iterable[Global___AttachmentUse] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["uses", b"uses"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttachmentUses: _TypeAlias = AttachmentUses  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
@@ -643,6 +756,7 @@ class Task(_message.Message):
     FAIR_KEY_FIELD_NUMBER: _builtins.int
     OVERDUE_SINCE_AT_FIELD_NUMBER: _builtins.int
     OVERDUE_NEIGHBOURS_FIELD_NUMBER: _builtins.int
+    ATTACHMENTS_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUIDv7 in its usual text form."""
     collection: _builtins.str
@@ -734,6 +848,12 @@ class Task(_message.Message):
         has told.
         """
 
+    @_builtins.property
+    def attachments(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentUse]:
+        """What it uses: inputs, then what the last run kept. Filled by GetTask only, unless the view is BASIC. Left out with
+        payload_withheld.
+        """
+
     def __init__(
         self,
         *,
@@ -774,10 +894,11 @@ class Task(_message.Message):
         fair_key: _builtins.str = ...,
         overdue_since_at: _timestamp_pb2.Timestamp | None = ...,
         overdue_neighbours: _builtins.int = ...,
+        attachments: _abc.Iterable[Global___AttachmentUse] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "overdue_since_at", b"overdue_since_at", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fair_key", b"fair_key", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "graph_label", b"graph_label", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "overdue_neighbours", b"overdue_neighbours", "overdue_since_at", b"overdue_since_at", "parked_on", b"parked_on", "payload", b"payload", "payload_encoding", b"payload_encoding", "payload_withheld", b"payload_withheld", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "resources", b"resources", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "scheduled_by", b"scheduled_by", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fair_key", b"fair_key", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "graph_label", b"graph_label", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "overdue_neighbours", b"overdue_neighbours", "overdue_since_at", b"overdue_since_at", "parked_on", b"parked_on", "payload", b"payload", "payload_encoding", b"payload_encoding", "payload_withheld", b"payload_withheld", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "resources", b"resources", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "scheduled_by", b"scheduled_by", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -70,6 +70,8 @@ def new_task(
     payload = asked.payload
     if len(payload) > min(payload_limits[name], HARD_PAYLOAD_LIMIT):
         raise payload_too_large(len(payload), payload_limits[name], name)
+    if asked.attachments:
+        raise Problem("attachments", "this server has no store of attachments")
     scheduled_at, delay = when(asked, horizon)
     key = asked.idempotency_key
     if key:
@@ -181,7 +183,7 @@ def read_priority(value: int) -> Priority:
 def _no_encoding(value: int) -> Never:
     raise Problem(
         "payload_encoding",
-        f"{value} is not an encoding: use ENCODING_JSON, ENCODING_RAW or ENCODING_ENCRYPTED",
+        f"{value} is not an encoding: use ENCODING_JSON, ENCODING_RAW, ENCODING_ENCRYPTED or ENCODING_ATTACHMENT",
     )
 
 

@@ -1,0 +1,1 @@
+"""Attachments: files that tasks use, stored once for a namespace, removed with the last task that uses them."""
