@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from duly_core.time_tables import rhythm
 from duly_core.time_tables.rhythm import ALIASES, last_before, most_within, next_after, ticks_from
 from duly_core.time_tables.time_table import Rhythm
 
@@ -154,6 +155,10 @@ def test_no_window_has_more_ticks_than_were_reckoned_with(change, cron, window):
         # every hour is every hour
         ("Europe/Berlin", "30 * * * *", "2026-03-29T00:00Z", ["29T01:30+01:00", "29T03:30+02:00"]),
         ("Europe/Berlin", "30 * * * *", "2026-10-25T00:00Z", ["25T02:30+02:00", "25T02:30+01:00"]),
+        # the same, found years ahead
+        ("Europe/Berlin", "30 2 29 3 */7", "2026-03-30T00:00Z", ["29T03:00+02:00", "29T03:00+02:00"]),
+        ("Europe/Berlin", "30 2 25 10 */7", "2026-10-26T00:00Z", ["25T02:30+02:00", "25T02:30+02:00"]),
+        ("Europe/Berlin", "30 * 25 10 */7", "2026-10-26T00:00Z", ["25T00:30+02:00", "25T01:30+02:00"]),
         # a day that was left out
         ("Pacific/Apia", "0 12 * * *", "2011-12-29T23:00Z", ["31T00:00+14:00", "31T12:00+14:00"]),
     ],
@@ -175,6 +180,17 @@ def test_a_tick_that_never_comes_is_none():
 
 def test_a_leap_day_is_found_years_ahead():
     assert next_after(Rhythm(cron="0 0 29 2 *"), datetime(2096, 3, 1, tzinfo=UTC)).year == 2104
+
+
+def test_a_tick_years_ahead_takes_no_look_at_each_day_until_then(monkeypatch):
+    looks = []
+    look = rhythm._offset
+    monkeypatch.setattr(rhythm, "_offset", lambda zone, at: looks.append(at) or look(zone, at))
+
+    tick = next_after(Rhythm(cron="0 0 29 2 *", zone="America/New_York"), datetime(2096, 3, 1, tzinfo=UTC))
+
+    assert tick.year == 2104
+    assert len(looks) < 100
 
 
 @pytest.mark.parametrize("alias", ALIASES)

@@ -2,12 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 
+import grpc
 import pytest
 
 import duly
 from duly_wire.v1 import registry_pb2, time_tables_pb2
 from tests.fixtures.lost_replies import lose_first_reply
-from tests.fixtures.services import refusal
+from tests.fixtures.services import refusal, serve_frontend
 from tests.fixtures.task_states import LAMBDA
 from tests.fixtures.time_tables import NAME
 
@@ -353,3 +354,19 @@ async def test_a_change_of_large_time_tables_is_answered_without_their_payloads(
     assert {result.table.table.payload for result in paused.results} == {b""}
     assert [len(result.table.table.payload) for result in deleted.results] == [950_000, 950_000, 0]
     assert [result.HasField("table") for result in deleted.results] == [True, True, False]
+
+
+async def test_a_caller_that_asks_for_thousands_of_ticks_uses_up_its_time(tables):
+    await tables.make()
+    many = time_tables_pb2.GetTimeTablesRequest(names=[NAME], next=1_000)
+    few = time_tables_pb2.GetTimeTablesRequest(names=[NAME])
+    bounds = {"caller_share": 0.001, "caller_burst": timedelta(microseconds=1)}
+
+    async with serve_frontend(tables.store, **bounds) as frontend:
+        shown = await frontend.time_tables.GetTimeTables(many)
+        refused = await refusal(frontend.time_tables.GetTimeTables(many))
+        later = await frontend.time_tables.GetTimeTables(few)
+
+    assert len(shown.results[0].table.next_ticks) == 1_000
+    assert refused.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert len(later.results) == 1

@@ -29,6 +29,8 @@ ALIASES = {
 }
 _SECOND = timedelta(seconds=1)
 _DAY = timedelta(days=1)
+_CHANGE = 2 * _DAY
+"""Longer than what clocks show twice, or leave out, when they change: a day, where a zone crosses the date line."""
 _PARSED = 4_096
 
 
@@ -109,6 +111,11 @@ def _next_of_cron(cron: str, zone: ZoneInfo, instant: datetime) -> datetime | No
         if found is None:
             return None
         tick = (found - offset).replace(tzinfo=UTC)
+        if tick - at > 2 * _CHANGE and _next_change(zone, at, at + _CHANGE) is None:
+            # no wall time before `found` is a tick, whatever clocks do until then: decades would take long to walk
+            at = tick - _CHANGE
+            wall = _wall(zone, at)
+            continue
         change = _next_change(zone, at, tick)
         if change is None:
             if names_no_hour or not tick.astimezone(zone).fold:

@@ -80,7 +80,7 @@ def build(
             live = SettingsServicer(store, live_settings.own(settings, telemetry, timing), timing)
             explain = ExplainServicer(stores, config.heartbeat_timeout)
             fleet = FleetServicer(stores, config.of_hosts)
-            time_tables = TimeTableServicer(store, Notifier(store, notifications), rpc_settings)
+            time_tables = TimeTableServicer(stores, Notifier(store, notifications), rpc_settings)
             inspection = InspectionServicer(stores, rpc_settings)
             server = RpcServer(
                 settings.listen,

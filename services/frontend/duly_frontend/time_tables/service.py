@@ -1,14 +1,13 @@
 """TimeTableService: periodic tasks, created, changed, shown, paused, deleted and backfilled while Duly runs."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
-from duly_core.access.current import restriction
+from duly_core.access.current import current_caller, restriction
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError, TooMuchError
 from duly_core.postgres.notifications import Notifier
-from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.checks import check_count, page_size, read_instant
 from duly_core.rpc.requests.field_masks import changed_fields, named_fields
 from duly_core.rpc.requests.names import check_name
@@ -20,14 +19,18 @@ from duly_core.time_tables import ticks as store_ticks
 from duly_core.time_tables.rhythm import ticks_from
 from duly_core.time_tables.rows import TableRow
 from duly_core.time_tables.time_table import MOST_TICKS, TimeTable
+from duly_core.traffic.slices import Steps
 from duly_frontend.access.reach import check_lambda, refused, scope_of
 from duly_frontend.events import log
 from duly_frontend.lists.restricted import read_page
+from duly_frontend.stores import FrontendStores
 from duly_frontend.time_tables.definitions import TABLE_FIELDS, changed_table, read_named, time_table
-from duly_frontend.time_tables.wire import put_problem, state_to_wire, unknown_table
+from duly_frontend.time_tables.wire import adding_ticks, put_problem, state_to_wire, unknown_table
 from duly_wire.ids import new_task_id
 from duly_wire.time_conversion import EPOCH
 from duly_wire.v1 import time_tables_pb2, time_tables_pb2_grpc
+
+Result = TypeVar("Result")
 
 _MOST = 100
 _LOOKED_AT = 1_000
@@ -44,11 +47,15 @@ _MOST_BYTES = 64 << 20
 class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
     """Answers each time table for itself; one with an error has changed nothing."""
 
-    def __init__(self, store: Store, notifier: Notifier, rpc: RpcSettings | None = None) -> None:
+    def __init__(self, stores: FrontendStores, notifier: Notifier, rpc: RpcSettings | None = None) -> None:
         """Make one; `notifier` reports the tasks of a backfill, `rpc` has the limits of answers. None: the defaults."""
-        self._store = store
+        self._store = stores.writes
+        self._large = stores.load.calls.large
         self._notifier = notifier
         self._most_bytes = (rpc or RpcSettings()).max_message_bytes
+
+    async def _sliced(self, steps: Steps[Result]) -> Result:
+        return await self._large.run(current_caller(), steps)
 
     async def PutTimeTables(  # noqa: N802 (the wire's name)
         self, request: time_tables_pb2.PutTimeTablesRequest, _context: Context
@@ -95,7 +102,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         if not 0 <= request.next * len(request.names) <= _MOST_NEXT:
             raise InvalidRequestError("next", f"must be from 0 to {_MOST_NEXT:,} for all tables together")
         found = await self._within(Action.READ, request.names)
-        results = await asyncio.to_thread(_results, request.names, found, request.next)
+        results = await self._sliced(_results_with_ticks(request.names, found, request.next))
         response = time_tables_pb2.GetTimeTablesResponse(results=results)
         if 0 <= self._most_bytes < response.ByteSize():
             raise TooMuchError(
@@ -185,7 +192,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         if row is None:
             return time_tables_pb2.BackfillTimeTableResponse(error=unknown_table(request.name).to_wire())
         begin, end = _range(request, row.read_at)
-        instants = await asyncio.to_thread(_ticks_within, row, begin, end)
+        instants = await self._sliced(_ticks_within(row, begin, end))
         if len(instants) > MOST_TICKS or len(instants) * row.payload_bytes > _MOST_BYTES:
             raise InvalidRequestError(
                 "from",
@@ -203,9 +210,9 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         return time_tables_pb2.BackfillTimeTableResponse(ticks=len(instants), created=created)
 
 
-def _state(row: TableRow, following: int = 0) -> time_tables_pb2.TimeTableState:
+def _state(row: TableRow) -> time_tables_pb2.TimeTableState:
     """Return a time table as the caller may see it."""
-    state = state_to_wire(row, following)
+    state = state_to_wire(row)
     payloads = restriction(Action.READ_PAYLOAD)
     if payloads is not None and not payloads.covers_all_of(row.lambda_name):
         state.table.ClearField("payload")
@@ -213,23 +220,36 @@ def _state(row: TableRow, following: int = 0) -> time_tables_pb2.TimeTableState:
     return state
 
 
-def _results(
-    names: Sequence[str], found: Mapping[str, TableRow], following: int = 0
-) -> list[time_tables_pb2.TimeTableResult]:
-    return [
-        time_tables_pb2.TimeTableResult(table=_state(found[name], following))
-        if name in found
-        else time_tables_pb2.TimeTableResult(error=unknown_table(name).to_wire())
-        for name in names
-    ]
+def _results(names: Sequence[str], found: Mapping[str, TableRow]) -> list[time_tables_pb2.TimeTableResult]:
+    return [_result(name, found) for name in names]
 
 
-def _ticks_within(row: TableRow, begin: datetime, end: datetime) -> list[datetime]:
+def _result(name: str, found: Mapping[str, TableRow]) -> time_tables_pb2.TimeTableResult:
+    if name in found:
+        return time_tables_pb2.TimeTableResult(table=_state(found[name]))
+    return time_tables_pb2.TimeTableResult(error=unknown_table(name).to_wire())
+
+
+def _results_with_ticks(
+    names: Sequence[str], found: Mapping[str, TableRow], following: int
+) -> Steps[list[time_tables_pb2.TimeTableResult]]:
+    results = []
+    for name in names:
+        result = _result(name, found)
+        if name in found:
+            yield from adding_ticks(result.table, found[name], following)
+        results.append(result)
+    return results
+
+
+def _ticks_within(row: TableRow, begin: datetime, end: datetime) -> Steps[list[datetime]]:
+    """Compute in steps the ticks of a range; a rare one, such as a leap day, takes milliseconds."""
     instants: list[datetime] = []
     for instant in ticks_from(row.rhythm, begin):
         if instant >= end or len(instants) > MOST_TICKS:
             break
         instants.append(instant)
+        yield
     return instants
 
 

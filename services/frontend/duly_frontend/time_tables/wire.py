@@ -9,6 +9,7 @@ from duly_core.rpc.requests.problem import Problem
 from duly_core.time_tables.rhythm import ticks_from
 from duly_core.time_tables.rows import TableRow
 from duly_core.time_tables.store import PutAnswer, PutVerdict
+from duly_core.traffic.slices import Steps
 from duly_frontend.access.reach import refused
 from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import task_pb2, time_tables_pb2
@@ -24,8 +25,8 @@ _TIMES = (
 )
 
 
-def state_to_wire(row: TableRow, following: int = 0) -> time_tables_pb2.TimeTableState:
-    """Return a time table with so many of its next ticks."""
+def state_to_wire(row: TableRow) -> time_tables_pb2.TimeTableState:
+    """Return a time table, without its next ticks."""
     table = time_tables_pb2.TimeTable(
         name=row.name,
         payload=row.payload,
@@ -59,12 +60,18 @@ def state_to_wire(row: TableRow, following: int = 0) -> time_tables_pb2.TimeTabl
         instant = getattr(row, name)
         if instant is not None:
             getattr(state, name).CopyFrom(to_timestamp(instant))
-    if following and row.next_tick_at is not None:
-        # of a paused one: those that it would have if it were resumed now
-        start = row.next_tick_at if row.paused_at is None else max(row.next_tick_at, row.read_at)
-        instants = islice(ticks_from(row.rhythm, start), following)
-        state.next_ticks.extend(to_timestamp(instant) for instant in instants)
     return state
+
+
+def adding_ticks(state: time_tables_pb2.TimeTableState, row: TableRow, following: int) -> Steps[None]:
+    """Add in steps so many of its next ticks: a thousand rare ones, such as leap days, take seconds."""
+    if not following or row.next_tick_at is None:
+        return
+    # of a paused one: those that it would have if it were resumed now
+    start = row.next_tick_at if row.paused_at is None else max(row.next_tick_at, row.read_at)
+    for instant in islice(ticks_from(row.rhythm, start), following):
+        state.next_ticks.append(to_timestamp(instant))
+        yield
 
 
 def unknown_table(name: str) -> Problem:
