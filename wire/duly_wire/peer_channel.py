@@ -122,7 +122,12 @@ class _Unary:
         self._hedged_after_s = hedged_after_s
 
     async def __call__(
-        self, request: Any, *, timeout: float | None = None, wait_for_ready: bool | None = None
+        self,
+        request: Any,
+        *,
+        timeout: float | None = None,
+        metadata: Sequence[tuple[str, str]] = (),
+        wait_for_ready: bool | None = None,
     ) -> Any:
         """Make the call; raises what a stub's method raises."""
         ends_at = float("inf") if timeout is None else time.monotonic() + timeout
@@ -130,14 +135,16 @@ class _Unary:
             await self._peers.until_one_is_ready(timeout)
         place = self._peers.choose()
         if self._hedged_after_s is None:
-            return await self._call(place, request, ends_at)
+            return await self._call(place, request, metadata, ends_at)
         hold = request.timeout.ToTimedelta().total_seconds() if _is_long_poll(request) else 0.0
-        return await self._hedged(place, request, ends_at, hold + self._hedged_after_s)
+        return await self._hedged(place, request, metadata, ends_at, hold + self._hedged_after_s)
 
-    async def _call(self, place: int, request: Any, ends_at: float) -> Any:
+    async def _call(
+        self, place: int, request: Any, metadata: Sequence[tuple[str, str]], ends_at: float
+    ) -> Any:
         left = None if ends_at == float("inf") else max(0.0, ends_at - time.monotonic())
         try:
-            return await self._methods[place](request, timeout=left)
+            return await self._methods[place](request, timeout=left, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             is_hurried = left is not None and left < _LEAST_TIMEOUT_S
             if error.code() is grpc.StatusCode.UNAVAILABLE or (
@@ -146,15 +153,22 @@ class _Unary:
                 self._peers.note_failure(place)
             raise
 
-    async def _hedged(self, place: int, request: Any, ends_at: float, after: float) -> Any:
+    async def _hedged(
+        self,
+        place: int,
+        request: Any,
+        metadata: Sequence[tuple[str, str]],
+        ends_at: float,
+        after: float,
+    ) -> Any:
         """Return the first answer; a failure only if the other call failed too, or was not made."""
-        calls = [asyncio.ensure_future(self._call(place, request, ends_at))]
+        calls = [asyncio.ensure_future(self._call(place, request, metadata, ends_at))]
         try:
             done, _ = await asyncio.wait(calls, timeout=after)
             if done:
                 return calls[0].result()
             other = self._peers.choose(but=place)
-            calls.append(asyncio.ensure_future(self._call(other, request, ends_at)))
+            calls.append(asyncio.ensure_future(self._call(other, request, metadata, ends_at)))
             done, others = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
             if others and all(call.exception() for call in done):
                 await asyncio.wait(others)
