@@ -43,6 +43,7 @@ __all__ = [
     "ResultOmittedError",
     "ScheduleManyError",
     "SessionNotBlockedError",
+    "SignatureError",
     "TaskFailedError",
     "TaskFinalError",
     "TaskNotFoundError",
@@ -96,6 +97,10 @@ class DecryptionError(DulyError):
     def __init__(self, message: str, key_id: str = "") -> None:
         super().__init__(message)
         self.key_id = key_id
+
+
+class SignatureError(DulyError):
+    """An HTTP request is not from who it says, or is too old: `duly.webhooks.verify`. Answer 401, and do nothing."""
 
 
 class InvalidTaskError(DulyError):

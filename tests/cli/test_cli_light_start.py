@@ -45,6 +45,14 @@ def test_a_service_takes_the_options_that_its_help_shows(name: str) -> None:
             ["worker", "shop:app", "--slots", "3"],
             {"application": "shop:app", "slots": 3, "processes": None},
         ),
+        (
+            ["worker", "--http", "/etc/duly/http.toml"],
+            {
+                "application": 'duly.http_lambdas:{"file": "/etc/duly/http.toml"}',
+                "slots": None,
+                "processes": None,
+            },
+        ),
     ],
 )
 def test_a_plain_command_line_is_understood(
@@ -67,6 +75,8 @@ def test_a_plain_command_line_is_understood(
         ["worker"],
         ["worker", "shop:app", "--slots", "many"],
         ["worker", "shop:app", "other:app"],
+        ["worker", "shop:app", "--http", "http.toml"],
+        ["worker", "--http", "http.toml", "shop:app"],
     ],
 )
 def test_what_is_unusual_is_left_to_the_command_line_for_people(

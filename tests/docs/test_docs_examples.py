@@ -1,17 +1,26 @@
 """The examples of the quickstart and of the page for clients are Python that fits the SDK."""
 
 import ast
+import asyncio
 import base64
 import json
+import re
 import runpy
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from http.server import HTTPServer
 from pathlib import Path
 
 import pytest
 
 import duly
-from duly.testing import run
-from tests.fixtures.documents import python_blocks
+from duly import webhooks
+from duly.callbacks.loading import load_app
+from duly.testing import TestRun, run
+from duly_cli.startup.light_start import http_lambdas
+from tests.fixtures.documents import blocks, python_blocks
 
 
 def test_the_application_of_the_quickstart_runs(tmp_path: Path) -> None:
@@ -50,7 +59,8 @@ def test_the_application_of_the_page_on_encryption_runs(
 
 
 @pytest.mark.parametrize(
-    "page", ["quickstart.md", "clients.md", "lambdas.md", "time-tables.md", "encryption.md"]
+    "page",
+    ["quickstart.md", "clients.md", "lambdas.md", "time-tables.md", "encryption.md", "http-lambdas.md"],
 )
 def test_every_method_of_an_example_exists(page: str) -> None:
     used = {
@@ -65,3 +75,64 @@ def test_every_method_of_an_example_exists(page: str) -> None:
 
     assert used
     assert {name for name in used if not hasattr(duly.Client, name)} == set()
+
+
+async def test_the_receivers_of_the_page_on_http_lambdas_verify_what_its_file_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = webhooks.new_key()
+    (tmp_path / "mail-2026-11.key").write_text(key)
+    monkeypatch.setenv("MAIL_HOOK_KEY", key)
+    receiver, *_ = python_blocks("http-lambdas.md")
+    (tmp_path / "receiver.py").write_text(receiver)
+    server = HTTPServer(("127.0.0.1", 0), runpy.run_path(str(tmp_path / "receiver.py"))["Receiver"])
+    file, webhook, *_ = blocks("http-lambdas.md", "toml")
+    url = f"http://127.0.0.1:{server.server_port}/"
+    (tmp_path / "http.toml").write_text(
+        re.sub("https://[a-z./]+", url, file + webhook)
+        + '[network]\nallow_plaintext = true\nallow = ["127.0.0.1/32"]\n'
+    )
+    app = load_app(http_lambdas(str(tmp_path / "http.toml")))
+
+    with ThreadPoolExecutor() as threads:
+        answered = threads.submit(server.handle_request)
+        attempt = await asyncio.to_thread(_run_and_close, app, {"to": "ann"})
+        answered.result(timeout=10)
+    server.server_close()
+
+    assert attempt.result["sent_to"] == "ann"
+    assert sorted(app.callbacks) == ["mail.send", "orders.ended"]
+
+
+def _run_and_close(app: duly.App, payload: object) -> TestRun:
+    with asyncio.Runner() as runner:
+        attempt = run(app, "mail.send", payload, run_async=runner.run)
+        runner.run(app.callbacks["mail.send"].function.__self__.sender.close())
+    return attempt
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+def test_the_receiver_in_node_of_that_page_verifies_and_refuses() -> None:
+    key, body = webhooks.new_key(), b'{"to":"ann"}'
+    headers = webhooks.signed_headers(
+        {"2026-11": webhooks.key_from_text(key)},
+        body,
+        task_id="01a215a0-ca0b-73b6-8abb-0cb44ca4f999",
+        lambda_name="mail.send",
+        attempt=1,
+        fence=7,
+        deadline=datetime(2026, 11, 26, tzinfo=UTC),
+    )
+    old = headers | {"webhook-timestamp": str(int(headers["webhook-timestamp"]) - 301)}
+    cases = [(headers, body), (headers | {"duly-fence": "8"}, body), (headers, body + b" "), (old, body)]
+    (script,) = blocks("http-lambdas.md", "javascript")
+    calls = "\n".join(
+        f"console.log(verify({json.dumps(said)}, Buffer.from({sent.decode()!r}), '2026-11', {key!r}));"
+        for said, sent in cases
+    )
+
+    done = subprocess.run(
+        ["node", "-"], input=f"{script}\n{calls}", capture_output=True, text=True, timeout=30, check=True
+    )
+
+    assert done.stdout.split() == ["true", "false", "false", "false"]

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from duly_cli.startup.light_start import http_lambdas
+
 _PANEL = "On this machine"
 
 
@@ -31,6 +33,14 @@ def up(
         typer.Argument(
             metavar="MODULE:APP",
             help="Your applications, such as examples.hello:app; a worker runs for each.",
+        ),
+    ] = None,
+    http: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="A file of HTTP lambdas; a worker runs for each. May be repeated.",
+            show_default=False,
         ),
     ] = None,
     data: Annotated[
@@ -86,7 +96,7 @@ def up(
         dsn=dsn,
         queue=queue,
         endpoint_url=endpoint_url,
-        apps=tuple(apps or ()),
+        apps=(*(apps or ()), *map(http_lambdas, http or ())),
         executors=executors,
         processes=processes,
         slots=slots,

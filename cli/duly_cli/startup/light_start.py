@@ -1,9 +1,11 @@
 """Starts a service without typer and rich, which would stay in its memory for as long as it runs."""
 
 import importlib
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,11 @@ class Service:
     """The name of what must be given without an option."""
 
 
+def http_lambdas(path: str) -> str:
+    """Return the name of the application that runs the HTTP lambdas of a file."""
+    return "duly.http_lambdas:" + json.dumps({"file": str(Path(path).absolute())})
+
+
 SERVICES = {
     "server": Service("duly_server.__main__", options={"--roles": str}),
     "frontend": Service("duly_frontend.__main__", options={"--listen": str}),
@@ -29,14 +36,14 @@ SERVICES = {
     "worker": Service(
         "duly_controller.__main__",
         "run_worker",
-        {"--executors": int, "--processes": int, "--slots": int, "--domain": str},
+        {"--executors": int, "--processes": int, "--slots": int, "--domain": str, "--http": http_lambdas},
         "application",
     ),
     "controller": Service("duly_controller.__main__", options={"--listen": str}),
 }
 
-_PARAMETERS = {"--domain": "domains"}
-"""What the function calls an option that may be given several times; more than one is for the command line for people."""
+_PARAMETERS = {"--domain": "domains", "--http": "application"}
+"""What the function calls an option whose name it does not have; one that is given twice is for the command line for people."""
 
 
 def run(command_line: Sequence[str]) -> None:

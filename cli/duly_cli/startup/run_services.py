@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from duly_cli.startup.light_start import http_lambdas
+
 _PANEL = "Services (any order, any number of replicas)"
 
 Listen = Annotated[str | None, typer.Option(help="HOST:PORT to serve on.", show_default=False)]
@@ -82,7 +84,22 @@ def console(
 
 
 def worker(
-    application: Application,
+    application: Annotated[
+        str | None,
+        typer.Argument(
+            help="The application with the lambdas, such as examples.hello:app.",
+            metavar="MODULE:APP",
+            show_default=False,
+        ),
+    ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            help="Run the HTTP lambdas of this file, instead of an application.",
+            metavar="FILE.toml",
+            show_default=False,
+        ),
+    ] = None,
     executors: Annotated[int | None, typer.Option(help="Executors on this host.", show_default=False)] = None,
     processes: Processes = None,
     slots: Slots = None,
@@ -97,6 +114,11 @@ def worker(
     """Runs one application: a Controller and its Executors."""
     from duly_controller.__main__ import run_worker
 
+    if (application is None) == (http is None):
+        raise typer.BadParameter(
+            "name either an application, as in examples.hello:app, or a file with --http"
+        )
+    application = application or http_lambdas(str(http))
     run_worker(application, processes, slots, ", ".join(domain) if domain else None, executors=executors)
 
 

@@ -96,15 +96,19 @@ class App:
         policy = Policy(**options)
 
         def register(function: F) -> F:
-            callback = make_callback(name, function, policy, raw=raw, codec=self.codec)
-            if name in self._callbacks:
-                taken_by = getattr(self._callbacks[name].function, "__qualname__", "another callback")
-                raise RegistrationError(f"lambda {name!r} is declared twice: it is {taken_by} already")
-            self._callbacks[name] = callback
+            self.add(make_callback(name, function, policy, raw=raw, codec=self.codec))
             handles.register(function, name)
             return function
 
         return register
+
+    def add(self, callback: Callback) -> None:
+        """Add a callback that is made already. For applications that Duly makes itself."""
+        name = callback.name
+        if name in self._callbacks:
+            taken_by = getattr(self._callbacks[name].function, "__qualname__", "another callback")
+            raise RegistrationError(f"lambda {name!r} is declared twice: it is {taken_by} already")
+        self._callbacks[name] = callback
 
     def time_table(
         self,

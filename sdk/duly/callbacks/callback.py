@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from duly.callbacks.payload import decode
+from duly.callbacks.payload import SentPayload, decode
 from duly.callbacks.read_records import resolve_hints
 from duly.callbacks.validation import Reader, reader_for
 from duly.context import TaskContext
@@ -40,11 +40,16 @@ class Callback:
     takes_payload: bool
     takes_context: bool
     codec: Codec | None = None
+    as_sent: bool = False
+    """Whether it takes a SentPayload: what hands payloads on, in whatever form they came."""
 
     def read(self, data: bytes, encoding: int) -> Any:
         """Return the payload as the callback wants it; raise PayloadError if it is not as declared."""
         if not self.takes_payload:
             return None
+        if self.as_sent:
+            decode(data, encoding)  # who reads it next may not look closely
+            return SentPayload(data, encoding)
         if self.raw:
             if encoding != task_pb2.ENCODING_RAW:
                 raise PayloadError("expected bytes, got JSON: schedule it with a bytes payload")
@@ -68,15 +73,21 @@ class Callback:
         return self.function(payload) if self.takes_payload else self.function()
 
 
-def make_callback(
-    name: object, function: Any, policy: Policy, *, raw: bool, codec: Codec | None = None
-) -> Callback:
-    """Look at a function once; raise RegistrationError, naming the lambda, for what cannot work."""
+def checked_name(name: object) -> str:
+    """Return the name of a lambda. Raises RegistrationError if none can have it."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise RegistrationError(
             f"{name!r} is not a lambda name: 1 to 128 of a-z, 0-9, '_', '.', '-', the first a letter or digit; NAMESPACE/ may "
             "stand before it"
         )
+    return name
+
+
+def make_callback(
+    name: object, function: Any, policy: Policy, *, raw: bool, codec: Codec | None = None
+) -> Callback:
+    """Look at a function once; raise RegistrationError, naming the lambda, for what cannot work."""
+    name = checked_name(name)
     try:
         _check_function(function)
         parameters = _positional_parameters(function)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from datetime import date, datetime
 from enum import Enum
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from uuid import UUID
 
 from duly.errors import EncodingError, PayloadError
@@ -18,6 +18,13 @@ DEFAULT_LIMIT_BYTES = 256 * 1024
 HARD_LIMIT_BYTES = 1024 * 1024
 
 _BYTES = (bytes, bytearray, memoryview)
+
+
+class SentPayload(NamedTuple):
+    """A payload as a client sent it, decrypted; JSON was checked."""
+
+    data: bytes
+    encoding: int
 
 
 def encode(value: object) -> tuple[bytes, task_pb2.Encoding.ValueType]:

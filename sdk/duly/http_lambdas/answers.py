@@ -1,0 +1,90 @@
+"""Turns an HTTP answer into the outcome of an attempt. No I/O; no part of a body gets into a message."""
+
+from __future__ import annotations
+
+import email.utils
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from duly.callbacks.outcomes import CallbackOutcome, FatalFailure, RetriableFailure, Success
+from duly.callbacks.payload import decode
+from duly.errors import PayloadError
+from duly_wire.v1 import task_pb2
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LONGEST_RETRY_AFTER = timedelta(days=1)
+"""What a receiver may ask for; a longer one counts as this."""
+
+_LONGEST_HOST = 253
+_ACCEPTED = 202
+_TOO_EARLY = frozenset((408, 425))
+"""Answers of 4xx that say nothing of the request itself."""
+_BUSY = frozenset((429, 503))
+
+
+def outcome_of(status: int, headers: Mapping[str, str], body: bytes | None, now: datetime) -> CallbackOutcome:
+    """Return what an answer means; `headers` by names in lower case, `body` None: it is too large."""
+    if status == _ACCEPTED:
+        return FatalFailure(
+            "the receiver answered 202 Accepted, and Duly cannot wait for a later completion: answer 200 when the work is done"
+        )
+    if 200 <= status < 300:
+        return _success(headers, body)
+    if 300 <= status < 400:
+        return FatalFailure(
+            f"the receiver answered {status}, a redirect{_target(headers)}: Duly follows none"
+        )
+    if status in _BUSY:
+        return RetriableFailure(f"the receiver answered {status}", retry_after(headers, now))
+    if 400 <= status < 500 and status not in _TOO_EARLY:
+        return FatalFailure(f"the receiver answered {status}")
+    return RetriableFailure(f"the receiver answered {status}")
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
+    """Return the delay that Retry-After asks for, in seconds or as a date; None: none that can be read."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        seconds = min(int(text[:12]), int(LONGEST_RETRY_AFTER.total_seconds()))
+        return timedelta(seconds=seconds)
+    try:
+        at = email.utils.parsedate_to_datetime(text)
+        delay = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - now
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return min(max(delay, timedelta()), LONGEST_RETRY_AFTER)
+
+
+def _success(headers: Mapping[str, str], body: bytes | None) -> CallbackOutcome:
+    if body is None:
+        return FatalFailure(
+            "the receiver's answer is larger than the lambda's result_limit: answer with less"
+        )
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        return FatalFailure("the receiver compressed its answer, which Duly had not asked for")
+    if not body:
+        return Success()
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "application/json" or kind.endswith("+json"):
+        try:
+            return Success(decode(body, task_pb2.ENCODING_JSON))
+        except PayloadError as error:
+            return FatalFailure(f"the receiver's answer says that it is JSON, and is {error.problem}")
+    if kind.startswith("text/"):
+        try:
+            return Success(body.decode())
+        except UnicodeDecodeError:
+            return Success(body)
+    return Success(body)
+
+
+def _target(headers: Mapping[str, str]) -> str:
+    """Return where a redirect leads: the host only, for the rest of a URL may be a secret."""
+    try:
+        host = urlsplit(headers.get("location", "")).hostname or ""
+    except ValueError:
+        host = ""
+    return f" to {host[:_LONGEST_HOST]!r}" if host else ""

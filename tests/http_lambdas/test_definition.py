@@ -1,0 +1,123 @@
+"""The file of HTTP lambdas: what it may say, and what is refused with its place."""
+
+from datetime import timedelta
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from duly import RegistrationError
+from duly.http_lambdas.definition import read_file
+from duly.webhooks import key_from_text, new_key
+
+KEY = new_key()
+GOOD = """
+owner = "team-mail"
+version = "7"
+[keys]
+"2026-11" = { file = "keys/new" }
+old = { environment = "OLD_HOOK_KEY" }
+[network]
+allow = ["10.1.0.0/16"]
+connect_timeout = "2s"
+[lambdas."mail.send"]
+url = "https://mail.example.org:8443/duly?tenant=3"
+keys = ["2026-11", "old"]
+max_runtime = "30s"
+max_attempts = 4
+result_limit = 1000
+backoff = { initial = "500ms", factor = 3, maximum = "5m" }
+[webhooks."mail.ended"]
+url = "https://10.1.2.3/ended"
+keys = ["old"]
+"""
+
+
+def read(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch):
+    (folder / "keys").mkdir(exist_ok=True)
+    (folder / "keys" / "new").write_text(f"{KEY}\n")
+    (folder / "keys" / "bad").write_text("s3cret-in-clear")
+    (folder / "http.toml").write_text(text)
+    monkeypatch.setenv("OLD_HOOK_KEY", KEY)
+    return read_file(folder / "http.toml")
+
+
+def test_a_file_says_urls_keys_and_policies(tmp_path, monkeypatch) -> None:
+    definition = read(tmp_path, GOOD, monkeypatch)
+
+    mail, ended = definition.lambdas
+    assert (definition.owner, definition.version, definition.allowed) == (
+        "team-mail",
+        "7",
+        (ip_network("10.1.0.0/16"),),
+    )
+    assert mail.keys == {"2026-11": key_from_text(KEY), "old": key_from_text(KEY)}
+    assert mail.policy.max_runtime == timedelta(seconds=30)
+    assert mail.policy.backoff.maximum == timedelta(minutes=5)
+    assert (mail.is_webhook, ended.is_webhook) == (False, True)
+    assert ended.policy.max_runtime == timedelta(minutes=1)
+    assert "tenant" not in repr(mail)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ('owner = "team-mail"', 'ownr = "x"', "ownr: unknown here: there are owner, version"),
+        (
+            'file = "keys/new"',
+            'key = "whsec_AAAA"',
+            "keys.2026-11: say where the key is, never the key itself",
+        ),
+        ('{ file = "keys/new" }', '"whsec_AAAA"', "keys.2026-11: say where the key is, never the key itself"),
+        ('"keys/new"', '"keys/none"', "keys/none: No such file"),
+        ('"keys/new"', '"keys/bad"', "keys/bad: a signing key begins with whsec_"),
+        (
+            '"OLD_HOOK_KEY"',
+            '"NO_HOOK_KEY"',
+            "NO_HOOK_KEY is not set, or executor.callback_environment does not name",
+        ),
+        ('"2026-11" =', '"a b" =', "keys.a b: the id of a key is"),
+        ('"10.1.0.0/16"', '"10.1.2.3/16"', "network.allow: '10.1.2.3/16' is no network"),
+        ('"2s"', "2", "network.connect_timeout: 2 is no duration"),
+        ('"2s"', '"0s"', "network.connect_timeout: '0s' is no duration"),
+        ("https://mail", "http://mail", "lambdas.mail.send.url: http:// sends payloads and results in clear"),
+        ("https://mail", "ftp://mail", "'ftp' is no scheme"),
+        ("https://mail", "https://ann:pw@mail", "a user and a password do not belong into a URL"),
+        ("tenant=3", "tenant=3#top", "a fragment (#...) is never sent"),
+        ("/duly", "/du ly", "not a URL"),
+        (":8443", ":84430", "not a URL"),
+        ("https://mail.example.org:8443", "https://", "not a URL"),
+        ("https://10.1.2.3", "https://10.2.2.3", "webhooks.mail.ended.url: 10.2.2.3 is not a public address"),
+        ("https://10.1.2.3", "https://[::ffff:7f00:1]", "is not a public address"),
+        ("https://10.1.2.3", "https://2130706433", "2130706433 is neither a name nor an address"),
+        ("https://10.1.2.3", "https://0x7f.0X1", "0x7f.0x1 is neither a name nor an address"),
+        ("https://10.1.2.3", "https://127.1.", "127.1. is neither a name nor an address"),
+        ('["2026-11", "old"]', "[]", "lambdas.mail.send.keys: name the keys that sign"),
+        ('["2026-11", "old"]', '["new"]', "there is no key 'new' in [keys]"),
+        ("max_attempts = 4", "max_attempts = 0", "max_attempts must be a whole number from 1"),
+        ("max_attempts = 4", "max_atempts = 4", "lambdas.mail.send.max_atempts: unknown here"),
+        ("factor = 3", 'factor = "3"', "lambdas.mail.send.backoff.factor: must be a number"),
+        ('url = "https://10', 'link = "https://10', "webhooks.mail.ended.link: unknown here"),
+        ("[network]", "[network", "not TOML"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(old, new, complaint, tmp_path, monkeypatch) -> None:
+    assert GOOD.count(old) == 1
+
+    with pytest.raises(RegistrationError) as refused:
+        read(tmp_path, GOOD.replace(old, new), monkeypatch)
+
+    assert complaint in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+    assert "pw" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["", "[lambdas]", "lambdas = 3", 'lambdas = { "a.b" = 3 }'])
+def test_a_file_without_lambdas_is_refused(text, tmp_path, monkeypatch) -> None:
+    with pytest.raises(RegistrationError):
+        read(tmp_path, text, monkeypatch)
+
+
+def test_a_file_that_is_missing_is_told() -> None:
+    with pytest.raises(RegistrationError, match=r"nowhere\.toml: No such file"):
+        read_file(Path("nowhere.toml"))
