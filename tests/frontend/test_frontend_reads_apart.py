@@ -9,12 +9,14 @@ import psycopg
 import pytest
 from psycopg import ClientCursor
 
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.tasks import queries as task_queries
 from duly_core.tasks import store as tasks
 from duly_core.tasks.store import TaskFilter
 from duly_core.traffic.turns import Turns
 from duly_frontend.tasks.reads import FEW
-from duly_wire.v1 import frontend_pb2, task_pb2
+from duly_wire.v1 import frontend_pb2, registry_pb2, task_pb2
 from tests.fixtures.full_tables import connect, fill, prepare
 from tests.fixtures.services import refusal, serve_frontend
 from tests.fixtures.task_states import LAMBDA
@@ -83,3 +85,22 @@ async def test_a_search_for_many_keys_takes_a_turn_and_one_for_few_does_not(task
             counts.append(len(taken))
 
     assert counts == [0, 1]
+
+
+async def test_a_list_of_many_lambdas_takes_a_turn_and_is_read_in_parts(task_states, monkeypatch):
+    taken, parts = [], []
+    turn, list_some = Turns.turn, lambdas.list_some
+
+    async def counted(*args, **options):
+        parts.append(part := await list_some(*args, **options))
+        return part
+
+    monkeypatch.setattr(Turns, "turn", lambda turns, caller: taken.append(turns) or turn(turns, caller))
+    monkeypatch.setattr(lambdas, "list_some", counted)
+    names = sorted([LAMBDA, *(f"mail.l{number:03}" for number in range(450))])
+    await lambdas.register(task_states.store, [LambdaPolicy(name) for name in names])
+    async with serve_frontend(task_states.store) as frontend:
+        answer = await frontend.registry.ListLambdas(registry_pb2.ListLambdasRequest())
+
+    assert [getattr(each, "lambda").name for each in answer.lambdas] == names
+    assert (len(taken), max(map(len, parts))) == (1, 200)

@@ -40,6 +40,8 @@ _COLUMNS = ", ".join(POLICY)
 _VALUES = ", ".join(f"%({name})s" for name in POLICY)
 _EXCLUDED = ", ".join(f"{name} = excluded.{name}" for name in POLICY)
 _VERSIONS_KEPT = 50
+_A_PART = 200
+"""Lambdas that are read at a time."""
 _A_PORTION = 50
 """Rows."""
 
@@ -259,11 +261,19 @@ def _portions(rows: Sequence[Mapping[str, Any]]) -> Iterator[Sequence[Mapping[st
         yield rows[start : start + _A_PORTION]
 
 
-async def list_lambdas(store: Store) -> list[RegisteredLambda]:
-    """Every lambda, by name."""
-    async with store.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(f"{_LIST} order by name".encode())
-        return [registered(row) for row in await cursor.fetchall()]
+async def list_lambdas(store: Store, patterns: Sequence[str] | None = None) -> list[RegisteredLambda]:
+    """Return all lambdas that one of these patterns covers (None: all), by name.
+
+    They are read in parts: an owner may register any number, and other calls have their turn between two parts.
+    """
+    found: list[RegisteredLambda] = []
+    after = ""
+    while True:
+        part = await list_some(store, after=after, name_part="", limit=_A_PART, patterns=patterns)
+        found += part
+        if len(part) < _A_PART:
+            return found
+        after = part[-1].policy.name
 
 
 async def payload_limits(store: Store) -> dict[str, int]:

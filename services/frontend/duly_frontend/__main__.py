@@ -76,7 +76,7 @@ def build(
             limits = LimitServicer(stores, resources, quotas, notifier)
             sessions = SessionServicer(stores, notifier)
             graphs = GraphServicer(stores, settings, known, notifier, rpc_settings, config.now)
-            registry = RegistryServicer(store, known, stores.load)
+            registry = RegistryServicer(stores, known)
             live = SettingsServicer(store, live_settings.own(settings, telemetry, timing), timing)
             explain = ExplainServicer(stores, config.heartbeat_timeout)
             fleet = FleetServicer(stores, config.of_hosts)

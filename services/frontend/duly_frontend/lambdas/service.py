@@ -11,14 +11,13 @@ from duly_core.lambdas.cache import LambdaCache
 from duly_core.lambdas.declarations import IN_FORCE, Verdict
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.lambdas.store import Registered
-from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.checks import check_count, check_text, page_size
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.stubs import Context
 from duly_core.time_tables.declared import put_declared
 from duly_core.time_tables.store import PutVerdict
 from duly_core.time_tables.time_table import TimeTable
-from duly_core.traffic.slices import Steps
+from duly_core.traffic.slices import Steps, each
 from duly_frontend.events import log
 from duly_frontend.lambdas.administration import LambdaAdministration
 from duly_frontend.lambdas.declaration_warnings import refusal, warning
@@ -26,7 +25,7 @@ from duly_frontend.lambdas.declarations import policy_from_wire, reading_tables
 from duly_frontend.lambdas.registration_rights import Declaration, permitted
 from duly_frontend.lambdas.wire import detail_to_wire, to_wire
 from duly_frontend.lists import page_token
-from duly_frontend.load_limits import LoadLimits
+from duly_frontend.stores import FrontendStores
 from duly_frontend.time_tables.wire import put_problem
 from duly_wire.v1 import registry_pb2, registry_pb2_grpc, task_pb2
 
@@ -34,6 +33,8 @@ _LONGEST_NAME = 256
 _MOST_LAMBDAS = 1000
 _MOST_TABLES_A_CALL = 5000
 """They are one transaction."""
+_A_STEP = 20
+"""Lambdas of a list that are put into the answer."""
 _MOST_LOGGED = 20
 _MOST_PROBLEMS = 10
 """Of time tables, told for each lambda."""
@@ -43,11 +44,12 @@ _WRITTEN = frozenset({Verdict.NEW, Verdict.CHANGED})
 class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     """Answers each lambda for itself; one with an error has changed nothing."""
 
-    def __init__(self, store: Store, known: LambdaCache, load: LoadLimits) -> None:
-        self._store = store
-        self._load = load
+    def __init__(self, stores: FrontendStores, known: LambdaCache) -> None:
+        self._stores = stores
+        self._store = stores.writes
+        self._load = stores.load
         self._known = known
-        self._administration = LambdaAdministration(store, known)
+        self._administration = LambdaAdministration(self._store, known)
 
     async def RegisterLambdas(  # noqa: N802 (the wire's name)
         self, request: registry_pb2.RegisterLambdasRequest, _context: Context
@@ -134,25 +136,25 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         scope = restriction(Action.READ)
         if request.page_size or request.page_token or request.name_part:
             return await self._list_some(request, scope)
-        registered = [
-            each
-            for each in await lambdas.list_lambdas(self._store)
-            if scope is None or scope.covers(each.policy.name)
-        ]
-        return registry_pb2.ListLambdasResponse(lambdas=[to_wire(each) for each in registered])
+        async with self._stores.listing("ListLambdas") as lists:
+            found = await lambdas.list_lambdas(lists, _patterns(scope))
+        shown = await self._load.calls.large.run(current_caller(), each(to_wire, found, _A_STEP))
+        return registry_pb2.ListLambdasResponse(lambdas=shown)
 
     async def _list_some(
         self, request: registry_pb2.ListLambdasRequest, scope: Scope | None
     ) -> registry_pb2.ListLambdasResponse:
         check_text("name_part", request.name_part, _LONGEST_NAME)
         size = page_size(request.page_size)
-        found = await lambdas.list_some(
-            self._store,
-            after=page_token.read_name(request.page_token),
-            name_part=request.name_part,
-            limit=size + 1,
-            patterns=None if scope is None else (*scope.all_tasks, *scope.own_tasks),
-        )
+        after = page_token.read_name(request.page_token)
+        async with self._stores.listing("ListLambdas") as lists:
+            found = await lambdas.list_some(
+                lists,
+                after=after,
+                name_part=request.name_part,
+                limit=size + 1,
+                patterns=_patterns(scope),
+            )
         token = page_token.write_name(found[size - 1].policy.name) if len(found) > size else ""
         return registry_pb2.ListLambdasResponse(lambdas=map(to_wire, found[:size]), next_page_token=token)
 
@@ -189,6 +191,10 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         except Problem as problem:
             return registry_pb2.RestoreLambdaResponse(error=problem.to_wire())
         return registry_pb2.RestoreLambdaResponse()
+
+
+def _patterns(scope: Scope | None) -> Sequence[str] | None:
+    return None if scope is None else (*scope.all_tasks, *scope.own_tasks)
 
 
 def _reading(declared: Sequence[registry_pb2.Lambda]) -> Steps[list[Declaration | Problem]]:
