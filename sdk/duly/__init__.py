@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from duly import errors
 from duly.access.views import Access, AuditEvent, Grant, NewToken, Token
+from duly.attachments.attachment import Attachment, TransferProgress
+from duly.attachments.uses import AttachmentUse
 from duly.callbacks.app import App
 from duly.callbacks.codec import EncryptedPayload
 from duly.callbacks.outcomes import (
@@ -38,6 +40,7 @@ from duly.tasks.new_task import NewTask, ScheduledTask
 from duly.tasks.task import Attempt, Failure, Task
 from duly.tasks.update import TaskUpdate
 from duly_wire.enums import (
+    AttachmentRole,
     AttemptOutcome,
     BreakerState,
     CatchUp,
@@ -72,6 +75,9 @@ __all__ = [
     "Activity",
     "App",
     "AsyncClient",
+    "Attachment",
+    "AttachmentRole",
+    "AttachmentUse",
     "Attempt",
     "AttemptOutcome",
     "AuditEvent",
@@ -139,6 +145,7 @@ __all__ = [
     "TaskStatus",
     "TaskUpdate",
     "Token",
+    "TransferProgress",
     "any_of",
     "graph_from_json",
 ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
 import grpc
 
 from duly.access.calls import AccessCalls
+from duly.attachments.calls import AttachmentCalls
 from duly.callbacks.codec import Codec
 from duly.errors import DulyError, TaskFailedError, TaskNotFoundError
 from duly.explain.calls import ExplainCalls
@@ -53,6 +54,7 @@ _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 
 class AsyncClient(
     ScheduleCalls,
+    AttachmentCalls,
     ChangeCalls,
     SettingCalls,
     SessionCalls,

@@ -15,7 +15,7 @@ from duly.callbacks.outcomes import Cancelled
 from duly.callbacks.payload import decode, encode
 from duly.callbacks.predecessors import Predecessors
 from duly.errors import CheckpointTooLargeError, EncodingError
-from duly_wire.enums import Priority
+from duly_wire.enums import AttachmentRole, Priority
 from duly_wire.time_conversion import EPOCH, to_datetime, to_timedelta
 from duly_wire.v1 import task_pb2
 
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from duly.attachments.attachment import Attachment
+    from duly.attachments.content import Source
+    from duly.attachments.of_attempt import AttachmentServices, AttemptAttachments
+    from duly.attachments.origin import Origin
     from duly.callbacks.codec import Codec
     from duly_wire.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 
@@ -44,7 +48,7 @@ class TaskContext(FollowUps):
     """
 
     __slots__ = (
-        "_cancelled", "_interrupted", "_keep", "_report", "_waiter", "attempt", "checkpointed",
+        "_attachments", "_cancelled", "_interrupted", "_keep", "_report", "_services", "_waiter", "attempt", "checkpointed",
         "deadline", "domain", "due_at", "fence", "graph_id", "label", "lambda_name", "predecessors", "priority",
         "started_ns", "task_id", "tick_at",
     )  # fmt: skip
@@ -102,6 +106,8 @@ class TaskContext(FollowUps):
         self._child_bytes = 0
         self._report = report
         self._keep: Keep | None = None
+        self._services: AttachmentServices | None = None
+        self._attachments: AttemptAttachments | None = None
         self._cancelled = False
         self._interrupted = False
         self._waiter: threading.Event | None = None
@@ -112,9 +118,13 @@ class TaskContext(FollowUps):
         task: hsc_pb2.ClaimedTask,
         report: Callable[[float, str], None] | None = None,
         keep: Keep | None = None,
+        services: AttachmentServices | None = None,
     ) -> TaskContext:
-        """Make the context of an attempt that starts now; `keep` is called with the task's id and each checkpoint."""
-        return _OfTask(task, report, keep)
+        """Make the context of an attempt that starts now; `keep` is called with the task's id and each checkpoint.
+
+        `services` brings the calls for attachments to a Frontend.
+        """
+        return _OfTask(task, report, keep, services)
 
     def result_of(self, label: str) -> Any:
         """Return the result of a node that this one waited for, decoded; None if it did not succeed.
@@ -181,6 +191,52 @@ class TaskContext(FollowUps):
             )
         self._keep_checkpoint(data)
 
+    def attach(self, source: Source, *, name: str = "", media_type: str = "") -> Attachment:
+        """Upload a file, and return what to put into the result: `return {"report": ctx.attach("report.pdf")}`.
+
+        `source`: a path, bytes or a binary file object. It blocks: in an async callback use `await asyncio.to_thread(ctx.attach, ...)`.
+        Of one that is in no result, nothing is kept. Raises AttachmentQuotaError, AttachmentsOffError, UnavailableError, OSError,
+        ValueError.
+        """
+        return self.attachments.attach(source, name, media_type)
+
+    def keep(
+        self,
+        source: Source,
+        *,
+        name: str = "",
+        role: AttachmentRole = AttachmentRole.FILE,
+        media_type: str = "",
+    ) -> Attachment:
+        """Upload a file, such as a log, that stays with the task however this attempt ends, unless its process dies.
+
+        A later attempt replaces what earlier ones kept. At most 100. `role`: FILE, STDOUT or STDERR. Otherwise as `attach`.
+        """
+        return self.attachments.keep(source, name, role, media_type)
+
+    @property
+    def attachments(self) -> AttemptAttachments:
+        """For what runs the callback."""
+        if self._attachments is None:
+            from duly.attachments.of_attempt import AttemptAttachments
+
+            self._attachments = AttemptAttachments(self._services, self.task_id, self.lambda_name, self.codec)
+        return self._attachments
+
+    @property
+    def can_attach(self) -> bool:
+        """Whether there is a connection for attachments. For what runs the callback."""
+        return self._services is not None
+
+    @property
+    def kept(self) -> AttemptAttachments | None:
+        """What it did with attachments; None: nothing. For what runs the callback."""
+        return self._attachments
+
+    def origin(self) -> Origin:
+        """Return what reads the attachments of its payload. For what runs the callback."""
+        return self.attachments.origin
+
     def _keep_checkpoint(self, data: bytes) -> None:
         if self._keep is not None:
             self._keep(UUID(self.task_id).bytes, data)
@@ -213,11 +269,17 @@ class _OfTask(TaskContext):
     __slots__ = ("_task",)
 
     def __init__(
-        self, task: hsc_pb2.ClaimedTask, report: Callable[[float, str], None] | None, keep: Keep | None
+        self,
+        task: hsc_pb2.ClaimedTask,
+        report: Callable[[float, str], None] | None,
+        keep: Keep | None,
+        services: AttachmentServices | None,
     ) -> None:
         self._task = task
         self._report = report
         self._keep = keep
+        self._services = services
+        self._attachments = None
         self.codec = None
         self.children = None
         self.nodes = None
@@ -250,7 +312,7 @@ class _OfTask(TaskContext):
         self.tick_at = to_datetime(task.tick_at) if task.HasField("tick_at") else None
         self.graph_id = str(UUID(bytes=task.graph.graph_id)) if task.HasField("graph") else ""
         self.label = task.graph.label
-        self.predecessors = Predecessors.from_proto(task.graph, self.codec)
+        self.predecessors = Predecessors.from_proto(task.graph, self.codec, self.origin)
         return object.__getattribute__(self, name)
 
 

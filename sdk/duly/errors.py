@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 __all__ = [
     "AddressError",
     "AppImportError",
+    "AttachmentChangedError",
+    "AttachmentCorruptError",
+    "AttachmentMissingError",
+    "AttachmentQuotaError",
+    "AttachmentsOffError",
     "CheckpointTooLargeError",
     "ClosedError",
     "CredentialsError",
@@ -124,6 +129,30 @@ class KeyConflictError(DulyError):
 
     For a task id also: with another lambda. Keys belong to a lambda, so a key with another lambda is a new task.
     """
+
+
+class AttachmentMissingError(DulyError):
+    """An attachment is not stored in the namespace of the lambda, or the task does not use it: upload it, or name another task."""
+
+
+class AttachmentChangedError(DulyError):
+    """A file changed while it was uploaded. Nothing was scheduled."""
+
+
+class AttachmentCorruptError(DulyError):
+    """What arrived is not what its hash or size says. Nothing was saved; a repeated fetch keeps the parts that are right."""
+
+
+class AttachmentQuotaError(DulyError):
+    """The attachments of the namespace would exceed its quota: remove tasks that use some, or ask an operator for more."""
+
+
+class AttachmentsOffError(DulyError):
+    """This installation stores no attachments. The message names the setting."""
+
+
+class NotSentError(DulyError):
+    """What a callback returned could not be uploaded. It is caught where the attempt ends."""
 
 
 class CheckpointTooLargeError(DulyError, ValueError):

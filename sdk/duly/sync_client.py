@@ -19,11 +19,12 @@ from typing import Any, Self, Unpack, overload
 
 import grpc
 
+from duly.attachments.attachment import AttachmentsInsideError
 from duly.callbacks import tracing
 from duly.callbacks.codec import Codec
 from duly.callbacks.lambda_of import Payload, ScheduleOptions, Taking, TakingNothing
 from duly.client import AsyncClient
-from duly.errors import ClosedError
+from duly.errors import ClosedError, PayloadTooLargeError
 from duly.graphs.calls import GraphBlock
 from duly.tasks.blocking_schedule import BlockingSchedule
 from duly.tasks.new_task import ScheduledTask, scheduled_task
@@ -117,18 +118,26 @@ class Client(Blocking):
         **options: Any,
     ) -> ScheduledTask:
         """Schedule a task; see AsyncClient.schedule. For many at once, `schedule_many` is far faster."""
-        task, patience = (
-            scheduled_task(lambda_name, payload, options).to_proto(self._client.codec),
-            seconds(timeout),
-        )
+        new, patience = scheduled_task(lambda_name, payload, options), seconds(timeout)
+        try:
+            task = new.to_proto(self._client.codec)
+        except (AttachmentsInsideError, PayloadTooLargeError):  # what has to be uploaded goes the longer way
+            return self._run(self._client.schedule(lambda_name, payload, timeout=timeout, **options))
         self._check_usable()
         began_at = time.monotonic()
         began_ns = time.time_ns() if tracing.active is not None else 0
         result = self._direct.schedule(task, patience)
         if result is not None:
-            return receipt(task, result, began_ns)
+            try:
+                return receipt(task, result, began_ns)
+            except PayloadTooLargeError:
+                return self._run(self._client.schedule(lambda_name, payload, timeout=timeout, **options))
         left = max(0.0, patience - (time.monotonic() - began_at))
         return self._run(self._client.send(task, timedelta(seconds=left)))
+
+    fetch = blocking(AsyncClient.fetch)
+    read_attachment = blocking(AsyncClient.read_attachment)
+    attachments = blocking(AsyncClient.attachments)
 
     schedule_many = blocking(AsyncClient.schedule_many, drawn="tasks")
     get = blocking(AsyncClient.get)

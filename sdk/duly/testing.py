@@ -17,6 +17,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from duly.attachments.encoding import encode_with, whole_of
+from duly.attachments.memory import MemoryService
+from duly.attachments.origin import Origin
+from duly.attachments.upload import upload
+from duly.attachments.uses import AttachmentUse
 from duly.callbacks import invoke
 from duly.callbacks.codec import checkpoint_of, encoding_of_checkpoint, payload_of, result_of, reveal
 from duly.callbacks.payload import DEFAULT_LIMIT_BYTES, decode, encode
@@ -29,7 +34,7 @@ from duly_wire.time_conversion import to_datetime, to_duration, to_timedelta, to
 from duly_wire.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
     from duly.callbacks.app import App
     from duly.callbacks.codec import Codec
@@ -63,6 +68,8 @@ class TestRun:
     scheduled: tuple[NewTask, ...] = ()
     # What it asked for with ctx.add_node, by label.
     added: Mapping[str, NewTask] = field(default_factory=dict)
+    # What it kept with ctx.keep, whatever the outcome, in order; each can be read.
+    kept: tuple[AttachmentUse, ...] = ()
 
 
 def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
@@ -86,7 +93,8 @@ def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
     The payload is encoded, decoded and checked as it would be on its way through Duly. `cancelled=True`: somebody asked
     for its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. `checkpoint`: what an
     attempt before kept. `results`: of the nodes before it in its graph, by label. Exceptions of the callback are outcomes here
-    as they are there (their traceback is in the log). `max_runtime` is not enforced.
+    as they are there (their traceback is in the log). `max_runtime` is not enforced. Attachments, such as those of the payload, are
+    stored in memory; those of the result can be read.
 
     `run_async` runs an async callback's coroutine; None: on a loop and in a thread of its own. `report` is called with each
     progress told.
@@ -97,7 +105,8 @@ def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
         raise UnknownLambdaError(
             f"the app has no lambda {name!r}; it has: {', '.join(app.callbacks) or 'none'}"
         )
-    data, encoding = encode(payload)
+    files = _Files(callback.codec)
+    data, encoding = files.encode(payload, task_pb2.ATTACHMENT_ROLE_INPUT)
     if len(data) > (limit := callback.policy.payload_limit or DEFAULT_LIMIT_BYTES):
         raise PayloadTooLargeError(f"the payload has {len(data)} bytes, the limit of {name!r} is {limit}")
     task = hsc_pb2.ClaimedTask(
@@ -114,7 +123,7 @@ def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
     setattr(task, "lambda", name)
     task.checkpoint, _ = encode(checkpoint)
     if results is not None:
-        _set_results(task, results)
+        _set_results(task, results, files)
     told: list[tuple[float, str]] = []
 
     def note_progress(fraction: float, note: str) -> None:
@@ -123,18 +132,53 @@ def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
 
     kept: list[Any] = []
     context = TaskContext.for_task(
-        task, note_progress, lambda _, data: kept.append(_checkpoint(data, task, callback.codec))
+        task, note_progress, lambda _, data: kept.append(_checkpoint(data, task, callback.codec)), files
     )
     if cancelled:
         context.request_cancel()
-    return _as_run(invoke.run(callback, task, context, run_async or _run_async), told, kept, callback.codec)
+    result = invoke.run(callback, task, context, run_async or _run_async)
+    return _as_run(result, told, kept, callback.codec, files)
 
 
-def _set_results(task: hsc_pb2.ClaimedTask, results: Mapping[str, object]) -> None:
+class _Files:
+    """The attachments of one attempt, in memory."""
+
+    def __init__(self, codec: Codec | None) -> None:
+        self._service = MemoryService()
+        self._codec = codec
+
+    def for_task(self, _task_id: bytes) -> MemoryService:
+        return self._service
+
+    def origin(self) -> Origin:
+        return Origin("", self._service, self._codec)
+
+    def encode(
+        self, value: object, role: task_pb2.AttachmentRole.ValueType
+    ) -> tuple[bytes, task_pb2.Encoding.ValueType]:
+        encoded = encode_with(value, role, lambda local: upload(self._service, "", local, self._codec))
+        return encoded.data, encoded.encoding
+
+    def decode(self, data: bytes, encoding: int) -> Any:
+        if encoding == task_pb2.ENCODING_ATTACHMENT:
+            attachment, encoding = whole_of(data, self.origin())
+            data = attachment.read()
+        return decode(data, encoding, self.origin())
+
+    def kept(self, uses: Iterable[task_pb2.AttachmentUse]) -> tuple[AttachmentUse, ...]:
+        found = [
+            AttachmentUse.from_proto(use, "") for use in uses if use.role != task_pb2.ATTACHMENT_ROLE_RESULT
+        ]
+        for each in found:
+            each.attachment.bind(self.origin())
+        return tuple(found)
+
+
+def _set_results(task: hsc_pb2.ClaimedTask, results: Mapping[str, object], files: _Files) -> None:
     """Make the task a node of a graph; its predecessors have succeeded with these results."""
     task.graph.graph_id = new_task_id().bytes
     for label, value in results.items():
-        data, encoding = encode(value)
+        data, encoding = files.encode(value, task_pb2.ATTACHMENT_ROLE_RESULT)
         task.graph.predecessors.add(
             label=label,
             task_id=new_task_id().bytes,
@@ -149,12 +193,16 @@ def _checkpoint(data: bytes, task: hsc_pb2.ClaimedTask, codec: Codec | None) -> 
 
 
 def _as_run(
-    result: hsc_pb2.TaskResult, told: list[tuple[float, str]], kept: list[Any], codec: Codec | None
+    result: hsc_pb2.TaskResult,
+    told: list[tuple[float, str]],
+    kept: list[Any],
+    codec: Codec | None,
+    files: _Files,
 ) -> TestRun:
     bound_to = result_of(result.claim.task_id)
     return TestRun(
         outcome=Outcome(result.outcome),
-        result=decode(*reveal(codec, result.result, result.result_encoding, bound_to)),
+        result=files.decode(*reveal(codec, result.result, result.result_encoding, bound_to)),
         failure_kind=FailureKind(result.failure_kind) if result.failure_kind else None,
         failure_message=result.failure_message,
         traceback=result.traceback,
@@ -163,6 +211,7 @@ def _as_run(
         checkpoints=tuple(kept),
         scheduled=tuple(_as_new_task(child, codec) for child in result.children),
         added={node.label: _as_new_task(node.task, codec) for node in result.nodes},
+        kept=files.kept(result.attachments),
     )
 
 

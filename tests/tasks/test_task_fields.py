@@ -153,8 +153,7 @@ def test_the_sdk_sends_each_field_of_the_wire():
 
 
 def test_the_sdk_shows_each_field_of_the_wire():
-    # attachments: not yet
-    wire = {field.name for field in task_pb2.Task.DESCRIPTOR.fields} - {"attachments"}
+    wire = {field.name for field in task_pb2.Task.DESCRIPTOR.fields}
     by_other_names = {
         "lambda": "lambda_name",
         "last_failure": "failure",

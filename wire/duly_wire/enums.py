@@ -253,6 +253,18 @@ class Role(IntEnum):
     AUDITOR = 5
 
 
+class AttachmentRole(IntEnum):
+    """What an attachment is to its task."""
+
+    # The payload names it; the result names it.
+    INPUT = 1
+    RESULT = 2
+    # What a run kept: what it wrote to its standard output and standard error, and other files.
+    STDOUT = 3
+    STDERR = 4
+    FILE = 5
+
+
 class HostState(IntEnum):
     """What the last report of a host, or of a service's process, says of it."""
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from duly.callbacks.codec import Codec
+    from duly.callbacks.payload import OriginOf
     from duly.lambdas.policy import Policy
 
 _NAME = re.compile(r"(?!default/)(?=.{1,128}\Z)(?:[a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*")
@@ -43,8 +44,11 @@ class Callback:
     as_sent: bool = False
     """Whether it takes a SentPayload: what hands payloads on, in whatever form they came."""
 
-    def read(self, data: bytes, encoding: int) -> Any:
-        """Return the payload as the callback wants it; raise PayloadError if it is not as declared."""
+    def read(self, data: bytes, encoding: int, origin: OriginOf | None = None) -> Any:
+        """Return the payload as the callback wants it; raise PayloadError if it is not as declared.
+
+        `origin` says what reads the attachments in it.
+        """
         if not self.takes_payload:
             return None
         if self.as_sent:
@@ -56,7 +60,7 @@ class Callback:
             return data
         if encoding == task_pb2.ENCODING_RAW:
             raise PayloadError("expected JSON, got bytes: the callback does not say raw=True")
-        value = decode(data, encoding)
+        value = decode(data, encoding, origin)
         if self.reader is None:
             return value
         try:

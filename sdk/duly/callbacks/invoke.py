@@ -13,12 +13,14 @@ from collections.abc import Callable, Coroutine
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from duly.attachments.attachment import AttachmentsInsideError
+from duly.attachments.encoded import Encoded
 from duly.callbacks import tracing
 from duly.callbacks.codec import payload_of, protect, result_of, reveal
 from duly.callbacks.outcomes import Cancelled, FatalFailure, Interrupted, RetriableFailure, Snooze, Success
 from duly.callbacks.payload import encode
 from duly.callbacks.traceback_text import callback_frames, traceback_of
-from duly.errors import DecryptionError, PayloadError, describe, text_of
+from duly.errors import DecryptionError, DulyError, NotSentError, PayloadError, describe, text_of
 from duly_wire.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
@@ -61,9 +63,12 @@ def _run(
     result = _result(task, context)
     context.codec = callback.codec
     try:
-        payload = callback.read(
-            *reveal(callback.codec, task.payload, task.payload_encoding, payload_of(callback.name))
+        data, encoding = reveal(
+            callback.codec, task.payload, task.payload_encoding, payload_of(callback.name)
         )
+        if encoding == task_pb2.ENCODING_ATTACHMENT:
+            data, encoding = context.attachments.read_whole(data)
+        payload = callback.read(data, encoding, context.origin)
     except DecryptionError as error:
         _set_failure(
             result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, task_pb2.FAILURE_KIND_NOT_DECRYPTED, str(error)
@@ -71,6 +76,9 @@ def _run(
         return result
     except PayloadError as error:
         _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, task_pb2.FAILURE_KIND_BAD_PAYLOAD, str(error))
+        return result
+    except DulyError as error:  # the payload is in an attachment that cannot be fetched now
+        _set_not_sent(result, error)
         return result
     try:
         value = callback.call(payload, context)
@@ -84,6 +92,8 @@ def _run(
             result.children.extend(context.children)
             if context.nodes is not None:
                 result.nodes.extend(context.nodes.values())
+    if context.kept is not None:
+        result.attachments.extend(context.kept.kept)
     return result
 
 
@@ -122,26 +132,47 @@ def _set_returned(
         return
     if isinstance(value, Success):
         value = value.result
+    limit = callback.policy.result_limit
     try:
-        data, encoding = encode(value)
+        try:
+            data, encoding = encode(value)
+        except AttachmentsInsideError:
+            encoded = context.attachments.encode_result(value)
+            data, encoding = encoded.data, encoded.encoding
+            result.attachments.extend(encoded.uses)
+        sent, sent_as = data, encoding
         if callback.codec is not None:
             bound_to = result_of(context.task_id)
-            data, encoding = protect(callback.codec, (data, encoding), bound_to, context.task_id)
+            sent, sent_as = protect(callback.codec, (data, encoding), bound_to, context.task_id)
+        if len(sent) > limit and context.can_attach:
+            whole = context.attachments.encode_whole_result(Encoded(data, encoding, [*result.attachments]))
+            sent, sent_as = whole.data, whole.encoding
+            del result.attachments[:]
+            result.attachments.extend(whole.uses)
     except Interrupted:
         raise
+    except NotSentError as error:
+        _set_not_sent(result, error)
+        return
     except BaseException as error:  # noqa: BLE001 (a model's own dump may raise anything)
         problem = f"the result, a {type(value).__name__}, cannot be encoded: {text_of(error)}"
     else:
-        if len(data) <= callback.policy.result_limit:
+        if len(sent) <= limit:
             result.outcome = hsc_pb2.OUTCOME_SUCCESS
-            result.result = data
-            result.result_encoding = encoding
+            result.result = sent
+            result.result_encoding = sent_as
             return
         problem = (
-            f"the result, a {type(value).__name__} of {len(data)} bytes, is larger than result_limit, "
-            f"{callback.policy.result_limit}"
+            f"the result, a {type(value).__name__} of {len(sent)} bytes, is larger than result_limit, {limit}"
         )
+    del result.attachments[:]
     _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, task_pb2.FAILURE_KIND_BAD_RESULT, problem)
+
+
+def _set_not_sent(result: hsc_pb2.TaskResult, error: Exception) -> None:
+    """The attempt failed for want of an attachment, which the next one may get."""
+    del result.attachments[:]
+    _set_failure(result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, task_pb2.FAILURE_KIND_EXCEPTION, describe(error))
 
 
 def _set_raised(

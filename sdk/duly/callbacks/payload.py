@@ -5,17 +5,21 @@ Bytes travel as they are; everything else as compact UTF-8 JSON. None is no byte
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from enum import Enum
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 from uuid import UUID
 
+from duly.attachments.attachment import KEY, MARK, Attachment, AttachmentsInsideError, from_form
+from duly.attachments.origin import Origin
 from duly.errors import EncodingError, PayloadError
 from duly_wire.v1 import task_pb2
 
 DEFAULT_LIMIT_BYTES = 256 * 1024
 HARD_LIMIT_BYTES = 1024 * 1024
+
+OriginOf: TypeAlias = Callable[[], Origin]
 
 _BYTES = (bytes, bytearray, memoryview)
 
@@ -31,7 +35,8 @@ def encode(value: object) -> tuple[bytes, task_pb2.Encoding.ValueType]:
     """Return a value's bytes and how they are to be read.
 
     Dataclass instances and pydantic models become JSON objects. Raises EncodingError for what JSON
-    has no word for (a datetime, a set, NaN), since it could not come back as what it was.
+    has no word for (a datetime, a set, NaN), since it could not come back as what it was; AttachmentsInsideError for a value
+    that has attachments.
 
     >>> encode({"to": "ann"})[0]
     b'{"to":"ann"}'
@@ -47,14 +52,16 @@ def encode(value: object) -> tuple[bytes, task_pb2.Encoding.ValueType]:
     except TypeError as error:  # json's own words for a key that is no string
         raise EncodingError(f"JSON cannot carry this {type(value).__name__}: {error}") from error
     except (ValueError, RecursionError) as error:  # NaN, a circle, a lone surrogate, nested too deeply
+        if isinstance(error.__cause__, AttachmentsInsideError):  # pydantic wraps it
+            raise error.__cause__ from None
         reason = "a lone surrogate in a str" if isinstance(error, UnicodeError) else error
         raise EncodingError(f"JSON cannot carry this {type(value).__name__}: {reason}") from None
 
 
-def decode(data: bytes, encoding: int) -> Any:
+def decode(data: bytes, encoding: int, origin: Origin | OriginOf | None = None) -> Any:
     """Return the value that bytes stand for; raise PayloadError if they are not what `encoding` says.
 
-    Raises DecryptionError for what is still encrypted.
+    `origin`: of attachments in it. Raises DecryptionError for what is still encrypted.
     """
     if encoding == task_pb2.ENCODING_RAW:
         return data
@@ -62,18 +69,32 @@ def decode(data: bytes, encoding: int) -> Any:
         from duly.callbacks.codec import not_decrypted
 
         raise not_decrypted(data)
+    if encoding == task_pb2.ENCODING_ATTACHMENT:
+        raise PayloadError("is in an attachment that was not fetched")
     if not data:
         return None
     try:
-        return _DECODER.decode(str(data, "utf-8"))
+        decoder = _DECODER if MARK not in data else _decoder_of_attachments(origin)
+        return decoder.decode(str(data, "utf-8"))
     except (ValueError, RecursionError) as error:
         # A JSONDecodeError's text gives the position only; a UnicodeDecodeError's would quote the bytes.
         reason = "not UTF-8" if isinstance(error, UnicodeError) else error
         raise PayloadError(f"not JSON: {reason}") from None
 
 
+def _decoder_of_attachments(said: Origin | OriginOf | None) -> json.JSONDecoder:
+    origin = said() if callable(said) else said
+
+    def read(found: dict[str, Any]) -> Any:
+        return from_form(found[KEY], origin) if len(found) == 1 and KEY in found else found
+
+    return json.JSONDecoder(parse_constant=_refuse_constant, object_hook=read)
+
+
 def _unknown_to_json(value: object) -> Any:
     """Json's hook for what it does not know itself."""
+    if isinstance(value, Attachment):
+        return value.form()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _declared(value)
     if (dump := getattr(value, "model_dump", None)) is not None and not isinstance(value, type):

@@ -15,6 +15,7 @@ from enum import Enum
 from typing import Any, Literal, TypeAlias
 from uuid import UUID
 
+from duly.attachments.attachment import Attachment
 from duly.callbacks.read_records import (
     RecordField,
     dataclass_fields,
@@ -189,7 +190,7 @@ def mismatch(expected: str, value: object) -> PayloadError:
 def _unsupported(annotation: object) -> RegistrationError:
     return RegistrationError(
         f"a payload cannot be read into {annotation!r}: use str, int, float, bool, list, dict[str, ...], Literal, an "
-        "enum, datetime, UUID, a dataclass, a TypedDict or a pydantic model"
+        "enum, datetime, UUID, duly.Attachment, a dataclass, a TypedDict or a pydantic model"
     )
 
 
@@ -205,5 +206,6 @@ _SCALARS: dict[Any, Reader] = {
     float: _read_float,
     datetime: _parsed("an ISO 8601 datetime", datetime.fromisoformat),
     UUID: _parsed("a UUID", UUID),
+    Attachment: _exactly(Attachment),
     **{kind: _exactly(kind) for kind in (str, int, bool, list, dict)},
 }

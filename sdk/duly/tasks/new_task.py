@@ -23,6 +23,7 @@ from duly_wire.v1 import frontend_pb2, task_pb2
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from duly.attachments.encoded import Encoded
     from duly.callbacks.codec import Codec
 
 
@@ -80,14 +81,17 @@ class NewTask:
         """
         return frontend_pb2.NewTask(**self.to_fields(codec))
 
-    def to_fields(self, codec: Codec | None = None) -> dict[str, Any]:
-        """Return the fields of `to_proto`, of which a request makes its message without a copy."""
+    def to_fields(self, codec: Codec | None = None, encoded: Encoded | None = None) -> dict[str, Any]:
+        """Return the fields of `to_proto`, of which a request makes its message without a copy.
+
+        `encoded`: the payload, whose attachments are stored; without it, AttachmentsInsideError is raised for a payload that has some.
+        """
         name = self.lambda_name
         if name.__class__ is not str:
             name = name_of(name)
         task_id = new_task_id_text() if self.idempotency_key is None else ""
-        payload, encoding = encode(self.payload)
-        if codec is not None:
+        payload, encoding = encode(self.payload) if encoded is None else (encoded.data, encoded.encoding)
+        if codec is not None and encoding != task_pb2.ENCODING_ATTACHMENT:
             identity = task_id or f"key {self.idempotency_key}"
             payload, encoding = protect(codec, (payload, encoding), payload_of(name), identity)
         check_size(payload)
@@ -122,6 +126,8 @@ class NewTask:
         if self.resources:
             needs = task_pb2.ResourceNeeds(needs=needs_to_fields(self.resources))  # type: ignore[arg-type]
             fields["resources"] = needs.SerializeToString()
+        if encoded is not None:
+            fields["attachments"] = encoded.serialized_uses()
         return fields
 
 

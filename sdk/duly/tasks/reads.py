@@ -10,6 +10,7 @@ from uuid import UUID
 
 import grpc
 
+from duly.attachments.wholes import with_wholes
 from duly.callbacks.codec import Codec
 from duly.errors import DulyError, InvalidTaskError, RequestError, TaskNotFoundError, WaitTimeoutError
 from duly.tasks import keys as task_keys
@@ -92,7 +93,7 @@ async def get_tasks(caller: Caller, ids: Sequence[str]) -> list[Task | None]:
                 tasks[task_id] = _task(task_id, result, caller.codec)
             except TaskNotFoundError:
                 tasks[task_id] = None
-    return [tasks[task_id] for task_id in ids]
+    return await with_wholes(caller, [tasks[task_id] for task_id in ids], payloads=True)
 
 
 async def list_pages(caller: Caller, request: frontend_pb2.ListTasksRequest) -> AsyncIterator[list[Task]]:
@@ -138,7 +139,7 @@ async def wait_tasks(caller: Caller, ids: Sequence[str], timeout: timedelta | No
             await asyncio.sleep(max(0, asked_at + _SHORTEST_POLL_S - clock()))
         if is_several:
             known.update(zip(chunk, await read_full(chunk), strict=True))
-    return [known[task_id] for task_id in ids]
+    return await with_wholes(caller, [known[task_id] for task_id in ids], payloads=False)
 
 
 async def _poll(

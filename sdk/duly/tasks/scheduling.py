@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, TypeAlias
 
+from duly.attachments.attachment import AttachmentsInsideError
+from duly.attachments.sending import fields_of, whole_fields_of
 from duly.callbacks import tracing
-from duly.callbacks.codec import Codec
-from duly.errors import DulyError, ScheduleManyError, UnavailableError
+from duly.errors import (
+    DulyError,
+    InvalidTaskError,
+    PayloadTooLargeError,
+    ScheduleManyError,
+    UnavailableError,
+)
 from duly.tasks.new_task import NewTask, ScheduledTask
 from duly.transport import error_mapping
 from duly.transport.batching import Batcher
 from duly.transport.caller import Caller, seconds
-from duly_wire.v1 import frontend_pb2
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 # One call of schedule_many. The server takes 10,000 and 4 MiB; smaller calls overlap better.
 _MOST_TASKS = 1000
@@ -39,6 +46,7 @@ class _Call(NamedTuple):
     # For each task in order: the id it was given, "" if it has a key instead, or why it cannot be sent.
     sent: list[str | DulyError]
     sessions: set[str]
+    tasks: list[NewTask]
 
 
 class _Flight(NamedTuple):
@@ -57,7 +65,14 @@ class Scheduler:
 
     async def schedule(self, new: NewTask, timeout: timedelta) -> ScheduledTask:
         """Write one task, together with what else is being scheduled at the moment."""
-        return await self.send(new.to_proto(self._caller.codec), timeout)
+        fields = await fields_of(self._caller, new)
+        try:
+            return await self.send(frontend_pb2.NewTask(**fields), timeout)
+        except PayloadTooLargeError as error:  # its lambda takes less
+            if fields["payload_encoding"] == task_pb2.ENCODING_ATTACHMENT:
+                raise
+            fields = await whole_fields_of(self._caller, new, error)
+            return await self.send(frontend_pb2.NewTask(**fields), timeout)
 
     async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
         """Write one task that may have been sent before; otherwise as `schedule`."""
@@ -77,7 +92,7 @@ class Scheduler:
         results: list[Written] = []
         flights: deque[_Flight] = deque()
         try:
-            for call in _calls(tasks, self._caller.codec):
+            async for call in _calls(tasks, self._caller):
                 # tasks of a session are written in order: a call waits for those before it that have the same session
                 while len(flights) == _CALLS_IN_FLIGHT or any(
                     call.sessions & each.sessions for each in flights
@@ -109,7 +124,27 @@ class Scheduler:
             answers = iter(await self._send(call.request, timeout) if call.request.tasks else ())
         except DulyError as error:
             return [sent if isinstance(sent, DulyError) else error for sent in call.sent]
-        return [sent if isinstance(sent, DulyError) else _written(sent, next(answers)) for sent in call.sent]
+        return [
+            sent
+            if isinstance(sent, DulyError)
+            else await self._written_or_whole(new, sent, next(answers), timeout)
+            for new, sent in zip(call.tasks, call.sent, strict=True)
+        ]
+
+    async def _written_or_whole(
+        self, new: NewTask, own_id: str, result: frontend_pb2.ScheduleResult, timeout: timedelta
+    ) -> Written:
+        """Return what became of a task; one whose lambda takes less is sent again, its payload as an attachment."""
+        written = _written(own_id, result)
+        if not isinstance(written, PayloadTooLargeError):
+            return written
+        try:
+            fields = await whole_fields_of(self._caller, new, written)
+            request = frontend_pb2.ScheduleRequest(tasks=[frontend_pb2.NewTask(**fields)])
+            (answer,) = await self._send(request, timeout)
+        except DulyError as error:
+            return error
+        return _written(fields.get("task_id", ""), answer)
 
     async def _send(
         self, request: frontend_pb2.ScheduleRequest, timeout: timedelta
@@ -144,27 +179,34 @@ def _written(own_id: str, result: frontend_pb2.ScheduleResult) -> Written:
     return ScheduledTask(result.task_id, created=result.created)
 
 
-def _calls(tasks: Iterable[NewTask], codec: Codec | None = None) -> Iterator[_Call]:
+async def _calls(tasks: Iterable[NewTask], caller: Caller) -> AsyncIterator[_Call]:
     """Yield the calls, in order, each message made where it is sent from: made before, it would be copied."""
-    call = _Call(frontend_pb2.ScheduleRequest(), [], set())
+    call = _Call(frontend_pb2.ScheduleRequest(), [], set(), [])
+    codec = caller.codec
     room = _MOST_BYTES
     for new in tasks:
         size = 0
         try:
-            fields = new.to_fields(codec)
+            try:
+                fields = new.to_fields(codec)
+            except (AttachmentsInsideError, PayloadTooLargeError):
+                fields = await fields_of(caller, new)
         except DulyError as error:
             sent: str | DulyError = error
+        except OSError as error:  # a file that cannot be read
+            sent = InvalidTaskError(f"payload: {error}", "payload")
         else:
             sent = fields.get("task_id", "")
             size = _size_of(fields)
         if call.sent and (len(call.sent) == _MOST_TASKS or size > room):
             yield call
-            call, room = _Call(frontend_pb2.ScheduleRequest(), [], set()), _MOST_BYTES
+            call, room = _Call(frontend_pb2.ScheduleRequest(), [], set(), []), _MOST_BYTES
         if size:
             call.request.tasks.add(**fields)
             if session := fields.get("session"):
                 call.sessions.add(session["key"])
         call.sent.append(sent)
+        call.tasks.append(new)
         room -= size
     if call.sent:
         yield call
@@ -175,4 +217,4 @@ def _size_of(fields: dict[str, Any]) -> int:
     characters = (
         len(fields["lambda"]) + len(fields.get("collection", "")) + len(fields.get("idempotency_key", ""))
     )
-    return len(fields["payload"]) + 4 * characters + _FIXED_BYTES
+    return len(fields["payload"]) + len(fields.get("attachments", b"")) + 4 * characters + _FIXED_BYTES

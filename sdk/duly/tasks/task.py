@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from duly.attachments.origin import Origin
+from duly.attachments.uses import AttachmentUse
 from duly.callbacks.codec import (
     checkpoint_of,
     encoding_of_checkpoint,
@@ -122,6 +124,8 @@ class Task:
     overdue_neighbours: int = 0
     # Payload, result, checkpoint, progress_note, tracebacks and failure messages are left out: the caller may not see them.
     payload_withheld: bool = False
+    # Its inputs, then what its last attempt kept and returned; from `get` only.
+    attachments: tuple[AttachmentUse, ...] = ()
 
     @property
     def domain(self) -> str:
@@ -131,12 +135,15 @@ class Task:
     @property
     def payload(self) -> Any:
         """The payload, decoded: JSON values, or bytes. None from `list`, which leaves payloads out. Raises DecryptionError."""
-        return decode(self.payload_bytes, self.payload_encoding)
+        return decode(self.payload_bytes, self.payload_encoding, self._origin)
 
     @property
     def result(self) -> Any:
         """What the callback returned, decoded; None before SUCCESS, and from `list`."""
-        return decode(self.result_bytes, self.result_encoding)
+        return decode(self.result_bytes, self.result_encoding, self._origin)
+
+    def _origin(self) -> Origin:
+        return Origin(self.task_id)
 
     @property
     def checkpoint(self) -> Any:
@@ -169,4 +176,5 @@ class Task:
             checkpoint_bytes=checkpoint,
             attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
             resources=tuple(ResourceNeed.from_proto(need) for need in task.resources),
+            attachments=tuple(AttachmentUse.from_proto(use, task.task_id) for use in task.attachments),
         )

@@ -23,6 +23,7 @@ from duly_wire.peers import Avoided, split_addresses
 from duly_wire.retry_info import pause_of
 from duly_wire.v1 import frontend_pb2
 from duly_wire.v1.access_pb2_grpc import AccessServiceStub
+from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceStub
 from duly_wire.v1.explain_pb2_grpc import ExplainServiceStub
 from duly_wire.v1.fleet_pb2_grpc import FleetServiceStub
 from duly_wire.v1.frontend_pb2_grpc import FrontendServiceStub
@@ -115,6 +116,7 @@ class Caller:
         keep_in_children(self)
         self._closed = False
         self.frontend = FrontendServiceStub(self._channel)
+        self.attachments = AttachmentServiceStub(self._channel)
         self.access = AccessServiceStub(self._channel)
         self.registry = RegistryServiceStub(self._channel)
         self.settings = SettingsServiceStub(self._channel)

@@ -8,6 +8,8 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from duly.errors import (
+    AttachmentMissingError,
+    AttachmentQuotaError,
     DulyError,
     GraphNotFoundError,
     InvalidTaskError,
@@ -58,6 +60,8 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_PERMISSION_DENIED: PermissionDeniedError,
     task_pb2.ERROR_CODE_LAMBDA_IN_USE: LambdaInUseError,
     task_pb2.ERROR_CODE_LAMBDA_CONFLICT: LambdaConflictError,
+    task_pb2.ERROR_CODE_ATTACHMENT_MISSING: AttachmentMissingError,
+    task_pb2.ERROR_CODE_ATTACHMENT_QUOTA_EXCEEDED: AttachmentQuotaError,
 }
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}

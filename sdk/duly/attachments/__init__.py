@@ -1,0 +1,1 @@
+"""Attachments: files that payloads and results name, uploaded and fetched in parts. Only `calls` loads gRPC."""

@@ -1,0 +1,74 @@
+"""Stores the attachments of a task before it is scheduled, and payloads that are too large for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from duly.attachments.attachment import Attachment, AttachmentsInsideError
+from duly.attachments.client_service import ClientService, in_thread
+from duly.attachments.encoded import Encoded
+from duly.attachments.encoding import encode_whole, encode_with
+from duly.attachments.upload import Upload, upload
+from duly.callbacks.lambda_of import name_of
+from duly.errors import AttachmentsOffError, PayloadTooLargeError
+from duly_wire.v1 import task_pb2
+
+if TYPE_CHECKING:
+    from duly.callbacks.codec import Codec
+    from duly.tasks.new_task import NewTask
+    from duly.transport.caller import Caller
+
+_INPUT = task_pb2.ATTACHMENT_ROLE_INPUT
+
+
+async def _encoded_payload(caller: Caller, new: NewTask, *, whole: bool) -> Encoded:
+    """Return the payload of a task with its attachments, which are stored then; `whole`: as an attachment of its own.
+
+    Raises what uploading raises.
+    """
+    lambda_name = name_of(new.lambda_name)
+    return await in_thread(
+        caller, partial(_encoded, new.payload, lambda_name.partition("@")[0], caller.codec, whole)
+    )
+
+
+def _encoded(
+    payload: Any,
+    lambda_name: str,
+    codec: Codec | None,
+    whole: bool,  # noqa: FBT001 (of a partial)
+    service: ClientService,
+) -> Encoded:
+    def send(attachments: Sequence[Attachment]) -> list[Upload]:
+        return upload(service, lambda_name, attachments, codec)
+
+    encoded = encode_with(payload, _INPUT, send)
+    return encode_whole(encoded, "payload", _INPUT, send) if whole else encoded
+
+
+async def fields_of(caller: Caller, new: NewTask) -> dict[str, Any]:
+    """Return the fields of a task as it is sent, having stored the attachments that it has, or is.
+
+    Raises as `NewTask.to_fields`, and what uploading raises.
+    """
+    try:
+        return new.to_fields(caller.codec)
+    except PayloadTooLargeError as error:
+        return await whole_fields_of(caller, new, error)
+    except AttachmentsInsideError:
+        encoded = await _encoded_payload(caller, new, whole=False)
+    try:
+        return new.to_fields(caller.codec, encoded)
+    except PayloadTooLargeError as error:
+        return await whole_fields_of(caller, new, error)
+
+
+async def whole_fields_of(caller: Caller, new: NewTask, too_large: PayloadTooLargeError) -> dict[str, Any]:
+    """Return the fields of a task whose payload is too large, as an attachment; raise `too_large` where there are none."""
+    try:
+        encoded = await _encoded_payload(caller, new, whole=True)
+    except AttachmentsOffError:
+        raise too_large from None
+    return new.to_fields(caller.codec, encoded)
