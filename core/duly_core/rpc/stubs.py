@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import grpc
 from grpc.aio import ServicerContext
 
+from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceStub
 from duly_wire.v1.controller_pb2_grpc import ControllerServiceStub
 from duly_wire.v1.fleet_pb2_grpc import FleetServiceStub
 from duly_wire.v1.hsc_pb2_grpc import HscServiceStub
 from duly_wire.v1.registry_pb2_grpc import RegistryServiceStub
 
 if TYPE_CHECKING:
+    from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceAsyncStub
     from duly_wire.v1.controller_pb2_grpc import ControllerServiceAsyncStub
     from duly_wire.v1.fleet_pb2_grpc import FleetServiceAsyncStub
     from duly_wire.v1.hsc_pb2_grpc import HscServiceAsyncStub
@@ -38,3 +40,8 @@ def registry_stub(channel: grpc.aio.Channel) -> "RegistryServiceAsyncStub":
 def fleet_stub(channel: grpc.aio.Channel) -> "FleetServiceAsyncStub":
     """The Frontend's register of hosts at the other end."""
     return cast("FleetServiceAsyncStub", FleetServiceStub(channel))
+
+
+def attachment_stub(channel: grpc.aio.Channel) -> "AttachmentServiceAsyncStub":
+    """The Frontend's attachments at the other end."""
+    return cast("AttachmentServiceAsyncStub", AttachmentServiceStub(channel))

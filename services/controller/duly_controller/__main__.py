@@ -139,6 +139,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 has_queue=has_queue,
                 on_attach=host_reporter.executor_attached,
                 host_settings=host_settings.to_wire,
+                frontend_address=settings.frontend_address,
             )
             at_the_end.push_async_callback(give_back)
             at_the_end.push_async_callback(registration.stop)

@@ -46,6 +46,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         has_queue: bool = True,
         on_attach: Callable[[], object] = lambda: None,
         host_settings: Callable[[], fleet_pb2.HostSettings | None] = lambda: None,
+        frontend_address: str = "",
     ) -> None:
         """Make one.
 
@@ -61,6 +62,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             has_queue: whether references come through queues. Without, Executors ask the HSC.
             on_attach: called when an Executor has attached.
             host_settings: the live settings of this host; None: they are unknown yet.
+            frontend_address: where Executors ask for attachments.
         """
         self._host_id = host_id
         self._registry = executors
@@ -73,6 +75,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         self._has_queue = has_queue
         self._on_attach = on_attach
         self._host_settings = host_settings
+        self._frontend_address = frontend_address
         self._unwanted: set[asyncio.Task[None]] = set()
 
     async def AttachExecutor(  # noqa: N802 (the wire's name)
@@ -99,7 +102,9 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         self._poller.serve(self._registry.all_lambdas())
         events.attached(request.executor_id, request.pid, lambdas, len(self._registry))
         self._on_attach()
-        return controller_pb2.AttachExecutorResponse(host_id=self._host_id, ask_hsc=not self._has_queue)
+        return controller_pb2.AttachExecutorResponse(
+            host_id=self._host_id, ask_hsc=not self._has_queue, frontend_address=self._frontend_address
+        )
 
     async def NextWork(  # noqa: N802
         self, request: controller_pb2.NextWorkRequest, _context: Context

@@ -30,6 +30,7 @@ from duly_executor.claims.lease_schedule import LeaseSchedule
 from duly_executor.claims.ledger import HeldClaims
 from duly_executor.containment.cgroups_or_subreaper import open_containment
 from duly_executor.events import log
+from duly_executor.processes.attachment_relay import AttachmentRelay
 from duly_executor.processes.pool import CallbackPool
 from duly_executor.processes.watchdog import Watchdog
 from duly_executor.results.reporter import ResultReporter
@@ -85,6 +86,7 @@ class Executor:
         self._reporter = ResultReporter(
             self._calls, rpc.call_timeout, rpc.max_message_bytes // 2, self._held_claims.settle
         )
+        self._attachment_relay = AttachmentRelay(self._held_claims, rpc)
         self._pool = CallbackPool(
             application,
             self.executor_id,
@@ -93,6 +95,7 @@ class Executor:
             self._held_claims,
             self._reporter,
             settings,
+            self._attachment_relay,
         )
         self._heartbeat_loop = HeartbeatLoop(
             self._heartbeat_channel,
@@ -138,6 +141,7 @@ class Executor:
                 await self._work(lambdas, fail, stop)
         finally:
             await self._containment.close()
+        await self._attachment_relay.close()
         await self._calls.close()
         await self._controller_channel.close()
         await self._heartbeat_channel.close()
@@ -240,6 +244,7 @@ class Executor:
             self._journal,
             self._leases,
             self._settings,
+            self._attachment_relay.use,
         )
 
     async def _drain(self) -> None:

@@ -24,6 +24,7 @@ from duly.errors import AppImportError
 from duly_core.host.slot_board import SlotWriter
 from duly_core.process.parent import become_subreaper, die_with_parent
 from duly_executor.callback import output
+from duly_executor.callback.attachment_calls import AttachmentCalls
 from duly_executor.callback.exit_recorder import ExitRecorder
 from duly_executor.callback.other_user import become_callback_user
 from duly_executor.callback.report_sender import ReportSender
@@ -57,12 +58,13 @@ def main() -> None:
     report_sender = ReportSender(link)
     exit_recorder = ExitRecorder(int(words_fd))
     exit_recorder.listen()
-    runner = Slots(app, board, report_sender, exit_recorder)
+    attachment_calls = AttachmentCalls(report_sender)
+    runner = Slots(app, board, report_sender, exit_recorder, attachment_calls)
     hello = callback_pb2.CallbackReport(hello=callback_pb2.CallbackHello(lambdas=app.lambdas()))
     link.sendall(frames.write(hello))
     send = partial(_or_die, report_sender.send_for_ever)
     threading.Thread(target=send, name="duly-outbox", daemon=True).start()
-    _or_die(partial(_obey, link, runner))
+    _or_die(partial(_obey, link, runner, attachment_calls))
     os._exit(0)  # callbacks may still run: nobody waits for them any more
 
 
@@ -97,13 +99,15 @@ def _or_die(work: Callable[[], None]) -> None:
         os._exit(os.EX_SOFTWARE)
 
 
-def _obey(link: socket.socket, slots: Slots) -> None:
+def _obey(link: socket.socket, slots: Slots, attachment_calls: AttachmentCalls) -> None:
     with link.makefile("rb") as stream:
         while (order := frames.read(stream, callback_pb2.CallbackOrder)) is not None:
             for task_id in order.cancel:
                 slots.cancel(task_id)
             for task_id in order.interrupt:
                 slots.interrupt(task_id)
+            for answer in order.attachment_answers:
+                attachment_calls.answer(answer)
             if order.recall:
                 slots.recall()
             slots.start(order.tasks, order.start_before_boottime_ns)

@@ -29,6 +29,7 @@ class ReportSender:
         """All but results and progress."""
         self._progress: dict[TaskId, callback_pb2.CallbackProgress] = {}
         self._checkpoints: dict[TaskId, callback_pb2.CallbackCheckpoint] = {}
+        self._attachment_calls: list[callback_pb2.AttachmentCall] = []
 
     def result(self, task_id: TaskId, result: hsc_pb2.TaskResult) -> None:
         """An attempt ended."""
@@ -65,6 +66,12 @@ class ReportSender:
             self._checkpoints[task_id] = callback_pb2.CallbackCheckpoint(task_id=task_id, checkpoint=data)
         self._wake()
 
+    def attachment_call(self, call: callback_pb2.AttachmentCall) -> None:
+        """A callback asks for something of AttachmentService."""
+        with self._lock:
+            self._attachment_calls.append(call)
+        self._wake()
+
     def send_for_ever(self) -> None:
         """Send until the Executor is gone."""
         while True:
@@ -79,14 +86,17 @@ class ReportSender:
                 self._progress.clear()
                 checkpoints = list(self._checkpoints.values())
                 self._checkpoints.clear()
+                calls, self._attachment_calls = self._attachment_calls, []
             try:
                 if checkpoints:
                     weigh = callback_pb2.CallbackCheckpoint.ByteSize
                     for some in frames.divided(checkpoints, weigh):
                         self._link.sendall(frames.write(callback_pb2.SerializedReport(checkpoints=some)))
                 for part in parts(results, rest):
-                    if part.ByteSize():  # else checkpoints were all there was
+                    if part.ByteSize():  # else checkpoints or calls were all there was
                         self._link.sendall(frames.write(part))
+                for call in calls:
+                    self._link.sendall(frames.write(callback_pb2.SerializedReport(attachment_calls=[call])))
             except OSError:
                 os._exit(os.EX_IOERR)  # the Executor is gone, or a callback closed what is not its own
 

@@ -14,6 +14,7 @@ from duly.errors import describe
 from duly_core.host.slot_board import SlotWriter
 from duly_core.process import failpoints
 from duly_executor.callback import output
+from duly_executor.callback.attachment_calls import AttachmentCalls
 from duly_executor.callback.attempt import AsyncLoop, Attempt
 from duly_executor.callback.exit_recorder import ExitRecorder
 from duly_executor.callback.priority_queue import PriorityQueue
@@ -35,12 +36,14 @@ class Slots:
         board: SlotWriter,
         report_sender: ReportSender,
         exit_recorder: ExitRecorder,
+        attachment_calls: AttachmentCalls,
     ) -> None:
         self._callbacks = app.callbacks
         self._board = board
         self._report_sender = report_sender
         self._keep = report_sender.checkpoint
         self._exit_recorder = exit_recorder
+        self._attachment_calls = attachment_calls
         self._pid = os.getpid()
         self._loop = AsyncLoop()
         self._waiting = PriorityQueue()
@@ -107,7 +110,10 @@ class Slots:
     ) -> hsc_pb2.TaskResult | None:
         """Its end; None if it is not to start, or not any more."""
         context = TaskContext.for_task(
-            task, lambda done, note: self._report_sender.progress(task_id, done, note), self._keep
+            task,
+            lambda done, note: self._report_sender.progress(task_id, done, note),
+            self._keep,
+            self._attachment_calls,
         )
         attempt = self._running[task_id] = Attempt(task, context, self._loop)
         try:

@@ -13,6 +13,7 @@ from duly_core.process import failpoints
 from duly_executor import events
 from duly_executor.claims.ledger import HeldClaims
 from duly_executor.containment.process_group import Containment
+from duly_executor.processes.attachment_relay import AttachmentRelay
 from duly_executor.processes.dispatch import Dispatcher
 from duly_executor.processes.exit_handler import ExitHandler
 from duly_executor.processes.process import CallbackProcess
@@ -41,7 +42,9 @@ class CallbackPool:
         held_claims: HeldClaims,
         reporter: ResultReporter,
         settings: ExecutorSettings,
+        attachment_relay: AttachmentRelay,
     ) -> None:
+        self._attachment_relay = attachment_relay
         self._journal = journal
         self._board = board = journal.board
         self.runs = board.runs
@@ -174,6 +177,8 @@ class CallbackPool:
             process.ended_at = asyncio.get_running_loop().time()
             process.waits_since = None
         self._held_claims.note_told(report, process.tasks)
+        if report.attachment_calls:
+            self._attachment_relay.take(process, report.attachment_calls)
         ends: list[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]] = []
         for result in report.results:
             claim = result.claim

@@ -266,6 +266,10 @@ class CallbackProcess:
             self.recall_sent_at = asyncio.get_running_loop().time()
         self._write(callback_pb2.CallbackOrder(recall=True))
 
+    def answer(self, answer: callback_pb2.AttachmentAnswer) -> None:
+        """Answer a call for an attachment."""
+        self._write(callback_pb2.CallbackOrder(attachment_answers=[answer]))
+
     def _write(self, order: callback_pb2.CallbackOrder) -> None:
         if not self._writer.is_closing():
             self._writer.write(frames.write(order))

@@ -1,7 +1,7 @@
 """Asks for work: only as much as the slots can start soon."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -50,7 +50,10 @@ class WorkPoller:
         journal: ClaimJournal,
         leases: LeaseSchedule,
         settings: ExecutorSettings,
+        note_frontend: Callable[[str], object] = lambda _: None,
     ) -> None:
+        """Make one; `note_frontend` is told where the Frontend is, as the Controller says."""
+        self._note_frontend = note_frontend
         self._controller = controller
         self._hsc = hsc
         self._address = address
@@ -104,6 +107,7 @@ class WorkPoller:
             self._attach_request, timeout=_ATTACH_TIMEOUT.total_seconds(), wait_for_ready=True
         )
         log.info("attached to the controller", host=response.host_id)
+        self._note_frontend(response.frontend_address)
         self._choose_sources(ask_hsc=response.ask_hsc)
 
     def _choose_sources(self, *, ask_hsc: bool) -> None:

@@ -1,0 +1,178 @@
+"""Makes the calls for attachments that callback processes ask for: for tasks that run in them, and a few at a time.
+
+What a process asks is hostile input: a callback can write to its link.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from duly_core.errors import DulyError, InvalidRequestError
+from duly_core.rpc.channel import open_channel
+from duly_core.rpc.requests.field_count import check_field_count
+from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.stubs import attachment_stub
+from duly_executor.callback.attachment_calls import MOST_CALLS
+from duly_executor.claims.ledger import HeldClaims
+from duly_executor.events import log
+from duly_executor.processes.process import CallbackProcess
+from duly_wire.retry_info import pause_of
+from duly_wire.v1 import attachments_pb2, callback_pb2, task_pb2
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceAsyncStub
+
+_CALL_TIMEOUT_S = 60.0
+"""Of a call with a part of 4 MiB: 0.6 Mbit/s are enough."""
+_MOST_OF_ALL = 16
+"""Calls of all processes under way; the others wait."""
+
+_REQUESTS: Mapping[str, type["Message"]] = {
+    "BeginUploads": attachments_pb2.BeginUploadsRequest,
+    "UploadParts": attachments_pb2.UploadPartsRequest,
+    "FinishUploads": attachments_pb2.FinishUploadsRequest,
+    "FetchParts": attachments_pb2.FetchPartsRequest,
+}
+
+
+class _Refused(NamedTuple):
+    code: grpc.StatusCode
+    message: str
+
+
+class AttachmentRelay:
+    """Between callback processes and a Frontend."""
+
+    def __init__(self, held_claims: HeldClaims, rpc: RpcSettings) -> None:
+        self._held_claims = held_claims
+        self._rpc = rpc
+        self._address = ""
+        self._channel: grpc.aio.Channel | None = None
+        self._stub: AttachmentServiceAsyncStub | None = None
+        self._turns = asyncio.Semaphore(_MOST_OF_ALL)
+        self._under_way: Counter[CallbackProcess] = Counter()
+        self._running: set[asyncio.Task[None]] = set()
+
+    def use(self, frontend_address: str) -> None:
+        """Make calls there from now on; empty: nowhere."""
+        if frontend_address != self._address:
+            self._address = frontend_address
+            self._stub = None
+
+    def take(self, process: CallbackProcess, calls: Iterable[callback_pb2.AttachmentCall]) -> None:
+        """Make these calls of a process, and answer each."""
+        for call in calls:
+            if self._under_way[process] >= MOST_CALLS:
+                refused = _Refused(
+                    grpc.StatusCode.RESOURCE_EXHAUSTED, "this process has too many calls under way"
+                )
+                process.answer(_refusal(call, refused))
+                continue
+            self._under_way[process] += 1
+            task = asyncio.get_running_loop().create_task(self._make(process, call))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def _make(self, process: CallbackProcess, call: callback_pb2.AttachmentCall) -> None:
+        try:
+            async with self._turns:
+                answer = await self._answer(process, call)
+            process.answer(answer)
+        except Exception:  # noqa: BLE001 (the callback waits for an answer, and is told by its own timeout)
+            log.exception("attachment call failed unexpectedly", method=call.method[:32])
+            process.answer(
+                _refusal(call, _Refused(grpc.StatusCode.INTERNAL, "the Executor failed: see its log"))
+            )
+        finally:
+            self._under_way[process] -= 1
+            if not self._under_way[process]:
+                del self._under_way[process]
+
+    async def _answer(
+        self, process: CallbackProcess, call: callback_pb2.AttachmentCall
+    ) -> callback_pb2.AttachmentAnswer:
+        request = self._request(process, call)
+        if isinstance(request, _Refused):
+            return _refusal(call, request)
+        try:
+            stub = self._connected()
+        except DulyError as error:
+            return _refusal(call, _Refused(grpc.StatusCode.FAILED_PRECONDITION, str(error)))
+        if stub is None:
+            refused = "this worker's Controller tells no Frontend to ask: update it"
+            return _refusal(call, _Refused(grpc.StatusCode.FAILED_PRECONDITION, refused))
+        try:
+            response = await getattr(stub, call.method)(request, timeout=_CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return _failure(call, error)
+        return callback_pb2.AttachmentAnswer(call=call.call, response=response.SerializeToString())
+
+    def _request(self, process: CallbackProcess, call: callback_pb2.AttachmentCall) -> Any:
+        """Return the request as it may be made: of a task that runs in this process, and of nothing else."""
+        kind = _REQUESTS.get(call.method)
+        if kind is None:
+            return _Refused(grpc.StatusCode.UNIMPLEMENTED, "callbacks cannot make this call")
+        held = self._held_claims.get(call.task_id)
+        if (
+            held is None
+            or call.task_id not in process.tasks
+            or not self._held_claims.is_with(call.task_id, process.number)
+        ):
+            return _Refused(grpc.StatusCode.PERMISSION_DENIED, "this task does not run in this process")
+        try:
+            check_field_count(call.request, kind.DESCRIPTOR)
+            request: Any = kind.FromString(call.request)
+        except (InvalidRequestError, DecodeError) as error:
+            return _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"the request cannot be read: {error}")
+        request.DiscardUnknownFields()
+        if isinstance(request, attachments_pb2.FetchPartsRequest):
+            request.task_id = str(UUID(bytes=call.task_id))
+            request.claim_token = held.token
+        else:
+            setattr(request, "lambda", getattr(held.task, "lambda").partition("@")[0])
+        return request
+
+    def _connected(self) -> "AttachmentServiceAsyncStub | None":
+        if self._stub is None and self._address:
+            if self._channel is not None:
+                self._closing(self._channel)
+            self._channel = open_channel(self._address, self._rpc)
+            self._stub = attachment_stub(self._channel)
+        return self._stub
+
+    def _closing(self, channel: grpc.aio.Channel) -> None:
+        """Close a channel to where the Frontend was, when its calls have ended or are late."""
+        closing = asyncio.get_running_loop().create_task(channel.close(_CALL_TIMEOUT_S))
+        self._running.add(closing)
+        closing.add_done_callback(self._running.discard)
+
+
+def _refusal(call: callback_pb2.AttachmentCall, refused: _Refused) -> callback_pb2.AttachmentAnswer:
+    code: int = refused.code.value[0]
+    return callback_pb2.AttachmentAnswer(
+        call=call.call, error=task_pb2.CallError(code=code, message=refused.message)
+    )
+
+
+def _failure(call: callback_pb2.AttachmentCall, error: grpc.aio.AioRpcError) -> callback_pb2.AttachmentAnswer:
+    answer = _refusal(call, _Refused(error.code(), error.details() or ""))
+    with suppress(ValueError):
+        if (pause := pause_of(error)) is not None:
+            answer.error.retry_after.FromNanoseconds(round(pause * 1e9))
+    return answer
