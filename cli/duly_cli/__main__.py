@@ -21,6 +21,7 @@ except ModuleNotFoundError:
     sys.exit("duly: the command needs more than the SDK: pip install 'duly[local]' (or [services], [worker])")
 
 from duly_cli.access import audit, certs, grants, tokens
+from duly_cli.attachments import commands as attachments
 from duly_cli.explain import commands as explain
 from duly_cli.fleet import activity, backlog, health, hosts, queues, services, top
 from duly_cli.gates import commands as gates
@@ -82,6 +83,7 @@ run_here.add_command(app)
 schedule.add_command(app)
 tasks.add_commands(app)
 explain.add_command(app)
+attachments.add_commands(app)
 lambdas.add_commands(app)
 update.add_command(app)
 cancel.add_command(app)

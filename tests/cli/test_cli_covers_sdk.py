@@ -13,6 +13,9 @@ from duly.time_tables.new_time_table import TimeTableOptions
 from duly_cli.__main__ import app
 
 METHODS = {
+    "attachments": "attachments list",
+    "fetch": "attachments fetch",
+    "read_attachment": "attachments fetch",
     "schedule": "schedule",
     "schedule_many": "schedule",
     "explain": "explain",
@@ -106,6 +109,10 @@ OPTIONS_OF = {
     "change_table": TimeTableOptions,
 }
 ANOTHER_WAY = {
+    ("attachments", "task"): "its id",
+    ("fetch", "attachment"): "a task's id, and a name",
+    ("read_attachment", "attachment"): "a task's id, and a name",
+    ("fetch", "progress"): "a bar, on a terminal",
     ("explain", "task"): "its id",
     ("get_graph", "nodes"): "always",
     ("put_gate", "kind"): "--pause, --drop or --delay",

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
+from duly.attachments.attachment import Attachment, form_of
 from duly_cli.output.colour import say_lines
 from duly_cli.output.safe_text import UNSAFE, say
 
@@ -34,7 +35,9 @@ def as_json(value: Any) -> Any:
         return value.name.lower()
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, tuple):
+    if isinstance(value, Attachment):
+        return form_of(value)
+    if isinstance(value, tuple | list):
         return [as_json(item) for item in value]
     if isinstance(value, Mapping):
         return {key: as_json(item) for key, item in value.items()}
@@ -62,7 +65,9 @@ def is_deep(value: Any) -> bool:
 
 def json_text(value: Any) -> str:
     """Return a value as JSON on a line, with what is unsafe on a terminal as JSON escapes it: also a program may read it."""
-    return UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+    return UNSAFE.sub(
+        lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False, default=as_json)
+    )
 
 
 def instant(moment: datetime | None) -> str | None:

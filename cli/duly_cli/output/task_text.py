@@ -14,7 +14,7 @@ from duly_cli.output.table import columns
 
 _SECOND_COLUMN = 18
 _LONGEST_LINE = 80
-_NOT_LISTED = {"payload", "result", "attempts", "checkpoint", "graph_label"}
+_NOT_LISTED = {"payload", "result", "attempts", "attachments", "checkpoint", "graph_label"}
 _WAITING = {duly.TaskStatus.NEW, duly.TaskStatus.ENQUEUED, duly.TaskStatus.RETRIABLE_FAILURE}
 _RUNNING = {duly.TaskStatus.CLAIMED, duly.TaskStatus.PROCESSING}
 
@@ -41,6 +41,10 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
         "parked_on": task.parked_on or None,
         "scheduled_by": task.scheduled_by or None,
     }
+    told["attachments"] = [
+        f"{each.role.name.lower()} {one_line(each.attachment.name)} ({each.stored_bytes:,} bytes)"
+        for each in task.attachments
+    ]
     for body in ("payload", "result"):
         del told[f"{body}_bytes"], told[f"{body}_encoding"]
         told[body] = _body(task, body)
@@ -84,6 +88,7 @@ def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
         values["attempt"] = _attempt_number(task, max_attempts)
     failure = values.pop("failure")
     values.pop("attempts")
+    values["attachments"] = ", ".join(values["attachments"])
     bodies = {name: values.pop(name) for name in ("payload", "result", "checkpoint")}
     if task.status is not duly.TaskStatus.SUCCESS:
         del bodies["result"]

@@ -6,6 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+import duly
+from duly.attachments.attachment import KEY, from_form
+
 Payload = Annotated[
     str,
     typer.Argument(metavar="PAYLOAD", help="What the callback is given: JSON, or - for standard input."),
@@ -30,10 +33,18 @@ def read_lines(text: str) -> list[Any]:
 def parse_json(text: str, where: str = "") -> Any:
     """Return the value of a JSON text; `where` says in an error which one it is."""
     try:
+        if KEY in text:  # such as a result that is given on
+            return json.loads(text, object_hook=_with_attachments)
         return json.loads(text)
+    except duly.PayloadError as error:
+        raise typer.BadParameter(f"the payload{where} {error.problem}") from error
     except json.JSONDecodeError as error:
         fault = f"{error.msg}: column {error.colno}" if where else str(error)
         message = f"the payload{where} is invalid JSON: {fault} (a string needs its own quotes: '\"text\"')"
         raise typer.BadParameter(message) from error
     except RecursionError:
         raise typer.BadParameter(f"the payload{where} is nested too deeply") from None
+
+
+def _with_attachments(found: dict[str, Any]) -> Any:
+    return from_form(found[KEY], None) if len(found) == 1 and KEY in found else found

@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 import duly
+from duly_cli.attachments.commands import add_files
+from duly_cli.attachments.progress_bar import ProgressBar
 from duly_cli.limits.commands import parse_need
 from duly_cli.output.safe_text import say
 from duly_cli.startup.option_values import (
@@ -36,6 +38,14 @@ def schedule(
     lines: Annotated[
         bool, typer.Option("--lines", help="PAYLOAD has a JSON value a line: schedule a task for each.")
     ] = False,
+    attach: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FIELD=PATH",
+            help="Put a file into a field of PAYLOAD, as an attachment. Repeatable; one field several times has a list.",
+            show_default=False,
+        ),
+    ] = None,
     priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
     collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
     fair_key: Annotated[
@@ -113,6 +123,8 @@ def schedule(
         message = "--at and --delay cannot be combined"
         raise typer.BadParameter(message)
     payloads = read_lines(payload) if lines else [read_payload(payload, raw=raw)]
+    bar = ProgressBar()
+    payloads = [add_files(value, attach or (), bar) for value in payloads]
     new = [
         duly.NewTask(
             lambda_name,
@@ -135,7 +147,8 @@ def schedule(
 
     patience = DEFAULT_TIMEOUT if timeout is None else parse_duration(timeout, "--timeout") or timedelta()
     with connected(address, is_patient=timeout is not None) as client:
-        scheduled = _schedule(client, new, patience)
+        with bar:
+            scheduled = _schedule(client, new, patience)
         for each in scheduled:
             say(each.task_id)
         ended = wait_told(client, scheduled) if wait else []
