@@ -39,6 +39,21 @@ left join lateral (
     limit 1
 ) as last on true;
 
+-- name: labels_of_hosts
+select host.name, array_agg(distinct label.name) filter (where label.name is not null) as labels
+from host_lambda
+join host on host.host_id = host_lambda.host_id
+left join lateral jsonb_to_recordset(host.executors) as executor (lambda_set int4, labels jsonb)
+    on executor.lambda_set = host_lambda.lambda_set
+left join lateral jsonb_array_elements_text(executor.labels) as label (name) on true
+where host_lambda.lambda = %(lambda)s and case when host.stopped then 'stopped'
+    when host.reported_at <= duly_now() - 3 * host.report_interval then 'silent'
+    when host.draining then 'draining'
+    else 'alive' end = 'alive'
+group by host.host_id, host.name
+order by host.host_id
+limit 1000;
+
 -- name: session_of_task
 select session.head, session.blocked_by, session.blocked_at, session.doomed, session.length,
     (
@@ -131,10 +146,10 @@ select task.task_id, task.lambda, task.collection, task.priority, task.scheduled
     task_assoc.session_seq, task_assoc.passed_gates, coalesce(task_assoc.resources, task.resources) as needs,
     task.events, task_assoc.events as live_events, task.holder as run_holder, task.claimed_at as run_claimed_at,
     task.enqueued_at as run_enqueued_at, task.started_at as run_started_at,
-    lambda.name is not null as is_registered, lambda.max_attempts, lambda.max_crashes, gone.deleted_at, gone.deleted_by,
+    lambda.name is not null as is_registered, lambda.max_attempts, lambda.max_crashes, lambda.requires, gone.deleted_at, gone.deleted_by,
     exists (
         select from lambda_declaration as declared
-        where declared.name = split_part(task.lambda, '@', 1) and declared.version = split_part(split_part(task.lambda, '@', 2), '~', 1)
+        where declared.name = split_part(task.lambda, '@', 1) and declared.version = split_part(split_part(split_part(task.lambda, ':', 1), '@', 2), '~', 1)
     ) as version_is_declared,
     store_epoch.changed_at as store_changed_at
 from task

@@ -15,7 +15,7 @@ with quotas as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(assoc.lambda, '/') > 0 then split_part(assoc.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(assoc.lambda, '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(assoc.lambda, ':', 1), '~', 2)), '[]'),
         '[]'
     )
 end, '[]') as resources
@@ -62,7 +62,7 @@ with quotas as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(lambda, '/') > 0 then split_part(lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(lambda, '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(lambda, ':', 1), '~', 2)), '[]'),
         '[]'
     )
 end, '[]') as resources
@@ -126,7 +126,7 @@ with quotas as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(assoc.lambda, '/') > 0 then split_part(assoc.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(assoc.lambda, '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(assoc.lambda, ':', 1), '~', 2)), '[]'),
         '[]'
     )
 end, '[]') as resources

@@ -39,13 +39,14 @@ insert into store_epoch (server) select duly_server();
 
 -- What a lambda's owner declares, and nothing else: of its versions the one in force (decision 0041). What operators decide
 -- about a lambda belongs into a table of its own (decision 0028). NAME@VERSION is the queue of tasks pinned to a version,
--- NAME@~DOMAIN that of tasks of a domain (decision 0071).
+-- NAME@~DOMAIN that of tasks of a domain (decision 0071), NAME@:LABELS that of tasks for hosts with labels (decision 0074).
 create table lambda (
     -- With its namespace before a slash, if it has one.
     name text primary key check (
-        name ~ '^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@([A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?(~[a-z0-9][a-z0-9_.-]{0,62})?)?$'
+        name ~ ('^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@([A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?(~[a-z0-9][a-z0-9_.-]{0,62})?'
+            || '(:[a-z0-9][A-Za-z0-9_.=,-]*)?)?$')
         and length(split_part(name, '@', 1)) <= 128 and not starts_with(name, 'default/')
-        and right(name, 1) <> '@'
+        and right(name, 1) <> '@' and octet_length(name) <= 2048
     ),
     owner text not null,
     version text not null,
@@ -58,6 +59,8 @@ create table lambda (
     backoff_factor double precision not null check (backoff_factor >= 1),
     backoff_max interval not null check (backoff_max >= backoff_initial),
     payload_limit integer not null check (payload_limit between 0 and 1048576),
+    -- The labels that a host must have to serve it, with commas between them; empty: none.
+    requires text not null default '' check (octet_length(requires) <= 1023),
     registered_at timestamptz not null,
     updated_at timestamptz not null,
     -- Which of its declarations this is, from 1.
@@ -83,6 +86,38 @@ create table deleted_lambda (
     deleted_at timestamptz not null,
     deleted_by text not null
 );
+
+-- The queues of tasks that require labels of their hosts (decision 0074).
+
+-- Adds queues that the first tasks with such labels need. Each has the policy of the queue without labels, which must be there; of one
+-- there are so many at most. With its owner's rights: the HSC adds some for callbacks, and may change nothing else of lambdas.
+create function public.duly_add_label_queues(names text[])
+    returns void language plpgsql security definer set search_path = pg_catalog, public, pg_temp as $function$
+declare
+    asked text;
+    added boolean := false;
+begin
+    perform from turn where name = 'registry' for update;
+    foreach asked in array names loop
+        insert into public.lambda
+        select (jsonb_populate_record(
+            base,
+            jsonb_build_object('name', asked, 'revision', 1, 'registered_at', public.duly_now(), 'updated_at', public.duly_now())
+        )).*
+        from public.lambda as base
+        where base.name = rtrim(split_part(asked, ':', 1), '@') and strpos(asked, ':') > 0
+            and (
+                select count(*) from public.lambda as other
+                where starts_with(other.name, split_part(asked, ':', 1) || ':')
+            ) < 50
+        on conflict (name) do nothing;
+        added := added or found;
+    end loop;
+    if added then
+        perform pg_notify('duly_lambda', '');
+    end if;
+end
+$function$;
 
 -- Tokens, grants and the audit log.
 
@@ -1680,7 +1715,7 @@ create table host (
 -- Which lambdas the Executors of a host serve, by set: Executors of one application have the same. Written when it changes.
 create table host_lambda (
     host_id text not null references host on delete cascade,
-    lambda text not null check (octet_length(lambda) between 1 and 255),
+    lambda text not null check (octet_length(lambda) between 1 and 2048),
     lambda_set smallint not null,
     version text not null,
     primary key (host_id, lambda, lambda_set)

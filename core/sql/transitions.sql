@@ -251,7 +251,7 @@ with clock as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(queue.lambda, '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
         '[]'
     )
 end as quota
@@ -313,7 +313,7 @@ with clock as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(queue.lambda, '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
         '[]'
     )
 end as quota
@@ -1977,7 +1977,7 @@ with clock as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(queue.lambda, '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
         '[]'
     )
 end as quota
@@ -2089,7 +2089,7 @@ with clock as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(queue.lambda, '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
         '[]'
     )
 end as quota

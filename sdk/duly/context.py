@@ -299,10 +299,8 @@ class _OfTask(TaskContext):
             self.checkpointed = decode(*reveal(self.codec, task.checkpoint, encoding, bound_to))
             return self.checkpointed
         self.task_id = str(UUID(bytes=task.claim.task_id))
-        self.lambda_name, _, queue = getattr(task, "lambda").partition(
-            "@"
-        )  # without the version it is pinned to
-        self.domain = queue.partition("~")[2] if queue else ""
+        self.lambda_name, _, queue = getattr(task, "lambda").partition("@")
+        self.domain = queue.partition(":")[0].partition("~")[2] if queue else ""
         self.priority = Priority(task.priority or Priority.NORMAL)
         self.attempt = task.attempt
         self.fence = task.fence

@@ -21,6 +21,7 @@ from duly_frontend.explain import clocks as explain_clocks
 from duly_frontend.explain import gates as explain_gates
 from duly_frontend.explain import held as explain_held
 from duly_frontend.explain import hosts as explain_hosts
+from duly_frontend.explain import labels as explain_labels
 from duly_frontend.explain import lambdas as explain_lambdas
 from duly_frontend.explain import pending as explain_pending
 from duly_frontend.explain import slots as explain_slots
@@ -42,6 +43,7 @@ MODULES = (
     explain_gates,
     explain_held,
     explain_hosts,
+    explain_labels,
     explain_lambdas,
     explain_pending,
     explain_slots,
@@ -289,6 +291,11 @@ async def no_live_host(world):
     return await world.client.schedule(LAMBDA)
 
 
+async def no_host_with_the_label(world):
+    await world.fleet.ReportHost(a_report("rack-1:1:a", "rack-1", LAMBDA))
+    return await world.client.schedule(LAMBDA, requires=["gpu"])
+
+
 async def last_host_is_silent(world):
     await world.fleet.ReportHost(a_report("rack-1:1:a", "rack-1", LAMBDA))
     await world.clock.tick(5 * MINUTE)
@@ -350,6 +357,7 @@ CASES = [
     Case(silent, ReasonKind.HOLDER_SILENT, ("held.held_reasons health",)),
     Case(nobody_claims, ReasonKind.NO_HOST, ("hosts.host_reasons health",)),
     Case(no_live_host, ReasonKind.NO_HOST, ("hosts._start hosts",)),
+    Case(no_host_with_the_label, ReasonKind.NO_HOST, ("labels.label_reasons hosts",)),
     Case(last_host_is_silent, ReasonKind.NO_HOST, ("hosts._start hosts",)),
     Case(on_a_host_whose_clock_is_off, ReasonKind.CLOCK_SKEW, ("clocks.skew_of_holder hosts",)),
     Case(dead_letter, ReasonKind.ENDED, ("held.ended_reasons redrive",)),

@@ -6,6 +6,7 @@ from datetime import timedelta
 from duly_core.fleet.hosts import MISSED_REPORTS
 from duly_core.graphs import rules
 from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.lambdas.store import MOST_LABEL_QUEUES
 from duly_core.limits.store import LARGEST_RATE, UNLIMITED
 from duly_core.postgres.statements import CONSTANTS
 from duly_core.tasks.task import Encoding
@@ -33,6 +34,7 @@ def test_each_constant_is_the_number_that_python_has():
         "edge.timed_out": str(rules.TIMED_OUT),
         "edge.skipped": str(rules.SKIPPED),
         "hosts.missed_reports": str(MISSED_REPORTS),
+        "lambdas.most_label_queues": str(MOST_LABEL_QUEUES),
         "units.unlimited": str(UNLIMITED),
         "rate.most": str(LARGEST_RATE),
     }

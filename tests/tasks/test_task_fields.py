@@ -149,7 +149,9 @@ def test_the_sdk_sends_each_field_of_the_wire():
 
     attributes = {field.name for field in dataclasses.fields(duly.NewTask)}
 
-    assert attributes - {"lambda_version", "domain"} == {by_other_names.get(name, name) for name in wire}
+    assert attributes - {"lambda_version", "domain", "requires"} == {
+        by_other_names.get(name, name) for name in wire
+    }
 
 
 def test_the_sdk_shows_each_field_of_the_wire():
@@ -177,8 +179,8 @@ def test_callers_in_sql_may_give_what_each_way_to_make_a_task_takes(dsn):
             "select proargnames from pg_proc where proname = 'duly_schedule'"
         ).fetchall()
 
-    # the lambda names the domain
-    options = TaskOptions.__optional_keys__ - {"domain"}
+    # the lambda names the domain and the labels
+    options = TaskOptions.__optional_keys__ - {"domain", "requires"}
     assert {"scheduled_at" if name == "at" else name for name in options} <= set(names)
 
 

@@ -141,6 +141,7 @@ def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
             str(len(each.executors)),
             f"{each.busy_slots}/{each.slots}",
             str(each.lambda_count),
+            ", ".join(each.labels),
             age_text(now - each.started_at),
             age_text(now - each.reported_at),
             clock_text(each.clock_ahead),
@@ -150,8 +151,8 @@ def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
     ]
     if not rows:
         return iter(["no hosts match; `duly worker MODULE:APP` starts one"])
-    heads = ("STATE", "VERSION", "EXECUTORS", "BUSY", "LAMBDAS", "UP", "REPORTED", "CLOCK", "HOST")
-    return columns(heads, rows, left_out_first=("UP",), styles={"STATE": status_style})
+    heads = ("STATE", "VERSION", "EXECUTORS", "BUSY", "LAMBDAS", "LABELS", "UP", "REPORTED", "CLOCK", "HOST")
+    return columns(heads, rows, left_out_first=("UP", "VERSION"), styles={"STATE": status_style})
 
 
 def host_lines(host: duly.Host) -> Iterator[str]:
@@ -168,6 +169,7 @@ def host_lines(host: duly.Host) -> Iterator[str]:
         "reported by": host.reported_by,
         "busy slots": f"{host.busy_slots} of {host.slots}",
         "clock": clock_text(host.clock_ahead, long=True),
+        "labels": ", ".join(host.labels),
         "lambdas": host.lambda_count,
     }
     for name, value in values.items():

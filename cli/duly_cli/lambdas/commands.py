@@ -170,6 +170,7 @@ def lambda_lines(detail: "LambdaDetail") -> Iterator[str]:
             "max runtime": format_duration(found.max_runtime),
             "backoff": _backoff(found.backoff),
             "payload limit": f"{found.payload_limit:,}",
+            "requires": ", ".join(found.requires),
         }
     if (gone := detail.deleted) is not None:
         values |= {

@@ -36,13 +36,20 @@ SERVICES = {
     "worker": Service(
         "duly_controller.__main__",
         "run_worker",
-        {"--executors": int, "--processes": int, "--slots": int, "--domain": str, "--http": http_lambdas},
+        {
+            "--executors": int,
+            "--processes": int,
+            "--slots": int,
+            "--domain": str,
+            "--label": str,
+            "--http": http_lambdas,
+        },
         "application",
     ),
     "controller": Service("duly_controller.__main__", options={"--listen": str}),
 }
 
-_PARAMETERS = {"--domain": "domains", "--http": "application"}
+_PARAMETERS = {"--domain": "domains", "--label": "labels", "--http": "application"}
 """What the function calls an option whose name it does not have; one that is given twice is for the command line for people."""
 
 

@@ -110,6 +110,14 @@ def worker(
             show_default="executor.domains, which is default unless it is set",
         ),
     ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What this host can do or is, such as gpu or region=eu; may be repeated. Tasks that require other labels do not "
+            "run here.",
+            show_default="executor.labels",
+        ),
+    ] = None,
 ) -> None:
     """Runs one application: a Controller and its Executors."""
     from duly_controller.__main__ import run_worker
@@ -119,7 +127,8 @@ def worker(
             "name either an application, as in examples.hello:app, or a file with --http"
         )
     application = application or http_lambdas(str(http))
-    run_worker(application, processes, slots, ", ".join(domain) if domain else None, executors=executors)
+    domains, labels = (", ".join(each) if each else None for each in (domain, label))
+    run_worker(application, processes, slots, domains, labels, executors=executors)
 
 
 def controller(

@@ -96,6 +96,13 @@ def schedule(
         str,
         typer.Option(help="Run it only where this version of the lambda is served.", show_default=False),
     ] = "",
+    requires: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run it only on hosts with this label, such as gpu or region=eu; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     domain: Annotated[
         str, typer.Option(help="Run it only on workers of this domain.", show_default=False)
     ] = "",
@@ -140,6 +147,7 @@ def schedule(
             resources=tuple(parse_need(each) for each in resource or ()),
             lambda_version=lambda_version,
             domain=domain,
+            requires=requires or (),
         )
         for value in payloads
     ]

@@ -6,8 +6,10 @@ from datetime import datetime, timedelta
 from duly_core.explain.statements import EXPLAIN
 from duly_core.postgres.pool import Store
 from duly_core.tasks.store import select_text
+from duly_wire.queue_names import QueueName
 
 _QUERY = EXPLAIN["serving_hosts"].sql
+_LABELS = EXPLAIN["labels_of_hosts"].sql
 _LATE = timedelta(seconds=2)
 """A report takes so long at most; a host that is later is not known to be alive."""
 
@@ -30,14 +32,25 @@ class Serving:
     """Between two of its reports."""
 
 
+async def read_host_labels(store: Store, queue: str) -> list[tuple[str, frozenset[str]]]:
+    """Return the live hosts that serve a queue without labels, with what they say of themselves.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await select_text(store, _LABELS, {"lambda": queue})
+    return [(row["name"], frozenset(row["labels"] or ())) for row in rows]
+
+
 async def read_serving(store: Store, lambda_name: str) -> Serving:
     """Return which hosts serve a lambda, or a version of one (NAME@VERSION).
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    base, _, version = lambda_name.partition("@")
-    asked = {"lambda": lambda_name, "base": base, "version": version, "late": _LATE}
+    base, version, domain, labels = QueueName.parse(lambda_name)
+    pinned = "" if domain or labels else version
+    asked = {"lambda": lambda_name, "base": base, "version": pinned, "late": _LATE}
     (row,) = await select_text(store, _QUERY, asked)
     return Serving(
         row["alive"],

@@ -43,6 +43,8 @@ class ExecutorReport:
     started_at: str
     """ISO 8601; empty: unknown."""
     lambda_set: int
+    labels: Sequence[str] = ()
+    """What it says of its host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ create table host (
 -- Which lambdas the Executors of a host serve, by set: Executors of one application have the same. Written when it changes.
 create table host_lambda (
     host_id text not null references host on delete cascade,
-    lambda text not null check (octet_length(lambda) between 1 and 255),
+    lambda text not null check (octet_length(lambda) between 1 and 2048),
     lambda_set smallint not null,
     version text not null,
     primary key (host_id, lambda, lambda_set)

@@ -9,7 +9,7 @@ from psycopg.rows import dict_row
 
 from duly_core.errors import DulyError
 from duly_core.lambdas.live_tasks import count_live
-from duly_core.lambdas.store import POLICY, RegisteredLambda, lock_registry, registered
+from duly_core.lambdas.store import POLICY, RegisteredLambda, follow, lock_registry, registered
 from duly_core.postgres.channels import NEW_LAMBDA_CHANNEL
 from duly_core.postgres.pool import Connection, Store
 
@@ -172,6 +172,7 @@ async def roll_back(store: Store, name: str, version: str, expected_revision: in
         if await cursor.fetchone() is None:
             raise UnknownVersionError(version)
         await connection.execute(_IN_FORCE, wanted)
+        await follow(connection, [name])
         await _tell(connection)
 
 

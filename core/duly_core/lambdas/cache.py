@@ -2,15 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from duly_core.errors import StoreUnavailableError
 from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.names import QUEUE_NAME
 from duly_core.postgres.pool import Store
+from duly_wire.queue_names import LABELS_MARK, QueueName
 
 FRESH = timedelta(seconds=5)
 """How long a remembered policy may lag behind the store."""
+
+_MOST_ADDED = 50
+"""Queues of one call."""
 
 RETRY = timedelta(milliseconds=100)
 """How soon the store may be asked again for a name that nobody knows."""
@@ -22,14 +28,17 @@ class LambdaCache:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._limits: dict[str, int] = {}
+        self._label_queues: list[str] = []
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
         """When the last read that succeeded began."""
         self._changes = 0
         self._lock = asyncio.Lock()
 
-    async def payload_limits(self, names: set[str]) -> Mapping[str, int]:
+    async def payload_limits(self, names: set[str], may_add: Collection[str] = ()) -> Mapping[str, int]:
         """Limits by lambda, fresh enough, and looked up anew if one of `names` is not among them.
+
+        Of `may_add` the queues of tasks that require labels are made if they are not there yet.
 
         Raises:
             StoreUnavailableError: they had to be looked up, and could not.
@@ -43,7 +52,28 @@ class LambdaCache:
                         if not names <= self._limits.keys():
                             raise
                         # stale: the store has the last word, once it is back
+        if may_add and not names <= self._limits.keys():
+            await self._add_label_queues(may_add)
         return self._limits
+
+    async def _add_label_queues(self, names: Collection[str]) -> None:
+        bases = Counter(QueueName.parse(name).base for name in self.label_queues)
+        missing = []
+        for name in sorted({*names} - self._limits.keys())[:_MOST_ADDED]:
+            base = QueueName.parse(name).base
+            if base != name and base in self._limits and QUEUE_NAME.fullmatch(name):
+                bases[base] += 1
+                if bases[base] <= lambdas.MOST_LABEL_QUEUES:
+                    missing.append(name)
+        if missing:
+            await lambdas.add_label_queues(self._store, missing)
+            self.forget()
+            await self.payload_limits({*missing})
+
+    @property
+    def label_queues(self) -> Sequence[str]:
+        """The queues of tasks that require labels, as they were read last."""
+        return self._label_queues
 
     async def payload_limits_now(self) -> Mapping[str, int]:
         """Limits by lambda as the store has them after this call began: for who must not refuse by what is old.
@@ -60,6 +90,7 @@ class LambdaCache:
     async def _read(self) -> None:
         changes, asked_at = self._changes, time.monotonic()
         self._limits = await lambdas.payload_limits(self._store)
+        self._label_queues = [name for name in self._limits if LABELS_MARK in name]
         self._asked_at = asked_at
         if changes == self._changes:  # else what was read may be older than the change
             self._read_at = time.monotonic()

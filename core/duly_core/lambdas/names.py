@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 from duly_wire.enums import Priority
-from duly_wire.queue_names import DOMAIN, NO_DOMAIN, PINNED_VERSION
+from duly_wire.queue_names import DOMAIN, LABEL, MOST_REQUIRED, NO_DOMAIN, PINNED_VERSION
 
 NAMESPACE_MARK = "/"
 """Ends the namespace in the name of a lambda."""
@@ -18,13 +18,14 @@ LAMBDA_NAME = re.compile(
 )
 """With its namespace before a slash, if it has one."""
 QUEUE_NAME = re.compile(
-    rf"{LAMBDA_NAME.pattern}(@(?!\Z)({PINNED_VERSION.pattern})?(~(?!{NO_DOMAIN}\Z){DOMAIN.pattern})?)?"
+    rf"{LAMBDA_NAME.pattern}(@(?!\Z)({PINNED_VERSION.pattern})?(~(?!{NO_DOMAIN}(:|\Z)){DOMAIN.pattern})?"
+    rf"(:{LABEL.pattern}(,{LABEL.pattern}){{0,{MOST_REQUIRED - 1}}})?)?"
 )
-"""What hosts ask for: a lambda, or the queue of one of its versions, or of a domain."""
+"""What hosts ask for: a lambda, or the queue of one of its versions, of a domain, or of required labels."""
 
 
 def base_name(name: str) -> str:
-    """Return the lambda of a queue; that of a queue of a version, or of a domain, too."""
+    """Return the lambda of a queue; that of a queue of a version, of a domain or of labels, too."""
     return name.partition("@")[0]
 
 

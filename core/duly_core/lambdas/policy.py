@@ -20,3 +20,5 @@ class LambdaPolicy:
     payload_limit: int = 256 * 1024
     crash_window: timedelta = timedelta(hours=72)
     """max_crashes within this time quarantine a task; those longer ago are forgotten."""
+    requires: str = ""
+    """Labels that a host must have to serve it, as `check_labels` returns them; empty: none."""

@@ -2,13 +2,14 @@
 
 -- What a lambda's owner declares, and nothing else: of its versions the one in force (decision 0041). What operators decide
 -- about a lambda belongs into a table of its own (decision 0028). NAME@VERSION is the queue of tasks pinned to a version,
--- NAME@~DOMAIN that of tasks of a domain (decision 0071).
+-- NAME@~DOMAIN that of tasks of a domain (decision 0071), NAME@:LABELS that of tasks for hosts with labels (decision 0074).
 create table lambda (
     -- With its namespace before a slash, if it has one.
     name text primary key check (
-        name ~ '^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@([A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?(~[a-z0-9][a-z0-9_.-]{0,62})?)?$'
+        name ~ ('^([a-z0-9][a-z0-9_.-]*/)?[a-z0-9][a-z0-9_.-]*(@([A-Za-z0-9][A-Za-z0-9_.+-]{0,63})?(~[a-z0-9][a-z0-9_.-]{0,62})?'
+            || '(:[a-z0-9][A-Za-z0-9_.=,-]*)?)?$')
         and length(split_part(name, '@', 1)) <= 128 and not starts_with(name, 'default/')
-        and right(name, 1) <> '@'
+        and right(name, 1) <> '@' and octet_length(name) <= 2048
     ),
     owner text not null,
     version text not null,
@@ -21,6 +22,8 @@ create table lambda (
     backoff_factor double precision not null check (backoff_factor >= 1),
     backoff_max interval not null check (backoff_max >= backoff_initial),
     payload_limit integer not null check (payload_limit between 0 and 1048576),
+    -- The labels that a host must have to serve it, with commas between them; empty: none.
+    requires text not null default '' check (octet_length(requires) <= 1023),
     registered_at timestamptz not null,
     updated_at timestamptz not null,
     -- Which of its declarations this is, from 1.

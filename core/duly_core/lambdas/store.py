@@ -42,6 +42,8 @@ _EXCLUDED = ", ".join(f"{name} = excluded.{name}" for name in POLICY)
 _VERSIONS_KEPT = 50
 _A_PART = 200
 """Lambdas that are read at a time."""
+MOST_LABEL_QUEUES = 50
+"""Of one queue without labels."""
 _A_PORTION = 50
 """Rows."""
 
@@ -91,6 +93,13 @@ where ranked.place > %(most)s and lambda_declaration.name = ranked.name and lamb
 _LOCK = "select from turn where name = 'registry' for update"
 _BACK_AGAIN = "delete from deleted_lambda where name = any(%(names)s)"
 _FORGET = "delete from lambda_declaration where name = any(%(names)s)"
+_ADD_LABEL_QUEUES = "select duly_add_label_queues(%(names)s::text[])"
+_FOLLOW = f"""
+update lambda
+set {", ".join(f"{name} = base.{name}" for name in POLICY if name != "name")}, updated_at = duly_now(), revision = lambda.revision + 1
+from lambda as base
+where strpos(lambda.name, ':') > 0 and base.name = rtrim(split_part(lambda.name, ':', 1), '@') and base.name = any(%(names)s)
+"""  # noqa: S608 (as above)
 
 
 async def register(
@@ -213,8 +222,24 @@ async def _put(
         for statement in (_PUT, _NOTE):
             for some in _portions(rows):
                 await cursor.executemany(statement.encode(), some)
+        await follow(connection, written)
         await cursor.execute(_FORGET_OLD, {"names": written, "most": _VERSIONS_KEPT})
         await cursor.execute("select pg_notify(%s, '')", (NEW_LAMBDA_CHANNEL,))
+
+
+async def follow(connection: Connection, names: Sequence[str]) -> None:
+    """Give the queues of tasks that require labels the policies of these queues, from which they come."""
+    await connection.execute(_FOLLOW.encode(), {"names": names})
+
+
+async def add_label_queues(store: Store, names: Sequence[str]) -> None:
+    """Make queues of tasks that require labels, of lambdas and queues that are registered; MOST_LABEL_QUEUES of each at most.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    async with store.connection() as connection:
+        await connection.execute(_ADD_LABEL_QUEUES, {"names": sorted(names)})
 
 
 def _taken_over(

@@ -42,7 +42,7 @@ case
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos({{}}, '/') > 0 then split_part({{}}, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part({{}}, '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part({{}}, ':', 1), '~', 2)), '[]'),
         '[]'
     )
 end

@@ -161,7 +161,7 @@ def bare_name(name: str) -> str:
 
 def quotas_of(queue: str) -> tuple[str, ...]:
     """Return the names of the quotas of which a task of this queue takes units, if they are declared."""
-    name, _, domain = QueueName.parse(queue)
+    name, _, domain, _ = QueueName.parse(queue)
     of_domain = (f"{DOMAIN_QUOTA}{domain}",) if domain else ()
     return f"{QUOTA}{name}", f"{NAMESPACE_QUOTA}{namespace_of(name) or DEFAULT_NAMESPACE}", *of_domain
 

@@ -118,6 +118,9 @@ coalesce(lambda.crash_window, interval '3 days 0 seconds')
 -- fragment: hosts.missed_reports
 3
 
+-- fragment: lambdas.most_label_queues
+50
+
 -- fragment: batch.units
 -- What the tasks of one pick may ask of a resource in all: it stays an integer.
 1000000000

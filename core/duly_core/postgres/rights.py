@@ -113,6 +113,8 @@ PARTITIONED: dict[str, Rights] = {STORE_CONSUMER: {"task": "sd", "attempt": "sd"
 
 OWNERS_FUNCTIONS: dict[str, tuple[str, ...]] = {
     STORE_CONSUMER: ("duly_add_partition", "duly_drop_partition", "duly_forget_audit_events"),
+    FRONTEND: ("duly_add_label_queues",),
+    HSC: ("duly_add_label_queues",),
     "duly_client": ("duly_schedule",),
 }
 """The functions that run with their owner's rights, and who may call them. All may call the others: these add no rights."""

@@ -9,6 +9,7 @@ from duly_core.postgres.task_fields import FRAGMENTS
 FILES = (
     "postgres/schema.sql",
     "lambdas/schema.sql",
+    "lambdas/functions.sql",
     "access/schema.sql",
     "tasks/schema.sql",
     "tasks/functions.sql",
@@ -37,7 +38,7 @@ _DROPS = (
 def schema_sql(schema: str) -> str:
     """Return what makes the schema. `schema` is the name, quoted where it needs quotes.
 
-    Two functions run with their owner's rights, and name the schema of all that they use.
+    Four functions run with their owner's rights, and name the schema of all that they use.
     """
     return "\n".join(resolve(_text(name), CONSTANTS | FRAGMENTS | {"schema": schema}) for name in FILES)
 

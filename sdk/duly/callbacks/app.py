@@ -88,6 +88,7 @@ class App:
         - `backoff`: how long to wait before the next attempt.
         - `payload_limit`, `result_limit`: bytes, at most 1 MiB (default 256 KiB).
         - `fatal_exceptions`: raising one of these ends the task; any other exception is retried.
+        - `requires`: labels that a host must have to run it, such as `["gpu", "region=eu"]`; a worker is given its own with `--label`.
         - `on_exception`: "fatal" makes every exception end the task.
 
         Raises RegistrationError for a name taken or badly formed, and for what could never work.

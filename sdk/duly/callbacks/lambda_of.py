@@ -33,6 +33,7 @@ class TaskOptions(TypedDict, total=False):
     expires_at: datetime | None
     fair_key: str
     domain: str
+    requires: Iterable[str]
 
 
 class ScheduleOptions(TaskOptions, total=False):

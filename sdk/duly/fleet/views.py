@@ -30,6 +30,8 @@ class ExecutorInfo:
     started_at: datetime | None
     # Which of the host's sets of lambdas it serves, as ServedLambda.lambda_set.
     lambda_set: int
+    # What it says of its host: `gpu`, `region=eu`.
+    labels: tuple[str, ...] = ()
 
     @classmethod
     def from_proto(cls, executor: fleet_pb2.Executor) -> ExecutorInfo:
@@ -80,6 +82,11 @@ class Host:
     def busy_slots(self) -> int:
         """How many callbacks ran when it reported, of Executors that know."""
         return sum(each.busy_slots or 0 for each in self.executors)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What its Executors say of it: `gpu`, `region=eu`."""
+        return tuple(sorted({label for each in self.executors for label in each.labels}))
 
     @classmethod
     def from_proto(cls, host: fleet_pb2.Host) -> Host:

@@ -150,6 +150,7 @@ class NewGraph:
           empty list: nothing. If that can no longer happen, it is skipped.
         - `ignore_failure`: if it fails or times out, nodes that wait for its success run all the same.
         - `domain`: only workers of this domain run it, in whatever domain the graph is run.
+        - `requires`: labels that a host must have to run it.
         - `max_runtime`: how long an attempt may run, instead of what its lambda says.
         - `on_timeout`: "fatal": an attempt that runs longer is the last, and the node has timed out. "retry": as a failure.
         - `at`, `delay`: not before then, even if nothing is waited for any more; a delay counts from the scheduling of the graph.

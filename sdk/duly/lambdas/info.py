@@ -28,6 +28,8 @@ class LambdaInfo:
     # Which of its declarations this is; the principal that declared it.
     revision: int
     registered_by: str
+    # Labels that a host must have to serve it.
+    requires: tuple[str, ...] = ()
 
     @classmethod
     def from_proto(cls, registered: registry_pb2.RegisteredLambda) -> LambdaInfo:
@@ -51,6 +53,7 @@ class LambdaInfo:
             updated_at=to_datetime(registered.updated_at),
             revision=registered.revision,
             registered_by=registered.registered_by,
+            requires=tuple(declared.requires),
         )
 
 
@@ -86,7 +89,7 @@ class LambdaDetail:
     in_force: LambdaInfo | None
     # Those that were declared last before the others.
     versions: tuple[DeclaredVersion, ...]
-    # Queues of tasks that are pinned to a version: NAME@VERSION.
+    # Queues of tasks that are pinned to a version (NAME@VERSION), are in a domain (NAME@~DOMAIN) or require labels (NAME@:LABELS).
     pinned: tuple[str, ...]
     deleted: DeletedLambda | None
 

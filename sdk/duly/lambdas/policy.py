@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 from duly.callbacks.payload import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES
 from duly.errors import RegistrationError
+from duly_wire.queue_names import check_required
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import registry_pb2
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from google.protobuf.duration_pb2 import Duration
 
 OnException: TypeAlias = Literal["retry", "fatal"]
@@ -50,6 +53,7 @@ class PolicyOptions(TypedDict, total=False):
     result_limit: int
     fatal_exceptions: tuple[type[BaseException], ...]
     on_exception: OnException
+    requires: Iterable[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,7 @@ class Policy:
     result_limit: int = DEFAULT_LIMIT_BYTES
     fatal_exceptions: tuple[type[BaseException], ...] = ()
     on_exception: OnException = "retry"
+    requires: Iterable[str] = ()
 
     def __post_init__(self) -> None:
         _check_count("max_attempts", self.max_attempts, 1_000_000)
@@ -79,6 +84,11 @@ class Policy:
             raise RegistrationError("fatal_exceptions must be a tuple of exception classes: (ValueError,)")
         if self.on_exception not in ("retry", "fatal"):
             raise RegistrationError(f'on_exception must be "retry" or "fatal", not {self.on_exception!r}')
+
+        try:
+            check_required(self.requires)
+        except ValueError as error:
+            raise RegistrationError(f"requires: {error}") from None
 
     def is_fatal(self, error: BaseException) -> bool:
         """Return whether an attempt that raised this is not to be repeated."""
@@ -95,6 +105,7 @@ class Policy:
             crash_window=_duration(self.crash_window),
             max_runtime=_duration(self.max_runtime),
             payload_limit=self.payload_limit,
+            requires=check_required(self.requires).split(",") if self.requires else (),
         )
         if self.backoff is not None:
             declared.backoff.CopyFrom(

@@ -16,7 +16,7 @@ from duly.tasks.arguments import check_names, wrong_type
 from duly.transport.enum_members import member
 from duly_wire.enums import Priority
 from duly_wire.ids import new_task_id_text
-from duly_wire.queue_names import check_domain, in_domain
+from duly_wire.queue_names import check_domain, check_required, in_domain, requiring
 from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import frontend_pb2, task_pb2
 
@@ -64,14 +64,17 @@ class NewTask:
     lambda_version: str = ""
     fair_key: str = ""
     domain: str = ""
+    requires: Iterable[str] = ()
 
     @property
     def queue(self) -> str:
-        """The lambda, with its version and its domain. Raises InvalidTaskError for what is no domain."""
+        """The lambda, with its version, its domain and the labels that it requires. Raises InvalidTaskError for what is none."""
         name = self.lambda_name if isinstance(self.lambda_name, str) else name_of(self.lambda_name)
         if self.lambda_version:
             name = f"{name}@{self.lambda_version}"
-        return in_domain(name, domain_of(self.domain)) if self.domain else name
+        if self.domain:
+            name = in_domain(name, domain_of(self.domain))
+        return required_by(name, self.requires) if self.requires else name
 
     def to_proto(self, codec: Codec | None = None) -> frontend_pb2.NewTask:
         """Return the task as it is sent, under an id of its own unless it has an idempotency key.
@@ -96,7 +99,7 @@ class NewTask:
             payload, encoding = protect(codec, (payload, encoding), payload_of(name), identity)
         check_size(payload)
         fields: dict[str, Any] = {
-            "lambda": self.queue if self.lambda_version or self.domain else name,
+            "lambda": self.queue if self.lambda_version or self.domain or self.requires else name,
             "payload": payload,
             "payload_encoding": encoding,
             "priority": self.priority
@@ -139,6 +142,14 @@ def domain_of(domain: object) -> str:
         return check_domain(domain)
     except ValueError as error:
         raise InvalidTaskError(f"domain: {error}", "domain") from None
+
+
+def required_by(name: str, labels: object) -> str:
+    """Return the queue of tasks that require labels, for the queue of a lambda. Raises InvalidTaskError."""
+    try:
+        return requiring(name, check_required(labels))
+    except ValueError as error:
+        raise InvalidTaskError(f"requires: {error}", "requires") from None
 
 
 def _key(key: object) -> str:

@@ -55,6 +55,7 @@ class ScheduleCalls(ClientPart):
         - `fair_key`: whose work it is, such as a customer; kept and shown, without an effect yet.
         - `lambda_version`: only workers that serve this version run it (`App(pinned=True)`). A version that no worker declared raises UnknownLambdaError.
         - `domain`: only workers of this domain run it. A domain in which no worker ever served the lambda raises UnknownLambdaError.
+        - `requires`: labels that a host must have to run it, such as `["gpu"]`, besides those that its lambda requires.
         - `timeout`: for all tries together.
 
         Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, QuotaExceededError, KeyConflictError,

@@ -133,6 +133,11 @@ class Task:
         return QueueName.parse(self.lambda_name).domain
 
     @property
+    def requires(self) -> tuple[str, ...]:
+        """The labels that a host must have to run it, besides those that its lambda requires."""
+        return tuple(sorted(QueueName.parse(self.lambda_name).required))
+
+    @property
     def payload(self) -> Any:
         """The payload, decoded: JSON values, or bytes. None from `list`, which leaves payloads out. Raises DecryptionError."""
         return decode(self.payload_bytes, self.payload_encoding, self._origin)

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -125,6 +126,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 rpc.call_timeout,
                 host_settings.take,
                 host_settings.age.now,
+                take_label_queues=partial(_take_label_queues, attached, poller),
             )
             at_the_end.push_async_callback(host_reporter.begin(stop))
             servicer = ControllerServicer(
@@ -173,6 +175,14 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             await _run(supervisor, stop, work_requests, poller, give_back)
 
     return serve
+
+
+def _take_label_queues(attached: ExecutorRegistry, poller: QueuePoller, known: Sequence[str]) -> bool:
+    """Serve those of these queues whose labels Executors have; whether they serve others than before."""
+    changed = attached.take_label_queues(known)
+    if changed:
+        poller.serve(attached.all_lambdas())
+    return changed
 
 
 def _begin(takeover: Takeover, stop: asyncio.Event) -> asyncio.Future[None]:
@@ -258,11 +268,13 @@ def run_worker(
     processes: int | None,
     slots: int | None,
     domains: str | None = None,
+    labels: str | None = None,
     **overrides: object,
 ) -> None:
     """Run a host until told to stop: a Controller on a socket of its own, and Executors for one application."""
     arguments = [application]
-    for name, value in (("--processes", processes), ("--slots", slots), ("--domains", domains)):
+    given = (("--processes", processes), ("--slots", slots), ("--domains", domains), ("--labels", labels))
+    for name, value in given:
         if value is not None:
             arguments += [name, str(value)]
 

@@ -16,6 +16,7 @@ from duly_core.host.claim_journal import read
 from duly_core.host.slot_board import SlotBoard
 from duly_core.process.identity import started
 from duly_core.rpc.requests.times import boot_to_timestamp
+from duly_wire.queue_names import QueueName, queues_for
 from duly_wire.v1 import controller_pb2
 
 _TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK")
@@ -43,6 +44,10 @@ class AttachedExecutor:
     """By this host's clock."""
     declared: tuple[tuple[str, str], ...] = ()
     """Its lambdas and their versions, by name."""
+    labels: tuple[str, ...] = ()
+    """What it says of this host."""
+    served: frozenset[str] = frozenset()
+    """What it serves in any case: `lambdas` without the queues of tasks that require labels."""
     board: SlotBoard | None = None
     """A view of `board_fd`; None: it cannot be read."""
 
@@ -52,12 +57,24 @@ class AttachedExecutor:
         self.version = request.version
         self.processes = request.processes
         self.slots = request.slots
-        served = served_by(request)
+        self.served = served_by(request)
+        self.labels = tuple(sorted({*request.labels}))
         self.declared = tuple(
-            sorted((each.name, each.version) for each in request.lambdas if each.name in served)
+            sorted((each.name, each.version) for each in request.lambdas if each.name in self.served)
         )
         if (ticks := started(request.pid)) is not None:
             self.started_at = boot_to_timestamp(ticks * _TICK_NS)
+
+    def serve_label_queues(self, known: Iterable[str]) -> bool:
+        """Serve those of these queues whose labels this host has, too; return whether they are others than before."""
+        versions = {name: version for name, version in self.declared if name in self.served}
+        queues = queues_for(self.labels, self.served, known) if self.labels else []
+        before = self.lambdas
+        self.lambdas = self.served.union(queues)
+        self.declared = tuple(
+            sorted([*versions.items(), *((name, versions[QueueName.parse(name).base]) for name in queues)])
+        )
+        return self.lambdas != before
 
     def busy_slots(self) -> int | None:
         """Return how many callbacks it runs now; None: its board cannot be read."""
@@ -89,6 +106,14 @@ class ExecutorRegistry:
         """Args: `on_end` is called when a process has ended, and owns its descriptors from then on."""
         self._on_end = on_end
         self._attached: dict[str, AttachedExecutor] = {}
+        self.label_queues: tuple[str, ...] = ()
+        """The queues of tasks that require labels, as the Frontend answered last."""
+
+    def take_label_queues(self, known: Iterable[str]) -> bool:
+        """Serve those of these queues whose labels the Executors have; return whether some Executor serves others than before."""
+        self.label_queues = tuple(known)
+        served = [executor.serve_label_queues(self.label_queues) for executor in self.all()]  # each of them
+        return any(served)
 
     def __len__(self) -> int:
         return len(self._attached)
@@ -126,6 +151,7 @@ class ExecutorRegistry:
             asyncio.get_running_loop().add_reader(pidfd, self._ended, executor)
         executor.lambdas = lambdas
         executor.describe(request)
+        executor.serve_label_queues(self.label_queues)
         return executor
 
     def _ended(self, executor: AttachedExecutor) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _MOST_EXECUTORS = 256
 _MOST_LAMBDAS = 10_000
 _LAST_WORD = timedelta(seconds=1)
+_WITH_LABELS = timedelta(seconds=2)
+"""Between two reports of a host with labels: the first task that requires some of them waits for the answer."""
 _EARLIEST = 0.8
 """Of the interval, the rest is random: hosts that started together must not report together."""
 
@@ -45,6 +47,7 @@ class HostReporter:
         take_settings: Callable[[fleet_pb2.HostSettings, float], bool] = lambda *_: False,
         settings_age: Callable[[], timedelta | None] = lambda: None,
         clock: WallClock | None = None,
+        take_label_queues: Callable[[Sequence[str]], bool] = lambda _: False,
     ) -> None:
         """Make one.
 
@@ -59,7 +62,10 @@ class HostReporter:
                 whether they changed.
             settings_age: tells how old the host's copy of them is; None: there is none.
             clock: of this machine.
+            take_label_queues: given the queues of tasks that require labels with each answer, if an Executor has labels; returns
+                whether the Executors serve others now.
         """
+        self._take_label_queues = take_label_queues
         self._clock = clock or WallClock()
         self._take_settings = take_settings
         self._settings_age = settings_age
@@ -118,7 +124,9 @@ class HostReporter:
             stopping.cancel()
 
     def _next(self) -> float:
-        return self._interval.total_seconds() * random.uniform(_EARLIEST, 1)  # noqa: S311 (spreads load)
+        has_labels = any(executor.labels for executor in self._executors.all())
+        interval = min(self._interval, _WITH_LABELS) if has_labels else self._interval
+        return interval.total_seconds() * random.uniform(_EARLIEST, 1)  # noqa: S311 (spreads load)
 
     async def _report(self, *, draining: bool, stopped: bool = False) -> None:
         try:
@@ -131,6 +139,10 @@ class HostReporter:
             self._compare(asked, response)
             if response.HasField("settings") and self._take_settings(response.settings, asked.since_boot):
                 self._changed.set()  # operators wait to see that this host has them
+            if any(each.labels for each in request.executors) and self._take_label_queues(
+                response.label_queues
+            ):
+                self._changed.set()  # the next report tells that this host serves them
             if response.lambdas_wanted and not with_lambdas:
                 request.lambda_sets.extend(_to_wire(sets))
                 await self._fleet.ReportHost(request, timeout=self._call_timeout)
@@ -195,6 +207,7 @@ def _executor(executor: AttachedExecutor, lambda_set: int) -> fleet_pb2.Executor
         slots=executor.slots,
         busy_slots=executor.busy_slots(),
         lambda_set=lambda_set,
+        labels=executor.labels,
     )
     if executor.started_at is not None:
         message.started_at.CopyFrom(executor.started_at)

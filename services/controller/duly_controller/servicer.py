@@ -153,7 +153,9 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     async def GetHostSettings(  # noqa: N802
         self, _request: controller_pb2.GetHostSettingsRequest, _context: Context
     ) -> controller_pb2.GetHostSettingsResponse:
-        return controller_pb2.GetHostSettingsResponse(settings=self._host_settings())
+        return controller_pb2.GetHostSettingsResponse(
+            settings=self._host_settings(), label_queues=self._registry.label_queues
+        )
 
     async def _find_work(
         self,

@@ -43,6 +43,7 @@ def _from_command_line() -> None:
     parser.add_argument("--processes", type=int)
     parser.add_argument("--slots", type=int)
     parser.add_argument("--domains")
+    parser.add_argument("--labels")
     arguments = parser.parse_args()
     main(
         arguments.application,
@@ -50,6 +51,7 @@ def _from_command_line() -> None:
         processes=arguments.processes,
         slots=arguments.slots,
         domains=arguments.domains,
+        labels=arguments.labels,
     )
 
 

@@ -38,6 +38,7 @@ from duly_executor.settings import ExecutorSettings
 from duly_executor.settings_follower import SettingsFollower
 from duly_executor.slots.reservations import check_served
 from duly_executor.work.domains import queues_of
+from duly_executor.work.labels import runnable
 from duly_executor.work.poller import WorkPoller
 from duly_wire.v1 import controller_pb2, hsc_pb2, registry_pb2
 
@@ -178,9 +179,8 @@ class Executor:
     ) -> None:
         settings = self._settings
         queues = queues_of(lambdas, settings.served_domains)
-        served = [each.name for each in (*lambdas, *queues)]
-        if "" not in settings.served_domains:
-            served = [each.name for each in queues]
+        here = [*lambdas, *queues] if "" in settings.served_domains else queues
+        served = [each.name for each in runnable(here, settings.host_labels, self._application)]
         log.info(
             "executor ready",
             executor=self.executor_id,
@@ -189,6 +189,7 @@ class Executor:
             processes=settings.processes,
             slots=settings.slots,
             **({"domains": settings.domains} if settings.domains else {}),
+            **({"labels": settings.labels} if settings.labels else {}),
             **({"reserved_slots": settings.reserved_slots} if settings.reserved_slots else {}),
         )
         poller = self._make_poller(
@@ -196,7 +197,8 @@ class Executor:
                 executor_id=self.executor_id,
                 pid=os.getpid(),
                 lambdas=[*lambdas, *queues],
-                served=served if queues else (),
+                served=served if len(served) < len(lambdas) + len(queues) else (),
+                labels=settings.host_labels,
                 board_fd=self._board.descriptor,
                 journal_fd=self._journal.descriptor,
                 version=duly_version(),
@@ -210,7 +212,11 @@ class Executor:
             lambda task: fail(error) if not task.cancelled() and (error := task.exception()) else None
         )
         watching = asyncio.ensure_future(repeat("enforcement", self._watch, done, self._held_claims.came))
-        follower = SettingsFollower(controller_stub(self._controller_channel), self._log_level)
+        follower = SettingsFollower(
+            controller_stub(self._controller_channel),
+            self._log_level,
+            poller.take_label_queues if settings.labels else None,
+        )
         following = asyncio.ensure_future(repeat("live settings", follower.run_once, done, asyncio.Event()))
         try:
             await poller.run(stop)

@@ -14,6 +14,7 @@ from duly_executor.containment.cgroups_or_subreaper import Mode
 from duly_executor.processes.environment import VariableNamesText
 from duly_executor.slots.reservations import Reservation, ReservedSlotsText, check_sum, parse_reservations
 from duly_executor.work.domains import DomainsText, parse_domains
+from duly_executor.work.labels import LabelsText, parse_labels
 
 
 class ExecutorSettings(LiveExecutorSettings):
@@ -37,6 +38,9 @@ class ExecutorSettings(LiveExecutorSettings):
     domains: DomainsText = ""
     """Domains whose tasks run here: ["lab-a", "default"] in the file, or "lab-a, default". `default` are the tasks of no domain.
     Empty: those of no domain."""
+    labels: LabelsText = ""
+    """What this host can do or is: ["gpu", "region=eu"] in the file, or "gpu, region=eu". Lambdas and tasks that require other labels
+    do not run here."""
     recall_after: Duration = timedelta(milliseconds=500)
     """When no task ended for this long, claimed tasks without a slot are released, for other workers."""
     answer_timeout: Duration = timedelta(seconds=5)
@@ -85,6 +89,11 @@ class ExecutorSettings(LiveExecutorSettings):
     def served_domains(self) -> tuple[str, ...]:
         """What `domains` says; empty is of no domain."""
         return parse_domains(self.domains)
+
+    @property
+    def host_labels(self) -> tuple[str, ...]:
+        """What `labels` says."""
+        return parse_labels(self.labels)
 
     @field_validator("callback_user")
     @classmethod

@@ -79,7 +79,7 @@ def build(
             registry = RegistryServicer(stores, known)
             live = SettingsServicer(store, live_settings.own(settings, telemetry, timing), timing)
             explain = ExplainServicer(stores, config.heartbeat_timeout)
-            fleet = FleetServicer(stores, config.of_hosts)
+            fleet = FleetServicer(stores, known, config.of_hosts)
             time_tables = TimeTableServicer(stores, Notifier(store, notifications), rpc_settings)
             inspection = InspectionServicer(stores, rpc_settings)
             server = RpcServer(

@@ -28,12 +28,16 @@ class Parent(NamedTuple):
         Raises:
             Problem: it may not.
         """
+        if not self.may_schedule(name):
+            message = str(denied(current_access(), Action.SCHEDULE, name[:128]))
+            raise Problem("lambda", message, task_pb2.ERROR_CODE_PERMISSION_DENIED)
+
+    def may_schedule(self, name: str) -> bool:
+        """Return whether its callback may schedule a task of this lambda."""
         access = current_access()
         if not access.principal or access.may(Action.SCHEDULE, name):
-            return
-        if self.origin is None or namespace_of(self.origin.lambda_name) != namespace_of(name):
-            message = str(denied(access, Action.SCHEDULE, name[:128]))
-            raise Problem("lambda", message, task_pb2.ERROR_CODE_PERMISSION_DENIED)
+            return True
+        return self.origin is not None and namespace_of(self.origin.lambda_name) == namespace_of(name)
 
     @property
     def scheduled_by(self) -> str | None:

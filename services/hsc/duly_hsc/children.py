@@ -19,6 +19,7 @@ from duly_core.tasks.task import NewTask, Result
 from duly_hsc.access import Parent, parent_of
 from duly_wire.enums import Outcome
 from duly_wire.ids import TaskId
+from duly_wire.queue_names import LABELS_MARK
 from duly_wire.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 
 _MOST_CHILDREN = 1_000
@@ -45,14 +46,14 @@ class Children:
         for message in messages:
             if message.children or message.nodes:
                 _check_size([*message.children, *message.nodes])
-        names = {getattr(task, "lambda") for message in messages for task in _tasks(message)}
-        limits = await self._known.payload_limits(names)
-        if any(_may_be_outdated(child, limits) for message in messages for child in _tasks(message)):
-            limits = await self._known.payload_limits_now()
         origins: Mapping[TaskId, Origin] = {}
         if scheduler() is not None:
             writing = [message.claim.task_id for message in messages if message.children or message.nodes]
             origins = await task_origins(self._store, writing)
+        names = {getattr(task, "lambda") for message in messages for task in _tasks(message)}
+        limits = await self._known.payload_limits(names, _may_add(messages, origins))
+        if any(_may_be_outdated(child, limits) for message in messages for child in _tasks(message)):
+            limits = await self._known.payload_limits_now()
         return [
             _with_children(result, message, limits, parent_of(origins, result.task_id))
             if (message.children or message.nodes) and result.outcome is Outcome.SUCCESS
@@ -63,6 +64,16 @@ class Children:
 
 def _tasks(message: hsc_pb2.TaskResult) -> list[frontend_pb2.NewTask]:
     return [*message.children, *(node.task for node in message.nodes)]
+
+
+def _may_add(messages: Sequence[hsc_pb2.TaskResult], origins: Mapping[TaskId, Origin]) -> set[str]:
+    """Return the queues of tasks that require labels which these callbacks may schedule."""
+    return {
+        name
+        for message in messages
+        for name in (getattr(task, "lambda") for task in _tasks(message))
+        if LABELS_MARK in name and parent_of(origins, message.claim.task_id).may_schedule(name)
+    }
 
 
 def _check_size(children: Sequence[frontend_pb2.NewTask | graphs_pb2.GraphNode]) -> None:

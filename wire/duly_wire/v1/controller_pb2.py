@@ -29,7 +29,7 @@ from duly_wire.v1 import task_pb2 as duly_dot_v1_dot_task__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64uly/v1/controller.proto\x12\x07\x64uly.v1\x1a\x13\x64uly/v1/fleet.proto\x1a\x11\x64uly/v1/hsc.proto\x1a\x16\x64uly/v1/registry.proto\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\"\x18\n\x16GetHostSettingsRequest\"B\n\x17GetHostSettingsResponse\x12\'\n\x08settings\x18\x01 \x01(\x0b\x32\x15.duly.v1.HostSettings\"\xc4\x01\n\x15\x41ttachExecutorRequest\x12\x13\n\x0b\x65xecutor_id\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x05\x12 \n\x07lambdas\x18\x03 \x03(\x0b\x32\x0f.duly.v1.Lambda\x12\x10\n\x08\x62oard_fd\x18\x04 \x01(\x05\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x11\n\tprocesses\x18\x06 \x01(\x05\x12\r\n\x05slots\x18\x07 \x01(\x05\x12\x12\n\njournal_fd\x18\x08 \x01(\x05\x12\x0e\n\x06served\x18\t \x03(\t\"T\n\x16\x41ttachExecutorResponse\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61sk_hsc\x18\x02 \x01(\x08\x12\x18\n\x10\x66rontend_address\x18\x03 \x01(\t\"\xe2\x01\n\x0fNextWorkRequest\x12\x13\n\x0b\x65xecutor_id\x18\x01 \x01(\t\x12\x11\n\tmax_tasks\x18\x02 \x01(\x05\x12*\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rlost_prefixes\x18\x04 \x03(\x0c\x12\x14\n\x0ctoken_prefix\x18\x05 \x01(\x0c\x12\x16\n\x0e\x65xcept_lambdas\x18\x06 \x03(\t\x12\x0f\n\x07lambdas\x18\x07 \x03(\t\x12%\n\npriorities\x18\x08 \x03(\x0e\x32\x11.duly.v1.Priority\"\x95\x01\n\x10NextWorkResponse\x12#\n\x05tasks\x18\x01 \x03(\x0b\x32\x14.duly.v1.ClaimedTask\x12\x38\n\x15\x63laim_sent_since_boot\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\"\n\x05terms\x18\x03 \x01(\x0b\x32\x13.duly.v1.LeaseTerms2\xfd\x01\n\x11\x43ontrollerService\x12Q\n\x0e\x41ttachExecutor\x12\x1e.duly.v1.AttachExecutorRequest\x1a\x1f.duly.v1.AttachExecutorResponse\x12?\n\x08NextWork\x12\x18.duly.v1.NextWorkRequest\x1a\x19.duly.v1.NextWorkResponse\x12T\n\x0fGetHostSettings\x12\x1f.duly.v1.GetHostSettingsRequest\x1a .duly.v1.GetHostSettingsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64uly/v1/controller.proto\x12\x07\x64uly.v1\x1a\x13\x64uly/v1/fleet.proto\x1a\x11\x64uly/v1/hsc.proto\x1a\x16\x64uly/v1/registry.proto\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\"\x18\n\x16GetHostSettingsRequest\"X\n\x17GetHostSettingsResponse\x12\'\n\x08settings\x18\x01 \x01(\x0b\x32\x15.duly.v1.HostSettings\x12\x14\n\x0clabel_queues\x18\x02 \x03(\t\"\xd4\x01\n\x15\x41ttachExecutorRequest\x12\x13\n\x0b\x65xecutor_id\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\x05\x12 \n\x07lambdas\x18\x03 \x03(\x0b\x32\x0f.duly.v1.Lambda\x12\x10\n\x08\x62oard_fd\x18\x04 \x01(\x05\x12\x0f\n\x07version\x18\x05 \x01(\t\x12\x11\n\tprocesses\x18\x06 \x01(\x05\x12\r\n\x05slots\x18\x07 \x01(\x05\x12\x12\n\njournal_fd\x18\x08 \x01(\x05\x12\x0e\n\x06served\x18\t \x03(\t\x12\x0e\n\x06labels\x18\n \x03(\t\"T\n\x16\x41ttachExecutorResponse\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0f\n\x07\x61sk_hsc\x18\x02 \x01(\x08\x12\x18\n\x10\x66rontend_address\x18\x03 \x01(\t\"\xe2\x01\n\x0fNextWorkRequest\x12\x13\n\x0b\x65xecutor_id\x18\x01 \x01(\t\x12\x11\n\tmax_tasks\x18\x02 \x01(\x05\x12*\n\x07timeout\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rlost_prefixes\x18\x04 \x03(\x0c\x12\x14\n\x0ctoken_prefix\x18\x05 \x01(\x0c\x12\x16\n\x0e\x65xcept_lambdas\x18\x06 \x03(\t\x12\x0f\n\x07lambdas\x18\x07 \x03(\t\x12%\n\npriorities\x18\x08 \x03(\x0e\x32\x11.duly.v1.Priority\"\x95\x01\n\x10NextWorkResponse\x12#\n\x05tasks\x18\x01 \x03(\x0b\x32\x14.duly.v1.ClaimedTask\x12\x38\n\x15\x63laim_sent_since_boot\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\"\n\x05terms\x18\x03 \x01(\x0b\x32\x13.duly.v1.LeaseTerms2\xfd\x01\n\x11\x43ontrollerService\x12Q\n\x0e\x41ttachExecutor\x12\x1e.duly.v1.AttachExecutorRequest\x1a\x1f.duly.v1.AttachExecutorResponse\x12?\n\x08NextWork\x12\x18.duly.v1.NextWorkRequest\x1a\x19.duly.v1.NextWorkResponse\x12T\n\x0fGetHostSettings\x12\x1f.duly.v1.GetHostSettingsRequest\x1a .duly.v1.GetHostSettingsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,15 +39,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETHOSTSETTINGSREQUEST']._serialized_start=153
   _globals['_GETHOSTSETTINGSREQUEST']._serialized_end=177
   _globals['_GETHOSTSETTINGSRESPONSE']._serialized_start=179
-  _globals['_GETHOSTSETTINGSRESPONSE']._serialized_end=245
-  _globals['_ATTACHEXECUTORREQUEST']._serialized_start=248
-  _globals['_ATTACHEXECUTORREQUEST']._serialized_end=444
-  _globals['_ATTACHEXECUTORRESPONSE']._serialized_start=446
-  _globals['_ATTACHEXECUTORRESPONSE']._serialized_end=530
-  _globals['_NEXTWORKREQUEST']._serialized_start=533
-  _globals['_NEXTWORKREQUEST']._serialized_end=759
-  _globals['_NEXTWORKRESPONSE']._serialized_start=762
-  _globals['_NEXTWORKRESPONSE']._serialized_end=911
-  _globals['_CONTROLLERSERVICE']._serialized_start=914
-  _globals['_CONTROLLERSERVICE']._serialized_end=1167
+  _globals['_GETHOSTSETTINGSRESPONSE']._serialized_end=267
+  _globals['_ATTACHEXECUTORREQUEST']._serialized_start=270
+  _globals['_ATTACHEXECUTORREQUEST']._serialized_end=482
+  _globals['_ATTACHEXECUTORRESPONSE']._serialized_start=484
+  _globals['_ATTACHEXECUTORRESPONSE']._serialized_end=568
+  _globals['_NEXTWORKREQUEST']._serialized_start=571
+  _globals['_NEXTWORKREQUEST']._serialized_end=797
+  _globals['_NEXTWORKRESPONSE']._serialized_start=800
+  _globals['_NEXTWORKRESPONSE']._serialized_end=949
+  _globals['_CONTROLLERSERVICE']._serialized_start=952
+  _globals['_CONTROLLERSERVICE']._serialized_end=1205
 # @@protoc_insertion_point(module_scope)

@@ -43,18 +43,24 @@ class GetHostSettingsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SETTINGS_FIELD_NUMBER: _builtins.int
+    LABEL_QUEUES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def settings(self) -> _fleet_pb2.HostSettings:
         """Absent: the Frontend has not answered yet; the Executor keeps what it has."""
+
+    @_builtins.property
+    def label_queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The queues of tasks that require labels, as the Frontend answered last, of all lambdas that this host may run."""
 
     def __init__(
         self,
         *,
         settings: _fleet_pb2.HostSettings | None = ...,
+        label_queues: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_queues", b"label_queues", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -73,6 +79,7 @@ class AttachExecutorRequest(_message.Message):
     SLOTS_FIELD_NUMBER: _builtins.int
     JOURNAL_FD_FIELD_NUMBER: _builtins.int
     SERVED_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     """New for each process start, so that a restarted Executor inherits nothing."""
     pid: _builtins.int
@@ -91,7 +98,11 @@ class AttachExecutorRequest(_message.Message):
     def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[_registry_pb2.Lambda]: ...
     @_builtins.property
     def served(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of `lambdas` those whose tasks it runs: the queues of its domains. The others are only declared. Empty: all."""
+        """Of `lambdas` those whose tasks it runs: the queues of its domains whose labels it has. The others are only declared. Empty: all."""
+
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What this host can do or is, such as `gpu` or `region=eu`."""
 
     def __init__(
         self,
@@ -105,10 +116,11 @@ class AttachExecutorRequest(_message.Message):
         slots: _builtins.int = ...,
         journal_fd: _builtins.int = ...,
         served: _abc.Iterable[_builtins.str] | None = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_fd", b"board_fd", "executor_id", b"executor_id", "journal_fd", b"journal_fd", "lambdas", b"lambdas", "pid", b"pid", "processes", b"processes", "served", b"served", "slots", b"slots", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["board_fd", b"board_fd", "executor_id", b"executor_id", "journal_fd", b"journal_fd", "labels", b"labels", "lambdas", b"lambdas", "pid", b"pid", "processes", b"processes", "served", b"served", "slots", b"slots", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -161,6 +161,7 @@ class ReportHostResponse(_message.Message):
     LAMBDAS_WANTED_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     STORE_AT_FIELD_NUMBER: _builtins.int
+    LABEL_QUEUES_FIELD_NUMBER: _builtins.int
     lambdas_wanted: _builtins.bool
     """Report again at once, with `lambda_sets`: the store has none of this digest."""
     @_builtins.property
@@ -171,16 +172,23 @@ class ReportHostResponse(_message.Message):
     def store_at(self) -> _timestamp_pb2.Timestamp:
         """Postgres's clock when the report was written."""
 
+    @_builtins.property
+    def label_queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The queues of tasks that require labels which its Executors have, of lambdas that the caller may run. A worker asks for
+        work of those whose queue without labels it serves.
+        """
+
     def __init__(
         self,
         *,
         lambdas_wanted: _builtins.bool = ...,
         settings: Global___HostSettings | None = ...,
         store_at: _timestamp_pb2.Timestamp | None = ...,
+        label_queues: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "store_at", b"store_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambdas_wanted", b"lambdas_wanted", "settings", b"settings", "store_at", b"store_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_queues", b"label_queues", "lambdas_wanted", b"lambdas_wanted", "settings", b"settings", "store_at", b"store_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -250,6 +258,7 @@ class Executor(_message.Message):
     BUSY_SLOTS_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
     LAMBDA_SET_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     pid: _builtins.int
     version: _builtins.str
@@ -263,6 +272,10 @@ class Executor(_message.Message):
     """The place of the lambdas that it serves among the host's sets, from 0."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What it says of its host: `gpu`, `region=eu`. At most 32."""
+
     def __init__(
         self,
         *,
@@ -274,10 +287,11 @@ class Executor(_message.Message):
         busy_slots: _builtins.int | None = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
         lambda_set: _builtins.int = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_busy_slots", b"_busy_slots", "busy_slots", b"busy_slots", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_busy_slots", b"_busy_slots", "busy_slots", b"busy_slots", "executor_id", b"executor_id", "lambda_set", b"lambda_set", "pid", b"pid", "processes", b"processes", "slots", b"slots", "started_at", b"started_at", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_busy_slots", b"_busy_slots", "busy_slots", b"busy_slots", "executor_id", b"executor_id", "labels", b"labels", "lambda_set", b"lambda_set", "pid", b"pid", "processes", b"processes", "slots", b"slots", "started_at", b"started_at", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__busy_slots: _TypeAlias = _typing.Literal["busy_slots"]  # noqa: Y015
     _WhichOneofArgType__busy_slots: _TypeAlias = _typing.Literal["_busy_slots", b"_busy_slots"]  # noqa: Y015

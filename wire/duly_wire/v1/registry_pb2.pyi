@@ -37,9 +37,12 @@ class Lambda(_message.Message):
     BACKOFF_FIELD_NUMBER: _builtins.int
     PAYLOAD_LIMIT_FIELD_NUMBER: _builtins.int
     CRASH_WINDOW_FIELD_NUMBER: _builtins.int
+    REQUIRES_FIELD_NUMBER: _builtins.int
     TIME_TABLES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """NAME@VERSION: the queue of the tasks that are pinned to a version of NAME, which the worker serves."""
+    """NAME@VERSION: the queue of the tasks that are pinned to a version of NAME, which the worker serves.
+    NAME@:LABELS (sorted, with commas between them) is that of tasks for hosts with these labels. The first such task makes it.
+    """
     owner: _builtins.str
     """Who answers for it: a team, an address. The first that is declared stays; UpdateLambda changes it."""
     version: _builtins.str
@@ -63,6 +66,10 @@ class Lambda(_message.Message):
         """Crashes that are longer ago do not count for the quarantine; default 72 h."""
 
     @_builtins.property
+    def requires(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Labels that a host must have to serve it, such as `gpu` or `region=eu`: at most 8."""
+
+    @_builtins.property
     def time_tables(self) -> _containers.RepeatedCompositeFieldContainer[_time_tables_pb2.TimeTable]:
         """Time tables that the application declares for it; each names this lambda, or none. They are written with it, but
         for those that somebody made or changed by PutTimeTables. What is declared no more stays until it is deleted.
@@ -80,11 +87,12 @@ class Lambda(_message.Message):
         backoff: Global___Backoff | None = ...,
         payload_limit: _builtins.int | None = ...,
         crash_window: _duration_pb2.Duration | None = ...,
+        requires: _abc.Iterable[_builtins.str] | None = ...,
         time_tables: _abc.Iterable[_time_tables_pb2.TimeTable] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "payload_limit", b"payload_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "name", b"name", "owner", b"owner", "payload_limit", b"payload_limit", "time_tables", b"time_tables", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "name", b"name", "owner", b"owner", "payload_limit", b"payload_limit", "requires", b"requires", "time_tables", b"time_tables", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015

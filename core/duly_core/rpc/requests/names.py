@@ -11,7 +11,14 @@ from duly_core.lambdas.names import (
     base_name,
 )
 from duly_core.rpc.requests.problem import Problem
-from duly_wire.queue_names import DOMAIN, NO_DOMAIN, PINNED_VERSION, QueueName
+from duly_wire.queue_names import (
+    DOMAIN,
+    MOST_REQUIRED,
+    NO_DOMAIN,
+    PINNED_VERSION,
+    QueueName,
+    check_labels,
+)
 
 _NAMES_REMEMBERED = 1024
 _LONGEST_NAME = 128
@@ -41,8 +48,8 @@ def check_name(field: str, name: str) -> None:
 
 
 def check_lambda_name(field: str, name: str) -> None:
-    """Check a lambda's name, or raise Problem. A namespace and a slash may stand before it, '@', a version, '~' and a domain after it."""
-    base, version, domain = queue = QueueName.parse(name)
+    """Check a lambda's name, or raise Problem. A namespace and '/' may stand before it; '@', a version, '~' and a domain, ':' and labels after it."""
+    base, version, domain, labels = queue = QueueName.parse(name)
     if base.startswith(f"{DEFAULT_NAMESPACE}{NAMESPACE_MARK}"):
         raise Problem(
             field, f"no namespace may be called {DEFAULT_NAMESPACE!r}: leave it out, or choose another"
@@ -54,9 +61,11 @@ def check_lambda_name(field: str, name: str) -> None:
             "and '/' may stand before it",
         )
     if name != base and str(queue) != name:
-        raise Problem(field, "must have a version, or '~' and a domain, after '@'")
+        raise Problem(field, "must have a version, '~' and a domain, or ':' and labels, after '@'")
     if domain:
         check_domain(field, domain)
+    if labels:
+        _check_required(field, labels)
     if version and not PINNED_VERSION.fullmatch(version):
         raise Problem(
             field,
@@ -64,11 +73,20 @@ def check_lambda_name(field: str, name: str) -> None:
         )
 
 
+def _check_required(field: str, labels: str) -> None:
+    try:
+        canonical = check_labels(labels.split(","), MOST_REQUIRED)
+    except ValueError as error:
+        raise Problem(field, str(error)) from None
+    if canonical != labels:
+        raise Problem(field, f"the labels after ':' must be sorted, each once: {canonical}")
+
+
 def check_name_in_namespace(field: str, name: str) -> None:
     """Check a name that is written like a lambda's, with a namespace or without; or raise Problem."""
     check_lambda_name(field, name)
     if base_name(name) != name:
-        raise Problem(field, "must not have '@', with a version or a domain")
+        raise Problem(field, "must not have '@', with a version, a domain or labels")
 
 
 def check_namespace(field: str, namespace: str) -> str:
@@ -102,7 +120,12 @@ def check_domain(field: str, domain: str) -> str:
 
 def unknown_lambda(name: str, known: Container[str] = ()) -> str:
     """What to say about a lambda that is not registered; `known` has those that are, to recognize an unknown version of one."""
-    base, version, domain = QueueName.parse(name)
+    base, version, domain, labels = queue = QueueName.parse(name)
+    if labels and queue.base in known:
+        return (
+            f"tasks of {queue.base} require too many different sets of labels already: use one of those that it has, or none; "
+            f"`duly lambdas {base}` shows them"
+        )
     if domain and base in known:
         return (
             f"no worker declared that it serves {base} in the domain {domain!r}: start one with --domain {domain} and wait until "

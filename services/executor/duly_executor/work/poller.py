@@ -23,7 +23,15 @@ from duly_executor.processes.pool import CallbackPool
 from duly_executor.results.reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
 from duly_executor.work.shares import Source, WorkShare, make_shares
-from duly_executor.work.sources import ANSWER_MARGIN, ControllerSource, HscSource, Queues, Requests, Work
+from duly_executor.work.sources import (
+    ANSWER_MARGIN,
+    ControllerSource,
+    HscSource,
+    LabelQueues,
+    Queues,
+    Requests,
+    Work,
+)
 from duly_wire.retry_info import pause_of
 from duly_wire.v1 import controller_pb2, hsc_pb2
 
@@ -65,11 +73,17 @@ class WorkPoller:
         self._journal = journal
         self._leases = leases
         self._settings = settings
+        self._served = frozenset(attach.served or (declared.name for declared in attach.lambdas))
+        self._label_queues = LabelQueues(attach.labels, self._served)
         self._claims_live = settings.poll_timeout + ANSWER_MARGIN + leases.timing.claim_timeout
         self._shares: list[WorkShare] = []
         """Empty: the Controller has not said yet whom to ask."""
         self._asks_hsc: bool | None = None
         self._failures = 0
+
+    def take_label_queues(self, known: Sequence[str]) -> None:
+        """Ask from now on for tasks of those of these queues whose labels this host has, too."""
+        self._label_queues.take(known)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Pull until `stop`.
@@ -116,15 +130,14 @@ class WorkPoller:
             return
         self._asks_hsc = ask_hsc
         executor_id, timeout = self._attach_request.executor_id, self._settings.poll_timeout
-        asked = self._attach_request
-        lambdas = frozenset(asked.served or (declared.name for declared in asked.lambdas))
+        lambdas = self._served
         # a share has requests of its own: what a lost one brought is for its slots
         requests = [share.source.requests for share in self._shares]
 
         def make(only: Queues) -> Source:
             lost = requests.pop(0) if requests else Requests(self._journal, self._claims_live)
             if ask_hsc:
-                return HscSource(self._hsc, executor_id, lambdas, lost, timeout, only)
+                return HscSource(self._hsc, executor_id, lambdas, lost, timeout, only, self._label_queues)
             return ControllerSource(self._controller, executor_id, lost, timeout, only)
 
         self._shares = make_shares(lambdas, self._settings.reservations, make)

@@ -14,6 +14,7 @@ from duly_core.process import failpoints
 from duly_core.process.clock import nanoseconds, since_boot_ns
 from duly_core.rpc.hsc_client import HscCallStream
 from duly_core.tasks.claim_tokens import new_prefix
+from duly_wire.queue_names import QueueName, queues_for
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import controller_pb2, hsc_pb2, task_pb2
 
@@ -26,6 +27,9 @@ _LAST_WORD = timedelta(seconds=1)
 _MOST_LOST = 500
 """Lost requests that are asked for again. The HSC refuses more than 1,000; claims under older ones run out."""
 _PARTIAL_POLL = timedelta(seconds=1)
+_WITH_LABELS = timedelta(seconds=2)
+_MOST_LAMBDAS = 2_000
+"""As many as the HSC takes in a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,32 @@ class Queues(NamedTuple):
 
 
 ALL = Queues((), ())
+
+
+class LabelQueues:
+    """The queues of tasks that require labels of this host, as its Controller told last: all sources ask for them, too."""
+
+    def __init__(self, labels: Sequence[str], served: Collection[str]) -> None:
+        """Args: `labels` are those of the host, `served` what it serves in any case."""
+        self._labels = labels
+        self._served = served
+        self._names: list[str] = []
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether there can be any."""
+        return bool(self._labels)
+
+    def take(self, known: Iterable[str]) -> None:
+        """Serve from now on those of these queues whose labels the host has."""
+        self._names = queues_for(self._labels, self._served, known)
+
+    def beside(self, queues: Sequence[str]) -> list[str]:
+        """Return those whose queue without labels is one of these."""
+        if not self._names:
+            return []
+        among = frozenset(queues)
+        return [name for name in self._names if QueueName.parse(name).base in among]
 
 
 class Requests:
@@ -157,13 +187,18 @@ class HscSource:
         requests: Requests,
         poll_timeout: timedelta,
         only: Queues = ALL,
+        label_queues: LabelQueues | None = None,
     ) -> None:
+        self._label_queues = label_queues or LabelQueues((), ())
         self._hsc = hsc
         self._executor_id = executor_id
         self._lambdas = only.lambdas or sorted(lambdas)
         self._priorities = only.priorities
         self.requests = requests
-        self._poll_timeout = poll_timeout
+        # the queues that a call does not name yet wait for its end
+        self._poll_timeout = (
+            min(poll_timeout, _WITH_LABELS) if self._label_queues.has_labels else poll_timeout
+        )
         self._was_answered = False
 
     async def next_work(self, most: int, without: Collection[str]) -> Work:
@@ -178,7 +213,11 @@ class HscSource:
         with self.requests.request() as (prefix, lost):
             request = hsc_pb2.ClaimWorkRequest(
                 holder=self._executor_id,
-                lambdas=[name for name in self._lambdas if name not in without],
+                lambdas=[
+                    name
+                    for name in (*self._lambdas, *self._label_queues.beside(self._lambdas))[:_MOST_LAMBDAS]
+                    if name not in without
+                ],
                 max_tasks=most,
                 timeout=to_duration(poll_timeout),
                 token_prefix=prefix,

@@ -64,12 +64,21 @@ def _not_alive(row: TaskRow, serving: Serving) -> explain_pb2.Reason:
 
 def _serves(row: TaskRow) -> str:
     queue = QueueName.parse(row["lambda"])
+    required = sorted(required_labels(row))
+    which = f", which requires {' and '.join(required)}" if required else ""
     if not queue.domain:
-        return f"serves {row['lambda']}"
-    return f"of the domain {queue.domain} serves {queue._replace(domain='')}"
+        return f"serves {queue.base}{which}"
+    return f"of the domain {queue.domain} serves {queue._replace(domain='', labels='')}{which}"
+
+
+def required_labels(row: TaskRow) -> frozenset[str]:
+    """Return the labels that a task and its lambda require."""
+    return QueueName.parse(row["lambda"]).required.union(filter(None, (row["requires"] or "").split(",")))
 
 
 def _start(row: TaskRow) -> str:
     domain = QueueName.parse(row["lambda"]).domain
-    how = f" with --domain {domain}" if domain else ""
+    options = [f"--domain {domain}"] if domain else []
+    options += [f"--label {label}" for label in sorted(required_labels(row))]
+    how = f" with {' '.join(options)}" if options else ""
     return f"start a worker that serves it{how}; those that report: {command('hosts')}"

@@ -8,7 +8,7 @@ from duly_wire.v1 import explain_pb2
 
 def lambda_reasons(row: TaskRow) -> list[explain_pb2.Reason]:
     """Say that its lambda is gone, or that nobody declared the version that it is pinned to, or serves its domain."""
-    name, version, domain = QueueName.parse(row["lambda"])
+    name, version, domain, _ = QueueName.parse(row["lambda"])
     if row["deleted_at"] is not None:
         by = f" by {row['deleted_by']}" if row["deleted_by"] else ""
         return [

@@ -8,6 +8,7 @@ from duly_core.fleet.services import ServiceInstance
 from duly_core.rpc.requests.checks import check_holder, check_text, read_duration, read_instant
 from duly_core.rpc.requests.names import check_lambda_name
 from duly_core.rpc.requests.problem import Problem
+from duly_wire.queue_names import check_labels
 from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import fleet_pb2
 
@@ -113,7 +114,15 @@ def _executor(place: int, each: fleet_pb2.Executor) -> ExecutorReport:
         busy_slots=each.busy_slots if each.HasField("busy_slots") else None,
         started_at=started_at,
         lambda_set=each.lambda_set,
+        labels=_labels(f"{field}.labels", each.labels),
     )
+
+
+def _labels(field: str, labels: Sequence[str]) -> list[str]:
+    try:
+        return check_labels(labels).split(",") if labels else []
+    except ValueError as error:
+        raise Problem(field, str(error)) from None
 
 
 def read_lambdas(request: fleet_pb2.ReportHostRequest) -> list[ServedLambda] | None:
@@ -173,6 +182,7 @@ def _executor_to_wire(executor: ExecutorReport) -> fleet_pb2.Executor:
         slots=executor.slots,
         busy_slots=executor.busy_slots,
         lambda_set=executor.lambda_set,
+        labels=executor.labels,
     )
     if executor.started_at:
         message.started_at.FromDatetime(datetime.fromisoformat(executor.started_at))

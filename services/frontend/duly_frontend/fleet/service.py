@@ -6,8 +6,9 @@ from duly_core.access.current import current_access, require, restriction
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError, PermissionDeniedError
 from duly_core.fleet.host_reads import list_hosts
-from duly_core.fleet.hosts import Verdict, report_host
+from duly_core.fleet.hosts import HostReport, Verdict, report_host
 from duly_core.fleet.services import list_services
+from duly_core.lambdas.cache import LambdaCache
 from duly_core.rpc.requests.checks import check_holder, page_size
 from duly_core.rpc.requests.names import check_lambda_name
 from duly_core.rpc.stubs import Context
@@ -17,11 +18,14 @@ from duly_frontend.fleet.queue_request import read_request
 from duly_frontend.fleet.queue_snapshots import QueueSnapshots
 from duly_frontend.lists import page_token
 from duly_frontend.stores import FrontendStores
+from duly_wire.queue_names import QueueName
 from duly_wire.time_conversion import to_timestamp
 from duly_wire.v1 import fleet_pb2, fleet_pb2_grpc
 
 _MOST_IDS = 100
 _MOST_WITH_LAMBDAS = 20
+_MOST_LABEL_QUEUES = 2_000
+"""As many queues as a worker may ask for."""
 
 
 class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
@@ -30,10 +34,12 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
     def __init__(
         self,
         stores: FrontendStores,
+        known: LambdaCache,
         host_settings: Callable[[], fleet_pb2.HostSettings | None] = lambda: None,
     ) -> None:
         """Args: `host_settings` returns what operators have set of what hosts follow; None: it is unknown yet."""
         self._stores = stores
+        self._known = known
         self._host_settings = host_settings
         self._snapshots = QueueSnapshots()
 
@@ -54,7 +60,23 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
             lambdas_wanted=verdict is Verdict.LAMBDAS_WANTED,
             settings=self._host_settings(),
             store_at=None if at is None else to_timestamp(at),
+            label_queues=await self._label_queues(report),
         )
+
+    async def _label_queues(self, report: HostReport) -> list[str]:
+        """Return the queues of tasks that require no other labels than some Executor of the host has, and that it may run."""
+        labels = [frozenset(executor.labels) for executor in report.executors if executor.labels]
+        if not labels:
+            return []
+        await self._known.payload_limits(set())
+        scope = restriction(Action.RUN)
+        required = {name: QueueName.parse(name).required for name in self._known.label_queues}
+        found = (
+            name
+            for name, asked in required.items()
+            if any(asked <= each for each in labels) and (scope is None or scope.covers(name))
+        )
+        return sorted(found)[:_MOST_LABEL_QUEUES]
 
     async def ListHosts(  # noqa: N802
         self, request: fleet_pb2.ListHostsRequest, _context: Context

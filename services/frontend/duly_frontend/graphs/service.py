@@ -82,7 +82,8 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         except Problem as problem:
             events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
-        limits = await self._known.payload_limits({getattr(node.task, "lambda") for node in request.nodes})
+        names = {getattr(node.task, "lambda") for node in request.nodes}
+        limits = await self._known.payload_limits(names, names)
         try:
             graph = await self._sliced(validation.checking_graph(request, limits, self._live().horizon))
         except Problem as problem:

@@ -1,5 +1,6 @@
 """Reads what a host declares: the policy of a lambda, and its time tables."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
 from duly_core.time_tables.time_table import TimeTable
 from duly_core.traffic.slices import Steps
 from duly_frontend.time_tables.definitions import time_table
+from duly_wire.queue_names import MOST_REQUIRED, check_labels
 from duly_wire.v1 import registry_pb2
 
 _MOST_TABLES = 1000
@@ -85,7 +87,16 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
             policy = replace(policy, **{name: duration})  # type: ignore[arg-type]
     if declared.HasField("backoff"):
         policy = _with_backoff(policy, declared.backoff)
+    if declared.requires:
+        policy = replace(policy, requires=_required(declared.requires))
     return policy
+
+
+def _required(labels: Sequence[str]) -> str:
+    try:
+        return check_labels(labels, MOST_REQUIRED)
+    except ValueError as error:
+        raise Problem("requires", str(error)) from None
 
 
 def _with_backoff(policy: LambdaPolicy, declared: registry_pb2.Backoff) -> LambdaPolicy:

@@ -30,6 +30,7 @@ def to_wire(registered: RegisteredLambda) -> registry_pb2.RegisteredLambda:
                 max=to_duration(policy.backoff_max),
             ),
             payload_limit=policy.payload_limit,
+            requires=policy.requires.split(",") if policy.requires else (),
         )
     )
     return message

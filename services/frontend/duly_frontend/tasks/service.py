@@ -119,8 +119,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         check_count("tasks", len(request.tasks), self._live().max_tasks_per_call)
         items = [scheduling.Item(asked) for asked in request.tasks]
         names = {getattr(asked, "lambda") for asked in request.tasks}
-        limits = await self._known.payload_limits(names)
         refused = beyond(Action.SCHEDULE, names)
+        limits = await self._known.payload_limits(names, names.difference(refused))
         needed = await scheduling.needs_of(items, self._resources)
         checking = scheduling.checking(items, limits, self._live().horizon, refused, needed)
         await self._sliced(checking)
