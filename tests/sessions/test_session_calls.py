@@ -108,11 +108,13 @@ async def test_the_shell_shows_a_session_and_why_it_does_not_move_on(
     waiting = await client.schedule(LAMBDA, session=KEY)
     await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
 
+    none = await run_duly("sessions", "list", "--blocked", "--namespace", "shop")
     listed = await run_duly("sessions", "list", "--blocked")
     shown = await run_duly("sessions", "get", KEY)
     as_json = json.loads((await run_duly("sessions", "get", KEY, "--json")).stdout)
 
     blocker = scheduled.stdout.strip()
+    assert none.stdout == "no session is blocked\n"
     assert KEY in listed.stdout
     assert blocker in shown.stdout
     assert waiting.task_id in shown.stdout

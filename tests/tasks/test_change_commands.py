@@ -175,3 +175,15 @@ async def test_the_shell_asks_before_it_cancels_or_deletes_many(run_duly, task_s
     assert without.exit_code == 2
     assert deleted.stdout.endswith("deleted: 1\n")
     assert nothing.stdout == "no finished tasks match\n"
+
+
+async def test_the_shell_says_that_a_cancel_by_filter_leaves_tasks_that_run_unless_they_are_named(
+    run_duly, task_states
+):
+    await task_states.processing()
+
+    left = await run_duly("cancel", "--lambda", LAMBDA, "--yes")
+    asked = await run_duly("cancel", "--lambda", LAMBDA, "--status", "processing", "--yes")
+
+    assert left.stdout.endswith("those that run: add --status claimed --status processing\n")
+    assert asked.stdout == "cancelled, or asked to stop: 1\n"

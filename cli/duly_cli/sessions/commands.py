@@ -60,6 +60,9 @@ def list_sessions(
             page_size=min(limit, 1000),
         )
         found = list(islice(pages, limit))
+    if blocked and not found and not as_json:
+        say("no session is blocked")
+        return
     show_all(found, _table, _as_json, as_json=as_json)
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from duly.tasks.reads import TaskRef
 
 
+_RUNNING = {"claimed", "processing"}
+
+
 def add_command(app: typer.Typer) -> None:
     """Add `cancel`."""
     app.command(rich_help_panel="Tasks")(cancel)
@@ -76,8 +79,16 @@ def cancel(
         )
     check_filter(which, everything=everything, instead="task ids, filters such as --lambda")
     with connected(address) as client:
-        words = ("cancel", "cancelled", "no tasks match")
+        changed = "cancelled, or asked to stop" if _RUNNING & set(status or ()) else "cancelled"
+        words = ("cancel", changed, _nothing(status))
         change_all(client.cancel_where, which, words, limit=limit, dry_run=dry_run, yes=yes)
+
+
+def _nothing(status: "Sequence[str] | None") -> str:
+    """Return what is said if no task matches: a caller may expect that those that run are meant, too."""
+    if status:
+        return "no tasks match"
+    return "no tasks match that nobody runs; those that run: add --status claimed --status processing"
 
 
 def _cancel_named(tasks: "Sequence[TaskRef]", address: str, *, kill: bool) -> None:
