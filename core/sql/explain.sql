@@ -86,7 +86,7 @@ order by source.label;
 
 -- name: resources_of_task
 select need.name, need.key, least(need.weight, resource.capacity) as weight, resource.capacity, resource.rate,
-    resource.period, resource.note, coalesce(use.used, 0) as used
+    resource.period, resource.note, resource.changed_at, coalesce(use.used, 0) as used
 from (
     select named.name, named.key, named.weight
     from jsonb_to_recordset(%(needs)s::jsonb) as named (name text, key text, weight int4)

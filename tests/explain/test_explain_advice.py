@@ -321,7 +321,11 @@ async def unregistered(world):
 CASES = [
     Case(full_resource, ReasonKind.RESOURCE, ("units._more_units resources",)),
     Case(not_parked_yet, ReasonKind.RESOURCE, ("units._more_units resources",)),
-    Case(resource_of_zero_units, ReasonKind.RESOURCE, ("units._more_units resources",)),
+    Case(
+        resource_of_zero_units,
+        ReasonKind.RESOURCE,
+        ("units._more_units audit", "units._more_units resources"),
+    ),
     Case(rate, ReasonKind.RATE, ("units.faster_rates resources set",)),
     Case(rate_of_nothing_known, ReasonKind.RATE, ("units.faster_rates resources list",)),
     Case(paused, ReasonKind.GATE, ("gates._of_gate gates",)),
@@ -450,7 +454,7 @@ async def test_more_units_and_a_faster_rate_let_the_task_run(world, client, run_
     for task, kind in ((parked, ReasonKind.RESOURCE), (put_off, ReasonKind.RATE)):
         (reason,) = [each for each in (await client.explain(task)).reasons if each.kind is kind]
 
-        (advised,) = commands_of(reason.action)
+        *_, advised = commands_of(reason.action)
         assert (await run_duly(*shlex.split(advised)[1:])).exit_code == 0
 
         assert kind not in [each.kind for each in (await client.explain(task)).reasons]

@@ -34,7 +34,7 @@ CONDITIONS: Mapping[str, Expected] = {
     "full": Expected(
         ReasonKind.RESOURCE, "1 of 1 units of full are taken", "wait until others end", "find out why"
     ),
-    "zero": Expected(ReasonKind.RESOURCE, "the capacity of zero is 0", "`duly resources set zero 1`", "wait"),
+    "zero": Expected(ReasonKind.RESOURCE, "the capacity of zero is 0", "--mentions zero` says who", "wait"),
     "no host": Expected(ReasonKind.NO_HOST, "no live host serves", "start a worker"),
 }
 """In the order in which Explain names them."""

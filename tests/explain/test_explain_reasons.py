@@ -94,7 +94,7 @@ async def test_a_task_that_is_due_now_is_about_to_be_picked_and_later_waits_for_
 
     assert (at_once.kind, waited.kind) == (ReasonKind.READY, ReasonKind.READY)
     assert "about to be picked" in at_once.text
-    assert "it is due since 10 s" in waited.text
+    assert "it has been due for 10 s" in waited.text
 
 
 async def test_a_lambda_whose_due_tasks_nobody_claims_has_no_host(client, task_states, clock):
@@ -562,7 +562,8 @@ async def test_a_callback_that_does_not_end_is_said_to_wait_for_its_neighbours(
     shown = (await run_duly("get", text_of(late.task_id))).stdout
 
     assert (
-        "; over max_runtime since 12 s, waits for 3 neighbours in its process" in explanation.reasons[0].text
+        "; over max_runtime, has not ended for 12 s: it waits for 3 neighbours in its process"
+        in explanation.reasons[0].text
     )
     assert task.overdue_since_at is not None
     assert task.overdue_neighbours == 3

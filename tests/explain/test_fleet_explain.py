@@ -90,7 +90,7 @@ async def test_a_task_that_waits_for_a_slot_names_who_holds_them_and_how_to_end_
     assert ReasonKind.SLOTS_TAKEN not in free
     assert (reason.kind, reason.limit) == (ReasonKind.SLOTS_TAKEN, 16)
     assert reason.text.startswith(f"16 of 16 slots of the Executors that serve {LAMBDA} are taken")
-    assert re.search(r"since 2\d s: 16 of poison.sleep", reason.text)
+    assert re.search(r"held for 2\d s: 16 of poison.sleep", reason.text)
     assert [each.task_id for each in reason.tasks] == holders
     assert {each.holder for each in reason.tasks} == {"rack-1:1:a/0"}
     assert f"`duly cancel --kill {holders[0]}`" in reason.action

@@ -95,7 +95,7 @@ def held_reasons(row: TaskRow, heartbeat_timeout: timedelta, *, withheld: bool) 
         found.append(
             reason(
                 explain_pb2.REASON_KIND_RUNNING,
-                f"{holder} has it since {span(now - row['claimed_at'])}"
+                f"{holder} has had it for {span(now - row['claimed_at'])}"
                 + _overdue(row)
                 + _heartbeat(row, heartbeat_timeout)
                 + _progress(row, withheld=withheld),
@@ -157,7 +157,7 @@ def _overdue(row: TaskRow) -> str:
         "killed" if row["kill_requested"] else "cancelled" if row["cancel_requested"] else "over max_runtime"
     )
     neighbours = number(row["overdue_neighbours"] or 0, "neighbour")
-    return f"; {why} since {span(row['now'] - since_at)}, waits for {neighbours} in its process to end (executor.neighbour_grace)"
+    return f"; {why}, has not ended for {span(row['now'] - since_at)}: it waits for {neighbours} in its process (executor.neighbour_grace)"
 
 
 def _progress(row: TaskRow, *, withheld: bool) -> str:

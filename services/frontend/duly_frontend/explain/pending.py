@@ -174,7 +174,7 @@ def _ready(row: TaskRow, load: Load, serving: Serving) -> explain_pb2.Reason:
     waited = row["now"] - due_at
     if waited < _ABOUT_TO:
         return reason(explain_pb2.REASON_KIND_READY, "it is due, and about to be picked", since_at=due_at)
-    first = f"it is due since {span(waited)} and the first of its lambda and priority"
+    first = f"it has been due for {span(waited)}, and is the first of its lambda and priority"
     if serving.free_slots and serving.last_reported_at is not None:
         return reason(
             explain_pb2.REASON_KIND_READY,

@@ -33,7 +33,7 @@ async def slot_reasons(store: Store, row: TaskRow, scope: Scope | None) -> list[
         since_at = shown[0]["held_since_at"]
         lambdas = Counter(each["lambda"] for each in shown)
         of = ", ".join(f"{count} of {name}" for name, count in lambdas.most_common(3))
-        text += f"; the longest are held since {span(row['now'] - since_at)}: {of}"
+        text += f"; the longest have been held for {span(row['now'] - since_at)}: {of}"
         if dying := sum(each["kill_requested"] for each in shown):
             text += f"; {number(dying, 'task')} of these {'is' if dying == 1 else 'are'} about to be killed"
         changeable = restriction(Action.CHANGE)

@@ -9,7 +9,7 @@ from duly_core.limits.store import LARGEST_RATE, UNLIMITED
 from duly_core.postgres.pool import Store
 from duly_core.tasks.store import TaskRow
 from duly_frontend.explain.gates import GATE
-from duly_frontend.explain.text import command, may_be_named, number, reason, related, span
+from duly_frontend.explain.text import ago, command, may_be_named, number, reason, related, span
 from duly_wire.v1 import explain_pb2
 
 
@@ -49,7 +49,8 @@ async def _lacking(
     holders: Sequence[WaitRow] = await read_holders(store, name, key) if resource["used"] else ()
     named = [each for each in holders if may_be_named(each, scope)]
     if resource["capacity"] == 0:
-        text = f"the capacity of {place} is 0: it holds back every task that needs it"
+        changed = f"{place} was last changed {ago(row, resource['changed_at'])}"
+        text = f"the capacity of {place} is 0: it holds back every task that needs it; {changed}"
     elif before is None:
         text = f"{resource['used']:,} of {resource['capacity']:,} units of {place} are taken: it will wait for some"
     else:
@@ -83,7 +84,8 @@ def _more_units(resource: WaitRow) -> str:
         needed = min(UNLIMITED, max(needed, resource["used"] + resource["weight"]))
     raised = command("resources", "set", resource["name"], str(needed))
     if not resource["capacity"]:
-        return f"nothing runs until it has units: find out why it has none, then {raised}, or more"
+        who = command("audit", "--method", "PutResource", "--mentions", resource["name"])
+        return f"nothing runs until it has units: find out why it has none ({who} says who changed it), then {raised}, or more"
     return f"wait until others end, or raise the capacity: {raised}, or more"
 
 
