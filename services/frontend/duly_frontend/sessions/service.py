@@ -91,7 +91,8 @@ class SessionServicer(sessions_pb2_grpc.SessionServiceServicer):
         if restriction(Action.REDRIVE) is not None:
             found = await store_sessions.get_sessions(self._stores.reads, asked, 0)
             asked = [*await self._reachable(Action.REDRIVE, found)]
-            named = {session: task_id for session, task_id in named.items() if session in asked}
+            reached = frozenset(asked)
+            named = {session: task_id for session, task_id in named.items() if session in reached}
         unblocked = await store_sessions.unblock_sessions(self._stores.writes, asked, named)
         if unblocked.now:
             self._notifier.due_in(timedelta(), tasks=len(unblocked.now))
