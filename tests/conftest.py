@@ -52,4 +52,5 @@ pytest_plugins = [
     "tests.fixtures.refusals",
     "tests.fixtures.callback_process",
     "tests.fixtures.controllers",
+    "tests.fixtures.attachments",  # after services and task_states, which it imports
 ]

@@ -31,12 +31,20 @@ class QueueUnavailableError(DulyError):
     """SQS cannot be reached, or did not answer in time. Store Consumer and Controller try again by themselves."""
 
 
+class BlobsUnavailableError(DulyError):
+    """Attachments cannot be written or read now: their disk is full, or S3 does not answer. Try again."""
+
+
 class PortInUseError(DulyError):
     """Another process listens on the address that a server was told to serve."""
 
 
 class ApplicationError(DulyError):
     """The lambda owner's module cannot be imported, or declares no lambdas."""
+
+
+class NoAttachmentStoreError(DulyError):
+    """A caller uploads an attachment, and the installation has no store of attachments (`attachments.store`)."""
 
 
 class NotAttachedError(DulyError):

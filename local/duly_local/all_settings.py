@@ -14,6 +14,7 @@ _SECTIONS = (
     ("duly_core.config.timing", "Timing"),
     ("duly_core.queues.settings", "QueueSettings"),
     ("duly_core.postgres.settings", "StoreSettings"),
+    ("duly_core.attachments.settings", "AttachmentSettings"),
     ("duly_core.rpc.settings", "RpcSettings"),
     ("duly_core.access.settings", "AuthSettings"),
     ("duly_core.process.telemetry", "TelemetrySettings"),

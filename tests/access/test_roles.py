@@ -14,6 +14,7 @@ from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.methods import KNOWN_CALLERS, NEEDS
 from duly_core.access.roles import Role
+from duly_core.attachments.settings import AttachmentSettings
 from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc, graphs_pb2, graphs_pb2_grpc, task_pb2
 from tests.fixtures.role_calls import METHODS, PAYLOAD, REQUESTS, Answer, Thing, make, task, unknown
 from tests.fixtures.services import serve_frontend, serve_hsc
@@ -35,6 +36,7 @@ _CHANGE = {"client": "OK", "owner": "OK", "operator": "OK"}
 _REDRIVE = {"owner": "OK", "operator": "OK"}
 _REGISTER = {"owner": "OK"}
 _RUN = {"host": "OK"}
+_UPLOAD = _OWN | _RUN
 _SOMEBODY = dict.fromkeys(ROLES, "OK")
 
 EXPECTED: Mapping[str, Mapping[str, str]] = {
@@ -58,6 +60,12 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.GraphService/PutGraphDefinition": _REGISTER,
     "/duly.v1.GraphService/GetGraphDefinition": _READ,
     "/duly.v1.GraphService/ListGraphDefinitions": _READ,
+    "/duly.v1.AttachmentService/BeginUploads": _UPLOAD,
+    "/duly.v1.AttachmentService/UploadParts": _UPLOAD,
+    "/duly.v1.AttachmentService/FinishUploads": _UPLOAD,
+    # a host reads by the token of a claim; content is not for auditors
+    "/duly.v1.AttachmentService/FetchParts": dict.fromkeys((*_CHANGE, "host"), "NOT_FOUND"),
+    "/duly.v1.AttachmentService/ListAttachments": _CHANGE,
     "/duly.v1.GateService/PutGate": _REDRIVE,
     "/duly.v1.GateService/DeleteGates": dict.fromkeys(_REDRIVE, "UNKNOWN_GATE"),
     "/duly.v1.GateService/ListGates": _READ,
@@ -139,10 +147,12 @@ async def store_with_roles(store, monkeypatch):
 
 
 @pytest.fixture
-async def channels(store_with_roles):
+async def channels(store_with_roles, attachment_folder):
     async with AsyncExitStack() as stack:
         authorizer = Authorizer(AccessCache(store_with_roles))
-        frontend = await stack.enter_async_context(serve_frontend(store_with_roles, authorizer=authorizer))
+        attachments = AttachmentSettings(store="folder", folder=str(attachment_folder))
+        served = serve_frontend(store_with_roles, authorizer=authorizer, attachments=attachments)
+        frontend = await stack.enter_async_context(served)
         hsc = await stack.enter_async_context(serve_hsc(store_with_roles, authorizer=authorizer))
         yield {False: frontend.channel, True: hsc.channel}
 

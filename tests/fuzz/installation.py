@@ -18,6 +18,7 @@ from duly_controller.__main__ import build
 from duly_core.access.authorizer import Authorizer, Credentials
 from duly_core.access.grants import Access, Grant
 from duly_core.access.principal import Principal
+from duly_core.attachments.settings import AttachmentSettings
 from duly_core.lambdas import store as lambdas
 from duly_core.lambdas.names import QueueKey
 from duly_core.lambdas.policy import LambdaPolicy
@@ -147,9 +148,10 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
         patch("duly_controller.__main__._open_receiver", open_messages),
     ):
         assert QueueSettings.load().backend == "sqs"
+        attachments = AttachmentSettings(store="folder", folder=f"{folder}/attachments")
         async with (
             Store(StoreSettings(dsn=dsn)) as store,
-            serve_frontend(store, authorizer=authorizer) as frontend,
+            serve_frontend(store, authorizer=authorizer, attachments=attachments) as frontend,
             serve_hsc(store, authorizer=authorizer) as hsc,
         ):
             await lambdas.register(store, [LambdaPolicy(name, max_attempts=3) for name in LAMBDAS])
@@ -159,6 +161,7 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
             controller = asyncio.create_task(serve(stop))
             channel = open_channel(listen, RpcSettings().for_local_socket())
             channels = {
+                "AttachmentService": frontend.channel,
                 "FrontendService": frontend.channel,
                 "InspectionService": frontend.channel,
                 "LimitService": frontend.channel,

@@ -22,6 +22,7 @@ from duly_executor.processes.process import CallbackProcess
 from duly_executor.processes.report_reader import ReportReader
 from duly_frontend.lists import page_token
 from duly_wire.v1 import (
+    attachments_pb2,
     callback_pb2,
     controller_pb2,
     explain_pb2,
@@ -55,6 +56,7 @@ _LONG_POLLS = {"WaitTask", "WaitGraph", "NextWork", "ClaimWork", "Work"}
 _SERVICES = [
     file.DESCRIPTOR.services_by_name[name]
     for file, name in (
+        (attachments_pb2, "AttachmentService"),
         (frontend_pb2, "FrontendService"),
         (graphs_pb2, "GraphService"),
         (inspection_pb2, "InspectionService"),

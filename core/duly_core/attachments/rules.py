@@ -1,21 +1,20 @@
-"""What attachments are: hashes, parts, and how tasks use them. Pure."""
+"""How tasks use attachments, and what an upload must be. Pure; sizes, hashes and names are those of the wire."""
 
 import enum
-import hashlib
 import json
-import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-PART_BYTES = 4 * 1024 * 1024
-"""Of each part but the last one."""
-HASH_BYTES = 32
-"""Of SHA-256."""
-MOST_USES = 100
-"""Of one task, and of one result."""
-LONGEST_NAME = 255
-"""Bytes of UTF-8."""
-LONGEST_MEDIA_TYPE = 127
+from duly_wire.attachment_rules import (
+    HASH_BYTES,
+    LONGEST_MEDIA_TYPE,
+    MOST_USES,
+    PART_BYTES,
+    divided,
+    hash_of,
+    name_problem,
+    part_count,
+)
 
 Hash = bytes
 """32 bytes."""
@@ -32,45 +31,13 @@ class Role(enum.IntEnum):
 
 
 class AttachmentUse(NamedTuple):
-    """That a task, or its result, uses an attachment."""
+    """That a task, or a run of it, uses an attachment."""
 
     hash: Hash
+    size_bytes: int
     name: str
     media_type: str = ""
     role: Role = Role.INPUT
-    size_bytes: int = 0
-    """As it is stored; 0 in what a caller asks for that does not know it."""
-
-
-def written_uses(uses: Sequence[AttachmentUse]) -> str | None:
-    """Return the inputs of a task as its row keeps them; None: it has none."""
-    if not uses:
-        return None
-    return json.dumps(
-        [
-            {
-                "hash": each.hash.hex(),
-                "size_bytes": each.size_bytes,
-                "name": each.name,
-                "media_type": each.media_type,
-            }
-            for each in uses
-        ]
-    )
-
-
-def read_uses(written: Sequence[dict[str, Any]]) -> list[AttachmentUse]:
-    """Return what `written_uses` wrote, or a row of uses that has a role, too."""
-    return [
-        AttachmentUse(
-            bytes.fromhex(each["hash"]),
-            each["name"],
-            each["media_type"],
-            Role(each.get("role", Role.INPUT)),
-            each["size_bytes"],
-        )
-        for each in written
-    ]
 
 
 class AttachmentError(ValueError):
@@ -82,39 +49,13 @@ class AttachmentError(ValueError):
         self.message = message
 
 
-def part_count(size_bytes: int) -> int:
-    """Return how many parts an attachment has; one without content has none.
-
-    >>> [part_count(each) for each in (0, 1, PART_BYTES, PART_BYTES + 1)]
-    [0, 1, 1, 2]
-    """
-    return -(-size_bytes // PART_BYTES)
-
-
-def part_size(size_bytes: int, index: int) -> int:
-    """Return how many bytes a part has, of an attachment that has it.
-
-    >>> part_size(PART_BYTES + 3, 1)
-    3
-    """
-    return min(PART_BYTES, size_bytes - index * PART_BYTES)
-
-
-def hash_of_parts(part_hashes: bytes) -> Hash:
-    """Return the hash of an attachment whose parts have these hashes, one after the other."""
-    return part_hashes if len(part_hashes) == HASH_BYTES else hashlib.sha256(part_hashes).digest()
-
-
 def check_upload(content_hash: Hash, size_bytes: int, part_hashes: bytes, most_bytes: int) -> bytes:
-    """Check what a caller is about to upload; return the hashes of its parts, which may be left out for one part or none.
+    """Check what a caller is about to upload; return the hashes of its parts, which it may leave out for one part or none.
 
     Raises:
-        AttachmentError: the hash is not that of its parts, or the size is out of bounds.
+        AttachmentError: the hash is not that of the parts, or the size is out of bounds.
     """
-    if len(content_hash) != HASH_BYTES:
-        raise AttachmentError(
-            "hash", f"must be {HASH_BYTES} bytes: the SHA-256 of the content or of its part hashes"
-        )
+    check_hash(content_hash)
     if not 0 <= size_bytes <= most_bytes:
         raise AttachmentError(
             "size_bytes", f"must be 0 to {most_bytes:,} (attachments.max_bytes), not {size_bytes:,}"
@@ -125,42 +66,88 @@ def check_upload(content_hash: Hash, size_bytes: int, part_hashes: bytes, most_b
     if len(part_hashes) != parts * HASH_BYTES:
         raise AttachmentError(
             "part_hashes",
-            f"{size_bytes:,} bytes are {parts:,} parts of {PART_BYTES:,} bytes: send {HASH_BYTES} bytes for each, not "
+            f"{size_bytes:,} bytes are {parts:,} parts of at most {PART_BYTES:,} bytes: send {HASH_BYTES} bytes for each, not "
             f"{len(part_hashes):,} in all",
         )
-    if hash_of_parts(part_hashes) != content_hash:
+    if hash_of(divided(part_hashes)) != content_hash:
         raise AttachmentError(
             "hash", "is not the hash of the part hashes: compute both from the same content"
         )
     return part_hashes
 
 
-def check_label(field: str, name: str) -> None:
-    """Check the name under which people see an attachment. It is no path: no server and no worker opens a file of this name.
+def check_hash(content_hash: Hash) -> None:
+    """Check that a hash can be one.
 
     Raises:
-        AttachmentError: it is not one.
+        AttachmentError: it cannot.
     """
-    if not 1 <= len(name.encode()) <= LONGEST_NAME:
-        raise AttachmentError(field, f"must be 1 to {LONGEST_NAME} bytes of UTF-8")
-    if "/" in name or "\\" in name or name in {".", ".."} or any(map(_is_control, name)):
-        raise AttachmentError(
-            field,
-            'must be a plain name, without a slash, a backslash and control characters, and not "." or ".."',
-        )
+    if len(content_hash) != HASH_BYTES:
+        raise AttachmentError("hash", f"must be {HASH_BYTES} bytes, a SHA-256")
 
 
-def check_media_type(field: str, media_type: str) -> None:
-    """Check a media type.
+def check_uses(uses: Sequence[AttachmentUse]) -> None:
+    """Check what a task or a run uses.
 
     Raises:
-        AttachmentError: it is too long, or not ASCII.
+        AttachmentError: there are too many, or one is invalid.
     """
-    if len(media_type) > LONGEST_MEDIA_TYPE or not media_type.isascii() or any(map(_is_control, media_type)):
-        raise AttachmentError(
-            field, f"must be at most {LONGEST_MEDIA_TYPE} ASCII characters, such as text/csv"
+    if len(uses) > MOST_USES:
+        raise AttachmentError("attachments", f"there may be at most {MOST_USES}, not {len(uses):,}")
+    for place, use in enumerate(uses):
+        field = f"attachments[{place}]"
+        if len(use.hash) != HASH_BYTES:
+            raise AttachmentError(f"{field}.hash", f"must be {HASH_BYTES} bytes, a SHA-256")
+        if use.size_bytes < 0:
+            raise AttachmentError(f"{field}.size_bytes", "must not be negative")
+        if problem := name_problem(use.name):
+            raise AttachmentError(f"{field}.name", f"{problem}: give it a plain name, such as report.csv")
+        if len(use.media_type) > LONGEST_MEDIA_TYPE or not (
+            use.media_type.isascii() and (use.media_type.isprintable() or not use.media_type)
+        ):
+            raise AttachmentError(
+                f"{field}.media_type",
+                f"must be at most {LONGEST_MEDIA_TYPE} ASCII characters, such as text/csv",
+            )
+
+
+def written_uses(uses: Sequence[AttachmentUse]) -> str | None:
+    """Return the inputs of a task as its row has them; None: it has none."""
+    if not uses:
+        return None
+    return json.dumps(
+        [
+            {
+                "hash": use.hash.hex(),
+                "size_bytes": use.size_bytes,
+                "name": use.name,
+                "media_type": use.media_type,
+                "role": int(use.role),
+            }
+            for use in uses
+        ]
+    )
+
+
+def read_uses(written: Sequence[Mapping[str, Any]]) -> list[AttachmentUse]:
+    """Return what `written_uses`, or the fragment `uses_of`, wrote."""
+    return [
+        AttachmentUse(
+            bytes.fromhex(use["hash"]), use["size_bytes"], use["name"], use["media_type"], Role(use["role"])
         )
+        for use in written
+    ]
 
 
-def _is_control(character: str) -> bool:
-    return unicodedata.category(character) in {"Cc", "Cf", "Zl", "Zp"}
+class NotStored(NamedTuple):
+    """A use of what is not stored in the namespace of its task."""
+
+    namespace: str
+    use: AttachmentUse
+
+    def __str__(self) -> str:
+        where = f"namespace {self.namespace!r}" if self.namespace else "the default namespace"
+        return (
+            f"no attachment of {self.use.size_bytes:,} bytes with the hash {self.use.hash.hex()} is stored in {where}: "
+            f"upload {self.use.name!r} first"
+        )

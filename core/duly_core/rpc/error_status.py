@@ -4,6 +4,7 @@ from google.protobuf import any_pb2
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from duly_core.errors import (
+    BlobsUnavailableError,
     DulyError,
     InvalidRequestError,
     OverloadedError,
@@ -17,7 +18,7 @@ from duly_wire.retry_info import overloaded
 from duly_wire.time_conversion import to_duration
 
 _CODES: tuple[tuple[type[DulyError] | tuple[type[DulyError], ...], int], ...] = (
-    ((StoreUnavailableError, QueueUnavailableError), code_pb2.UNAVAILABLE),
+    ((StoreUnavailableError, QueueUnavailableError, BlobsUnavailableError), code_pb2.UNAVAILABLE),
     (TooMuchError, code_pb2.RESOURCE_EXHAUSTED),
     (UnauthenticatedError, code_pb2.UNAUTHENTICATED),
     (PermissionDeniedError, code_pb2.PERMISSION_DENIED),

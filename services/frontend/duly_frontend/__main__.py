@@ -8,6 +8,9 @@ from duly_core.access.audit_log import StoredAuditLog
 from duly_core.access.authorizer import open_authorizer
 from duly_core.access.cache import AccessCache
 from duly_core.access.settings import AuthSettings
+from duly_core.attachments.blobs import BlobThreads
+from duly_core.attachments.open_blobs import open_blobs
+from duly_core.attachments.settings import AttachmentSettings
 from duly_core.config.live_sections import TriggerSettings
 from duly_core.config.timing import Timing
 from duly_core.fleet.services import reporting
@@ -26,6 +29,7 @@ from duly_core.process.telemetry import TelemetrySettings, observe_call
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_frontend.access.service import AccessServicer
+from duly_frontend.attachments.service import AttachmentServicer
 from duly_frontend.events import log
 from duly_frontend.explain.service import ExplainServicer
 from duly_frontend.fleet.inspection_service import InspectionServicer
@@ -55,6 +59,8 @@ def build(
     store_settings = StoreSettings.load()
     rpc_settings = RpcSettings.load()
     auth_settings = AuthSettings.load()
+    attachment_settings = AttachmentSettings.load()
+    blob_store = open_blobs(attachment_settings)
     timing = Timing.load()
     telemetry = TelemetrySettings.load()
     trigger = TriggerSettings.load()
@@ -81,6 +87,8 @@ def build(
             explain = ExplainServicer(stores, config.heartbeat_timeout)
             fleet = FleetServicer(stores, known, config.of_hosts)
             time_tables = TimeTableServicer(stores, Notifier(store, notifications), rpc_settings)
+            blobs = BlobThreads(blob_store) if blob_store is not None else None
+            attachments = AttachmentServicer(stores, attachment_settings, known, blobs, stores.load.parts)
             inspection = InspectionServicer(stores, rpc_settings)
             server = RpcServer(
                 settings.listen,
@@ -96,6 +104,7 @@ def build(
                     time_tables,
                     fleet,
                     inspection,
+                    attachments,
                     AccessServicer(store),
                 ],
                 rpc_settings,
@@ -119,6 +128,8 @@ def build(
             graphs.close()
             fleet.close()
             await server.stop()
+            if blobs is not None:
+                blobs.close()
 
     return serve
 

@@ -20,6 +20,11 @@ resources_changed = Counter(
     "duly_resources_changed_total", "Resources that operators declared, changed or removed."
 )
 gates_changed = Counter("duly_gates_changed_total", "Gates and breakers that operators set or removed.")
+attachment_bytes = Counter(
+    "duly_attachment_bytes_total",
+    "Bytes of attachments: parts that were uploaded and fetched, uploads that were finished, and those that were there already.",
+    ["what"],
+)
 _load_refused = Counter(
     "duly_load_refused_total",
     "Calls that were refused because their caller asks for too much, by kind.",

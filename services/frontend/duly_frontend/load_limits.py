@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
+from duly_core.attachments.blobs import PARTS_IN_FLIGHT
 from duly_core.rpc.call_load import CallLoad
 from duly_core.traffic.slices import Slices
 from duly_core.traffic.time_budgets import TimeBudgets
@@ -30,6 +31,8 @@ class LoadLimits:
     """Reads of many tasks."""
     graphs: Turns
     """Writes of graphs, definitions and registrations: each is one long transaction."""
+    parts: Turns
+    """Parts of attachments that are written or read: each has a thread."""
 
     @classmethod
     def of(cls, settings: FrontendSettings) -> Self:
@@ -54,10 +57,19 @@ class LoadLimits:
             TimeBudgets(settings.caller_share, settings.caller_burst),
             refused=partial(events.load_refused, "large requests"),
         )
+        parts = Turns(
+            "parts of attachments",
+            PARTS_IN_FLIGHT,
+            of_one=max(1, round(PARTS_IN_FLIGHT * settings.caller_share)),
+            waiting_of_one=_WAITING_LARGE,
+            budgets=TimeBudgets(settings.caller_share * PARTS_IN_FLIGHT, settings.caller_burst),
+            refused=partial(events.load_refused, "parts of attachments"),
+        )
         lists, reads = settings.list_connections, settings.read_connections
         return cls(
             CallLoad(calls, large, _LONG_POLLS),
             lists=turns("lists", lists, max(1, lists - 1)),
             reads=turns("reads of many tasks", reads, max(1, reads // 2)),
             graphs=turns("graphs and registrations", 2, 1),
+            parts=parts,
         )

@@ -1,0 +1,92 @@
+"""Where the parts of attachments are kept: what a store of blobs can do, and how servers use one without blocking.
+
+A blob is the parts of one upload, under a name of its own. No method but `put_marker` changes a part that is there.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+from uuid import UUID
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+PARTS_IN_FLIGHT = 8
+"""Of one process: 32 MiB of content, and as many threads."""
+
+
+class FoundBlob(NamedTuple):
+    """A blob that the store has."""
+
+    blob: UUID
+    changed_at: datetime
+    """When a part of it was last written, by the clock of the store."""
+
+
+class BlobStore(Protocol):
+    """Keeps parts. All methods block, and may be called from several threads.
+
+    Each raises BlobsUnavailableError if the store cannot do it now: a caller may try again.
+    """
+
+    def put(self, blob: UUID, index: int, data: bytes) -> None:
+        """Write a part, whole or not at all. It lasts once `sync` was called."""
+
+    def get(self, blob: UUID, index: int) -> bytes | None:
+        """Read a part; None: it is not there."""
+
+    def sizes(self, blob: UUID) -> Mapping[int, int]:
+        """Return how many bytes each part has that is there, by its index."""
+
+    def sync(self, blob: UUID) -> None:
+        """Make sure that the parts that were written outlast a crash of the machine."""
+
+    def remove(self, blob: UUID) -> None:
+        """Remove all parts of a blob, if there are any."""
+
+    def blobs(self) -> Iterator[FoundBlob]:
+        """Find the blobs that are there, those of uploads that never ended included. May miss some that are written meanwhile."""
+
+    def marker(self) -> str:
+        """Return the name that this store has; empty: it has none yet."""
+
+    def put_marker(self, name: str) -> None:
+        """Give the store a name."""
+
+
+class BlobThreads:
+    """Calls a store of blobs from the event loop, so many at a time."""
+
+    def __init__(self, blobs: BlobStore, threads: int = PARTS_IN_FLIGHT) -> None:
+        self.blobs = blobs
+        self._threads = ThreadPoolExecutor(threads, "duly-attachments")
+
+    async def run(
+        self, call: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
+    ) -> Result:
+        """Make a blocking call.
+
+        Raises:
+            BlobsUnavailableError: the store cannot do it now.
+        """
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: call(*arguments, **named))
+
+    def close(self) -> None:
+        """Wait for nothing: a part that is under way is written whole, or not at all."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def put_checked(blobs: BlobStore, blob: UUID, index: int, data: bytes, part_hash: bytes) -> bool:
+    """Write a part if it is what its hash says; return whether it is.
+
+    Raises:
+        BlobsUnavailableError: the store cannot write it now.
+    """
+    if hashlib.sha256(data).digest() != part_hash:
+        return False
+    blobs.put(blob, index, data)
+    return True

@@ -1,0 +1,1 @@
+"""Attachments: uploads, fetches, and what tasks use."""
