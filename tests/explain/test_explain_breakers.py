@@ -7,7 +7,7 @@ import pytest
 
 from duly_core.gates import breaker_history as breaker_moves
 from duly_core.gates.breaker_history import Move
-from duly_core.gates.breakers import NewBreaker, judge_breakers
+from duly_core.gates.breakers import NewBreaker, delete_breakers, judge_breakers
 from duly_frontend.explain.breaker_history import with_breaker
 from duly_wire.enums import HistoryKind
 from duly_wire.v1 import explain_pb2
@@ -105,6 +105,17 @@ async def test_a_task_that_waits_behind_a_breaker_says_when_it_opened(client, st
         [HistoryKind.SCHEDULED],
     ]
     assert histories[0][1].reason == "the breaker of its lambda opened: 20 of 20 runs failed"
+
+    await delete_breakers(store, [LAMBDA])
+    await clock.tick(5 * SECOND)
+    later = await client.schedule(LAMBDA)
+
+    assert [event.kind for event in (await client.explain(later)).history] == [HistoryKind.SCHEDULED]
+    let_go = (await client.explain(before)).history[-1]
+    assert (let_go.kind, let_go.reason) == (
+        HistoryKind.UNGATED,
+        "the breaker of its lambda closed: it was removed",
+    )
 
 
 def test_a_breaker_that_opens_after_its_probes_failed_opens_again():

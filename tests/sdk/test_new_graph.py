@@ -199,3 +199,8 @@ def test_a_payload_that_is_no_object_keeps_no_options():
 
     with pytest.raises(duly.InvalidTaskError, match="no JSON object"):
         run_of(a_definition(graph), {"*": {"node": "n7"}})
+
+
+def test_a_task_that_is_no_node_is_refused_and_the_way_to_add_it_is_named():
+    with pytest.raises(duly.InvalidTaskError, match=r"is no node as it is sent: use graph\.task"):
+        duly.NewGraph("g").add(duly.NewTask("mail.send"))

@@ -117,6 +117,9 @@ async def delete_breakers(store: Store, lambdas: Sequence[str]) -> set[str]:
         await change_gates(connection)
         rows = await fetch(connection, GATES["delete_breakers"], {"lambdas": texts(lambdas)})
         await _remove_gates(connection, lambdas)
+        for name, state in rows:
+            if state != State.CLOSED:
+                await _tell(connection, name, state, State.CLOSED, "it was removed")
     return {row[0] for row in rows}
 
 
@@ -207,12 +210,12 @@ async def _move(connection: Connection, breaker: Breaker, verdict: Verdict) -> N
         await fetch(connection, GATES["open_gate"], opened)
     elif verdict.state is State.CLOSED:
         await _remove_gates(connection, [breaker.lambda_name])
-    told = {
-        "lambda": breaker.lambda_name,
-        "from": breaker.state,
-        "to": str(verdict.state),
-        "reason": verdict.reason,
-    }
+    await _tell(connection, breaker.lambda_name, breaker.state, str(verdict.state), verdict.reason)
+
+
+async def _tell(connection: Connection, lambda_name: str, before: str, after: str, reason: str) -> None:
+    """Add a move to the audit log, from which histories of tasks have it."""
+    told = {"lambda": lambda_name, "from": before, "to": after, "reason": reason}
     # a Store Consumer may add to the audit log, and not read it: nothing is fetched
     await connection.execute(GATES["audit_breaker"].sql, {"request": json.dumps(told)})
 

@@ -166,7 +166,7 @@ set failure_rate = excluded.failure_rate, minimum = excluded.minimum, count_wind
 returning lambda
 
 -- name: delete_breakers
-delete from breaker where lambda = any (%(lambdas)b::text[]) returning lambda
+delete from breaker where lambda = any (%(lambdas)b::text[]) returning lambda, state
 
 -- name: move_breaker
 update breaker

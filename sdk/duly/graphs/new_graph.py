@@ -177,7 +177,11 @@ class NewGraph:
         return self.add(node)
 
     def add(self, node: graphs_pb2.GraphNode) -> NewNode:
-        """Add a node as it is sent. Raises InvalidTaskError if its label is taken."""
+        """Add a node as it is sent. Raises InvalidTaskError if its label is taken, or if it is no node."""
+        if not isinstance(node, graphs_pb2.GraphNode):
+            raise InvalidTaskError(
+                f"{node!r:.80} is no node as it is sent: use graph.task(NAME, payload)", "node"
+            )
         if node.label in self._nodes:
             raise InvalidTaskError(
                 f"{node.label!r} is the label of another node: give each a label of its own", "label"
