@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from duly_cli.startup.light_start import http_lambdas
+from duly_cli.startup.programs import Lambdas, Program, program_of
 
 _PANEL = "On this machine"
 
@@ -43,6 +44,8 @@ def up(
             show_default=False,
         ),
     ] = None,
+    program: Program = None,
+    lambdas: Lambdas = None,
     data: Annotated[
         Path | None, typer.Option(help="Where Postgres keeps its data.", show_default="~/.local/share/duly")
     ] = None,
@@ -87,6 +90,7 @@ def up(
     from duly_local.options import StackOptions, default_data_directory
     from duly_local.stack import up as run_stack
 
+    served = program_of(program, lambdas or ())
     try:
         queue = queue or QueueSettings.load().backend
     except DulyError as error:
@@ -96,7 +100,7 @@ def up(
         dsn=dsn,
         queue=queue,
         endpoint_url=endpoint_url,
-        apps=(*(apps or ()), *map(http_lambdas, http or ())),
+        apps=(*(apps or ()), *map(http_lambdas, http or ()), *([served] if served else ())),
         executors=executors,
         processes=processes,
         slots=slots,

@@ -18,6 +18,8 @@ class Service:
     """Each option with the type of its value."""
     argument: str | None = None
     """The name of what must be given without an option."""
+    left_to_people: frozenset[str] = frozenset()
+    """Options that only the command line for people understands."""
 
 
 def http_lambdas(path: str) -> str:
@@ -45,6 +47,7 @@ SERVICES = {
             "--http": http_lambdas,
         },
         "application",
+        frozenset({"--exec", "--lambda", "--owner", "--code-version", "--max-runtime", "--max-attempts"}),
     ),
     "controller": Service("duly_controller.__main__", options={"--listen": str}),
 }

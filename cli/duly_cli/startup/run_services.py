@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from duly_cli.startup.light_start import http_lambdas
+from duly_cli.startup.option_values import parse_duration
+from duly_cli.startup.programs import Lambdas, Program, program_of
 
 _PANEL = "Services (any order, any number of replicas)"
 
@@ -100,6 +102,23 @@ def worker(
             show_default=False,
         ),
     ] = None,
+    program: Program = None,
+    lambdas: Lambdas = None,
+    owner: Annotated[
+        str | None, typer.Option(help="With --exec: who answers for its lambdas.", show_default=False)
+    ] = None,
+    code_version: Annotated[
+        str | None,
+        typer.Option(help="With --exec: the version of its code, such as 1.4.2.", show_default=False),
+    ] = None,
+    max_runtime: Annotated[
+        str | None,
+        typer.Option(help="With --exec: a task that runs longer is ended, such as 5m.", show_default="1h"),
+    ] = None,
+    max_attempts: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --exec: failures after which a task is given up.", show_default="10"),
+    ] = None,
     executors: Annotated[int | None, typer.Option(help="Executors on this host.", show_default=False)] = None,
     processes: Processes = None,
     slots: Slots = None,
@@ -119,16 +138,24 @@ def worker(
         ),
     ] = None,
 ) -> None:
-    """Runs one application: a Controller and its Executors."""
+    """Runs one application, a file of HTTP lambdas, or a program: a Controller and its Executors."""
     from duly_controller.__main__ import run_worker
 
-    if (application is None) == (http is None):
+    served = program_of(
+        program,
+        lambdas or (),
+        owner=owner,
+        code_version=code_version,
+        max_runtime=parse_duration(max_runtime, "--max-runtime"),
+        max_attempts=max_attempts,
+    )
+    named = [each for each in (application, http and http_lambdas(http), served) if each]
+    if len(named) != 1:
         raise typer.BadParameter(
-            "name either an application, as in examples.hello:app, or a file with --http"
+            "name either an application, as in examples.hello:app, or a file with --http, or a program with --exec"
         )
-    application = application or http_lambdas(str(http))
     domains, labels = (", ".join(each) if each else None for each in (domain, label))
-    run_worker(application, processes, slots, domains, labels, executors=executors)
+    run_worker(named[0], processes, slots, domains, labels, executors=executors)
 
 
 def controller(

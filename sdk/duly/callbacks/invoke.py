@@ -17,7 +17,15 @@ from duly.attachments.attachment import AttachmentsInsideError
 from duly.attachments.encoded import Encoded
 from duly.callbacks import tracing
 from duly.callbacks.codec import payload_of, protect, result_of, reveal
-from duly.callbacks.outcomes import Cancelled, FatalFailure, Interrupted, RetriableFailure, Snooze, Success
+from duly.callbacks.outcomes import (
+    Cancelled,
+    Crashed,
+    FatalFailure,
+    Interrupted,
+    RetriableFailure,
+    Snooze,
+    Success,
+)
 from duly.callbacks.payload import encode
 from duly.callbacks.traceback_text import callback_frames, traceback_of
 from duly.errors import DecryptionError, DulyError, NotSentError, PayloadError, describe, text_of
@@ -186,6 +194,9 @@ def _set_raised(
         _set_outcome(result, error)
         if not isinstance(error, Snooze):
             result.traceback = traceback_of(error).text
+        return
+    if isinstance(error, Crashed):
+        _set_failure(result, hsc_pb2.OUTCOME_CRASHED, task_pb2.FAILURE_KIND_CRASH, str(error))
         return
     if isinstance(error, Cancelled) or (context.cancelled and isinstance(error, _ASYNC_CANCELLED)):
         result.outcome = hsc_pb2.OUTCOME_CANCELLED

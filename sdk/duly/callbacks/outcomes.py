@@ -75,6 +75,10 @@ class Snooze(Exception):
         return f"snoozed for {self.delay}"
 
 
+class Crashed(Exception):
+    """A process that ran the attempt died, which is not this one: counts as a crash. For applications that Duly makes itself."""
+
+
 CallbackOutcome: TypeAlias = Success | RetriableFailure | FatalFailure | Snooze
 
 

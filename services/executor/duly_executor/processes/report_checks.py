@@ -20,9 +20,11 @@ _OUTCOMES = frozenset(
         hsc_pb2.OUTCOME_RETRIABLE_FAILURE,
         hsc_pb2.OUTCOME_SNOOZED,
         hsc_pb2.OUTCOME_CANCELLED,
+        hsc_pb2.OUTCOME_CRASHED,
     )
 )
-"""What a callback ends with unless it succeeds; that it crashed others say."""
+"""What a callback ends with unless it succeeds. CRASHED: a program that ran the attempt for it died (`duly.programs`). A callback
+can have that without saying so: it ends its own process."""
 _MOST_MESSAGE = 3_500
 """Characters of a failure's message; with the names of withheld variables it is within what the HSC takes."""
 
