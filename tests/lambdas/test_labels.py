@@ -153,6 +153,17 @@ async def test_the_queue_follows_the_policy_of_its_lambda(client, registered):
     assert (await client.get_lambda(NAME)).pinned == (GPU,)
 
 
+async def test_the_queue_of_a_lambda_that_was_deleted_comes_back_with_it(client, registered):
+    await client.schedule(NAME, requires=["gpu"])
+    await client.delete_lambda(NAME, cancel_tasks=True)
+    await lambdas.register(registered, [LambdaPolicy(NAME, version="2", owner="o")])
+
+    task = await client.schedule(NAME, requires=["gpu"])
+
+    kinds = {each.kind for each in (await client.explain(task)).reasons}
+    assert duly.ReasonKind.LAMBDA_DELETED not in kinds
+
+
 async def test_a_lambda_has_a_bounded_number_of_them(client, registered):
     for start in range(0, MOST_LABEL_QUEUES, 25):
         await client.schedule_many(duly.NewTask(NAME, requires=[f"l{start + n}"]) for n in range(25))

@@ -22,7 +22,9 @@ begin
                 where starts_with(other.name, split_part(asked, ':', 1) || ':')
             ) < {{lambdas.most_label_queues}}
         on conflict (name) do nothing;
-        added := added or found;
+        continue when not found;
+        added := true;
+        delete from {{schema}}.deleted_lambda where name = asked;  -- it went with its lambda, which is back
     end loop;
     if added then
         perform pg_notify('duly_lambda', '');
