@@ -19,6 +19,7 @@ _NAMES = (
     ("duly_cli hsc", "hsc"),
     ("moto", "moto"),
     ("benchmarks.rivals", "workers"),
+    ("benchmarks.http_receiver", "receiver"),
 )
 
 
