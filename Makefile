@@ -101,6 +101,9 @@ audit: $(RELEASE_VENV)/.installed $(AUDIT_VENV)/.installed ## Look for known vul
 proto: $(STAMP) ## Rewrite the stubs in wire/duly_wire/v1 from proto/
 	scripts/genproto
 
+typescript: $(STAMP) ## Build the TypeScript client in clients/typescript (needs node and npm)
+	scripts/typescript
+
 sql: $(STAMP) ## Rewrite core/sql: the schema and each statement as Postgres gets them
 	$(BIN)/python -m scripts.resolved_sql
 
@@ -147,5 +150,5 @@ $(AUDIT_VENV)/.installed: Makefile
 	@$(AUDIT_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-input 'cyclonedx-bom>=7,<8' 'pip-audit>=2.9,<3'
 	@touch $@
 
-.PHONY: demo setup test test-all lint types format chaos bench bench-recovery soak verify proto proto-baseline constraints clean help
+.PHONY: typescript demo setup test test-all lint types format chaos bench bench-recovery soak verify proto proto-baseline constraints clean help
 .PHONY: models fuzz docs reference sql sbom audit

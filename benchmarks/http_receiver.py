@@ -1,5 +1,7 @@
 """A receiver of HTTP lambdas that does nothing: `python -m benchmarks.http_receiver`; prints its port."""
 
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import asyncio
 import sys
 

@@ -1,0 +1,209 @@
+/** Calls of the Frontend: each has a deadline, is repeated while its outcome is unknown, and ends when the caller aborts. */
+
+import { create, fromBinary, toBinary, type DescMethodUnary, type MessageInitShape, type MessageShape } from "@bufbuild/protobuf";
+import { Client as Connection, Metadata, credentials, status, type ServiceError } from "@grpc/grpc-js";
+
+import {
+  ClosedError,
+  DulyError,
+  InvalidTaskError,
+  PermissionDeniedError,
+  RequestError,
+  TaskNotFoundError,
+  UnauthenticatedError,
+  UnavailableError,
+} from "./errors.js";
+import { readDetails, type StatusDetails } from "./status_details.js";
+
+/** Where the Frontend is, and who calls. */
+export interface Connecting {
+  /** HOST:PORT. Default: the variable DULY_ADDRESS, else 127.0.0.1:7401. */
+  address?: string;
+  /** PEM: the authorities that are trusted, and this client's own certificate. `{}`: TLS with Node's authorities. Default: no TLS. */
+  tls?: { ca?: Uint8Array; cert?: Uint8Array; key?: Uint8Array };
+  /** Shown with each call; a function is asked each time, so that it may read a file that changes. */
+  token?: string | (() => string | Promise<string>);
+  /** Send a token without TLS to another machine. */
+  allowPlaintext?: boolean;
+  /** Of a call with its repeats, in milliseconds. Default: 30,000. */
+  timeoutMs?: number;
+}
+
+/** Of one call. */
+export interface CallOptions {
+  /** Ends the call: it rejects with the signal's reason. After `schedule` the outcome is then unknown. */
+  signal?: AbortSignal | undefined;
+  /** Of the call with its repeats, instead of the client's. */
+  timeoutMs?: number | undefined;
+}
+
+const LONGEST_TRY_MS = 5_000;
+const FIRST_PAUSE_MS = 50;
+const LONGEST_PAUSE_MS = 2_000;
+const THIS_MACHINE = /^(localhost|127\.[0-9.]+|\[::1\]|unix:.*)(:\d+)?$/;
+
+export class Caller {
+  readonly address: string;
+  readonly #connection: Connection;
+  readonly #token: Connecting["token"];
+  readonly #timeoutMs: number;
+  #closed = false;
+
+  /** Throws DulyError for an address without a port, and for a token that would be sent in clear. */
+  constructor(connecting: Connecting) {
+    this.address = connecting.address ?? process.env["DULY_ADDRESS"] ?? "127.0.0.1:7401";
+    if (!/^unix:|:\d+$/.test(this.address) || this.address.includes("://")) {
+      throw new DulyError(`the address ${JSON.stringify(this.address)} must be HOST:PORT`);
+    }
+    const { tls, token } = connecting;
+    if (token !== undefined && !tls && !connecting.allowPlaintext && !THIS_MACHINE.test(this.address)) {
+      throw new DulyError(`a token would go to ${this.address} in clear: set tls, or allowPlaintext`);
+    }
+    this.#token = token;
+    this.#timeoutMs = connecting.timeoutMs ?? 30_000;
+    this.#connection = new Connection(
+      this.address,
+      tls ? credentials.createSsl(buffer(tls.ca), buffer(tls.key), buffer(tls.cert)) : credentials.createInsecure(),
+      {
+        "grpc.max_receive_message_length": 16 * 1024 * 1024,
+        "grpc.initial_reconnect_backoff_ms": 100,
+        "grpc.max_reconnect_backoff_ms": 2_000,
+        "grpc.keepalive_time_ms": 30_000,
+        "grpc.enable_retries": 0,
+      },
+    );
+  }
+
+  /**
+   * Make a call until its outcome is known, or time is up.
+   *
+   * `servedMs`: how long the Frontend may keep the call open by itself.
+   */
+  async call<M extends DescMethodUnary>(
+    method: M,
+    request: MessageInitShape<M["input"]>,
+    options: CallOptions = {},
+    servedMs = 0,
+  ): Promise<MessageShape<M["output"]>> {
+    const serialized = Buffer.from(toBinary(method.input, create(method.input, request)));
+    const until = Date.now() + (options.timeoutMs ?? this.#timeoutMs) + servedMs;
+    let pauseMs = FIRST_PAUSE_MS;
+    for (;;) {
+      if (this.#closed) throw new ClosedError("the client is closed");
+      options.signal?.throwIfAborted();
+      const deadline = Math.min(until, Date.now() + LONGEST_TRY_MS + servedMs);
+      const found = await this.#once(method, serialized, deadline, options.signal);
+      if (!(found instanceof Refusal)) return found;
+      const waitMs = found.pauseMs(pauseMs);
+      if (waitMs === undefined || Date.now() + waitMs >= until) throw found.toError(this.address);
+      await sleep(waitMs, options.signal);
+      pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
+    }
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.#connection.close();
+  }
+
+  async #once<M extends DescMethodUnary>(
+    method: M,
+    request: Buffer,
+    deadline: number,
+    signal: AbortSignal | undefined,
+  ): Promise<MessageShape<M["output"]> | Refusal> {
+    const metadata = new Metadata();
+    if (this.#token !== undefined) {
+      const token = typeof this.#token === "string" ? this.#token : await this.#token();
+      metadata.set("authorization", `Bearer ${token}`);
+    }
+    return new Promise((resolve, reject) => {
+      const call = this.#connection.makeUnaryRequest(
+        `/${method.parent.typeName}/${method.name}`,
+        (bytes: Buffer) => bytes,
+        (bytes: Buffer) => fromBinary(method.output, bytes) as MessageShape<M["output"]>,
+        request,
+        metadata,
+        { deadline },
+        (error, answer) => {
+          signal?.removeEventListener("abort", abort);
+          if (signal?.aborted) reject(signal.reason);
+          else if (error) resolve(new Refusal(error));
+          else resolve(answer!);
+        },
+      );
+      const abort = () => call.cancel();
+      signal?.addEventListener("abort", abort, { once: true });
+    });
+  }
+}
+
+/** A call that did not succeed. */
+class Refusal {
+  readonly #details: StatusDetails;
+
+  constructor(private readonly error: ServiceError) {
+    this.#details = readDetails(error.metadata);
+  }
+
+  /** How long to wait before the same request is sent again; undefined: its outcome is known. */
+  pauseMs(usualMs: number): number | undefined {
+    const { retryDelayMs } = this.#details;
+    if (retryDelayMs !== undefined) return retryDelayMs * (1 + Math.random());
+    const unknown = [status.UNAVAILABLE, status.DEADLINE_EXCEEDED, status.CANCELLED].includes(this.error.code);
+    return unknown ? usualMs * (0.5 + Math.random()) : undefined;
+  }
+
+  toError(address: string): DulyError {
+    const { code, details } = this.error;
+    const { field, isAnswer, retryDelayMs } = this.#details;
+    switch (code) {
+      case status.INVALID_ARGUMENT:
+        return new InvalidTaskError(!field || details.startsWith(`${field}: `) ? details : `${field}: ${details}`, field);
+      case status.UNAUTHENTICATED:
+        return new UnauthenticatedError(details);
+      case status.PERMISSION_DENIED:
+        return new PermissionDeniedError(details);
+      case status.NOT_FOUND:
+        return new TaskNotFoundError(details);
+      case status.DEADLINE_EXCEEDED:
+        return new UnavailableError(`the Duly Frontend at ${address} did not answer in time`);
+      case status.UNAVAILABLE:
+      case status.CANCELLED:
+        return new UnavailableError(
+          isAnswer
+            ? `the Duly Frontend at ${address} cannot serve now: ${details}`
+            : `no Duly Frontend answers at ${address}: start one with \`duly up\`, or set address or DULY_ADDRESS (${details})`,
+        );
+      case status.UNIMPLEMENTED:
+        return new RequestError(
+          `what answers at ${address} is not a Duly Frontend, or one older than this client: ${details}`,
+        );
+      default:
+        if (retryDelayMs !== undefined) {
+          return new UnavailableError(`the Duly Frontend at ${address} cannot serve now: ${details}`);
+        }
+        return new RequestError(`the Duly Frontend at ${address} answered ${status[code]}: ${details}`);
+    }
+  }
+}
+
+/** Wait; rejects with the signal's reason when it aborts. */
+export function sleep(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      clearTimeout(timer);
+      reject(signal!.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", abort);
+      resolve();
+    }, milliseconds);
+    if (signal?.aborted) abort();
+    else signal?.addEventListener("abort", abort, { once: true });
+  });
+}
+
+function buffer(pem: Uint8Array | undefined): Buffer | null {
+  return pem ? Buffer.from(pem) : null;
+}

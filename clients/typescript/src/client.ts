@@ -1,0 +1,203 @@
+/** The client. */
+
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+
+import { Caller, sleep, type CallOptions, type Connecting } from "./calls.js";
+import { DulyError, RequestError, ScheduleManyError, TaskFailedError, UnavailableError, WaitTimeoutError, fromItem } from "./errors.js";
+import { FrontendService, type GetTaskResult, type NewTask as Sent, type ScheduleResult } from "./gen/duly/v1/frontend_pb.js";
+import { newTask, queueName, type TaskOptions } from "./new_task.js";
+import type { Payload } from "./payload.js";
+import { Task, statusName, type Scheduled, type TaskStatus } from "./task.js";
+
+/** What names a task: its id, the answer of `schedule`, a Task, or its lambda and idempotency key. */
+export type TaskRef = string | { readonly taskId: string } | TaskKey;
+
+/** A task's lambda and the key that it was scheduled with. */
+export interface TaskKey {
+  readonly lambda: string;
+  readonly idempotencyKey: string;
+  readonly domain?: string;
+  readonly lambdaVersion?: string;
+}
+
+/** A task for `scheduleMany`. */
+export interface NewTask extends TaskOptions {
+  lambda: string;
+  payload?: Payload;
+}
+
+const LONGEST_POLL_MS = 20_000;
+const SHORTEST_POLL_MS = 100;
+const TASKS_PER_CALL = 10_000;
+const BYTES_PER_CALL = 6 * 1024 * 1024;
+
+/**
+ * A client of one Frontend. It opens one connection, and may be used by any number of callers at a time.
+ *
+ *     const client = new Client();
+ *     const task = await client.schedule("hello.greet", { name: "Ada" }, { delayMs: 2_000 });
+ *     console.log((await client.wait(task)).result);
+ *     client.close();
+ */
+export class Client {
+  readonly #caller: Caller;
+
+  constructor(connecting: Connecting = {}) {
+    this.#caller = new Caller(connecting);
+  }
+
+  /**
+   * Schedule a task; once this resolves, the task is durable.
+   *
+   * Rejects with InvalidTaskError, UnknownLambdaError, PayloadTooLargeError, KeyConflictError, QuotaExceededError,
+   * UnknownResourceError, EncodingError, PermissionDeniedError, UnauthenticatedError, UnavailableError.
+   */
+  async schedule(
+    lambda: string,
+    payload: Payload = null,
+    options: TaskOptions & CallOptions = {},
+  ): Promise<Scheduled> {
+    const task = newTask(lambda, payload, options);
+    try {
+      const [result] = await this.#write([task], options);
+      if (result instanceof DulyError) throw result;
+      return result!;
+    } catch (error) {
+      if (error instanceof UnavailableError) error.taskId = task.taskId;
+      throw error;
+    }
+  }
+
+  /**
+   * Schedule many tasks. Each is written or refused for itself.
+   *
+   * Rejects with ScheduleManyError if some were refused, and as `schedule` does if a call failed as a whole.
+   */
+  async scheduleMany(tasks: Iterable<NewTask>, options: CallOptions = {}): Promise<Scheduled[]> {
+    const sent = [...tasks].map((each) => newTask(each.lambda, each.payload ?? null, each));
+    const results: (Scheduled | DulyError)[] = [];
+    for (const some of inCalls(sent)) results.push(...(await this.#write(some, options)));
+    const written = results.filter((each): each is Scheduled => !(each instanceof DulyError));
+    if (written.length < results.length) throw new ScheduleManyError(results);
+    return written;
+  }
+
+  /** Read a task. Rejects with TaskNotFoundError. */
+  async get(task: TaskRef, options: CallOptions = {}): Promise<Task> {
+    const taskIds = [await this.#idOf(task, options)];
+    const { results } = await this.#caller.call(FrontendService.method.getTask, { taskIds }, options);
+    return read(results);
+  }
+
+  /**
+   * Wait until a task has ended, through a Frontend's restart.
+   *
+   * `timeoutMs`: for how long; default: for ever. Rejects with WaitTimeoutError, TaskNotFoundError, and, with `throwOnFailure`,
+   * TaskFailedError. An abort ends the wait; the task goes on.
+   */
+  async wait(
+    task: TaskRef,
+    options: { timeoutMs?: number; throwOnFailure?: boolean; signal?: AbortSignal } = {},
+  ): Promise<Task> {
+    const { signal } = options;
+    const until = Date.now() + (options.timeoutMs ?? Infinity);
+    const taskIds = [await this.#idOf(task, { signal })];
+    for (;;) {
+      const askedAt = Date.now();
+      const pollMs = Math.max(0, Math.min(LONGEST_POLL_MS, until - askedAt));
+      const found = await this.#poll(taskIds, pollMs, until, signal);
+      if (found?.isFinal) {
+        if (options.throwOnFailure && found.status !== "SUCCESS") throw new TaskFailedError(found);
+        return found;
+      }
+      if (found && Date.now() >= until) throw new WaitTimeoutError(found);
+      await sleep(Math.max(0, askedAt + SHORTEST_POLL_MS - Date.now()), signal);
+    }
+  }
+
+  /**
+   * Cancel a task: one that waits ends at once, a callback that runs is asked to stop.
+   *
+   * `kill`: it is made to. Resolves with its status then. Rejects with TaskFinalError, TaskNotFoundError.
+   */
+  async cancel(task: TaskRef, options: CallOptions & { kill?: boolean } = {}): Promise<TaskStatus> {
+    const taskIds = [await this.#idOf(task, options)];
+    const request = { taskIds, kill: options.kill ?? false };
+    const { results } = await this.#caller.call(FrontendService.method.cancelTask, request, options);
+    const result = only(results);
+    if (result.error) throw fromItem(result.error);
+    return statusName(result.status);
+  }
+
+  /** Close the connection. Calls that are under way end with ClosedError or UnavailableError. */
+  close(): void {
+    this.#caller.close();
+  }
+
+  async #write(tasks: Sent[], options: CallOptions): Promise<(Scheduled | DulyError)[]> {
+    const { results } = await this.#caller.call(FrontendService.method.schedule, { tasks }, options);
+    if (results.length !== tasks.length) throw new RequestError("the Frontend answered another number of tasks");
+    return results.map(scheduled);
+  }
+
+  /** Undefined: no Frontend answered, and there is time left. */
+  async #poll(
+    taskIds: string[],
+    pollMs: number,
+    until: number,
+    signal: AbortSignal | undefined,
+  ): Promise<Task | undefined> {
+    try {
+      const request = { taskIds, timeout: durationFromMs(pollMs) };
+      const { results } = await this.#caller.call(FrontendService.method.waitTask, request, { signal }, pollMs);
+      return read(results);
+    } catch (error) {
+      if (error instanceof UnavailableError && Date.now() < until) return undefined;
+      throw error;
+    }
+  }
+
+  async #idOf(task: TaskRef, options: CallOptions): Promise<string> {
+    if (typeof task === "string") return task;
+    if ("taskId" in task) return task.taskId;
+    const keys = [
+      { lambda: queueName(task.lambda, task.lambdaVersion, task.domain), idempotencyKey: task.idempotencyKey },
+    ];
+    const { results } = await this.#caller.call(FrontendService.method.findTask, { keys }, options);
+    const result = only(results);
+    if (result.error) throw fromItem(result.error);
+    return result.taskId;
+  }
+}
+
+function* inCalls(tasks: Sent[]): Generator<Sent[]> {
+  let some: Sent[] = [];
+  let bytes = 0;
+  for (const task of tasks) {
+    const size = task.payload.length + 512;
+    if (some.length && (some.length === TASKS_PER_CALL || bytes + size > BYTES_PER_CALL)) {
+      yield some;
+      [some, bytes] = [[], 0];
+    }
+    some.push(task);
+    bytes += size;
+  }
+  if (some.length) yield some;
+}
+
+function scheduled(result: ScheduleResult): Scheduled | DulyError {
+  return result.error ? fromItem(result.error) : { taskId: result.taskId, created: result.created };
+}
+
+function read(results: GetTaskResult[]): Task {
+  const { task, error } = only(results);
+  if (error) throw fromItem(error);
+  if (!task) throw new RequestError("the Frontend answered neither a task nor an error");
+  return new Task(task);
+}
+
+function only<T>(results: T[]): T {
+  const [result] = results;
+  if (result === undefined || results.length !== 1) throw new RequestError("the Frontend answered another number of tasks");
+  return result;
+}

@@ -1,0 +1,93 @@
+/** A task to be, as it is sent. */
+
+import { create, toBinary } from "@bufbuild/protobuf";
+import { durationFromMs, timestampFromDate } from "@bufbuild/protobuf/wkt";
+
+import { InvalidTaskError } from "./errors.js";
+import { NewTaskSchema, type NewTask as Sent } from "./gen/duly/v1/frontend_pb.js";
+import { Priority, ResourceNeedsSchema, SessionOrder, SessionPolicy, SessionSchema } from "./gen/duly/v1/task_pb.js";
+import { newTaskId } from "./ids.js";
+import { encode, type Payload } from "./payload.js";
+import type { PriorityName } from "./task.js";
+
+/** What a task may be told beside its lambda and payload; docs/clients.md says more of each. */
+export interface TaskOptions {
+  /** Not before this time. */
+  at?: Date;
+  /** Not before so many milliseconds have passed, counted on the store's clock. */
+  delayMs?: number;
+  /** If it waits to start at this time, it fails. */
+  expiresAt?: Date;
+  priority?: PriorityName;
+  collection?: string;
+  /** The same key never makes a second task of the same lambda. Give either a key or a task id. */
+  idempotencyKey?: string;
+  /** A UUIDv7 of your own, such as newTaskId(). Default: a new one, if there is no key. */
+  taskId?: string;
+  /** Only workers of this domain run it. */
+  domain?: string;
+  /** Only workers of this version run it. */
+  lambdaVersion?: string;
+  /** Tasks of one session run one at a time, in order. */
+  session?: string | { key: string; order?: "SCHEDULED" | "DUE"; onFailure?: "SKIP" | "BLOCK" | "FAIL_REST" };
+  /** Units of resources that it takes while it runs. */
+  resources?: readonly { name: string; key?: string; weight?: number }[];
+  /** Whose work it is. */
+  fairKey?: string;
+}
+
+/** Throws EncodingError, InvalidTaskError. */
+export function newTask(lambda: string, payload: Payload, options: TaskOptions): Sent {
+  const { data, encoding } = encode(payload);
+  const { at, delayMs, idempotencyKey, taskId, session, resources } = options;
+  if (at !== undefined && delayMs !== undefined) throw new InvalidTaskError("give at or delayMs, not both", "delayMs");
+  if (idempotencyKey && taskId) throw new InvalidTaskError("give idempotencyKey or taskId, not both", "taskId");
+  const task = create(NewTaskSchema, {
+    lambda: queueName(lambda, options.lambdaVersion, options.domain),
+    payload: data,
+    payloadEncoding: encoding,
+    collection: options.collection ?? "",
+    fairKey: options.fairKey ?? "",
+    idempotencyKey: idempotencyKey ?? "",
+    taskId: taskId ?? (idempotencyKey ? "" : newTaskId()),
+    priority: options.priority === undefined ? Priority.UNSPECIFIED : known(Priority, options.priority, "priority"),
+  });
+  if (at !== undefined) task.when = { case: "scheduledAt", value: timestampFromDate(valid(at, "at")) };
+  if (delayMs !== undefined) task.when = { case: "delay", value: durationFromMs(finite(delayMs, "delayMs")) };
+  if (options.expiresAt !== undefined) task.expiresAt = timestampFromDate(valid(options.expiresAt, "expiresAt"));
+  if (session !== undefined) {
+    const { key, order, onFailure } = typeof session === "string" ? { key: session } : session;
+    task.session = create(SessionSchema, {
+      key,
+      order: order === undefined ? SessionOrder.UNSPECIFIED : known(SessionOrder, order, "session.order"),
+      onFailure:
+        onFailure === undefined ? SessionPolicy.UNSPECIFIED : known(SessionPolicy, onFailure, "session.onFailure"),
+    });
+  }
+  if (resources?.length) {
+    const needs = resources.map(({ name, key = "", weight = 1 }) => ({ name, key, weight }));
+    task.resources = toBinary(ResourceNeedsSchema, create(ResourceNeedsSchema, { needs }));
+  }
+  return task;
+}
+
+/** The queue of a lambda, as duly_wire/queue_names.py writes it. */
+export function queueName(lambda: string, version = "", domain = ""): string {
+  return version || domain ? `${lambda}@${version}${domain ? `~${domain}` : ""}` : lambda;
+}
+
+function known<T extends Record<string, number | string>>(names: T, name: string, field: string): number {
+  const value = names[name];
+  if (typeof value !== "number" || value === 0) throw new InvalidTaskError(`${field}: there is no ${JSON.stringify(name)}`, field);
+  return value;
+}
+
+function valid(at: Date, field: string): Date {
+  if (!(at instanceof Date) || Number.isNaN(at.getTime())) throw new InvalidTaskError(`${field} must be a valid Date`, field);
+  return at;
+}
+
+function finite(milliseconds: number, field: string): number {
+  if (!Number.isFinite(milliseconds)) throw new InvalidTaskError(`${field} must be a number of milliseconds`, field);
+  return Math.round(milliseconds);
+}

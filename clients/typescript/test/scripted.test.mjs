@@ -1,0 +1,122 @@
+// Against a server that a test scripts (tests/typescript): what is repeated, what is shown, and what is refused here.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import * as duly from "../dist/index.js";
+
+const { ADDRESS, SILENT, CA_FILE } = process.env;
+const tls = { ca: readFileSync(CA_FILE) };
+
+async function using(connecting, act) {
+  const client = new duly.Client({ address: ADDRESS, tls, ...connecting });
+  try {
+    return await act(client);
+  } finally {
+    client.close();
+  }
+}
+
+for (const lambda of ["unavailable.twice", "overloaded.once", "cancelled.once"]) {
+  test(`${lambda}: the same task is sent again`, () =>
+    using({}, async (client) => {
+      const { taskId } = await client.schedule(lambda, 1);
+
+      assert.match(taskId, /^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
+    }));
+}
+
+test("what stays unknown is told with the id that the task may have", () =>
+  using({ timeoutMs: 400 }, (client) =>
+    assert.rejects(client.schedule("unavailable.always", 1), (error) => {
+      assert.ok(error instanceof duly.UnavailableError);
+      assert.match(error.message, /cannot serve now: the store is away/);
+      assert.equal(error.taskId.length, 36);
+      return true;
+    })));
+
+test("a refusal names its field, and is not repeated", () =>
+  using({}, (client) =>
+    assert.rejects(client.schedule("invalid", 1), (error) => {
+      assert.ok(error instanceof duly.InvalidTaskError);
+      assert.deepEqual([error.field, error.message], ["tasks[0].lambda", "tasks[0].lambda: it is wrong"]);
+      return true;
+    })));
+
+test("a token goes with each call, and a function is asked for it each time", () => {
+  let asked = 0;
+  return using({ token: async () => `t${++asked}` }, async (client) => {
+    const refused = [];
+    for (let call = 0; call < 2; call++) refused.push(await client.schedule("show.token", 1).catch((error) => error));
+
+    assert.ok(refused.every((error) => error instanceof duly.PermissionDeniedError));
+    assert.deepEqual(refused.map((error) => error.message), ["Bearer t1", "Bearer t2"]);
+  });
+});
+
+test("a server of an unknown authority is not believed", () =>
+  using({ tls: {}, timeoutMs: 500 }, (client) =>
+    assert.rejects(client.schedule("show.token", 1), duly.UnavailableError)));
+
+test("an abort ends a call", () =>
+  using({}, async (client) => {
+    const controller = new AbortController();
+    const call = client.schedule("silent", 1, { signal: controller.signal });
+    setTimeout(() => controller.abort(), 50);
+
+    await assert.rejects(call, { name: "AbortError" });
+    await assert.rejects(client.schedule("silent", 1, { signal: AbortSignal.abort() }), { name: "AbortError" });
+  }));
+
+test("nobody there is told with what to do", () =>
+  using({ address: SILENT, timeoutMs: 300 }, (client) =>
+    assert.rejects(client.get("x"), (error) => {
+      assert.ok(error instanceof duly.UnavailableError);
+      assert.match(error.message, /start one with `duly up`/);
+      return true;
+    })));
+
+test("a closed client says so", async () => {
+  const client = new duly.Client({ address: ADDRESS, tls });
+  client.close();
+
+  await assert.rejects(client.get("x"), duly.ClosedError);
+});
+
+for (const [name, payload] of [
+  ["NaN", { x: NaN }],
+  ["Map", new Map()],
+  ["Float64Array", { x: new Float64Array(1) }],
+  ["undefined", [undefined]],
+  ["bigint", 1n],
+  ["function", { x() {} }],
+]) {
+  test(`JSON cannot carry ${name}`, () =>
+    using({}, (client) => assert.rejects(client.schedule("echo", payload), duly.EncodingError)));
+}
+
+test("arguments that exclude each other, and wrong ones, are refused here", () =>
+  using({}, async (client) => {
+    for (const options of [
+      { at: new Date(), delayMs: 1 },
+      { idempotencyKey: "k", taskId: duly.newTaskId() },
+      { at: new Date(NaN) },
+      { delayMs: NaN },
+      { priority: "HIGHEST" },
+      { session: { key: "k", order: "BACKWARDS" } },
+    ]) {
+      await assert.rejects(client.schedule("echo", 1, options), duly.InvalidTaskError);
+    }
+    assert.throws(() => new duly.Client({ address: "http://duly:7401" }), duly.DulyError);
+    assert.throws(() => new duly.Client({ address: "duly.example.org:7401", token: "t" }), /in clear/);
+  }));
+
+test("domains and versions make the name of a queue", () =>
+  using({}, async (client) => {
+    const names = [];
+    for (const options of [{ domain: "lab" }, { lambdaVersion: "7" }, { domain: "lab", lambdaVersion: "7" }]) {
+      names.push((await client.schedule("show.lambda", 1, options).catch((error) => error)).message);
+    }
+
+    assert.deepEqual(names, ["show.lambda@~lab", "show.lambda@7", "show.lambda@7~lab"]);
+  }));

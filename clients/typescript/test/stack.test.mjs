@@ -1,0 +1,106 @@
+// Against a running Duly (DULY_ADDRESS) whose worker serves tests.fixtures.callbacks.
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+
+import * as duly from "../dist/index.js";
+
+const client = new duly.Client();
+after(() => client.close());
+
+test("a task runs and its result comes back", async () => {
+  const payload = { deep: [1, null, "é"] };
+
+  const task = await client.schedule("test.echo", payload, { priority: "HIGH", collection: "ts", fairKey: "ada" });
+  const ended = await client.wait(task, { timeoutMs: 30_000, throwOnFailure: true });
+
+  assert.equal(task.created, true);
+  assert.deepEqual(ended.result, payload);
+  assert.deepEqual([ended.status, ended.priority, ended.collection, ended.fence], ["SUCCESS", "HIGH", "ts", 1]);
+  assert.ok(ended.finishedAt instanceof Date && ended.finishedAt >= ended.createdAt);
+});
+
+test("a key writes one task, and names it later", async () => {
+  const first = await client.schedule("test.echo", 7, { idempotencyKey: "ts-key" });
+  const again = await client.schedule("test.echo", 7, { idempotencyKey: "ts-key" });
+
+  const found = await client.get({ lambda: "test.echo", idempotencyKey: "ts-key" });
+
+  assert.deepEqual([again.taskId, again.created, found.taskId], [first.taskId, false, first.taskId]);
+  await assert.rejects(client.schedule("test.echo", 8, { idempotencyKey: "ts-key" }), duly.KeyConflictError);
+  await assert.rejects(client.get({ lambda: "test.echo", idempotencyKey: "none" }), duly.TaskNotFoundError);
+});
+
+test("a task for later is cancelled before it runs", async () => {
+  const at = new Date(Date.now() + 3_600_000);
+  const later = await client.schedule("test.echo", null, { at });
+  const delayed = await client.schedule("test.echo", null, { delayMs: 3_600_000 });
+
+  assert.equal((await client.get(later)).scheduledAt.getTime(), at.getTime());
+  await assert.rejects(client.wait(later, { timeoutMs: 300 }), (error) => {
+    assert.ok(error instanceof duly.WaitTimeoutError);
+    assert.equal(error.task.status, "NEW");
+    return true;
+  });
+  assert.equal(await client.cancel(later), "CANCELLED");
+  assert.equal(await client.cancel(delayed.taskId), "CANCELLED");
+  await assert.rejects(client.cancel(later), duly.TaskFinalError);
+  await assert.rejects(client.wait(later, { throwOnFailure: true }), duly.TaskFailedError);
+});
+
+test("many tasks are written or refused each for itself", async () => {
+  const good = await client.scheduleMany([1, 2, 3].map((payload) => ({ lambda: "test.echo", payload })));
+
+  const results = await Promise.all(good.map(async (each) => (await client.wait(each, { timeoutMs: 30_000 })).result));
+  assert.deepEqual(results, [1, 2, 3]);
+  await assert.rejects(client.scheduleMany([{ lambda: "test.echo" }, { lambda: "no.such.lambda" }]), (error) => {
+    assert.ok(error instanceof duly.ScheduleManyError);
+    assert.ok(error.results[1] instanceof duly.UnknownLambdaError);
+    assert.equal(error.results[0].created, true);
+    return true;
+  });
+});
+
+test("refusals are typed", async () => {
+  await assert.rejects(client.schedule("no.such.lambda"), duly.UnknownLambdaError);
+  await assert.rejects(client.schedule("test.echo", "x".repeat(300_000)), duly.PayloadTooLargeError);
+  await assert.rejects(client.get(duly.newTaskId()), duly.TaskNotFoundError);
+  await assert.rejects(client.get("no id"), duly.InvalidTaskError);
+  await assert.rejects(client.schedule("test.echo", null, { resources: [{ name: "none" }] }), duly.UnknownResourceError);
+  const tooFar = client.schedule("test.echo", null, { delayMs: 400 * 86_400_000 });
+  await assert.rejects(tooFar, (error) => error instanceof duly.InvalidTaskError && error.field !== "");
+});
+
+test("sessions and expiry go through", async () => {
+  const expiresAt = new Date(Date.now() + 60_000);
+  const session = { key: "ts", order: "DUE", onFailure: "BLOCK" };
+  const [first, second] = await client.scheduleMany([
+    { lambda: "test.echo", payload: 1, session, expiresAt },
+    { lambda: "test.echo", payload: 2, session: "ts-2", expiresAt },
+  ]);
+
+  const ended = await Promise.all([first, second].map((each) => client.wait(each, { timeoutMs: 30_000 })));
+
+  assert.deepEqual(ended.map((each) => [each.status, each.result]), [["SUCCESS", 1], ["SUCCESS", 2]]);
+  assert.equal(ended[0].expiresAt.getTime(), expiresAt.getTime());
+});
+
+test("bytes come back as bytes, and a failure with its kind", async () => {
+  const bytes = await client.schedule("test.echo", new Uint8Array([0, 255]), { delayMs: 3_600_000 });
+  const failing = await client.schedule("test.raise_it", { secret: "4111" });
+
+  const failed = await client.wait(failing, { timeoutMs: 30_000 });
+
+  assert.deepEqual([...(await client.get(bytes)).payload], [0, 255]);
+  assert.deepEqual([failed.status, failed.failure.kind, failed.failures], ["FATAL_FAILURE", "ATTEMPTS_EXHAUSTED", 1]);
+});
+
+test("an abort ends a wait, and the task goes on", async () => {
+  const task = await client.schedule("test.echo", "x", { delayMs: 3_600_000 });
+  const controller = new AbortController();
+  const waiting = client.wait(task, { signal: controller.signal });
+
+  controller.abort(new Error("no longer needed"));
+
+  await assert.rejects(waiting, /no longer needed/);
+  assert.equal((await client.get(task)).status, "NEW");
+});

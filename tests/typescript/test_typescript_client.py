@@ -1,0 +1,184 @@
+"""The TypeScript client: its own tests run with Node, against a scripted server and a whole stack."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import grpc
+import pytest
+from google.protobuf.any_pb2 import Any
+from google.rpc import code_pb2, error_details_pb2, status_pb2
+
+from duly_local.certificates import make_authority, make_certificate
+from duly_local.ports import free_ports
+from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc
+from tests.fixtures.documents import DOCS, blocks
+from tests.fixtures.forked_process import ROOT, clean_environment
+from tests.fixtures.host import APP
+from tests.fixtures.whole_stack import WholeStack
+
+CLIENT = ROOT / "clients" / "typescript"
+_NO_NETWORK = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT", "ENETUNREACH", "ENOTCACHED")
+
+pytestmark = [
+    pytest.mark.long,  # it installs packages and compiles
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("typescript"),
+    pytest.mark.skipif(
+        not (shutil.which("node") and shutil.which("npm")),
+        reason="the TypeScript client needs node and npm, which this machine has not",
+    ),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    """The client, built of the wire as it is now."""
+    done = subprocess.run(
+        [ROOT / "scripts" / "typescript"], cwd=ROOT, capture_output=True, text=True, timeout=500, check=False
+    )
+    if done.returncode and any(code in done.stderr for code in _NO_NETWORK):
+        pytest.skip("npm cannot fetch the packages of the TypeScript client here")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def run_node_tests(name: str, **environment: str) -> None:
+    done = subprocess.run(
+        ["node", "--test", "--test-reporter=tap", f"test/{name}.test.mjs"],
+        cwd=CLIENT,
+        env=clean_environment() | {"PATH": os.environ["PATH"]} | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "# pass 0" not in done.stdout
+
+
+class Scripted(frontend_pb2_grpc.FrontendServiceServicer):
+    """Does with a task what the name of its lambda says."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, list[str]] = {}
+        self.calls: Counter[str] = Counter()
+
+    async def Schedule(  # noqa: N802 (the wire's name)
+        self, request: frontend_pb2.ScheduleRequest, context: grpc.aio.ServicerContext
+    ) -> frontend_pb2.ScheduleResponse:
+        (task,) = request.tasks
+        name = getattr(task, "lambda")
+        self.calls[name] += 1
+        self.ids.setdefault(name, []).append(task.task_id)
+        told = dict(context.invocation_metadata())
+        if name == "silent":
+            await asyncio.Event().wait()  # until the call is cancelled
+        if name.startswith("show.lambda"):
+            await refuse(context, code_pb2.PERMISSION_DENIED, name)
+        if name == "show.token":
+            await refuse(context, code_pb2.PERMISSION_DENIED, told.get("authorization", "none"))
+        if name == "invalid":
+            violation = error_details_pb2.BadRequest.FieldViolation(field="tasks[0].lambda")
+            details = error_details_pb2.BadRequest(field_violations=[violation])
+            await refuse(context, code_pb2.INVALID_ARGUMENT, "it is wrong", details)
+        if name == "unavailable.always" or (name == "unavailable.twice" and self.calls[name] < 3):
+            await refuse(context, code_pb2.UNAVAILABLE, "the store is away")
+        if name == "cancelled.once" and self.calls[name] < 2:
+            await refuse(context, code_pb2.CANCELLED, "it stops")
+        if name == "overloaded.once" and self.calls[name] < 2:
+            details = error_details_pb2.RetryInfo()
+            details.retry_delay.FromMilliseconds(20)
+            await refuse(context, code_pb2.RESOURCE_EXHAUSTED, "too many", details)
+        return frontend_pb2.ScheduleResponse(
+            results=[frontend_pb2.ScheduleResult(task_id=task.task_id, created=True)]
+        )
+
+
+async def refuse(context: grpc.aio.ServicerContext, code: int, message: str, *details: object) -> NoReturn:
+    status = status_pb2.Status(code=code, message=message)
+    for each in details:
+        packed = Any()
+        packed.Pack(each)
+        status.details.append(packed)
+    known = {each.value[0]: each for each in grpc.StatusCode}
+    metadata = (("grpc-status-details-bin", status.SerializeToString()),)
+    await context.abort(known[code], message, metadata)
+
+
+@asynccontextmanager
+async def serving(scripted: Scripted, folder: Path) -> AsyncIterator[str]:
+    make_authority(folder)
+    make_certificate(folder, "server", ["127.0.0.1"])
+    pair = (folder / "server.key").read_bytes(), (folder / "server.pem").read_bytes()
+    server = grpc.aio.server()
+    frontend_pb2_grpc.add_FrontendServiceServicer_to_server(scripted, server)
+    port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([pair]))
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(0)
+
+
+async def test_calls_are_repeated_refused_shown_and_aborted_as_they_should(tmp_path: Path) -> None:
+    scripted = Scripted()
+    (silent,) = free_ports(1)
+
+    async with serving(scripted, tmp_path) as address:
+        await asyncio.to_thread(
+            run_node_tests,
+            "scripted",
+            ADDRESS=address,
+            SILENT=f"127.0.0.1:{silent}",
+            CA_FILE=str(tmp_path / "ca.pem"),
+        )
+
+    for name, times in (("unavailable.twice", 3), ("overloaded.once", 2), ("cancelled.once", 2)):
+        assert scripted.calls[name] == times
+        assert len(set(scripted.ids[name])) == 1  # a repeat makes no second task
+    assert len(set(scripted.ids["unavailable.always"])) == 1
+    assert scripted.calls["invalid"] == 1
+    assert scripted.calls["echo"] == 0
+
+
+class StackOfTests(WholeStack):
+    """With the callbacks of the tests, and those of the page's examples."""
+
+    program = ("duly_cli", "up", APP, "examples.hello:app", "--free-ports")
+
+
+@pytest.mark.system
+def test_tasks_go_from_the_client_through_a_whole_stack_and_back(tmp_path: Path) -> None:
+    stack = StackOfTests(tmp_path, "--data", str(tmp_path / "data"))
+    try:
+        address = stack.frontend()
+        run_node_tests("stack", DULY_ADDRESS=address)
+        printed = [run_example(page, address) for page in (CLIENT / "README.md", DOCS / "clients.md")]
+    finally:
+        stack.stop()
+    assert printed[0].startswith("SUCCESS {")
+    for each in printed:
+        assert "text: 'Hello, Ada!'" in each
+
+
+def run_example(page: Path, address: str) -> str:
+    """Run the first example of a page; what it prints."""
+    example = blocks(page, "ts")[0]
+    script = example.replace("duly-client", "./dist/index.js").replace("127.0.0.1:7401", address)
+    done = subprocess.run(
+        ["node", "--input-type=module", "-"],
+        input=script,
+        cwd=CLIENT,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
