@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly import FatalFailure, RetriableFailure, Success
+from duly import FatalFailure, RetriableFailure, Snooze, Success
 from duly.http_lambdas.answers import outcome_of
 
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
@@ -54,12 +54,23 @@ def test_a_receiver_that_cannot_now_is_asked_again(status, headers, delay) -> No
 
 
 @pytest.mark.parametrize(
+    ("asked", "delay"),
+    [("30", timedelta(seconds=30)), ("0", timedelta(seconds=1)), ("9" * 30, timedelta(days=1))],
+)
+def test_a_receiver_that_accepted_the_work_is_asked_again_uncharged(asked, delay) -> None:
+    assert outcome_of(202, {"retry-after": asked}, b"", NOW) == Snooze(delay)
+
+
+@pytest.mark.parametrize(
     ("status", "headers", "body", "message"),
     [
         (400, {}, b"its own words", "the receiver answered 400"),
         (401, {}, b"", "the receiver answered 401"),
         (422, JSON, b"{}", "the receiver answered 422"),
-        (202, {}, b"", "cannot wait for a later completion"),
+        (202, {}, b"", "answered 202 without Retry-After"),
+        (202, {"retry-after": "soon"}, b"", "answered 202 without Retry-After"),
+        (200, JSON, b'{"$duly.attachment": {"hash": "00"}}', "names an attachment"),
+        (200, JSON, b'[{"\\u0024duly.attachment": {"hash": "00"}}]', "names an attachment"),
         (
             302,
             {"location": "http://u:p@169.254.169.254/secret?q=1"},

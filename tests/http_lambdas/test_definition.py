@@ -93,6 +93,7 @@ def test_a_file_says_urls_keys_and_policies(tmp_path, monkeypatch) -> None:
         ("https://10.1.2.3", "https://0x7f.0X1", "0x7f.0x1 is neither a name nor an address"),
         ("https://10.1.2.3", "https://127.1.", "127.1. is neither a name nor an address"),
         ('["2026-11", "old"]', "[]", "lambdas.mail.send.keys: name the keys that sign"),
+        ('["2026-11", "old"]', '["old", "old", "old", "old", "old", "old"]', "at most 5 keys sign a request"),
         ('["2026-11", "old"]', '["new"]', "there is no key 'new' in [keys]"),
         ("max_attempts = 4", "max_attempts = 0", "max_attempts must be a whole number from 1"),
         ("max_attempts = 4", "max_atempts = 4", "lambdas.mail.send.max_atempts: unknown here"),

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from duly import FailureKind, Outcome, webhooks
+from duly import FailureKind, Outcome, Priority, TaskContext, webhooks
 from duly.callbacks.loading import load_app
 from duly.errors import AppImportError
 from duly.testing import TestRun, run
 from duly_local.certificates import make_authority, make_certificate
+from duly_wire.ids import new_task_id_text
 
 KEY = webhooks.new_key()
 LIMIT = 2_000
@@ -31,6 +32,7 @@ class Receiver:
         self.requests: list[web.Request] = []
         self.bodies: list[bytes] = []
         self.connections: set[object] = set()
+        self.asked, self.left = asyncio.Event(), asyncio.Event()
         self.port = 0
         self.scheme = "http"
 
@@ -57,6 +59,14 @@ class Receiver:
         await response.prepare(request)
         while True:
             await response.write(b"x" * 1_000)
+
+    async def silent(self, _: web.Request) -> web.Response:
+        self.asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.left.set()
+        return web.Response()
 
     async def hangs_up(self, request: web.Request) -> web.Response:
         assert request.transport is not None
@@ -102,7 +112,7 @@ async def serving(folder: Path, tls: ssl.SSLContext | None = None) -> AsyncItera
     made.scheme = "https" if tls else "http"
     app = web.Application()
     app.router.add_post("/{path}", made.answer)
-    runner = web.AppRunner(app, shutdown_timeout=0, access_log=None)
+    runner = web.AppRunner(app, shutdown_timeout=0, access_log=None, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
     made.port = runner.addresses[0][1]
@@ -254,3 +264,25 @@ async def test_a_webhook_tells_how_the_tasks_before_it_ended(receiver: Receiver)
         "ship": ("success", {"parcel": 3}),
         "label": ("success", {"base64": "iVBORw=="}),
     }
+
+
+async def test_an_attempt_that_is_cancelled_or_over_its_time_leaves_the_receiver(receiver: Receiver) -> None:
+    callback = receiver.app("silent").callbacks["mail.send"]
+    ctx = TaskContext(
+        task_id=new_task_id_text(),
+        lambda_name="mail.send",
+        priority=Priority.NORMAL,
+        attempt=1,
+        fence=1,
+        due_at=datetime.now(UTC),
+        deadline=datetime.now(UTC) + timedelta(minutes=1),
+    )
+    attempt = asyncio.create_task(callback.call(callback.read(b"1", 1), ctx))
+
+    await asyncio.wait_for(receiver.asked.wait(), 10)
+    attempt.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    await asyncio.wait_for(receiver.left.wait(), 10)
+    await callback.function.__self__.sender.close()

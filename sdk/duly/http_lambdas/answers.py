@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from duly.callbacks.outcomes import CallbackOutcome, FatalFailure, RetriableFailure, Success
-from duly.callbacks.payload import decode
+from duly.attachments.attachment import MARK
+from duly.callbacks.outcomes import CallbackOutcome, FatalFailure, RetriableFailure, Snooze, Success
+from duly.callbacks.payload import decode, encode
 from duly.errors import PayloadError
 from duly_wire.v1 import task_pb2
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 LONGEST_RETRY_AFTER = timedelta(days=1)
 """What a receiver may ask for; a longer one counts as this."""
 
+_SHORTEST_SNOOZE = timedelta(seconds=1)
+"""A receiver that says 0 would be asked without a pause."""
 _LONGEST_HOST = 253
 _ACCEPTED = 202
 _TOO_EARLY = frozenset((408, 425))
@@ -28,9 +31,7 @@ _BUSY = frozenset((429, 503))
 def outcome_of(status: int, headers: Mapping[str, str], body: bytes | None, now: datetime) -> CallbackOutcome:
     """Return what an answer means; `headers` by names in lower case, `body` None: it is too large."""
     if status == _ACCEPTED:
-        return FatalFailure(
-            "the receiver answered 202 Accepted, and Duly cannot wait for a later completion: answer 200 when the work is done"
-        )
+        return _accepted(retry_after(headers, now))
     if 200 <= status < 300:
         return _success(headers, body)
     if 300 <= status < 400:
@@ -58,6 +59,15 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
     return min(max(delay, timedelta()), LONGEST_RETRY_AFTER)
 
 
+def _accepted(delay: timedelta | None) -> CallbackOutcome:
+    if delay is None:
+        return FatalFailure(
+            "the receiver answered 202 without Retry-After, and Duly cannot wait for a call that completes the task: answer 202 "
+            "with Retry-After to be asked again, or 200 when the work is done"
+        )
+    return Snooze(max(delay, _SHORTEST_SNOOZE))
+
+
 def _success(headers: Mapping[str, str], body: bytes | None) -> CallbackOutcome:
     if body is None:
         return FatalFailure(
@@ -69,16 +79,25 @@ def _success(headers: Mapping[str, str], body: bytes | None) -> CallbackOutcome:
         return Success()
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "application/json" or kind.endswith("+json"):
-        try:
-            return Success(decode(body, task_pb2.ENCODING_JSON))
-        except PayloadError as error:
-            return FatalFailure(f"the receiver's answer says that it is JSON, and is {error.problem}")
+        return _json(body)
     if kind.startswith("text/"):
         try:
             return Success(body.decode())
         except UnicodeDecodeError:
             return Success(body)
     return Success(body)
+
+
+def _json(body: bytes) -> CallbackOutcome:
+    if MARK in body:  # a receiver may not name what others stored
+        return FatalFailure("the receiver's answer names an attachment, which only callbacks in Python can")
+    try:
+        value = decode(body, task_pb2.ENCODING_JSON)
+    except PayloadError as error:
+        return FatalFailure(f"the receiver's answer says that it is JSON, and is {error.problem}")
+    if b"\\" in body and MARK in encode(value)[0]:  # written with escapes
+        return FatalFailure("the receiver's answer names an attachment, which only callbacks in Python can")
+    return Success(value)
 
 
 def _target(headers: Mapping[str, str]) -> str:

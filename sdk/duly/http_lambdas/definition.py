@@ -30,6 +30,7 @@ _UNITS = {
     "d": timedelta(days=1),
 }
 _MAX_RUNTIME = timedelta(minutes=1)
+_MOST_KEYS = 5
 _LARGEST_KEY_FILE = 4_096
 _LARGEST_FILE = 4 * 1024 * 1024
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
@@ -173,6 +174,8 @@ class _Reader:
         names = given.get("keys")
         if not isinstance(names, list) or not names or not all(isinstance(each, str) for each in names):
             self._refuse(f"{place}.keys", 'name the keys that sign: keys = ["2026-11"]')
+        if len(names) > _MOST_KEYS:
+            self._refuse(f"{place}.keys", f"at most {_MOST_KEYS} keys sign a request")
         for each in names:
             if each not in known:
                 self._refuse(f"{place}.keys", f"there is no key {each!r} in [keys]")
