@@ -112,7 +112,7 @@ limit 1;
 select attachment.blob, attachment.size_bytes, attachment.part_hashes
 from graph_node as node
 cross join lateral unnest(node.waits_for) as before (task_id)
-join attachment_use as used on used.task_id = before.task_id and used.by_run and used.role = %(role)b::int2
+join attachment_use as used on used.task_id = before.task_id and used.by_run and used.role = 2
 join attachment on attachment.namespace = used.namespace and attachment.hash = used.hash
 where node.task_id = %(task_id)b::uuid and used.hash = %(hash)b::bytea and attachment.stored_at is not null
 limit 1;

@@ -147,5 +147,7 @@ with page as (
     delete from idempotency_key as key using gone where key.task_id = gone.task_id
 ), attempts as (
     delete from {attempt} as attempt using gone where attempt.task_id = gone.task_id
+), uses as (
+    delete from attachment_use as used using gone where used.task_id = gone.task_id
 )
 select page.task_id, gone.task_id is not null from page left join gone using (task_id) order by page.task_id;

@@ -126,6 +126,9 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
         environment |= {_LISTEN[role]: ports.address(role) for role in roles}
         environment |= _queue_environment(options)
         environment |= {"DULY_STORE_DSN": dsn, "DULY_STORE_DSN_FILE": "", "DULY_STORE_MIGRATE": "true"}
+        if not _is_set_by_the_user("attachments", "store"):
+            folder = (options.data_directory / "attachments").absolute()
+            environment |= {"DULY_ATTACHMENTS_STORE": "folder", "DULY_ATTACHMENTS_FOLDER": str(folder)}
         if STORE_CONSUMER in roles and not _is_set_by_the_user("store_consumer", "enqueue_timeout"):
             environment["DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT"] = ENQUEUE_TIMEOUT
         return environment

@@ -32,10 +32,16 @@ HELD_BY = {
         "put_off_time_tables",
     },
 }
-OF_RETENTION = {"upkeep/retention.sql", "upkeep/fences.sql", "upkeep/partitions.sql"}
-"""They read whole partitions, one at a time; no test looks at the plans."""
+OF_RETENTION = {
+    "attachments/sweeps.sql",
+    "upkeep/retention.sql",
+    "upkeep/fences.sql",
+    "upkeep/partitions.sql",
+}
+"""They read whole partitions, or tables of attachments by pages, one at a time; no test looks at the plans."""
 OF_FEW_ROWS = {
     "access/access.sql",
+    "attachments/attachments.sql",
     "fleet/fleet.sql",
     "graphs/graphs.sql",
     "limits/limits.sql",

@@ -3,6 +3,7 @@
 from dataclasses import fields
 from datetime import timedelta
 
+from duly_core.attachments.rules import Role
 from duly_core.fleet.hosts import MISSED_REPORTS
 from duly_core.graphs import rules
 from duly_core.lambdas.policy import LambdaPolicy
@@ -23,6 +24,7 @@ def test_each_constant_is_the_number_that_python_has():
             "kind": FailureKind,
             "encoding": Encoding,
             "session_policy": SessionPolicy,
+            "role": Role,
         }.items()
         for each in kinds
     }

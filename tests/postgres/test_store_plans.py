@@ -276,7 +276,7 @@ CASES = {
     "running_graphs": ({"graph_ids": IDS}, GRAPHS),
     "graph_places": (
         {"task_ids": IDS, "most": 10, "most_bytes": 1000},
-        NODES_BY_TASK | ASSOC | ENTITY,
+        NODES_BY_TASK | ASSOC | ENTITY | {"attachment_use_pkey"},
     ),
     "registered": ({"names": [LAMBDA]}, LAMBDAS),
     "end_waiting": ({"task_ids": IDS}, ASSOC | END),

@@ -94,6 +94,7 @@ ANEW = {
             "attempt_first_pkey",
             "dead_letter_pkey",
             "graph_pkey",
+            "attachment_use_pkey",
         },
     ),
     "expired_dead_letters": (LIMITS, {"dead_letter_by_end", "dead_letter_pkey"}),
@@ -107,7 +108,10 @@ ANEW = {
         {"idempotency_key_by_task", "task_first_pkey"},
     ),
     "survivors": (PAGE, {"task_first_pkey", "attempt_first_pkey"}),
-    "thin": (PAGE, {"task_first_pkey", "attempt_first_pkey", "idempotency_key_by_task"}),
+    "thin": (
+        PAGE,
+        {"task_first_pkey", "attempt_first_pkey", "idempotency_key_by_task", "attachment_use_pkey"},
+    ),
 }
 STATEMENTS = TIME_TABLES | ENTITIES | RETENTION
 OTHER_PARTITION = re.compile(r"(task|attempt)_(rest|\d+)_\w+")

@@ -14,3 +14,13 @@ left({{}}.lambda, greatest(strpos({{}}.lambda, '/') - 1, 0))
     from attachment_use as used
     where used.task_id = {{}}.task_id and used.namespace = {{namespace_of: {{}}}}
 )
+
+-- fragment: results_of
+-- The same of what the result of the task that TEXT names uses.
+(
+    select json_agg(json_build_object(
+        'hash', encode(used.hash, 'hex'), 'size_bytes', used.size_bytes, 'name', used.name, 'media_type', used.media_type, 'role', used.role
+    ) order by used.position)
+    from attachment_use as used
+    where used.task_id = {{}}.task_id and used.by_run and used.role = {{role.result}} and used.namespace = {{namespace_of: {{}}}}
+)

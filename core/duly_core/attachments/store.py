@@ -296,7 +296,7 @@ async def used_by_predecessors(store: Store, task_id: TaskId, content_hash: Hash
     Raises:
         StoreUnavailableError: ask again.
     """
-    parameters = {"task_id": UUID(bytes=task_id), "hash": content_hash, "role": int(Role.RESULT)}
+    parameters = {"task_id": UUID(bytes=task_id), "hash": content_hash}
     return await _used(store, "used_by_predecessors", parameters)
 
 

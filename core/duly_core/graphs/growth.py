@@ -12,7 +12,7 @@ from duly_core.graphs.store import edge_parameters
 from duly_core.postgres.arrays import int2s, intervals, texts, uuids
 from duly_core.postgres.pool import Connection, fetch
 from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS
-from duly_core.tasks.schedule import task_parameters
+from duly_core.tasks.schedule import keep_inputs, missing_of, task_parameters
 from duly_wire.ids import TaskId
 
 _NOT_WRITTEN = "the lambda of a node was unregistered meanwhile, or its task id is taken"
@@ -72,10 +72,16 @@ async def grow(connection: Connection, parent: TaskId, nodes: Sequence[NewNode])
     placed = place(nodes, graph.sources, graph.total)
     if graph.takes_none:
         return {}
+    tasks = [each.task for each in nodes]
+    lacking = await missing_of(connection, tasks)
+    if lacking:
+        label = next(each.node.label for each in nodes if each.task.task_id in lacking)
+        raise GraphError(f"{label!r}: {next(iter(lacking.values()))}")
     rows = await fetch(connection, TRANSITIONS["grow_graph"], _parameters(graph, nodes, placed))
     due_in = {row[0]: timedelta(microseconds=row[1]) for row in rows}
     if len(due_in) < len(nodes):
         raise NotWrittenError(_NOT_WRITTEN)
+    await keep_inputs(connection, tasks, due_in)
     due: dict[str, timedelta] = {}
     for each, how in zip(nodes, placed, strict=True):
         if how.state is State.RUNS:

@@ -1,7 +1,7 @@
 """Read what nodes that were claimed know of their graphs: their labels, and the results of those before them."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from duly_core.postgres.arrays import uuids
 from duly_core.postgres.pool import Store
@@ -28,6 +28,8 @@ class Predecessor(NamedTuple):
     encoding: int
     omitted: bool
     """It has a result, for which there was no room."""
+    uses: Sequence[Mapping[str, Any]] = ()
+    """What the result uses of attachments, as JSON."""
 
 
 class GraphPlace(NamedTuple):
@@ -61,7 +63,7 @@ async def graph_places(
         {"task_ids": uuids(sorted(task_ids)), "most": most + 1, "most_bytes": max(0, most_bytes)},
     )
     places: dict[TaskId, GraphPlace] = {}
-    for task_id, own_label, label, from_task, status, result, encoding, has_result in rows:
+    for task_id, own_label, label, from_task, status, result, encoding, has_result, uses in rows:
         place = places.setdefault(task_id, GraphPlace(own_label, [], truncated=False))
         if label is None:
             continue
@@ -70,6 +72,8 @@ async def graph_places(
             continue
         omitted = has_result and result is None
         place.predecessors.append(
-            Predecessor(label, from_task, status and Status(status), result, encoding or 1, omitted)
+            Predecessor(
+                label, from_task, status and Status(status), result, encoding or 1, omitted, uses or ()
+            )
         )
     return places

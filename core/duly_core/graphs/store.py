@@ -12,13 +12,14 @@ from uuid import UUID
 import psycopg
 
 from duly_core.access.current import scheduler
+from duly_core.attachments.rules import NotStored
 from duly_core.graphs.rules import FAILURES, Edge, Node, handled_by
 from duly_core.graphs.statements import GRAPHS
 from duly_core.postgres.arrays import int2s, intervals, texts, uuids
 from duly_core.postgres.pool import Store, fetch
 from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS
 from duly_core.tasks.lifecycle import Status
-from duly_core.tasks.schedule import task_parameters
+from duly_core.tasks.schedule import keep_inputs, missing_of, task_parameters
 from duly_core.tasks.store import Cancelled, cancel_tasks
 from duly_core.tasks.task import GraphId, NewTask
 from duly_core.traffic.slices import Steps, each, finish
@@ -60,6 +61,7 @@ class GraphScheduling(enum.Enum):
     TASK_CONFLICT = "task conflict"
     """The id of one of its tasks is taken."""
     UNKNOWN_LAMBDA = "unknown lambda"
+    ATTACHMENT_MISSING = "attachment missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,8 @@ class ScheduledGraph:
     verdict: GraphScheduling
     due_in: timedelta | None = None
     """With CREATED: how far ahead the first of its tasks is due."""
+    missing: tuple[str, NotStored] | None = None
+    """With ATTACHMENT_MISSING: the label of a node, and what it uses."""
 
 
 async def schedule_graph(
@@ -84,12 +88,19 @@ async def schedule_graph(
     if parameters is None:
         parameters = finish(writing_parameters(graph))
     async with store.connection() as connection, connection.transaction() as transaction:
+        lacking = await missing_of(connection, graph.tasks)
+        if lacking:
+            raise psycopg.Rollback(transaction)
         rows = await fetch(connection, TRANSITIONS["schedule_graph"], parameters)
         due_in = {row[0]: row[1] for row in rows if row[0] is not None}
         made = any(row[2] for row in rows)
         whole = len(due_in) == len(graph.nodes)
         if made and not whole:
             raise psycopg.Rollback(transaction)
+        if made:
+            await keep_inputs(connection, graph.tasks, due_in)
+    if lacking:
+        return await _lacking(store, graph, lacking)
     if made and not whole:
         names = {task.lambda_name for task in graph.tasks}
         registered = await store.run(READS["registered"], {"names": texts(sorted(names))})
@@ -100,6 +111,16 @@ async def schedule_graph(
         return ScheduledGraph(GraphScheduling.CREATED, timedelta(microseconds=first))
     same = await is_repeated(store, graph.graph_id, graph.digest)
     return ScheduledGraph(GraphScheduling.REPEATED if same else GraphScheduling.CONFLICT)
+
+
+async def _lacking(store: Store, graph: NewGraph, lacking: Mapping[TaskId, NotStored]) -> ScheduledGraph:
+    """Answer for a graph with a node that uses what is not stored: it may have been written when it was."""
+    if await is_repeated(store, graph.graph_id, graph.digest):
+        return ScheduledGraph(GraphScheduling.REPEATED)
+    node, task = next(
+        (node, task) for node, task in zip(graph.nodes, graph.tasks, strict=True) if task.task_id in lacking
+    )
+    return ScheduledGraph(GraphScheduling.ATTACHMENT_MISSING, missing=(node.label, lacking[task.task_id]))
 
 
 async def is_repeated(store: Store, graph_id: GraphId, digest: bytes) -> bool:

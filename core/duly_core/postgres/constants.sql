@@ -52,6 +52,21 @@
 -- fragment: encoding.raw
 2
 
+-- fragment: role.input
+1
+
+-- fragment: role.result
+2
+
+-- fragment: role.stdout
+3
+
+-- fragment: role.stderr
+4
+
+-- fragment: role.file
+5
+
 -- fragment: encoding.attachment
 4
 

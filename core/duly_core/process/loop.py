@@ -8,7 +8,12 @@ from datetime import timedelta
 
 import structlog
 
-from duly_core.errors import QueueUnavailableError, StoreRefusedError, StoreUnavailableError
+from duly_core.errors import (
+    BlobsUnavailableError,
+    QueueUnavailableError,
+    StoreRefusedError,
+    StoreUnavailableError,
+)
 
 log = structlog.get_logger()
 
@@ -51,7 +56,7 @@ async def repeat(
             if failures:
                 log.info("works again", loop=name, after_failures=failures)
             failures = 0
-        except (StoreUnavailableError, QueueUnavailableError) as error:
+        except (StoreUnavailableError, QueueUnavailableError, BlobsUnavailableError) as error:
             failures += 1
             pause = backoff(failures)
             if worth_logging(failures):

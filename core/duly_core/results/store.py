@@ -2,13 +2,15 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from duly_core.postgres.arrays import int2s, intervals, texts, uuids
-from duly_core.postgres.pool import Store, fetch
+from duly_core.postgres.pool import Connection, Store, fetch
 from duly_core.postgres.statements import LOCKS, TRANSITIONS
+from duly_core.results.kept import keep_uses
 from duly_core.results.successes import claims_of, finish_with_children, success_parameters
 from duly_core.tasks.checkpoints import keep_checkpoints
 from duly_core.tasks.claims import answer
@@ -49,8 +51,8 @@ async def set_results(
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
     batch = sorted(results, key=lambda result: result.task_id)
-    succeeded = [result for result in batch if result.outcome is Outcome.SUCCESS and not result.writes_tasks]
-    parents = [result for result in batch if result.outcome is Outcome.SUCCESS and result.writes_tasks]
+    succeeded = [result for result in batch if result.outcome is Outcome.SUCCESS and not result.writes_more]
+    parents = [result for result in batch if result.outcome is Outcome.SUCCESS and result.writes_more]
     # a report that came twice at once is written once: one statement must not plan two ends for one claim
     failed = list({result.token: result for result in batch if result.outcome in _FAILED}.values())
     snoozed = [result for result in batch if result.outcome is Outcome.SNOOZED]
@@ -75,7 +77,10 @@ async def set_results(
         await keep_checkpoints(connection, [*failed, *snoozed])
         if failed:
             parameters = _failure_parameters(failed) | _hold_back_parameters(hold_back or {})
-            rows = await fetch(connection, TRANSITIONS["fail"], parameters)
+            async with _transaction_if(connection, any(each.attachments for each in failed)):
+                rows = await fetch(connection, TRANSITIONS["fail"], parameters)
+                written = {row[1] for row in rows if row[0]}
+                await keep_uses(connection, [each for each in failed if each.token in written])
             released += [row for row in rows if not row[0]]
             for _, token, lambda_name, ahead in (row for row in rows if row[0]):
                 applied.add(token)
@@ -97,12 +102,18 @@ async def set_results(
                     }
                     cancelled = await fetch(connection, TRANSITIONS["cancel"], again)
                     released += [(None, None, *row[1:]) for row in cancelled if not row[0]]
+                    written = {row[1] for row in rows}
+                    await keep_uses(connection, [each for each in snoozed if each.token in written])
             applied |= {row[1] for row in rows}
             due_in += [row[2] for row in rows]
     verdicts = await answer(store, [(result.task_id, result.token) for result in results], applied)
     due_in += [row[3] for row in released]
     lambdas = frozenset(retried) | chained_lambdas | {row[2] for row in released}
     return Written(verdicts, min(due_in, default=None), frozenset() if snoozed else lambdas, retried)
+
+
+def _transaction_if(connection: Connection, needed: bool) -> AbstractAsyncContextManager[object]:  # noqa: FBT001
+    return connection.transaction() if needed else nullcontext()
 
 
 def _failure_parameters(results: Sequence[Result]) -> dict[str, Any]:

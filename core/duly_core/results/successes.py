@@ -5,12 +5,14 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from duly_core.attachments.rules import NotStored
 from duly_core.graphs.growth import NotWrittenError, grow, lock_graph_of, redriven
 from duly_core.graphs.rules import GraphError
 from duly_core.postgres.arrays import byteas, int2s, timestamps, uuids
 from duly_core.postgres.pool import Connection, fetch
 from duly_core.postgres.statements import TRANSITIONS
-from duly_core.tasks.schedule import write_children
+from duly_core.results.kept import keep_uses
+from duly_core.tasks.schedule import missing_of, write_children
 from duly_core.tasks.task import Result, Token
 from duly_wire.enums import FailureKind, Outcome
 from duly_wire.ids import TaskId
@@ -88,6 +90,15 @@ async def _finish(connection: Connection, parents: Sequence[Result], chained: Ch
     applied = {row[1] for row in rows if row[0]}
     released = [row for row in rows if not row[0]]
     children = [child for each in parents if each.token in applied for child in each.children]
+    lacking: dict[TaskId, NotStored] = await missing_of(connection, children)
+    unkept = await keep_uses(connection, [each for each in parents if each.token in applied])
+    if bad_uses := {
+        each.token: f"ctx.schedule: {lacking[child.task_id]}"
+        for each in parents
+        for child in each.children
+        if child.task_id in lacking
+    } | {token: f"ctx.attach: {missing}" for token, missing in unkept.items()}:
+        raise _RefusedError(bad_uses)
     due_in = await write_children(connection, children) if children else {}
     missing = {child.task_id for child in children} - due_in.keys()
     if bad := [each.token for each in parents if any(child.task_id in missing for child in each.children)]:
@@ -116,7 +127,7 @@ async def _grow(connection: Connection, parents: Sequence[Result]) -> list[tuple
 
 
 def refused(result: Result, reason: str) -> Result:
-    """What is written of an attempt whose children cannot be written."""
+    """What is written of an attempt whose children, or attachments, cannot be written; what is stored of these is kept."""
     return Result(
         result.task_id,
         result.token,
@@ -124,6 +135,7 @@ def refused(result: Result, reason: str) -> Result:
         failure_kind=FailureKind.BAD_RESULT,
         failure_message=reason,
         started_at=result.started_at,
+        attachments=result.attachments,
     )
 
 

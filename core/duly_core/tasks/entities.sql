@@ -17,6 +17,8 @@ with gone as (
     delete from idempotency_key as key using gone where key.task_id = any (array[gone.task_id])
 ), attempts as (
     delete from attempt using gone where attempt.task_id = any (array[gone.task_id])
+), uses as (
+    delete from attachment_use as used using gone where used.task_id = any (array[gone.task_id])
 ), found_no_more as (
     delete from dead_letter using gone where dead_letter.task_id = any (array[gone.task_id])
 )

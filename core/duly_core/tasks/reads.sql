@@ -321,26 +321,33 @@ where node.graph_id = %(graph_id)b and assoc.doom is null
 select node.task_id, node.label as own_label, before.label, before.from_task,
     coalesce(assoc.status, ended.status)::text as status,
     case
-        when sum(octet_length(ended.result)) over (partition by node.task_id order by before.label) <= %(most_bytes)b::int8
-            then ended.result
+        when sum(ended.bytes) over (partition by node.task_id order by before.label) <= %(most_bytes)b::int8 then ended.result
     end as result,
-    ended.result_encoding::int4 as encoding, ended.result is not null as has_result
+    ended.result_encoding::int4 as encoding, ended.result is not null as has_result,
+    case
+        when sum(ended.bytes) over (partition by node.task_id order by before.label) <= %(most_bytes)b::int8 then ended.uses
+    end as uses
 from unnest(%(task_ids)b::uuid[]) as asked (task_id)
 cross join lateral (
     select node.task_id, node.label, node.waits_for from graph_node as node where node.task_id = asked.task_id limit 1
 ) as node
 left join lateral (
-    select source.label, source.lambda, edge.from_task
+    select source.label, source.lambda, edge.from_task, edge.from_task as task_id
     from unnest(node.waits_for[1 : %(most)b::int4]) as edge (from_task)
     cross join lateral (
         select source.label, source.lambda from graph_node as source where source.task_id = edge.from_task limit 1
     ) as source
 ) as before on true
 left join lateral (
-    select task.status, task.result, task.result_encoding
-    from task
-    where task.task_id = before.from_task and task.lambda = before.lambda
-    limit 1
+    select found.status, found.result, found.result_encoding, found.uses,
+        coalesce(octet_length(found.result), 0) + coalesce(octet_length(found.uses::text), 0) as bytes
+    from (
+        select task.status, task.result, task.result_encoding,
+            case when task.status::text = 'success' then {{results_of: before}} end as uses
+        from task
+        where task.task_id = before.from_task and task.lambda = before.lambda
+        limit 1
+    ) as found
 ) as ended on true
 left join task_assoc as assoc on ended.status is null and assoc.task_id = any (array[before.from_task])
 order by node.task_id, before.label

@@ -1,14 +1,17 @@
 """Write new tasks: entity and assoc in one statement, once, however often it is asked."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from duly_core.attachments.rules import written_uses
+from psycopg.rows import TupleRow
+
+from duly_core.attachments.rules import NotStored, written_uses
+from duly_core.attachments.store import key_of, lock_uses, write_uses
 from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.postgres.pool import Connection, Store, fetch
-from duly_core.postgres.statements import READS, TRANSITIONS
+from duly_core.postgres.statements import READS, TRANSITIONS, Statement
 from duly_core.postgres.task_fields import FIELDS
 from duly_core.tasks.task import NewTask, ResourceNeed, Scheduled, Scheduling
 from duly_wire.ids import TaskId
@@ -27,13 +30,21 @@ async def schedule(store: Store, tasks: Sequence[NewTask], *, tell: bool = False
     Raises:
         StoreUnavailableError: nothing is known of the outcome; ask again with the same tasks.
     """
-    in_sessions = [task for task in tasks if task.session is not None]
-    if not in_sessions:
+    kinds = [(task.session is not None, bool(task.attachments) and task.session is None) for task in tasks]
+    if len(set(kinds)) <= 1:
         return await _write(store, tasks, tell=tell)
-    plain = [task for task in tasks if task.session is None]
-    written = iter(await _write(store, plain, tell=tell))
-    written_in_sessions = iter(await _write(store, in_sessions))
-    return [next(written if task.session is None else written_in_sessions) for task in tasks]
+    # plain tasks are not to wait for what others need; those of sessions are written in their order
+    of_kind = {
+        kind: iter(
+            await _write(
+                store,
+                [task for task, each in zip(tasks, kinds, strict=True) if each == kind],
+                tell=tell and not kind[0],
+            )
+        )
+        for kind in sorted(set(kinds))
+    }
+    return [next(of_kind[kind]) for kind in kinds]
 
 
 async def _write(
@@ -48,10 +59,13 @@ async def _write(
     in_sessions = tasks[0].session is not None
     ordered = list(range(len(tasks))) if in_sessions else _lock_order(tasks)
     parameters = task_parameters([tasks[place] for place in ordered])
-    if in_sessions:
-        rows = await store.run(TRANSITIONS["schedule_in_sessions"], parameters)
+    statement = TRANSITIONS["schedule_in_sessions" if in_sessions else "schedule"]
+    told = {} if in_sessions else {"tell": tell}
+    missing: dict[int, NotStored] = {}
+    if any(task.attachments for task in tasks):
+        rows, missing = await _write_with_uses(store, statement, [tasks[place] for place in ordered], told)
     else:
-        rows = await store.run(TRANSITIONS["schedule"], parameters | {"tell": tell})
+        rows = await store.run(statement, {**parameters, **told})
     created: dict[TaskId, int | None] = {row[0]: row[1] for row in rows}
     due_in = {
         ahead_us: None if ahead_us is None else timedelta(microseconds=ahead_us)
@@ -60,12 +74,13 @@ async def _write(
     if len(created) == len(tasks):  # as nearly always, and there is nothing to explain
         return [Scheduled(Scheduling.CREATED, task.task_id, due_in[created[task.task_id]]) for task in tasks]
     found = {row[0]: (row[1], row[2]) for row in await store.run(READS["existing"], parameters)}
+    found_or_missing = found.keys() | missing
     gone = [
         place
         for number, place in enumerate(ordered, start=1)
         if again
         and tasks[place].idempotency_key
-        and number not in found
+        and number not in found_or_missing
         and tasks[place].task_id not in created
     ]
     second = await _write(store, [tasks[place] for place in gone], tell=tell, again=False)
@@ -78,18 +93,83 @@ async def _write(
         if task.task_id in created and found.get(number, (task.task_id, True)) == (task.task_id, True):
             ahead = due_in[created.pop(task.task_id)]
             answers[place] = Scheduled(Scheduling.CREATED, task.task_id, ahead)
+        elif number in missing and number not in found:
+            answers[place] = Scheduled(Scheduling.ATTACHMENT_MISSING, task.task_id, missing=missing[number])
         else:
             answers[place] = _explain(task, found.get(number))
     return [answers[place] for place in range(len(tasks))]
 
 
+async def _write_with_uses(
+    store: Store, statement: Statement, tasks: Sequence[NewTask], told: Mapping[str, Any]
+) -> tuple[list[TupleRow], dict[int, NotStored]]:
+    """Write tasks with what they use, without those that use what is not stored.
+
+    Returns:
+        The rows of the statement, and by the numbers of the tasks that were left out, from 1, what is not stored.
+    """
+    async with store.connection() as connection, connection.transaction():
+        lacking = await missing_of(connection, tasks)
+        missing = {
+            number: lacking[task.task_id]
+            for number, task in enumerate(tasks, start=1)
+            if task.task_id in lacking
+        }
+        whole = [task for task in tasks if task.task_id not in lacking]
+        if not whole:
+            return [], missing
+        rows = await fetch(connection, statement, {**task_parameters(whole), **told})
+        await keep_inputs(connection, whole, {row[0] for row in rows})
+    return rows, missing
+
+
+async def missing_of(connection: Connection, tasks: Sequence[NewTask]) -> dict[TaskId, NotStored]:
+    """Lock what new tasks use until the transaction ends; return by task what is not stored.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    using = [task for task in tasks if task.attachments]
+    if not using:
+        return {}
+    lacking = await lock_uses(
+        connection, ((task.lambda_name, use) for task in using for use in task.attachments)
+    )
+    found: dict[TaskId, NotStored] = {}
+    for task in using:
+        for use in task.attachments:
+            missing = lacking.get(key_of(task.lambda_name, use))
+            if missing is not None:
+                found.setdefault(task.task_id, missing)
+    return found
+
+
+async def keep_inputs(connection: Connection, tasks: Sequence[NewTask], written: Collection[TaskId]) -> None:
+    """Write what tasks use, of those that were written in this transaction, after `missing_of`.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    await write_uses(
+        connection,
+        {
+            task.task_id: (task.lambda_name, task.attachments)
+            for task in tasks
+            if task.attachments and task.task_id in written
+        },
+        by_run=False,
+    )
+
+
 async def write_children(connection: Connection, tasks: Sequence[NewTask]) -> dict[TaskId, timedelta]:
     """Write new tasks in the transaction of `connection`; answer how far ahead each that was written is due.
 
+    What they use was locked there (`missing_of`).
     Those that are left out cannot be: their lambda is not registered, or their id is taken.
     """
     parameters = task_parameters(sorted(tasks, key=lambda task: task.task_id)) | {"tell": False}
     rows = await fetch(connection, TRANSITIONS["schedule"], parameters)
+    await keep_inputs(connection, tasks, {row[0] for row in rows})
     return {row[0]: timedelta(microseconds=row[1]) for row in rows}
 
 

@@ -36,6 +36,8 @@ _BODIES = """task.payload_encoding, task.result_encoding, body.bytes as body_byt
     case when sum(body.bytes) over () <= %(most_bytes)s then task.payload end as payload,
     case when sum(body.bytes) over () <= %(most_bytes)s then task.result end as result,
     case when sum(body.bytes) over () <= %(most_bytes)s then task.checkpoint end as checkpoint"""
+_USES = fragment("uses_of", "task")
+"""Bounded by themselves: a task has two hundred at most."""
 _BY_ID = """from task left join task_assoc on task_assoc.task_id = task.task_id
     cross join lateral (
         select octet_length(task.payload) + coalesce(octet_length(task.result), 0)
@@ -92,7 +94,11 @@ async def get_tasks(
     those of all tasks together are larger than `most_bytes`, no task has either.
     """
     wanted = [UUID(bytes=task_id) for task_id in set(task_ids)]
-    columns = f"{SUMMARY}, {_LABEL}" if most_bytes is None else f"{SUMMARY}, {_LABEL}, {_BODIES}"
+    columns = (
+        f"{SUMMARY}, {_LABEL}"
+        if most_bytes is None
+        else f"{SUMMARY}, {_LABEL}, {_BODIES}, {_USES} as attachments"
+    )
     parameters = {"task_ids": wanted, "most_bytes": most_bytes}
     rows = await select_text(store, f"select {columns} {_BY_ID}", parameters)
     return {row["task_id"].bytes: row for row in rows}

@@ -4,11 +4,12 @@ Those of which one is made for each task at each hop are named tuples: a frozen 
 """
 
 import enum
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from duly_core.attachments.rules import AttachmentUse
+from duly_core.attachments.rules import AttachmentUse, NotStored
 from duly_core.lambdas.names import QueueKey
 from duly_wire.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
 from duly_wire.ids import TaskId
@@ -111,6 +112,8 @@ class Scheduling(enum.Enum):
     UNKNOWN_LAMBDA = "unknown lambda"
     CONFLICT = "conflict"
     """Its key or id belongs to a task with another content."""
+    ATTACHMENT_MISSING = "attachment missing"
+    """It uses what is not stored."""
 
 
 class Scheduled(NamedTuple):
@@ -120,6 +123,8 @@ class Scheduled(NamedTuple):
     task_id: TaskId
     due_in: timedelta | None = None
     """With CREATED: how far ahead it is due; None: it waits for the end of another task."""
+    missing: NotStored | None = None
+    """With ATTACHMENT_MISSING: the first such use."""
 
 
 class DueTask(NamedTuple):
@@ -162,6 +167,8 @@ class ClaimedTask(NamedTuple):
     """When units, a rate or a gate on some tasks last let it go; None: none of them held it back."""
     crashed_with_worker: bool = False
     """It crashed once, with all that its worker or its machine ran."""
+    attachments: Sequence[Mapping[str, Any]] | None = None
+    """What it was scheduled with, as `written_uses` wrote it; None: nothing."""
     is_stale: bool = False
     """What was read of it was changed meanwhile; only between a statement and `store.claims`, which reads it again."""
 
@@ -213,11 +220,18 @@ class Result(NamedTuple):
     """With SUCCESS: nodes that are added to the task's graph with it."""
     with_worker: bool = False
     """With CRASHED: its whole worker died, or its machine."""
+    attachments: tuple[AttachmentUse, ...] = ()
+    """What the run kept."""
 
     @property
     def writes_tasks(self) -> bool:
         """Whether other tasks are written with it."""
         return bool(self.children or self.nodes)
+
+    @property
+    def writes_more(self) -> bool:
+        """Whether anything is written with it but the end of the task."""
+        return bool(self.children or self.nodes or self.attachments)
 
 
 class ReleasedClaim(NamedTuple):

@@ -7,10 +7,12 @@ from functools import lru_cache
 
 from google.protobuf import duration_pb2
 
+from duly_core.attachments.rules import read_uses
 from duly_core.errors import InvalidRequestError
 from duly_core.gates.ends import GateEnds
 from duly_core.graphs.predecessors import GraphPlace
 from duly_core.lambdas.names import QUEUE_NAME, QueueKey
+from duly_core.rpc.requests.attachment_uses import use_to_wire
 from duly_core.rpc.requests.checks import (
     check_count,
     check_holder,
@@ -130,6 +132,8 @@ def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask, ends: GateEnds)
     due_at.nanos = microseconds * 1_000
     if task.startable_at_us is not None or ends.newest is not None:
         _write_startable(task, message, ends)
+    if task.attachments is not None:
+        message.attachments.extend(map(use_to_wire, read_uses(task.attachments)))
     if task.checkpoint is not None:
         message.checkpoint = task.checkpoint
     if task.tick_at_us is not None:

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from duly_core.attachments.rules import AttachmentError
 from duly_core.errors import InvalidRequestError
+from duly_core.results.successes import refused
+from duly_core.rpc.requests.attachment_uses import run_uses
 from duly_core.rpc.requests.checks import read_duration, read_instant
 from duly_core.tasks.task import Encoding, ReleasedClaim, Result, Token
 from duly_hsc.convert import checkpoint, claims
@@ -45,11 +48,16 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
             raise InvalidRequestError(
                 "results.result_encoding", f"{message.result_encoding} is not a valid Encoding"
             )
-        return Result(task_id, token, outcome, result, encoding, started_at=_started_at("results", message))
+        ended = Result(task_id, token, outcome, result, encoding, started_at=_started_at("results", message))
+        if message.attachments:
+            return _with_uses(ended, message)
+        if encoding is Encoding.ATTACHMENT:
+            return refused(ended, "ENCODING_ATTACHMENT needs the attachment that is the result")
+        return ended
     retry_after = _retry_after(message)
     if outcome is Outcome.SNOOZED and retry_after is None:
         raise InvalidRequestError("results.retry_after", "a snoozed task must say for how long")
-    return Result(
+    ended = Result(
         task_id,
         token,
         outcome,
@@ -61,6 +69,16 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
         checkpoint=checkpoint("results", message.checkpoint),
         with_worker=message.worker_died and outcome is Outcome.CRASHED,
     )
+    return _with_uses(ended, message) if message.attachments else ended
+
+
+def _with_uses(result: Result, message: hsc_pb2.TaskResult) -> Result:
+    """Return a result with what its run kept. Invalid uses make a success a failure; otherwise they are left out."""
+    try:
+        uses = run_uses(message.attachments)
+    except AttachmentError as error:
+        return result if result.outcome is not Outcome.SUCCESS else refused(result, f"ctx.attach: {error}")
+    return result._replace(attachments=uses)
 
 
 def releases(request: hsc_pb2.ReleaseRequest) -> list[ReleasedClaim]:

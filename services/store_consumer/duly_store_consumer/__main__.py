@@ -28,6 +28,7 @@ from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.upkeep.retention import Retention
 from duly_store_consumer import events
+from duly_store_consumer.attachment_loop import attachment_loop
 from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.breaker_loop import BreakerLoop
 from duly_store_consumer.consumer import Consumer
@@ -57,6 +58,7 @@ def build(
     timing = Timing.load()
     telemetry = TelemetrySettings.load()
     migration = migration or Migration()
+    sweep_attachments = attachment_loop()
 
     async def serve(stop: asyncio.Event) -> None:
         # serves nothing but health and reflection
@@ -120,8 +122,6 @@ def build(
             log_level = LogLevelFollower("store-consumer", settings, telemetry)
             consumer.live_config.follow(lambda found: kept_for.take(found.settings))
             consumer.live_config.follow(lambda found: log_level.take(found.settings))
-            dead_letters = DeadLetterWatch(store)
-            backlog = BacklogWatch(store, lambda: consumer.live_config.queues, gates)
 
             async def retain() -> timedelta:
                 retention.keep(kept_for.now.retention, kept_for.now.dead_letter_retention)
@@ -145,9 +145,19 @@ def build(
                 group.create_task(repeat("gates", gate_loop.run_once, stop, gates.wake))
                 group.create_task(repeat("breakers", breaker_loop.run_once, stop, asyncio.Event()))
                 group.create_task(repeat("retention", retain, stop, asyncio.Event()))
+                group.create_task(sweep_attachments(store, stop))
                 group.create_task(repeat("host watch", partial(watch_hosts, store), stop, asyncio.Event()))
-                group.create_task(repeat("backlog watch", backlog.run_once, stop, asyncio.Event()))
-                group.create_task(repeat("dead letter watch", dead_letters.run_once, stop, asyncio.Event()))
+                group.create_task(
+                    repeat(
+                        "backlog watch",
+                        BacklogWatch(store, lambda: consumer.live_config.queues, gates).run_once,
+                        stop,
+                        asyncio.Event(),
+                    )
+                )
+                group.create_task(
+                    repeat("dead letter watch", DeadLetterWatch(store).run_once, stop, asyncio.Event())
+                )
                 group.create_task(
                     repeat("session watch", partial(count_blocked, store), stop, asyncio.Event())
                 )

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
+from duly_core.attachments.sweep import Stored, SweepRound
 from duly_core.counting.backlog import Ready
 from duly_core.gates.breakers import Moved
 from duly_core.gates.rules import Gate
@@ -62,6 +63,14 @@ _rest_bytes = Gauge(
     "duly_default_partition_bytes",
     "Size of the default partition. Beyond 64 MB no partition is made.",
 )
+_attachments_removed = Counter(
+    "duly_attachments_removed_total", "Attachments that were removed because no task used them any more."
+)
+_attachment_orphans = Counter(
+    "duly_attachment_orphans_total", "Contents of no attachment that were removed: what crashes left behind."
+)
+_attachments = Gauge("duly_attachments_stored", "Attachments that are stored, or being uploaded.")
+_attachment_bytes = Gauge("duly_attachments_stored_bytes", "Bytes that these have.")
 _ticks = Counter("duly_ticks_total", "Tasks that time tables scheduled.")
 _ticks_left_out = Counter(
     "duly_ticks_left_out_total", "Rounds in which a time table left ticks out: missed, or overlapping."
@@ -220,6 +229,21 @@ def failover_grace(left: timedelta, *, expected: bool) -> None:
         )
     else:
         log.info("failover grace period ended")
+
+
+def sweep_round(done: SweepRound, stored: Stored) -> None:
+    """Count and log what a sweep did."""
+    _attachments_removed.inc(done.attachments)
+    _attachment_orphans.inc(done.orphans)
+    _attachments.set(stored.attachments)
+    _attachment_bytes.set(stored.bytes)
+    if done.attachments or done.orphans:
+        log.info("attachments removed", count=done.attachments, bytes=done.bytes, orphans=done.orphans)
+    if done.foreign:
+        log.error(
+            "the store of attachments is marked as another database's: contents of no attachment stay in it. If no other "
+            "database uses it, remove `store-id` from it",
+        )
 
 
 def retention_round(done: RetentionRound) -> None:

@@ -379,7 +379,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_PAYLOAD_TOO_LARGE: _ErrorCode.ValueType  # 3
     """The payload exceeds the lambda's payload_limit."""
     ERROR_CODE_KEY_CONFLICT: _ErrorCode.ValueType  # 4
-    """The key or id belongs to a task with another payload, priority, collection, session, resources or fair key; an id, also with
+    """The key or id belongs to a task with another payload, priority, collection, session, resources, fair key or attachments; an id, also with
     another lambda.
     """
     ERROR_CODE_NOT_FOUND: _ErrorCode.ValueType  # 5
@@ -431,7 +431,7 @@ ERROR_CODE_UNKNOWN_LAMBDA: ErrorCode.ValueType  # 2
 ERROR_CODE_PAYLOAD_TOO_LARGE: ErrorCode.ValueType  # 3
 """The payload exceeds the lambda's payload_limit."""
 ERROR_CODE_KEY_CONFLICT: ErrorCode.ValueType  # 4
-"""The key or id belongs to a task with another payload, priority, collection, session, resources or fair key; an id, also with
+"""The key or id belongs to a task with another payload, priority, collection, session, resources, fair key or attachments; an id, also with
 another lambda.
 """
 ERROR_CODE_NOT_FOUND: ErrorCode.ValueType  # 5

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from duly_core.access.current import scheduler
 from duly_core.config.settings import format_duration
+from duly_core.rpc.requests.attachment_uses import task_uses
 from duly_core.rpc.requests.checks import check_text, read_instant
 from duly_core.rpc.requests.names import check_lambda_name, check_name, unknown_lambda
 from duly_core.rpc.requests.problem import Problem
@@ -70,8 +71,6 @@ def new_task(
     payload = asked.payload
     if len(payload) > min(payload_limits[name], HARD_PAYLOAD_LIMIT):
         raise payload_too_large(len(payload), payload_limits[name], name)
-    if asked.attachments:
-        raise Problem("attachments", "this server has no store of attachments")
     scheduled_at, delay = when(asked, horizon)
     key = asked.idempotency_key
     if key:
@@ -83,7 +82,7 @@ def new_task(
         task_id=_task_id(asked.task_id, key),
         lambda_name=name,
         payload=payload,
-        encoding=read_encoding(asked.payload_encoding, payload),
+        encoding=read_encoding(asked.payload_encoding, payload, attached=bool(asked.attachments)),
         priority=PRIORITIES.get(asked.priority) or _no_priority(asked.priority),
         collection=collection,
         scheduled_at=scheduled_at,
@@ -94,6 +93,7 @@ def new_task(
         resources=needs,
         scheduled_by=scheduler(),
         fair_key=asked.fair_key or None,
+        attachments=task_uses(asked.attachments) if asked.attachments else (),
     )
     if asked.task_id and abs(time.time() - _made_at(task.task_id)) > _ID_CLOCK_SLACK_S:
         raise ProblemUnlessRepeatedError(_NOT_OF_TODAY, task)
@@ -151,8 +151,8 @@ def payload_too_large(size: int, limit: int, name: str) -> Problem:
     )
 
 
-def read_encoding(value: int, payload: bytes) -> Encoding:
-    """Return an encoding of the wire.
+def read_encoding(value: int, payload: bytes, *, attached: bool = False) -> Encoding:
+    """Return an encoding of the wire; `attached` says that the task uses attachments.
 
     Raises:
         Problem: there is no such encoding, or an encrypted payload does not name its key.
@@ -163,6 +163,8 @@ def read_encoding(value: int, payload: bytes) -> Encoding:
             "payload",
             "ENCODING_ENCRYPTED needs the bytes D0 01, the length of the key's name, the name, and the content",
         )
+    if encoding is Encoding.ATTACHMENT and not attached:
+        raise Problem("payload_encoding", "ENCODING_ATTACHMENT is for a new task that uses the attachment")
     return encoding
 
 

@@ -17,6 +17,7 @@ from duly_core.attachments.store import Begun, ExpectedPart, StoredAttachment, U
 from duly_core.errors import InvalidRequestError, NoAttachmentStoreError
 from duly_core.lambdas.cache import LambdaCache
 from duly_core.lambdas.names import namespace_of
+from duly_core.rpc.requests.attachment_uses import use_to_wire
 from duly_core.rpc.requests.checks import check_count
 from duly_core.rpc.requests.names import check_lambda_name, unknown_lambda
 from duly_core.rpc.requests.new_tasks import parse_task_id
@@ -26,7 +27,6 @@ from duly_core.tasks.scope import task_origins
 from duly_core.traffic.turns import Turns
 from duly_frontend import events
 from duly_frontend.access.reach import readable, refused
-from duly_frontend.attachments.wire import uses_to_wire
 from duly_frontend.stores import FrontendStores
 from duly_frontend.tasks.wire import NO_SUCH_TASK
 from duly_wire.attachment_rules import HASH_BYTES, PART_BYTES, part_count, part_size
@@ -290,7 +290,7 @@ class AttachmentServicer(attachments_pb2_grpc.AttachmentServiceServicer):
                 results.append(attachments_pb2.ListAttachmentsResult(error=problem.to_wire()))
             else:
                 results.append(
-                    attachments_pb2.ListAttachmentsResult(attachments=uses_to_wire(uses.get(each, ())))
+                    attachments_pb2.ListAttachmentsResult(attachments=map(use_to_wire, uses.get(each, ())))
                 )
         return attachments_pb2.ListAttachmentsResponse(results=results)
 

@@ -17,6 +17,7 @@ from duly_core.graphs import store as store_graphs
 from duly_core.graphs.store import GraphScheduling
 from duly_core.lambdas.cache import LambdaCache
 from duly_core.postgres.notifications import Notifier
+from duly_core.rpc.requests.attachment_uses import not_stored
 from duly_core.rpc.requests.checks import page_size, read_duration
 from duly_core.rpc.requests.new_nodes import node_field
 from duly_core.rpc.requests.new_tasks import parse_task_id
@@ -94,6 +95,11 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         parameters = await self._sliced(store_graphs.writing_parameters(graph))
         async with self._stores.load.graphs.turn(current_caller()):
             answer = await store_graphs.schedule_graph(self._stores.writes, graph, parameters)
+        if answer.missing is not None:
+            events.graphs_refused.inc()
+            label, missing = answer.missing
+            lacking = not_stored(missing, node_field(label, "attachments"))
+            return graphs_pb2.ScheduleGraphResponse(error=lacking.to_wire())
         if answer.verdict in graph_answers.REFUSALS:
             events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=graph_answers.REFUSALS[answer.verdict].to_wire())

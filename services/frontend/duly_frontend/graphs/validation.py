@@ -113,6 +113,11 @@ def checking_definition(name: str, nodes: Sequence[graphs_pb2.GraphNode], *, fai
 def _check_defined(node: graphs_pb2.GraphNode) -> None:
     if node.task.task_id:
         raise Problem(node_field(node.label, "task_id"), "leave it out: each run makes its own")
+    if node.task.attachments:
+        raise Problem(
+            node_field(node.label, "attachments"),
+            "leave it out: a definition keeps none, each run names its own",
+        )
     node_task(node, {getattr(node.task, "lambda"): HARD_PAYLOAD_LIMIT}, _LONGEST_RUNTIME)
 
 

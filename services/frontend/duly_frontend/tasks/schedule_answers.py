@@ -2,6 +2,7 @@
 
 from uuid import UUID
 
+from duly_core.rpc.requests.attachment_uses import not_stored
 from duly_core.rpc.requests.new_tasks import is_canonical
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import Scheduled, Scheduling
@@ -15,7 +16,7 @@ _REFUSALS = {
     ),
     Scheduling.CONFLICT: Problem(
         "idempotency_key",
-        "another task has this key or id, with another lambda, payload, priority, collection, session, resources or fair key: "
+        "another task has this key or id, with another lambda, payload, priority, collection, session, resources, fair key or attachments: "
         "use another key for another task",
         task_pb2.ERROR_CODE_KEY_CONFLICT,
     ),
@@ -34,6 +35,9 @@ def add_result(response: frontend_pb2.ScheduleResponse, asked_id: str, answer: S
     if verdict is Scheduling.REPEATED:
         response.results.add(task_id=task_id)
         return True
+    if answer.missing is not None:
+        response.results.add(error=not_stored(answer.missing).to_wire())
+        return False
     error = _REFUSALS[verdict].to_wire()
     if verdict is not Scheduling.CONFLICT:
         task_id = ""

@@ -4,8 +4,10 @@ from datetime import datetime
 from uuid import UUID
 
 from duly_core.access.grants import Scope
+from duly_core.attachments.rules import read_uses
 from duly_core.lambdas.session_names import SessionId
 from duly_core.postgres.task_fields import SHOWN
+from duly_core.rpc.requests.attachment_uses import use_to_wire
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import TaskRow
@@ -49,7 +51,7 @@ _PLAIN = (
     "graph_label",
 )
 _BODY = ("payload", "payload_encoding", "result", "result_encoding", "checkpoint")
-_OF_CALLBACKS = ("payload", "result", "checkpoint", "progress_note")
+_OF_CALLBACKS = ("payload", "result", "checkpoint", "progress_note", "attachments")
 
 
 def task_to_wire(row: TaskRow, payloads: Scope | None = None) -> task_pb2.Task:
@@ -73,6 +75,8 @@ def task_to_wire(row: TaskRow, payloads: Scope | None = None) -> task_pb2.Task:
         task.session.on_failure = row["session_policy"]
     if row.get("graph") is not None:
         task.graph_id = str(row["graph"])
+    if row.get("attachments"):
+        task.attachments.extend(map(use_to_wire, read_uses(row["attachments"])))
     for need in row["resources"] or ():
         task.resources.add(**need)
     if row["parked_on"] is not None:

@@ -1,0 +1,240 @@
+"""The sweep: what nobody uses goes, what somebody uses or is about to use stays, whatever happens in between."""
+
+import asyncio
+import os
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from duly_core.attachments import store as attachments
+from duly_core.attachments.folder import FolderBlobs
+from duly_core.attachments.rules import AttachmentUse
+from duly_core.attachments.statements import SWEEPS
+from duly_core.attachments.sweep import SweepRound
+from duly_core.errors import BlobsUnavailableError
+from duly_core.postgres.arrays import byteas, texts
+from duly_core.postgres.pool import fetch
+from duly_core.tasks import schedule
+from duly_core.tasks.task import NewTask, Scheduling
+from duly_wire.attachment_rules import PART_BYTES
+from duly_wire.ids import new_task_id
+from tests.fixtures.attachment_sweeps import open_sweep, problems, rows
+from tests.fixtures.attachments import Content, begin, finish, send, upload
+from tests.fixtures.task_states import LAMBDA
+from tests.fixtures.waiting import until
+
+USED = Content(b"a,b\n1,2\n")
+UNUSED = Content(os.urandom(PART_BYTES + 10))
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+async def frontend(storing, task_states):
+    await task_states.register()
+    return storing
+
+
+@pytest.fixture
+async def sweep(store, attachment_folder):
+    async with open_sweep(store, attachment_folder) as opened:
+        yield opened
+
+
+def using(content, **fields):
+    use = AttachmentUse(content.hash, len(content.data), "data")
+    return NewTask(
+        **{"task_id": new_task_id().bytes, "lambda_name": LAMBDA, "payload": b"{}", "attachments": (use,)}
+        | fields
+    )
+
+
+async def write(store, *tasks):
+    return [each.verdict for each in await schedule.schedule(store, tasks)]
+
+
+async def hashes(store):
+    return {row[0] for row in await rows(store, "select hash from attachment")}
+
+
+async def test_what_no_task_uses_goes_and_what_one_uses_stays_until_the_task_is_gone(
+    frontend, sweep, store, attachment_folder
+):
+    await upload(frontend, USED, UNUSED)
+    task = using(USED)
+    await write(store, task)
+
+    first = await sweep.run_once()
+    left = await hashes(store)
+    await rows(store, "delete from task returning 1")
+    second = await sweep.run_once()
+
+    assert (first.attachments, first.bytes, left) == (1, len(UNUSED.data), {USED.hash})
+    assert (second.uses, second.attachments) == (1, 1)
+    assert await problems(store, attachment_folder) == []
+    assert [path for path in attachment_folder.rglob("*") if path.is_file()] == [
+        attachment_folder / "store-id"
+    ]
+    assert await rows(store, "select bytes from attachment_usage") == [(0,)]
+
+
+async def test_what_was_uploaded_or_asked_for_lately_stays(frontend, store, attachment_folder, clock):
+    await upload(frontend, USED)
+    await begin(frontend, UNUSED)
+    async with open_sweep(store, attachment_folder, DAY) as sweep:
+        await clock.tick(DAY / 2)
+        (found,) = await begin(frontend, USED)
+        await clock.tick(DAY * 0.6)
+
+        done = await sweep.run_once()
+
+    assert found.stored
+    assert done.attachments == 1
+    assert await hashes(store) == {USED.hash}
+
+
+async def test_an_upload_that_goes_on_for_longer_than_the_grace_is_not_removed(
+    store, task_states, attachment_folder, clock, frontend
+):
+    await begin(frontend, UNUSED)
+    async with open_sweep(store, attachment_folder, DAY) as sweep:
+        for index in (0, 1):
+            await clock.tick(DAY * 0.7)
+            await send(frontend, UNUSED.part(index))
+            await sweep.run_once()
+    (finished,) = await finish(frontend, UNUSED)
+
+    assert not finished.HasField("error")
+
+
+async def test_a_task_that_is_written_while_the_sweep_looks_keeps_its_attachment(frontend, store, sweep):
+    await upload(frontend, USED)
+    task = using(USED)
+    names = {"namespaces": texts([""]), "hashes": byteas([USED.hash])}
+    async with store.connection() as writer, store.connection() as sweeper:
+        async with writer.transaction():
+            assert not await schedule.missing_of(writer, [task])
+            async with sweeper.transaction():
+                locked = await fetch(sweeper, SWEEPS["lock_unused"], names | {"grace": timedelta(0)})
+            await attachments.write_uses(writer, {task.task_id: (LAMBDA, task.attachments)}, by_run=False)
+        # the writer has committed between the sweep's look and its lock
+        async with sweeper.transaction():
+            locked_later = await fetch(sweeper, SWEEPS["lock_unused"], names | {"grace": timedelta(0)})
+            marked = await fetch(sweeper, SWEEPS["mark"], names)
+
+    assert locked == []
+    assert len(locked_later) == 1
+    assert marked == []
+
+
+async def test_a_task_that_comes_while_the_sweep_marks_waits_and_is_then_refused(frontend, store, dsn):
+    await upload(frontend, USED)
+    names = {"namespaces": texts([""]), "hashes": byteas([USED.hash])}
+    waiting = "select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+    looker = psycopg.connect(dsn, autocommit=True)
+    async with store.connection() as sweeper:
+        async with sweeper.transaction():
+            await fetch(sweeper, SWEEPS["lock_unused"], names | {"grace": timedelta(0)})
+            writing = asyncio.create_task(write(store, using(USED)))
+            await until(lambda: looker.execute(waiting).fetchall())
+            assert len(await fetch(sweeper, SWEEPS["mark"], names)) == 1
+
+        verdicts = await writing
+    looker.close()
+
+    assert verdicts == [Scheduling.ATTACHMENT_MISSING]
+    assert await rows(store, "select 1 from attachment_use") == []
+
+
+async def test_an_upload_that_begins_while_its_old_content_is_removed_is_not_touched(
+    frontend, store, sweep, attachment_folder
+):
+    await upload(frontend, USED)
+    await sweep.mark()
+    (begun,) = await begin(frontend, USED)
+    await send(frontend, USED.part(0))
+
+    await sweep.remove_marked(SweepRound())
+    (finished,) = await finish(frontend, USED)
+
+    assert list(begun.missing_parts) == [0]
+    assert not finished.HasField("error")
+    assert await write(store, using(USED)) == [Scheduling.CREATED]
+    await sweep.run_once()
+    assert await problems(store, attachment_folder) == []
+
+
+async def test_a_sweep_that_died_between_mark_and_removal_goes_on(frontend, store, sweep, attachment_folder):
+    await upload(frontend, UNUSED)
+    await sweep.mark()
+    (gone,) = await rows(store, "select blob from attachment")
+    FolderBlobs(attachment_folder).remove(gone[0])  # and before it forgot the row
+
+    assert await write(store, using(UNUSED)) == [Scheduling.ATTACHMENT_MISSING]
+    done = await sweep.run_once()
+
+    assert done.attachments == 1
+    assert await problems(store, attachment_folder) == []
+
+
+class _Stubborn(FolderBlobs):
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.fails = 1
+
+    def remove(self, blob):
+        if self.fails:
+            self.fails -= 1
+            raise BlobsUnavailableError("the disk is away")
+        super().remove(blob)
+
+
+async def test_a_blob_that_cannot_be_removed_does_not_keep_the_others_and_goes_later(
+    frontend, store, attachment_folder
+):
+    await upload(frontend, USED, UNUSED)
+    async with open_sweep(store, attachment_folder, blobs=_Stubborn(attachment_folder)) as sweep:
+        with pytest.raises(BlobsUnavailableError):
+            await sweep.run_once()
+        left = await hashes(store)
+        await sweep.run_once()
+
+    assert len(left) == 1
+    assert await hashes(store) == set()
+
+
+async def test_blobs_of_no_attachment_go_unless_they_are_young_or_of_another_database(
+    frontend, store, attachment_folder
+):
+    folder = FolderBlobs.open(str(attachment_folder))
+    await upload(frontend, USED)
+    orphan = uuid4()
+    folder.put(orphan, 0, b"left of a crash")
+    async with open_sweep(store, attachment_folder, DAY) as patient:
+        young = await patient.run_once()
+    async with open_sweep(store, attachment_folder) as sweep:
+        await write(store, using(USED))
+        old = await sweep.run_once()
+        folder.put(orphan, 0, b"of somebody else")
+        folder.put_marker(str(uuid4()))
+        foreign = await sweep.run_once()
+
+    assert (young.orphans, old.orphans) == (0, 1)
+    assert foreign.foreign
+    assert orphan in {each.blob for each in folder.blobs()}
+    assert all(each.changed_at <= datetime.now(UTC) for each in folder.blobs())
+
+
+async def test_a_purge_takes_the_uses_with_it(frontend, store, task_states, sweep):
+    from duly_wire.v1 import frontend_pb2
+
+    await upload(frontend, USED)
+    await write(store, using(USED))
+    await task_states.end_all_that_may_run()
+
+    purged = await frontend.stub.PurgeTasks(frontend_pb2.PurgeTasksRequest(**{"lambda": LAMBDA}))
+
+    assert purged.count == 1
+    assert await rows(store, "select 1 from attachment_use") == []
+    assert (await sweep.run_once()).attachments == 1

@@ -1,0 +1,270 @@
+"""What tasks and runs use of attachments, from Schedule to the claim, the result, and whoever may read it."""
+
+import os
+from datetime import timedelta
+
+import pytest
+
+from duly_core.postgres.pool import Store
+from duly_wire.attachment_rules import PART_BYTES
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import attachments_pb2, frontend_pb2, graphs_pb2, hsc_pb2, task_pb2
+from tests.fixtures.attachments import Content, upload
+from tests.fixtures.task_states import LAMBDA
+
+INPUT = Content(b"a,b\n1,2\n")
+OUTPUT = Content(os.urandom(PART_BYTES + 10))
+LOG = Content(b"it went well\n")
+UNKNOWN = Content(b"never uploaded")
+OTHER = "shop/mail"
+
+
+@pytest.fixture
+async def frontend(storing, task_states):
+    await task_states.register()
+    await upload(storing, INPUT, OUTPUT, LOG)
+    return storing
+
+
+def new(*uses, name=LAMBDA, **fields):
+    attachments = task_pb2.AttachmentUses(uses=uses).SerializeToString()
+    return frontend_pb2.NewTask(**{"lambda": name, "payload": b"{}", "attachments": attachments} | fields)
+
+
+async def schedule(frontend, *tasks):
+    return list((await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=tasks))).results)
+
+
+async def claim(hsc, name=LAMBDA):
+    request = hsc_pb2.ClaimWorkRequest(
+        holder="host", lambdas=[name], max_tasks=10, token_prefix=os.urandom(14)
+    )
+    request.timeout.FromTimedelta(timedelta(seconds=5))
+    return list((await hsc.stub.ClaimWork(request)).tasks)
+
+
+async def end(hsc, task, outcome=hsc_pb2.OUTCOME_SUCCESS, **fields):
+    result = hsc_pb2.TaskResult(claim=task.claim, outcome=outcome, **fields)
+    return list((await hsc.stub.SetResults(hsc_pb2.SetResultsRequest(results=[result]))).verdicts)
+
+
+async def get(frontend, task_id):
+    (result,) = (await frontend.stub.GetTask(frontend_pb2.GetTaskRequest(task_ids=[task_id]))).results
+    return result.task
+
+
+async def fetch(frontend, task_id, content, *indexes, token=b""):
+    request = attachments_pb2.FetchPartsRequest(
+        task_id=task_id, hash=content.hash, indexes=indexes, claim_token=token
+    )
+    return await frontend.attachments.FetchParts(request)
+
+
+async def count(store: Store, table: str) -> int:
+    async with store.connection() as connection:
+        cursor = await connection.execute(f"select count(*) from {table}".encode())  # noqa: S608
+        ((number,),) = await cursor.fetchall()
+    return int(number)
+
+
+def named(uses):
+    return [
+        (use.name, task_pb2.AttachmentRole.Name(use.role).removeprefix("ATTACHMENT_ROLE_")) for use in uses
+    ]
+
+
+async def test_a_task_tells_its_uses_to_its_claim_and_the_claim_reads_their_content(frontend, hsc):
+    (scheduled,) = await schedule(
+        frontend, new(INPUT.use("in.csv", media_type="text/csv"), OUTPUT.use("big"))
+    )
+
+    (task,) = await claim(hsc)
+    described = await fetch(frontend, scheduled.task_id, OUTPUT, token=task.claim.token)
+    parts = [
+        (await fetch(frontend, scheduled.task_id, OUTPUT, index, token=task.claim.token)).parts
+        for index in (1, 0)
+    ]
+    stranger = await fetch(frontend, scheduled.task_id, OUTPUT, 0, token=os.urandom(16))
+    unused = await fetch(frontend, scheduled.task_id, LOG, 0, token=task.claim.token)
+
+    assert named(task.attachments) == [("in.csv", "INPUT"), ("big", "INPUT")]
+    assert (task.attachments[0].hash, task.attachments[0].media_type) == (INPUT.hash, "text/csv")
+    assert (described.size_bytes, described.part_hashes) == (len(OUTPUT.data), OUTPUT.part_hashes)
+    assert [part.data for some in reversed(parts) for part in some] == OUTPUT.parts
+    assert {stranger.error.code, unused.error.code} == {task_pb2.ERROR_CODE_NOT_FOUND}
+    assert not stranger.parts
+
+
+async def test_a_result_tells_its_uses_and_a_later_claim_token_reads_nothing(frontend, hsc):
+    (scheduled,) = await schedule(frontend, new(INPUT.use("in.csv")))
+    (task,) = await claim(hsc)
+    kept = [
+        OUTPUT.use("out", role=task_pb2.ATTACHMENT_ROLE_RESULT),
+        LOG.use("log", role=task_pb2.ATTACHMENT_ROLE_STDOUT),
+    ]
+
+    first = await end(hsc, task, result=b"{}", attachments=kept)
+    again = await end(hsc, task, result=b"{}", attachments=kept)
+
+    ended = await get(frontend, scheduled.task_id)
+    assert (first, again) == (
+        [hsc_pb2.RESULT_VERDICT_APPLIED],
+        [hsc_pb2.RESULT_VERDICT_ALREADY_APPLIED],
+    )
+    assert named(ended.attachments) == [("in.csv", "INPUT"), ("out", "RESULT"), ("log", "STDOUT")]
+    assert (await fetch(frontend, scheduled.task_id, OUTPUT, 0)).parts[0].data == OUTPUT.parts[0]
+    late = await fetch(frontend, scheduled.task_id, OUTPUT, 0, token=task.claim.token)
+    assert late.error.code == task_pb2.ERROR_CODE_NOT_FOUND
+    request = attachments_pb2.ListAttachmentsRequest(task_ids=[scheduled.task_id, str(new_task_id())])
+    listed, unknown = (await frontend.attachments.ListAttachments(request)).results
+    assert named(listed.attachments) == named(ended.attachments)
+    assert unknown.error.code == task_pb2.ERROR_CODE_NOT_FOUND
+
+
+async def test_a_run_that_fails_keeps_its_log_and_the_next_one_replaces_it(frontend, hsc):
+    (scheduled,) = await schedule(frontend, new())
+    (task,) = await claim(hsc)
+    log = LOG.use("log", role=task_pb2.ATTACHMENT_ROLE_STDERR)
+    retry = {"retry_after": {"nanos": 1000}}
+    await end(
+        hsc, task, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, attachments=[log, UNKNOWN.use("gone", role=5)], **retry
+    )
+    failed = await get(frontend, scheduled.task_id)
+    (task,) = await claim(hsc)
+    await end(hsc, task, hsc_pb2.OUTCOME_SNOOZED, attachments=[OUTPUT.use("half", role=5)], **retry)
+
+    snoozed = await get(frontend, scheduled.task_id)
+
+    assert named(failed.attachments) == [("log", "STDERR")]
+    assert named(snoozed.attachments) == [("half", "FILE")]
+
+
+async def test_a_use_of_what_is_not_stored_is_refused_by_itself_and_nothing_of_its_task_is_written(
+    frontend, task_states, store
+):
+    await task_states.register(OTHER)
+    refused = [
+        new(INPUT.use(), UNKNOWN.use("gone")),
+        new(INPUT.use(size_bytes=1)),
+        new(INPUT.use(), name=OTHER),
+    ]
+
+    results = await schedule(frontend, new(), *refused, new(INPUT.use()))
+
+    assert [each.created for each in results] == [True, False, False, False, True]
+    codes = {each.error.code for each in results[1:4]}
+    assert codes == {task_pb2.ERROR_CODE_ATTACHMENT_MISSING}
+    assert UNKNOWN.hash.hex() in results[1].error.message
+    assert "shop" in results[3].error.message
+    assert (await count(store, "task"), await count(store, "attachment_use")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("use", "field"),
+    [
+        (INPUT.use(hash=b"short"), "attachments[0].hash"),
+        (INPUT.use(size_bytes=-1), "attachments[0].size_bytes"),
+        (INPUT.use("../../etc/passwd"), "attachments[0].name"),
+        (INPUT.use("a\nb"), "attachments[0].name"),
+        (INPUT.use(media_type="text/\x1b[2J"), "attachments[0].media_type"),
+        (INPUT.use(role=task_pb2.ATTACHMENT_ROLE_RESULT), "attachments"),
+        (INPUT.use(role=99), "attachments"),
+    ],
+)
+async def test_an_invalid_use_names_its_field(frontend, use, field):
+    (result,) = await schedule(frontend, new(use))
+
+    assert (result.error.code, result.error.field) == (task_pb2.ERROR_CODE_INVALID_ARGUMENT, field)
+
+
+async def test_bytes_that_are_no_uses_and_too_many_of_them_are_refused(frontend):
+    many = new(*[INPUT.use()] * 101)
+
+    results = await schedule(frontend, new(attachments=b"\xff\xff"), many, new(attachments=bytes(70_000)))
+
+    assert {(each.error.code, each.error.field) for each in results} == {
+        (task_pb2.ERROR_CODE_INVALID_ARGUMENT, "attachments")
+    }
+
+
+async def test_a_repeat_writes_nothing_and_with_other_attachments_it_is_a_conflict(frontend, store):
+    task = new(INPUT.use(), idempotency_key="once")
+    (first,) = await schedule(frontend, task)
+
+    (again,) = await schedule(frontend, task)
+    (other,) = await schedule(frontend, new(LOG.use(), idempotency_key="once"))
+
+    assert (again.task_id, again.created) == (first.task_id, False)
+    assert not again.HasField("error")
+    assert other.error.code == task_pb2.ERROR_CODE_KEY_CONFLICT
+    assert await count(store, "attachment_use") == 1
+
+
+@pytest.mark.parametrize("bad", [UNKNOWN.use("gone", role=2), INPUT.use("..", role=2), INPUT.use(role=1)])
+async def test_a_success_whose_attachments_are_invalid_or_not_stored_is_a_fatal_failure_with_its_log(
+    frontend, hsc, bad
+):
+    (scheduled,) = await schedule(frontend, new())
+    (task,) = await claim(hsc)
+
+    verdicts = await end(hsc, task, result=b"{}", attachments=[LOG.use("log", role=3), bad])
+
+    ended = await get(frontend, scheduled.task_id)
+    assert verdicts == [hsc_pb2.RESULT_VERDICT_APPLIED]
+    assert ended.status == task_pb2.TASK_STATUS_FATAL_FAILURE
+    assert ended.last_failure.kind == task_pb2.FAILURE_KIND_BAD_RESULT
+    assert "ctx.attach" in ended.last_failure.message
+    assert named(ended.attachments) == ([("log", "STDOUT")] if bad.name == "gone" else [])
+
+
+async def test_children_use_attachments_or_are_not_written_at_all(frontend, hsc, store):
+    await schedule(frontend, new(), new())
+    first, second = await claim(hsc)
+    good, bad = (str(new_task_id()) for _ in range(2))
+
+    await end(hsc, first, result=b"{}", children=[new(INPUT.use("in"), task_id=good)])
+    await end(hsc, second, result=b"{}", children=[new(UNKNOWN.use("in"), task_id=bad)])
+
+    assert named((await get(frontend, good)).attachments) == [("in", "INPUT")]
+    assert not (await get(frontend, bad)).task_id
+    assert await count(store, "attachment_use") == 1
+
+
+async def test_a_node_reads_what_the_results_of_its_predecessors_name_and_nothing_else(frontend, hsc):
+    nodes = [
+        {"label": "a", "task": new(INPUT.use("in"))},
+        {"label": "b", "task": new(), "waits_for": [{"label": "a"}]},
+    ]
+    written = await frontend.graphs.ScheduleGraph(graphs_pb2.ScheduleGraphRequest(name="g", nodes=nodes))
+    (first,) = await claim(hsc)
+    kept = [OUTPUT.use("out", role=2), LOG.use("log", role=3)]
+    await end(hsc, first, result=b"{}", attachments=kept)
+
+    (second,) = await claim(hsc)
+
+    (before,) = second.graph.predecessors
+    assert named(before.attachments) == [("out", "RESULT")]
+    token, task_id = second.claim.token, written.task_ids[1]
+    assert (await fetch(frontend, task_id, OUTPUT, 1, token=token)).parts[0].data == OUTPUT.parts[1]
+    for content in (LOG, INPUT):
+        assert (await fetch(frontend, task_id, content, 0, token=token)).error.code
+    assert (await fetch(frontend, task_id, OUTPUT, 0)).error.code == task_pb2.ERROR_CODE_NOT_FOUND
+
+
+async def test_a_graph_with_a_node_that_uses_what_is_not_stored_is_not_written(frontend, store):
+    nodes = [{"label": "a", "task": new(INPUT.use())}, {"label": "b", "task": new(UNKNOWN.use("gone"))}]
+
+    answer = await frontend.graphs.ScheduleGraph(graphs_pb2.ScheduleGraphRequest(name="g", nodes=nodes))
+
+    assert answer.error.code == task_pb2.ERROR_CODE_ATTACHMENT_MISSING
+    assert answer.error.field == "nodes['b'].task.attachments"
+    assert (await count(store, "task"), await count(store, "attachment_use")) == (0, 0)
+
+
+async def test_a_payload_that_is_an_attachment_needs_one(frontend):
+    encoded = {"payload_encoding": task_pb2.ENCODING_ATTACHMENT}
+
+    good, bad = await schedule(frontend, new(INPUT.use(), **encoded), new(**encoded))
+
+    assert good.created
+    assert bad.error.field == "payload_encoding"
