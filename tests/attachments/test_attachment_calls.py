@@ -58,6 +58,29 @@ async def test_many_contents_are_uploaded_in_one_call_and_one_without_content_ha
     assert codes([*sent, *finished]) == ["UNSPECIFIED"] * 3
 
 
+async def test_the_parts_of_all_uploads_that_a_call_finishes_are_bounded(frontend):
+    part_hashes = [os.urandom(32 * 1_250) for _ in range(9)]
+    uploads = [
+        attachments_pb2.AttachmentUpload(
+            hash=hashlib.sha256(each).digest(), size_bytes=1_250 * PART_BYTES, part_hashes=each
+        )
+        for each in part_hashes
+    ]
+    lambda_name = {"lambda": LAMBDA}
+    for some in (uploads[:8], uploads[8:]):
+        await frontend.attachments.BeginUploads(
+            attachments_pb2.BeginUploadsRequest(**lambda_name, uploads=some)
+        )
+    request = attachments_pb2.FinishUploadsRequest(**lambda_name, hashes=[each.hash for each in uploads])
+
+    refused = await refusal(frontend.attachments.FinishUploads(request))
+    del request.hashes[8:]
+    (first, *_) = (await frontend.attachments.FinishUploads(request)).results
+
+    assert (refused.code, refused.field) == (grpc.StatusCode.INVALID_ARGUMENT, "hashes")
+    assert len(first.missing_parts) == 1_250
+
+
 @pytest.mark.parametrize(
     ("changes", "field"),
     [

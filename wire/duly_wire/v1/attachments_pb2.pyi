@@ -231,7 +231,7 @@ class FinishUploadsRequest(_message.Message):
     HASHES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """1 to 100."""
+        """1 to 100; those that are not stored yet have at most 10,000 parts together."""
 
     def __init__(
         self,

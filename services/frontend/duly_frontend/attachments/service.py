@@ -1,6 +1,7 @@
 """AttachmentService: takes the parts of attachments, and gives them to whoever may read the tasks that use them."""
 
 from collections.abc import Mapping
+from uuid import UUID
 
 from duly_core.access.current import current_access, current_caller, denied, require
 from duly_core.access.roles import Action
@@ -36,7 +37,7 @@ from duly_wire.v1 import attachments_pb2, attachments_pb2_grpc, task_pb2
 _MOST = 100
 """Items of a call."""
 _MOST_PARTS = 10_000
-"""Of all attachments that a call begins to upload."""
+"""Of all attachments that a call begins or finishes to upload."""
 _MOST_FETCHED_BYTES = PART_BYTES
 """Of a call: one whole part, or several smaller ones."""
 _TOKEN_BYTES = 16
@@ -123,7 +124,7 @@ class AttachmentServicer(attachments_pb2_grpc.AttachmentServiceServicer):
         if begun.blob is None:
             events.attachment_bytes.labels("deduplicated").inc(upload.size_bytes)
             return attachments_pb2.BeginUploadResult(stored=True)
-        there = {} if begun.is_new else await blobs.run(blobs.blobs.sizes, begun.blob)
+        there = {} if begun.is_new else await self._sizes(blobs, begun.blob)
         return attachments_pb2.BeginUploadResult(missing_parts=_missing(upload.size_bytes, there))
 
     async def UploadParts(  # noqa: N802
@@ -157,12 +158,16 @@ class AttachmentServicer(attachments_pb2_grpc.AttachmentServiceServicer):
         known = await store_attachments.unfinished_uploads(
             self._stores.writes, namespace, {each for each in asked if isinstance(each, bytes)}
         )
+        if sum(part_count(each.size_bytes) for each in known.values() if not each.is_stored) > _MOST_PARTS:
+            raise InvalidRequestError(
+                "hashes", f"are of more than {_MOST_PARTS:,} parts: finish fewer in one call"
+            )
         missing: dict[Hash, list[int]] = {}
         whole = {}
         for content_hash, upload in known.items():
             if upload.is_stored:
                 continue
-            there = await blobs.run(blobs.blobs.sizes, upload.blob)
+            there = await self._sizes(blobs, upload.blob)
             missing[content_hash] = _missing(upload.size_bytes, there)
             if not missing[content_hash]:
                 await blobs.run(blobs.blobs.sync, upload.blob)
@@ -186,6 +191,11 @@ class AttachmentServicer(attachments_pb2_grpc.AttachmentServiceServicer):
             else:
                 results.append(attachments_pb2.FinishUploadResult(error=_NOT_BEGUN.to_wire()))
         return attachments_pb2.FinishUploadsResponse(results=results)
+
+    async def _sizes(self, blobs: BlobThreads, blob: UUID) -> Mapping[int, int]:
+        """Return the sizes of the parts that are there, when it is the caller's turn: there may be many."""
+        async with self._turns.turn(current_caller()):
+            return await blobs.run(blobs.blobs.sizes, blob)
 
     async def FetchParts(  # noqa: N802
         self, request: attachments_pb2.FetchPartsRequest, _context: Context
