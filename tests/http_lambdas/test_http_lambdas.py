@@ -286,3 +286,58 @@ async def test_an_attempt_that_is_cancelled_or_over_its_time_leaves_the_receiver
         await attempt
     await asyncio.wait_for(receiver.left.wait(), 10)
     await callback.function.__self__.sender.close()
+
+
+MUCH = 4_000_000
+"""Bytes of what should end earlier."""
+
+
+@pytest.mark.parametrize(
+    ("said", "endless"),
+    [
+        (b"hello\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\nX: ", b"x" * 1_000),
+        (b"HTTP/1.1 200 OK\r\n", b"X-%d: y\r\n" * 100),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc", b""),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\n", b"x" * 1_000),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 100),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"x" * 1_000),
+        (b"HTTP/1.1 500 No\r\nContent-Length: 999999999\r\n\r\n", b"x" * 1_000),
+        (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n", b"x" * 1_000),
+        (b"HTTP/1.1 999 What\r\nContent-Length: 0\r\n\r\n", b""),
+        (b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n", b""),
+        (b"\x16\x03\x01\x00\x05hello", b""),
+    ],
+)
+async def test_a_server_that_speaks_no_http_ends_nothing_but_its_attempt(
+    receiver: Receiver, said: bytes, endless: bytes
+) -> None:
+    sent = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+        while endless and sent < MUCH:
+            writer.write(endless)
+            sent += len(endless)
+            try:
+                await writer.drain()
+            except ConnectionError:
+                break
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    receiver.port = server.sockets[0].getsockname()[1]
+
+    attempt = await receiver.run("echo")
+
+    server.close()
+    assert attempt.outcome in (Outcome.RETRIABLE_FAILURE, Outcome.FATAL_FAILURE)
+    assert attempt.failure_kind is FailureKind.CALLBACK
+    assert len(attempt.failure_message) < 200
+    assert sent < MUCH or said.endswith(
+        b"1;"
+    )  # an extension of a chunk is not kept, and ends at the deadline
