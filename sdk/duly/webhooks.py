@@ -18,12 +18,12 @@ import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from duly.errors import SignatureError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 KEY_PREFIX = "whsec_"
 """Stands before the base64 of a key, as Standard Webhooks writes it."""
@@ -117,8 +117,15 @@ def signed_headers(
     return headers
 
 
+class Headers(Protocol):
+    """Headers of a request as frameworks have them: a mapping, or a message of `http.server`."""
+
+    def items(self) -> Iterable[tuple[str, str]]:
+        """Return names and values."""
+
+
 def verify(
-    headers: Mapping[str, str],
+    headers: Headers,
     body: bytes,
     keys: Mapping[str, bytes | str],
     *,
@@ -169,8 +176,8 @@ def _header(headers: Mapping[str, str], name: str) -> str:
     value = headers.get(name, "")
     if not value:
         raise SignatureError(f"the request has no header {name}")
-    if "\n" in value or "\r" in value:
-        raise SignatureError(f"the header {name} has more than one line")
+    if not value.isascii() or not value.isprintable():
+        raise SignatureError(f"the header {name} is not one line of ASCII")
     return value
 
 
