@@ -153,14 +153,19 @@ async def test_the_queue_follows_the_policy_of_its_lambda(client, registered):
     assert (await client.get_lambda(NAME)).pinned == (GPU,)
 
 
-async def test_the_queue_of_a_lambda_that_was_deleted_comes_back_with_it(client, registered):
-    await client.schedule(NAME, requires=["gpu"])
-    await client.delete_lambda(NAME, cancel_tasks=True)
+@pytest.mark.parametrize("restored", [False, True])
+async def test_the_queue_of_a_lambda_that_was_deleted_comes_back_with_it(client, registered, restored):
+    waiting = await client.schedule(NAME, requires=["gpu"])
+    await administration.delete(
+        registered, NAME, "op", despite_tasks=True, dry_run=False, expected_revision=None
+    )
+    if restored:
+        await client.restore_lambda(NAME)
+
     await lambdas.register(registered, [LambdaPolicy(NAME, version="2", owner="o")])
 
-    task = await client.schedule(NAME, requires=["gpu"])
-
-    kinds = {each.kind for each in (await client.explain(task)).reasons}
+    assert GPU in await queues(registered)
+    kinds = {each.kind for each in (await client.explain(waiting)).reasons}
     assert duly.ReasonKind.LAMBDA_DELETED not in kinds
 
 

@@ -48,7 +48,8 @@ on conflict (name) do update
 set owner = excluded.owner, version = excluded.version, revision = excluded.revision,
     deleted_at = excluded.deleted_at, deleted_by = excluded.deleted_by
 """  # noqa: S608 (as above)
-_RESTORE = f"delete from deleted_lambda where {_QUEUES} returning name"  # noqa: S608 (as above)
+# Queues of labels come back with their lambda, for which they must be known.
+_RESTORE = f"delete from deleted_lambda where {_QUEUES} and (name = %(name)s or strpos(name, ':') = 0) returning name"  # noqa: S608 (as above)
 
 
 class UnknownLambdaError(DulyError):

@@ -93,6 +93,13 @@ where ranked.place > %(most)s and lambda_declaration.name = ranked.name and lamb
 _LOCK = "select from turn where name = 'registry' for update"
 _BACK_AGAIN = "delete from deleted_lambda where name = any(%(names)s)"
 _FORGET = "delete from lambda_declaration where name = any(%(names)s)"
+# Tasks may wait in them: that the first of these made its queue is long past.
+_LABEL_QUEUES_BACK = """
+select duly_add_label_queues(array_agg(name order by name))
+from deleted_lambda
+where strpos(name, ':') > 0 and rtrim(split_part(name, ':', 1), '@') = any(%(names)s)
+having count(*) > 0
+"""
 _ADD_LABEL_QUEUES = "select duly_add_label_queues(%(names)s::text[])"
 _FOLLOW = f"""
 update lambda
@@ -223,6 +230,8 @@ async def _put(
             for some in _portions(rows):
                 await cursor.executemany(statement.encode(), some)
         await follow(connection, written)
+        new = [name for name in written if answers[name].verdict is Verdict.NEW]
+        await cursor.execute(_LABEL_QUEUES_BACK, {"names": new})
         await cursor.execute(_FORGET_OLD, {"names": written, "most": _VERSIONS_KEPT})
         await cursor.execute("select pg_notify(%s, '')", (NEW_LAMBDA_CHANNEL,))
 
