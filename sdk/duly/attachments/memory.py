@@ -36,6 +36,10 @@ class MemoryService:
             answer: Response = answers[method.name](request)
         return answer
 
+    def content(self, key: bytes) -> bytes:
+        """Return what is stored of a hash, as it is stored."""
+        return b"".join(self._parts[key, index] for index in range(len(self._begun[key][1])))
+
     def _begin(self, request: attachments_pb2.BeginUploadsRequest) -> attachments_pb2.BeginUploadsResponse:
         response = attachments_pb2.BeginUploadsResponse()
         for upload in request.uploads:

@@ -71,13 +71,13 @@ def error_of(error: task_pb2.ItemError) -> DulyError:
 
 
 _INVALID_ARGUMENT, _NOT_FOUND, _PERMISSION_DENIED, _FAILED_PRECONDITION, _UNIMPLEMENTED = 3, 5, 7, 9, 12
-_RETRIED = (1, 4, 8, 14)
-"""CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, UNAVAILABLE."""
+_RETRIED = (1, 4, 14)
+"""CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE."""
 
 
 def is_retried(error: task_pb2.CallError) -> bool:
     """Tell whether the same call may succeed soon."""
-    return error.code in _RETRIED
+    return error.code in _RETRIED or error.HasField("retry_after")
 
 
 def error_of_status(error: task_pb2.CallError) -> DulyError:

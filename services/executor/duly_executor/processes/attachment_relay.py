@@ -7,6 +7,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -48,6 +49,10 @@ class _Refused(NamedTuple):
     message: str
 
 
+_TOO_MANY = _Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "this process has too many calls under way")
+_AGAIN_AFTER = timedelta(milliseconds=200)
+
+
 class AttachmentRelay:
     """Between callback processes and a Frontend."""
 
@@ -71,10 +76,9 @@ class AttachmentRelay:
         """Make these calls of a process, and answer each."""
         for call in calls:
             if self._under_way[process] >= MOST_CALLS:
-                refused = _Refused(
-                    grpc.StatusCode.RESOURCE_EXHAUSTED, "this process has too many calls under way"
-                )
-                process.answer(_refusal(call, refused))
+                answer = _refusal(call, _TOO_MANY)
+                answer.error.retry_after.FromTimedelta(_AGAIN_AFTER)
+                process.answer(answer)
                 continue
             self._under_way[process] += 1
             task = asyncio.get_running_loop().create_task(self._make(process, call))
