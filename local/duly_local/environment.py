@@ -131,6 +131,10 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
             environment |= {"DULY_ATTACHMENTS_STORE": "folder", "DULY_ATTACHMENTS_FOLDER": str(folder)}
         if STORE_CONSUMER in roles and not _is_set_by_the_user("store_consumer", "enqueue_timeout"):
             environment["DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT"] = ENQUEUE_TIMEOUT
+        if not _is_set_by_the_user("attachments", "store"):
+            environment["DULY_ATTACHMENTS_STORE"] = "folder"
+        if not _is_set_by_the_user("attachments", "folder"):
+            environment["DULY_ATTACHMENTS_FOLDER"] = str((options.data_directory / "attachments").absolute())
         return environment
     environment |= _worker_environment(options, ports)
     environment["DULY_CONTROLLER_HEALTH_LISTEN"] = ports.address(name)

@@ -40,6 +40,12 @@ class MemoryService:
         """Return what is stored of a hash, as it is stored."""
         return b"".join(self._parts[key, index] for index in range(len(self._begun[key][1])))
 
+    def forget(self, key: bytes) -> None:
+        """Forget a hash, as servers do with what is not used or not complete for long."""
+        with self._turn:
+            self._begun.pop(key, None)
+            self._parts = {place: part for place, part in self._parts.items() if place[0] != key}
+
     def _begin(self, request: attachments_pb2.BeginUploadsRequest) -> attachments_pb2.BeginUploadsResponse:
         response = attachments_pb2.BeginUploadsResponse()
         for upload in request.uploads:
