@@ -37,6 +37,7 @@ _ENUMS: dict[str, tuple[Any, str]] = {
     "gate_kind": (gates_pb2.GateKind, "GATE_KIND_"),
     "host_state": (fleet_pb2.HostState, "HOST_STATE_"),
     "history": (explain_pb2.HistoryKind, "HISTORY_KIND_"),
+    "attachment_role": (task_pb2.AttachmentRole, "ATTACHMENT_ROLE_"),
     "breaker": (gates_pb2.BreakerState, "BREAKER_STATE_"),
 }
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -181,6 +182,8 @@ def body(data: bytes, encoding: int) -> str:
         return "empty"
     if encoding == task_pb2.ENCODING_ENCRYPTED:
         return f"encrypted, {size(len(data))}: only clients and workers with the key read it"
+    if encoding == task_pb2.ENCODING_ATTACHMENT:
+        return "too large to be shown here: it is one of the attachments below"
     cut = data[:_MOST_SHOWN]
     more = f"\n... and {size(len(data) - len(cut))} more" if len(data) > len(cut) else ""
     if encoding == task_pb2.ENCODING_RAW:

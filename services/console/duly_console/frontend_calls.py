@@ -7,6 +7,7 @@ import grpc
 
 from duly_wire.v1 import (
     access_pb2_grpc,
+    attachments_pb2_grpc,
     explain_pb2_grpc,
     fleet_pb2_grpc,
     frontend_pb2_grpc,
@@ -22,6 +23,7 @@ from duly_wire.v1 import (
 
 if TYPE_CHECKING:
     from duly_wire.v1.access_pb2_grpc import AccessServiceAsyncStub
+    from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceAsyncStub
     from duly_wire.v1.explain_pb2_grpc import ExplainServiceAsyncStub
     from duly_wire.v1.fleet_pb2_grpc import FleetServiceAsyncStub
     from duly_wire.v1.frontend_pb2_grpc import FrontendServiceAsyncStub
@@ -42,6 +44,9 @@ class FrontendStubs:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.access = cast("AccessServiceAsyncStub", access_pb2_grpc.AccessServiceStub(channel))
+        self.attachments = cast(
+            "AttachmentServiceAsyncStub", attachments_pb2_grpc.AttachmentServiceStub(channel)
+        )
         self.explain = cast("ExplainServiceAsyncStub", explain_pb2_grpc.ExplainServiceStub(channel))
         self.fleet = cast("FleetServiceAsyncStub", fleet_pb2_grpc.FleetServiceStub(channel))
         self.frontend = cast("FrontendServiceAsyncStub", frontend_pb2_grpc.FrontendServiceStub(channel))

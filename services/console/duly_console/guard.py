@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from duly_console import events
+from duly_console.attachment_links import AttachmentLinks
 from duly_console.browser_checks import BrowserChecks, is_token
 from duly_console.errors import PageError, SignInNeededError, of_call
 from duly_console.frontend_calls import FrontendCalls, FrontendStubs
@@ -148,7 +149,8 @@ class Guard:
                     "auth.mode = none: callers are not identified, and this console can be reached from other "
                     "machines. Set auth.mode = required, or console.allow_remote_anonymous = true.",
                 )
-        page = Page(request, known, viewer, self.templates, calls, form)
+        links = AttachmentLinks(self.cookies.keys)
+        page = Page(request, known, viewer, self.templates, calls, form, links=links)
         try:
             response = await make(page)
         except grpc.aio.AioRpcError as error:

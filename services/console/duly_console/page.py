@@ -9,6 +9,7 @@ import jinja2
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from duly_console.attachment_links import AttachmentLinks
 from duly_console.errors import PageError
 from duly_console.frontend_calls import FrontendCalls, FrontendStubs
 from duly_console.session_cookie import Session
@@ -44,6 +45,8 @@ class Page:
     _calls: FrontendCalls
     form: Mapping[str, str] = field(default_factory=dict)
     """Of a POST."""
+    links: AttachmentLinks = field(kw_only=True)
+    """To attachments."""
     notice: str = ""
     """What the page that follows a redirect tells."""
 

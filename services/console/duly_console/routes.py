@@ -2,6 +2,7 @@
 
 from duly_console.guard import MakePage
 from duly_console.pages import (
+    attachments,
     audit,
     dead_letters,
     fleet,
@@ -22,6 +23,7 @@ PAGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/live", "live", overview.live),
     ("/tasks", "tasks", tasks.show_list),
     ("/tasks/{task_id}", "task", tasks.show),
+    ("/attachments/{ticket}", "attachment", attachments.download),
     ("/dead-letters", "dead letters", dead_letters.show_list),
     ("/lambdas", "lambdas", lambdas.show_list),
     ("/lambdas/{name:path}", "lambda", lambdas.show),

@@ -49,7 +49,7 @@ class SessionCookies:
     """Writes and reads the cookie's value. Nobody without a key can read or make one."""
 
     def __init__(self, keys: MultiFernet, lifetime: timedelta) -> None:
-        self._keys = keys
+        self.keys = keys
         self._lifetime = lifetime
         self._ended: OrderedDict[str, int] = OrderedDict()
         """When each session began that was ended, by what its forms have: in the order in which they were ended."""
@@ -81,15 +81,15 @@ class SessionCookies:
             "n": session.notice[:_LONGEST_NOTICE],
             "s": session.started_at,
         }
-        value = self._keys.encrypt(json.dumps(said).encode()).decode()
+        value = self.keys.encrypt(json.dumps(said).encode()).decode()
         if len(value) > _LONGEST_COOKIE:  # a notice is no reason to lose the session
-            value = self._keys.encrypt(json.dumps(said | {"n": ""}).encode()).decode()
+            value = self.keys.encrypt(json.dumps(said | {"n": ""}).encode()).decode()
         return value
 
     def read(self, value: str) -> Session | None:
         """Return the session; None: it has lasted too long, or the cookie is not ours."""
         try:
-            said = json.loads(self._keys.decrypt(value.encode()))
+            said = json.loads(self.keys.decrypt(value.encode()))
             session = Session(said["c"], said["t"], said["n"], said["s"])
         except (InvalidToken, UnicodeEncodeError, KeyError):  # KeyError: an earlier release wrote it
             return None

@@ -1,10 +1,11 @@
-"""Payload, result, checkpoint and tracebacks of a task: shown when asked for, which the audit log keeps."""
+"""Payload, result, checkpoint, attachments and tracebacks of a task: shown when asked for, which the audit log keeps."""
 
 from typing import Any
 
 from starlette.responses import Response
 
 from duly_console.page import Page, check
+from duly_console.pages.attachments import rows
 from duly_console.pages.tasks import explain, facts
 from duly_wire.v1 import inspection_pb2
 
@@ -18,7 +19,12 @@ async def reveal(page: Page) -> Response:
     check(answer.error)
     task = answer.revealed_task
     tracebacks = [attempt for attempt in task.attempts if attempt.traceback]
-    shown: dict[str, Any] = {"task": task, "tracebacks": tracebacks, "is_revealed": True}
+    shown: dict[str, Any] = {
+        "task": task,
+        "tracebacks": tracebacks,
+        "attachments": await rows(page, task.task_id),
+        "is_revealed": True,
+    }
     if page.is_fragment:
         return page.render("bodies.html", **shown)
     return page.render("task.html", **facts(page, task, await explain(page)), **shown)
