@@ -48,7 +48,7 @@ def fetch(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
+            metavar="NAME",
             help=f"Its name, or at least {_SHORTEST_HASH} digits of its hash. Without it: all that there are.",
             show_default=False,
         ),

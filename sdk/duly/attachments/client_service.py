@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
-from duly.attachments.service import Method, Response
+from duly.attachments.service import FETCH, UPLOAD, Method, Response
 from duly.errors import AttachmentsOffError, ClosedError, RequestError
 
 if TYPE_CHECKING:
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 
-_TIMEOUT = timedelta(minutes=2)
-"""Of one call, with its repeats."""
+_TIMEOUT = timedelta(seconds=10)
+_PART_TIMEOUT = timedelta(minutes=2)
+"""Of one call that carries a part, with its repeats."""
 _ONE_TRY = timedelta(minutes=1)
 """For a part of 4 MiB: 0.6 Mbit/s are enough."""
 _OFF = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNIMPLEMENTED)
@@ -31,8 +32,9 @@ class ClientService:
 
     calls_at_a_time = 4
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, timeout: timedelta) -> None:
         self._caller = caller
+        self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._stopped = False
 
@@ -52,8 +54,10 @@ class ClientService:
 
     async def _call(self, method: Method[Response], request: Any) -> Response:
         stub = getattr(self._caller.attachments, method.name)
+        has_parts = method is UPLOAD or (method is FETCH and request.indexes)
+        timeout = max(self._timeout, _PART_TIMEOUT) if has_parts else self._timeout
         try:
-            answer: Response = await self._caller.call(stub, request, _TIMEOUT, one_try=_ONE_TRY)
+            answer: Response = await self._caller.call(stub, request, timeout, one_try=_ONE_TRY)
         except RequestError as error:
             status = error.__context__
             if isinstance(status, grpc.aio.AioRpcError) and status.code() in _OFF:
@@ -62,11 +66,16 @@ class ClientService:
         return answer
 
 
-async def in_thread(caller: Caller, work: Callable[[ClientService], Value]) -> Value:
-    """Return what `work` does in a thread of its own, with calls on the running loop."""
+async def in_thread(
+    caller: Caller, work: Callable[[ClientService], Value], timeout: timedelta = _TIMEOUT
+) -> Value:
+    """Return what `work` does in a thread of its own, with calls on the running loop.
+
+    `timeout` is for each call that carries no part.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Value] = loop.create_future()
-    service = ClientService(caller)
+    service = ClientService(caller, timeout)
 
     def settle(value: Value | None, error: BaseException | None) -> None:
         if done.done():  # nobody waits any more

@@ -60,7 +60,8 @@ def _forms(
 
     def form(attachment: Attachment) -> dict[str, Any] | None:
         if attachment.content is None:
-            upload = Upload(attachment, 0)
+            # of an encrypted one that came with another task, only the plain size is known
+            upload = Upload(attachment, 0 if attachment.encrypted else attachment.size_bytes)
         elif attachment in sent:
             upload = sent[attachment]
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from duly.attachments.encoded import Encoded
 from duly.attachments.encoding import encode_whole, encode_with
 from duly.attachments.upload import Upload, upload
 from duly.callbacks.lambda_of import name_of
-from duly.errors import AttachmentsOffError, PayloadTooLargeError
+from duly.errors import AttachmentsOffError, InvalidTaskError, PayloadTooLargeError, UnknownLambdaError
 from duly_wire.v1 import task_pb2
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 _INPUT = task_pb2.ATTACHMENT_ROLE_INPUT
 
 
-async def _encoded_payload(caller: Caller, new: NewTask, *, whole: bool) -> Encoded:
+async def _encoded_payload(caller: Caller, new: NewTask, timeout: timedelta, *, whole: bool) -> Encoded:
     """Return the payload of a task with its attachments, which are stored then; `whole`: as an attachment of its own.
 
     Raises what uploading raises.
     """
     lambda_name = name_of(new.lambda_name)
     return await in_thread(
-        caller, partial(_encoded, new.payload, lambda_name.partition("@")[0], caller.codec, whole)
+        caller, partial(_encoded, new.payload, lambda_name.partition("@")[0], caller.codec, whole), timeout
     )
 
 
@@ -42,33 +43,40 @@ def _encoded(
     service: ClientService,
 ) -> Encoded:
     def send(attachments: Sequence[Attachment]) -> list[Upload]:
-        return upload(service, lambda_name, attachments, codec)
+        try:
+            return upload(service, lambda_name, attachments, codec)
+        except InvalidTaskError as error:
+            if error.field == "lambda":  # it is the whole call that is refused, and not one item
+                raise UnknownLambdaError(str(error)) from None
+            raise
 
     encoded = encode_with(payload, _INPUT, send)
     return encode_whole(encoded, "payload", _INPUT, send) if whole else encoded
 
 
-async def fields_of(caller: Caller, new: NewTask) -> dict[str, Any]:
+async def fields_of(caller: Caller, new: NewTask, timeout: timedelta) -> dict[str, Any]:
     """Return the fields of a task as it is sent, having stored the attachments that it has, or is.
 
-    Raises as `NewTask.to_fields`, and what uploading raises.
+    `timeout` is for each call that carries no part. Raises as `NewTask.to_fields`, and what uploading raises.
     """
     try:
         return new.to_fields(caller.codec)
     except PayloadTooLargeError as error:
-        return await whole_fields_of(caller, new, error)
+        return await whole_fields_of(caller, new, error, timeout)
     except AttachmentsInsideError:
-        encoded = await _encoded_payload(caller, new, whole=False)
+        encoded = await _encoded_payload(caller, new, timeout, whole=False)
     try:
         return new.to_fields(caller.codec, encoded)
     except PayloadTooLargeError as error:
-        return await whole_fields_of(caller, new, error)
+        return await whole_fields_of(caller, new, error, timeout)
 
 
-async def whole_fields_of(caller: Caller, new: NewTask, too_large: PayloadTooLargeError) -> dict[str, Any]:
+async def whole_fields_of(
+    caller: Caller, new: NewTask, too_large: PayloadTooLargeError, timeout: timedelta
+) -> dict[str, Any]:
     """Return the fields of a task whose payload is too large, as an attachment; raise `too_large` where there are none."""
     try:
-        encoded = await _encoded_payload(caller, new, whole=True)
+        encoded = await _encoded_payload(caller, new, timeout, whole=True)
     except AttachmentsOffError:
         raise too_large from None
     return new.to_fields(caller.codec, encoded)

@@ -42,7 +42,8 @@ class ScheduleCalls(ClientPart):
 
         - `lambda_name`: a name, or the callback itself, whose payload's type is checked by mypy and by editors:
           `client.schedule(send, Mail(to=["ann"]))`.
-        - `payload`: bytes, or anything JSON can carry; dataclasses and pydantic models become objects.
+        - `payload`: bytes, or anything JSON can carry; dataclasses and pydantic models become objects. Its `duly.Attachment`s are uploaded
+          first, and so is a payload that is too large for a task.
         - `collection`: a label on a part of a lambda's tasks, to find them by.
         - `at` or `delay`: when to run it; neither is now. `at` must have a time zone; `delay` is
           counted on Duly's clock, so it does not depend on this host's.
@@ -56,10 +57,11 @@ class ScheduleCalls(ClientPart):
         - `lambda_version`: only workers that serve this version run it (`App(pinned=True)`). A version that no worker declared raises UnknownLambdaError.
         - `domain`: only workers of this domain run it. A domain in which no worker ever served the lambda raises UnknownLambdaError.
         - `requires`: labels that a host must have to run it, such as `["gpu"]`, besides those that its lambda requires.
-        - `timeout`: for all tries together.
+        - `timeout`: for all tries together; the parts of attachments take as long as they do.
 
         Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, QuotaExceededError, KeyConflictError,
-        InvalidTaskError (it names the argument), EncodingError, or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
+        InvalidTaskError (it names the argument), EncodingError, what uploading attachments raises (AttachmentChangedError,
+        AttachmentQuotaError, AttachmentsOffError, OSError), or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
         """
         return await self._scheduler.schedule(scheduled_task(lambda_name, payload, options), timeout)
 

@@ -65,13 +65,13 @@ class Scheduler:
 
     async def schedule(self, new: NewTask, timeout: timedelta) -> ScheduledTask:
         """Write one task, together with what else is being scheduled at the moment."""
-        fields = await fields_of(self._caller, new)
+        fields = await fields_of(self._caller, new, timeout)
         try:
             return await self.send(frontend_pb2.NewTask(**fields), timeout)
         except PayloadTooLargeError as error:  # its lambda takes less
             if fields["payload_encoding"] == task_pb2.ENCODING_ATTACHMENT:
                 raise
-            fields = await whole_fields_of(self._caller, new, error)
+            fields = await whole_fields_of(self._caller, new, error, timeout)
             return await self.send(frontend_pb2.NewTask(**fields), timeout)
 
     async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
@@ -92,7 +92,7 @@ class Scheduler:
         results: list[Written] = []
         flights: deque[_Flight] = deque()
         try:
-            async for call in _calls(tasks, self._caller):
+            async for call in _calls(tasks, self._caller, timeout):
                 # tasks of a session are written in order: a call waits for those before it that have the same session
                 while len(flights) == _CALLS_IN_FLIGHT or any(
                     call.sessions & each.sessions for each in flights
@@ -139,7 +139,7 @@ class Scheduler:
         if not isinstance(written, PayloadTooLargeError):
             return written
         try:
-            fields = await whole_fields_of(self._caller, new, written)
+            fields = await whole_fields_of(self._caller, new, written, timeout)
             request = frontend_pb2.ScheduleRequest(tasks=[frontend_pb2.NewTask(**fields)])
             (answer,) = await self._send(request, timeout)
         except DulyError as error:
@@ -179,7 +179,7 @@ def _written(own_id: str, result: frontend_pb2.ScheduleResult) -> Written:
     return ScheduledTask(result.task_id, created=result.created)
 
 
-async def _calls(tasks: Iterable[NewTask], caller: Caller) -> AsyncIterator[_Call]:
+async def _calls(tasks: Iterable[NewTask], caller: Caller, timeout: timedelta) -> AsyncIterator[_Call]:
     """Yield the calls, in order, each message made where it is sent from: made before, it would be copied."""
     call = _Call(frontend_pb2.ScheduleRequest(), [], set(), [])
     codec = caller.codec
@@ -190,7 +190,7 @@ async def _calls(tasks: Iterable[NewTask], caller: Caller) -> AsyncIterator[_Cal
             try:
                 fields = new.to_fields(codec)
             except (AttachmentsInsideError, PayloadTooLargeError):
-                fields = await fields_of(caller, new)
+                fields = await fields_of(caller, new, timeout)
         except DulyError as error:
             sent: str | DulyError = error
         except OSError as error:  # a file that cannot be read
