@@ -15,7 +15,7 @@ from duly_console.guard import Guard
 from duly_console.http_server import HEALTH
 from duly_console.pages.sign_in import SignIn
 from duly_console.rendering import open_templates
-from duly_console.routes import CHANGES, PAGES
+from duly_console.routes import CHANGES, DOWNLOADS, PAGES
 from duly_console.session_cookie import SessionCookies
 from duly_console.settings import ConsoleSettings
 from duly_console.static_files import StaticFiles
@@ -31,7 +31,7 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
         Route("/sign-in", guard.open_page("sign in", sign_in.sign_in), methods=["POST"]),
         Route("/sign-out", guard.open_page("sign out", sign_in.sign_out), methods=["POST"]),
         Route("/theme", guard.open_page("theme", sign_in.set_theme), methods=["POST"]),
-        *(Route(path, guard.page(name, make), methods=["GET"]) for path, name, make in PAGES),
+        *(Route(path, guard.page(name, make), methods=["GET"]) for path, name, make in (*PAGES, *DOWNLOADS)),
         *(Route(path, guard.page(name, make), methods=["POST"]) for path, name, make in CHANGES),
     ]
     app = Starlette(routes=routes, exception_handlers={404: guard.not_found, 500: guard.went_wrong})

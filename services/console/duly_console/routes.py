@@ -23,7 +23,6 @@ PAGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/live", "live", overview.live),
     ("/tasks", "tasks", tasks.show_list),
     ("/tasks/{task_id}", "task", tasks.show),
-    ("/attachments/{ticket}", "attachment", attachments.download),
     ("/dead-letters", "dead letters", dead_letters.show_list),
     ("/lambdas", "lambdas", lambdas.show_list),
     ("/lambdas/{name:path}", "lambda", lambdas.show),
@@ -42,6 +41,11 @@ PAGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/audit", "audit", audit.show_list),
 )
 """What is read: path, name in metrics, function."""
+
+DOWNLOADS: tuple[tuple[str, str, MakePage], ...] = (
+    ("/attachments/{ticket}", "attachment", attachments.download),
+)
+"""What is saved as a file: its links expire."""
 
 CHANGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/tasks/{task_id}/cancel", "cancel task", tasks.cancel),
