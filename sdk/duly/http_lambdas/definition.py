@@ -197,8 +197,8 @@ class _Reader:
                     text = stream.read(_LARGEST_KEY_FILE)
             except OSError as error:
                 self._refuse(place, f"{source}: {error.strerror}")
-            except UnicodeDecodeError:
-                self._refuse(place, f"{source}: not text")
+            except ValueError:  # its name has a NUL, or its bytes are no UTF-8
+                self._refuse(place, f"{source!r}: not a text file")
         else:
             source = self._text(given, "environment", place)
             if (text := self._environment.get(source, "")) == "":
@@ -238,8 +238,8 @@ class _Reader:
         networks: list[Network] = []
         for each in names:
             try:
-                networks.append(ipaddress.ip_network(each))
-            except (ValueError, TypeError):
+                networks.append(ipaddress.ip_network(each if isinstance(each, str) else ""))
+            except ValueError:
                 self._refuse("network.allow", f'{each!r} is no network: write "10.1.0.0/16" or "10.1.2.3/32"')
         return tuple(networks)
 
@@ -247,7 +247,11 @@ class _Reader:
         if (text := given.get(name)) is None:
             return None
         found = _DURATION.fullmatch(text) if isinstance(text, str) else None
-        if found is None or (duration := float(found[1]) * _UNITS[found[2]]) <= timedelta():
+        try:
+            duration = float(found[1]) * _UNITS[found[2]] if found else timedelta()
+        except OverflowError:
+            duration = timedelta()
+        if duration <= timedelta():
             self._refuse(f"{place}.{name}", f'{text!r} is no duration: write "500ms", "30s", "5m" or "1h"')
         return duration
 

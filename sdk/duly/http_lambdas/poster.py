@@ -76,7 +76,7 @@ class _Poster:
         headers["idempotency-key"] = f'"{ctx.task_id}"'
         headers["content-type"] = "application/json" if is_json else "application/octet-stream"
         headers["user-agent"] = "duly"
-        timeout = ctx.deadline - datetime.now(UTC) + _LATER
+        timeout = max(ctx.deadline - datetime.now(UTC), timedelta()) + _LATER
         try:
             answer = await self.sender.post(target.url, body, headers, target.policy.result_limit, timeout)
         except ForbiddenAddressError:
