@@ -178,10 +178,11 @@ async def test_an_invalid_use_names_its_field(frontend, use, field):
 
 
 async def test_bytes_that_are_no_uses_and_too_many_of_them_are_refused(frontend):
-    many = new(*[INPUT.use()] * 101)
+    many = new(*[INPUT.use(role=99)] * 101)  # they are counted before each is looked at
 
     results = await schedule(frontend, new(attachments=b"\xff\xff"), many, new(attachments=bytes(70_000)))
 
+    assert "at most 100" in results[1].error.message
     assert {(each.error.code, each.error.field) for each in results} == {
         (task_pb2.ERROR_CODE_INVALID_ARGUMENT, "attachments")
     }

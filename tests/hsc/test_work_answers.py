@@ -11,9 +11,13 @@ from duly_hsc.work_answers import fitting
 MOST_BYTES = 10_000
 
 
-def tasks(*sizes: int) -> list[ClaimedTask]:
-    """Return tasks with payloads of these sizes: nothing else counts."""
-    return [cast("ClaimedTask", SimpleNamespace(payload=bytes(size), checkpoint=None)) for size in sizes]
+def tasks(*sizes: int, uses: int = 0) -> list[ClaimedTask]:
+    """Return tasks with payloads of these sizes and so many attachments each: nothing else counts."""
+    attachments = [{}] * uses or None
+    return [
+        cast("ClaimedTask", SimpleNamespace(payload=bytes(size), checkpoint=None, attachments=attachments))
+        for size in sizes
+    ]
 
 
 @pytest.mark.parametrize(
@@ -26,3 +30,7 @@ def test_as_many_fit_as_an_answer_may_be_large_but_one_at_least(sizes: tuple[int
 
 def test_a_task_without_payload_takes_room_too() -> None:
     assert fitting(tasks(*[0] * 100), MOST_BYTES) < 100
+
+
+def test_attachments_take_room_too() -> None:
+    assert fitting(tasks(0, 0, 0, uses=10), MOST_BYTES) == 2

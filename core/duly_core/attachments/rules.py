@@ -92,8 +92,7 @@ def check_uses(uses: Sequence[AttachmentUse]) -> None:
     Raises:
         AttachmentError: there are too many, or one is invalid.
     """
-    if len(uses) > MOST_USES:
-        raise AttachmentError("attachments", f"there may be at most {MOST_USES}, not {len(uses):,}")
+    check_use_count(len(uses))
     for place, use in enumerate(uses):
         field = f"attachments[{place}]"
         if len(use.hash) != HASH_BYTES:
@@ -109,6 +108,16 @@ def check_uses(uses: Sequence[AttachmentUse]) -> None:
                 f"{field}.media_type",
                 f"must be at most {LONGEST_MEDIA_TYPE} ASCII characters, such as text/csv",
             )
+
+
+def check_use_count(count: int) -> None:
+    """Check how much a task or a run uses.
+
+    Raises:
+        AttachmentError: it is too much.
+    """
+    if count > MOST_USES:
+        raise AttachmentError("attachments", f"there may be at most {MOST_USES}, not {count:,}")
 
 
 def written_uses(uses: Sequence[AttachmentUse]) -> str | None:

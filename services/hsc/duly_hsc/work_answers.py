@@ -12,6 +12,8 @@ from duly_hsc.lease_timeouts import LeaseTimeouts
 
 _FRAMING_BYTES = 256
 """What a task costs in an answer beyond its payload."""
+_USE_BYTES = 450
+"""What the use of an attachment costs at most: its name and its media type have 382 of these."""
 
 HandBack = Callable[[Sequence[ClaimedTask]], Awaitable[object]]
 
@@ -99,4 +101,5 @@ def fitting(tasks: Sequence[ClaimedTask], most_bytes: int) -> int:
 
 def size_of(task: ClaimedTask) -> int:
     """Return what a task takes of an answer, about, without what it knows of its graph."""
-    return len(task.payload) + len(task.checkpoint or b"") + _FRAMING_BYTES
+    size = len(task.payload) + len(task.checkpoint or b"") + _FRAMING_BYTES
+    return size + _USE_BYTES * len(task.attachments) if task.attachments else size

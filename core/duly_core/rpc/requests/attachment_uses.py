@@ -1,10 +1,17 @@
 """Between the wire and what tasks and runs use of attachments; checks what it reads."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from google.protobuf.message import DecodeError
 
-from duly_core.attachments.rules import AttachmentError, AttachmentUse, NotStored, Role, check_uses
+from duly_core.attachments.rules import (
+    AttachmentError,
+    AttachmentUse,
+    NotStored,
+    Role,
+    check_use_count,
+    check_uses,
+)
 from duly_core.rpc.requests.problem import Problem
 from duly_wire.v1 import task_pb2
 
@@ -26,8 +33,7 @@ def task_uses(data: bytes) -> tuple[AttachmentUse, ...]:
     except DecodeError as error:
         raise Problem("attachments", "must be a serialized duly.v1.AttachmentUses") from error
     try:
-        uses = tuple(_use(each, Role.INPUT) for each in asked)
-        check_uses(uses)
+        uses = _uses(asked, Role.INPUT)
     except AttachmentError as error:
         raise Problem(error.field, error.message) from error
     if any(use.role is not Role.INPUT for use in uses):
@@ -35,15 +41,21 @@ def task_uses(data: bytes) -> tuple[AttachmentUse, ...]:
     return uses
 
 
-def run_uses(asked: Iterable[task_pb2.AttachmentUse]) -> tuple[AttachmentUse, ...]:
+def run_uses(asked: Sequence[task_pb2.AttachmentUse]) -> tuple[AttachmentUse, ...]:
     """Return what a run kept.
 
     Raises:
         AttachmentError: one of them is invalid.
     """
-    uses = tuple(_use(each, Role.RESULT) for each in asked)
+    uses = _uses(asked, Role.RESULT)
     if any(use.role is Role.INPUT for use in uses):
         raise AttachmentError("attachments", "a run keeps results, logs and files: it has no inputs")
+    return uses
+
+
+def _uses(asked: Sequence[task_pb2.AttachmentUse], default: Role) -> tuple[AttachmentUse, ...]:
+    check_use_count(len(asked))  # before each of thousands is looked at
+    uses = tuple(_use(each, default) for each in asked)
     check_uses(uses)
     return uses
 
