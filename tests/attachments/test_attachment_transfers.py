@@ -1,5 +1,6 @@
 """Uploads and fetches of the SDK, against a service in memory that lies, forgets and loses parts."""
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -335,3 +336,31 @@ def test_the_hash_is_the_one_that_servers_compute() -> None:
 
     assert isinstance(sent, Upload)
     assert sent.attachment.hash == hash_of(divided(hashes)).hex()
+
+
+def test_a_local_file_that_is_saved_where_it_is_stays_whole(tmp_path: Path) -> None:
+    file = tmp_path / "report.csv"
+    file.write_bytes(b"a,b\n1,2\n")
+
+    assert Attachment(file).save(tmp_path) == file
+
+    assert file.read_bytes() == b"a,b\n1,2\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["report.csv"]
+
+
+def test_a_fetch_that_another_one_overtakes_does_not_write_into_its_file(
+    service: ScriptedService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attachment = stored(service)
+    lock = fcntl.flock
+
+    def end_the_other_first(descriptor: int, how: int) -> None:
+        partial(tmp_path).replace(tmp_path / "file")
+        (tmp_path / "file").write_bytes(b"complete")
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", end_the_other_first)
+    with pytest.raises(duly.DulyError, match="is being fetched by another"):
+        attachment.save(tmp_path / "file")
+
+    assert (tmp_path / "file").read_bytes() == b"complete"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import secrets
 import sys
 import threading
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ def _partial(stored: Stored, target: Path) -> Iterator[tuple[int, int]]:
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags, 0o666)
     try:
-        _lock(descriptor, target)
+        _lock(descriptor, path, target)
         try:
             kept_bytes = os.fstat(descriptor).st_size
             _reserve(descriptor, stored.size_bytes)
@@ -120,13 +121,16 @@ def _partial(stored: Stored, target: Path) -> Iterator[tuple[int, int]]:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, target: Path) -> None:
+def _lock(descriptor: int, path: Path, target: Path) -> None:
     if sys.platform == "win32":
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DulyError(f"{target} is being fetched by another process or thread: wait for it") from None
+        is_ours = os.path.samestat(os.fstat(descriptor), path.stat())
+    except (BlockingIOError, FileNotFoundError):
+        is_ours = False
+    if not is_ours:  # or the other one has just ended, and what is open here is the target now
+        raise DulyError(f"{target} is being fetched by another process or thread: wait for it")
 
 
 def _reserve(descriptor: int, size_bytes: int) -> None:
@@ -153,10 +157,16 @@ def _write_at(descriptor: int, start: int, data: bytes, turn: threading.Lock) ->
 
 
 def save_local(attachment: Attachment, path: str | os.PathLike[str]) -> Path:
-    """Copy local content to a file."""
+    """Copy local content to a file, which is there when all of it is: it may be the one that is read."""
     assert attachment.content is not None  # noqa: S101 (the caller has looked)
     target = target_of(path, attachment.name)
-    with attachment.content.opened() as reader, target.open("wb") as file:
-        for start in range(0, reader.size, _COPIED_AT_ONCE):
-            file.write(reader.read(start, min(_COPIED_AT_ONCE, reader.size - start)))
+    partial = target.with_name(f".duly-{secrets.token_hex(12)}.part")
+    try:
+        with attachment.content.opened() as reader, partial.open("xb") as file:
+            for start in range(0, reader.size, _COPIED_AT_ONCE):
+                file.write(reader.read(start, min(_COPIED_AT_ONCE, reader.size - start)))
+        partial.replace(target)
+    finally:
+        with suppress(OSError):
+            partial.unlink()  # unless it is the target now
     return target
