@@ -206,6 +206,18 @@ async def test_a_host_is_told_the_queues_whose_labels_it_has(client, frontend):
     assert [each.labels async for each in client.hosts()] == [()]
 
 
+async def test_a_host_is_told_those_of_its_lambdas_if_all_are_too_many(
+    client, registered, frontend, monkeypatch
+):
+    await lambdas.register(registered, [LambdaPolicy("another", version="1", owner="o")])
+    for name in ("another", NAME):
+        await client.schedule(name, requires=["gpu"])
+    await report(frontend, ["gpu"])
+    monkeypatch.setattr("duly_frontend.fleet.service._MOST_LABEL_QUEUES", 1)
+
+    assert await report(frontend, ["gpu"]) == [GPU]
+
+
 @pytest.mark.parametrize(
     ("labels", "served", "text"),
     [

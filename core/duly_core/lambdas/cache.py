@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import timedelta
+from typing import NamedTuple
 
 from duly_core.errors import StoreUnavailableError
 from duly_core.lambdas import store as lambdas
@@ -22,13 +23,21 @@ RETRY = timedelta(milliseconds=100)
 """How soon the store may be asked again for a name that nobody knows."""
 
 
+class LabelQueue(NamedTuple):
+    """The queue of tasks that require labels."""
+
+    base: str
+    """The queue without them."""
+    required: frozenset[str]
+
+
 class LambdaCache:
     """The registered lambdas' payload limits; the store still has the last word when the task is written."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._limits: dict[str, int] = {}
-        self._label_queues: list[str] = []
+        self._label_queues: dict[str, LabelQueue] = {}
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
         """When the last read that succeeded began."""
@@ -57,7 +66,7 @@ class LambdaCache:
         return self._limits
 
     async def _add_label_queues(self, names: Collection[str]) -> None:
-        bases = Counter(QueueName.parse(name).base for name in self.label_queues)
+        bases = Counter(each.base for each in self.label_queues.values())
         missing = []
         for name in sorted({*names} - self._limits.keys())[:_MOST_ADDED]:
             base = QueueName.parse(name).base
@@ -71,8 +80,8 @@ class LambdaCache:
             await self.payload_limits({*missing})
 
     @property
-    def label_queues(self) -> Sequence[str]:
-        """The queues of tasks that require labels, as they were read last."""
+    def label_queues(self) -> Mapping[str, LabelQueue]:
+        """The queues of tasks that require labels by their names, as they were read last."""
         return self._label_queues
 
     async def payload_limits_now(self) -> Mapping[str, int]:
@@ -90,7 +99,10 @@ class LambdaCache:
     async def _read(self) -> None:
         changes, asked_at = self._changes, time.monotonic()
         self._limits = await lambdas.payload_limits(self._store)
-        self._label_queues = [name for name in self._limits if LABELS_MARK in name]
+        known = self._label_queues  # each is taken apart once
+        self._label_queues = {
+            name: known.get(name) or _label_queue(name) for name in self._limits if LABELS_MARK in name
+        }
         self._asked_at = asked_at
         if changes == self._changes:  # else what was read may be older than the change
             self._read_at = time.monotonic()
@@ -103,3 +115,8 @@ class LambdaCache:
         """The registry changed: read it anew next time."""
         self._changes += 1
         self._read_at = float("-inf")
+
+
+def _label_queue(name: str) -> LabelQueue:
+    queue = QueueName.parse(name)
+    return LabelQueue(queue.base, queue.required)

@@ -18,7 +18,6 @@ from duly_frontend.fleet.queue_request import read_request
 from duly_frontend.fleet.queue_snapshots import QueueSnapshots
 from duly_frontend.lists import page_token
 from duly_frontend.stores import FrontendStores
-from duly_wire.queue_names import QueueName
 from duly_wire.time_conversion import to_timestamp
 from duly_wire.v1 import fleet_pb2, fleet_pb2_grpc
 
@@ -70,12 +69,18 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
             return []
         await self._known.payload_limits(set())
         scope = restriction(Action.RUN)
-        required = {name: QueueName.parse(name).required for name in self._known.label_queues}
-        found = (
+        queues = self._known.label_queues
+        found = [
             name
-            for name, asked in required.items()
-            if any(asked <= each for each in labels) and (scope is None or scope.covers(name))
-        )
+            for name, queue in queues.items()
+            if any(queue.required <= each for each in labels) and (scope is None or scope.covers(name))
+        ]
+        if len(found) > _MOST_LABEL_QUEUES:  # most will be of lambdas that others serve
+            hosts = await list_hosts(
+                self._stores.reads, limit=1, host_ids=[report.host_id], include_lambdas=True
+            )
+            served = {each.name for host in hosts for each in host.lambdas}
+            found = [name for name in found if queues[name].base in served]
         return sorted(found)[:_MOST_LABEL_QUEUES]
 
     async def ListHosts(  # noqa: N802
