@@ -1,12 +1,15 @@
 """The TypeScript client: its own tests run with Node, against a scripted server and a whole stack."""
 
 import asyncio
+import http.client
+import json
 import os
 import shutil
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,6 +18,8 @@ import pytest
 from google.protobuf.any_pb2 import Any
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
+import duly
+from duly import webhooks
 from duly_local.certificates import make_authority, make_certificate
 from duly_local.ports import free_ports
 from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc
@@ -145,6 +150,81 @@ async def test_calls_are_repeated_refused_shown_and_aborted_as_they_should(tmp_p
     assert len(set(scripted.ids["unavailable.always"])) == 1
     assert scripted.calls["invalid"] == 1
     assert scripted.calls["echo"] == 0
+
+
+SENT_AT = datetime(2026, 11, 26, 12, tzinfo=UTC)
+
+
+def test_its_receivers_accept_and_refuse_what_pythons_do() -> None:
+    key, body = webhooks.new_key(), '{"to":"ä"}'
+    headers = webhooks.signed_headers(
+        {"other": b"o" * 32, "new": webhooks.key_from_text(key)},
+        body.encode(),
+        task_id="01a215a0-ca0b-73b6-8abb-0cb44ca4f999",
+        lambda_name="mail.send",
+        attempt=2,
+        fence=2**53 + 1,
+        deadline=SENT_AT + timedelta(minutes=1),
+        now=SENT_AT.timestamp(),
+    )
+    said = [headers["webhook-id"], "mail.send", 2, str(2**53 + 1), "2026-11-26T12:01:00.000Z", "new"]
+    changes = {name: f"{value[:-1]}{'1' if value[-1] != '1' else '2'}" for name, value in headers.items()}
+    changes |= {"duly-fence": "9", "webhook-timestamp": str(int(SENT_AT.timestamp()) - 301)}
+    cases = [
+        {"why": "as it was signed", "headers": headers, "body": body, "said": said},
+        {"why": "another body", "headers": headers, "body": body + " "},
+        *(
+            {"why": f"another {name}", "headers": headers | {name: value}, "body": body}
+            for name, value in changes.items()
+        ),
+        *({"why": f"no {name}", "headers": {**headers, name: ""}, "body": body} for name in headers),
+    ]
+    for case in cases[1:]:
+        with pytest.raises(duly.SignatureError):
+            webhooks.verify(case["headers"], case["body"].encode(), {"new": key}, now=SENT_AT)
+
+    run_node_tests("webhooks", CASES=json.dumps({"key": key, "sentAt": SENT_AT.timestamp(), "cases": cases}))
+
+
+def test_the_receiver_of_its_readme_answers_a_signed_request_and_no_other() -> None:
+    key, body = webhooks.new_key(), b'{"to":"ann"}'
+    example = blocks(CLIENT / "README.md", "ts")[2].replace("duly-client", "./dist/index.js")
+    script = example.replace("listen(8080)", "listen(0, function () { console.log(this.address().port); })")
+    headers = webhooks.signed_headers(
+        {"2026-11": webhooks.key_from_text(key)},
+        body,
+        task_id="01a215a0-ca0b-73b6-8abb-0cb44ca4f999",
+        lambda_name="mail.send",
+        attempt=1,
+        fence=1,
+        deadline=datetime.now(UTC),
+    )
+    with subprocess.Popen(
+        ["node", "--input-type=module", "-e", script],
+        cwd=CLIENT,
+        env=os.environ | {"MAIL_HOOK_KEY": key},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as receiver:
+        try:
+            port = int(receiver.stdout.readline())
+
+            answered = post(port, body, headers)
+            refused = post(port, body, headers | {"duly-fence": "2"})
+        finally:
+            receiver.kill()
+
+    assert answered == (200, {"sent_to": "ann", "once": headers["webhook-id"]})
+    assert refused == (401, None)
+
+
+def post(port: int, body: bytes, headers: dict[str, str]) -> tuple[int, object]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection.request("POST", "/", body, headers)
+    answer = connection.getresponse()
+    read = answer.read()
+    connection.close()
+    return answer.status, json.loads(read) if read else None
 
 
 class StackOfTests(WholeStack):

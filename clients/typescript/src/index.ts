@@ -5,3 +5,4 @@ export { newTaskId } from "./ids.js";
 export type { TaskOptions } from "./new_task.js";
 export type { Json, Payload } from "./payload.js";
 export { Task, type Failure, type PriorityName, type Scheduled, type TaskStatus } from "./task.js";
+export { SignatureError, verifyWebhook, type Delivery, type RequestHeaders } from "./webhooks.js";
