@@ -1,16 +1,20 @@
 """Uploads and fetches through the Frontend, as a client and as a hostile one."""
 
+import asyncio
 import hashlib
 import os
 
 import grpc
 import pytest
 
+from duly_core.attachments.folder import FolderBlobs
+from duly_core.attachments.settings import AttachmentSettings
+from duly_core.errors import BlobsUnavailableError
 from duly_wire.attachment_rules import PART_BYTES
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import attachments_pb2, task_pb2
 from tests.fixtures.attachments import Content, begin, finish, send, upload
-from tests.fixtures.services import refusal
+from tests.fixtures.services import refusal, serve_frontend
 from tests.fixtures.task_states import LAMBDA
 
 SMALL = Content(b"a,b\n1,2\n")
@@ -162,8 +166,6 @@ async def test_attachments_of_another_namespace_are_not_told(frontend, task_stat
 
 
 async def test_uploads_are_for_registered_lambdas_and_for_installations_with_a_store(frontend, store):
-    from tests.fixtures.services import serve_frontend
-
     request = attachments_pb2.BeginUploadsRequest(**{"lambda": "nobody"}, uploads=[SMALL.upload()])
     unknown = await refusal(frontend.attachments.BeginUploads(request))
     async with serve_frontend(store) as without:
@@ -186,3 +188,59 @@ async def test_a_fetch_of_what_no_task_uses_is_refused(frontend):
 
     assert answer.error.code == task_pb2.ERROR_CODE_NOT_FOUND
     assert not answer.parts
+
+
+async def test_a_full_disk_refuses_the_call_and_it_may_be_made_again(store, task_states, attachment_folder):
+    class Full(FolderBlobs):
+        is_full = True
+
+        def put(self, blob, index, data):
+            if self.is_full:
+                raise BlobsUnavailableError("the disk of the attachments is full")
+            super().put(blob, index, data)
+
+    await task_states.register()
+    blobs = Full.open(str(attachment_folder))
+    async with serve_frontend(store, blobs=blobs) as frontend:
+        await begin(frontend, SMALL)
+        refused = await refusal(send(frontend, SMALL.part(0)))
+        blobs.is_full = False
+        (sent,) = await send(frontend, SMALL.part(0))
+        (finished,) = await finish(frontend, SMALL)
+
+    assert refused.code is grpc.StatusCode.UNAVAILABLE
+    assert codes([sent, finished]) == ["UNSPECIFIED"] * 2
+
+
+async def test_many_upload_one_content_at_a_time_and_it_is_stored_once(frontend, store, attachment_folder):
+    await asyncio.gather(*(upload(frontend, LARGE) for _ in range(6)))
+
+    async with store.connection() as connection:
+        cursor = await connection.execute("select count(*), sum(size_bytes)::int8 from attachment")
+        stored = await cursor.fetchall()
+        cursor = await connection.execute("select bytes from attachment_usage")
+        used = await cursor.fetchall()
+    files = [path for path in attachment_folder.rglob("*") if path.is_file()]
+
+    assert stored == [(1, len(LARGE.data))]
+    assert used == [(len(LARGE.data),)]
+    assert sorted(path.name for path in files) == ["0", "1"]
+
+
+async def test_a_quota_of_a_namespace_bounds_what_is_stored_and_begun_together(
+    store, task_states, attachment_folder
+):
+    await task_states.register()
+    await task_states.register("other/lambda")
+    settings = AttachmentSettings(store="folder", folder=str(attachment_folder), quota=len(LARGE.data) + 5)
+    async with serve_frontend(store, attachments=settings) as frontend:
+        large, small = await begin(frontend, LARGE, SMALL)
+        answers = await asyncio.gather(*(begin(frontend, Content(bytes([n]) * 3)) for n in range(4)))
+        (elsewhere,) = await begin(frontend, SMALL, name="other/lambda")
+        (repeated,) = await begin(frontend, LARGE)
+
+    assert not large.HasField("error")
+    assert small.error.code == task_pb2.ERROR_CODE_ATTACHMENT_QUOTA_EXCEEDED
+    assert "attachments.quota" in small.error.message
+    assert sum(each.HasField("error") for (each,) in answers) == 3
+    assert codes([elsewhere, repeated]) == ["UNSPECIFIED"] * 2

@@ -71,7 +71,7 @@ async def begin_uploads(
         begun: list[tuple[Upload, UUID]] = []
         going_on: list[Hash] = []
         added = 0
-        for each in sorted(left.values()):
+        for each in left.values():
             blob, size, is_stored, is_removing = known.get(each.hash, (None, 0, False, True))
             if is_stored and not is_removing:
                 if size == each.size_bytes:  # since the look before

@@ -1,0 +1,108 @@
+"""What each store of blobs must do: a folder, and a bucket of moto's S3."""
+
+import errno
+import os
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from duly_core.attachments.folder import FolderBlobs
+from duly_core.attachments.open_blobs import open_blobs
+from duly_core.attachments.settings import AttachmentSettings
+from duly_core.errors import BlobsUnavailableError, SettingsError
+
+
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.sqs)])
+def blobs(request, tmp_path):
+    if request.param == "folder":
+        return open_blobs(AttachmentSettings(store="folder", folder=str(tmp_path / "made")))
+    endpoint = request.getfixturevalue("moto_endpoint")
+    bucket = f"duly-{uuid4().hex}"
+    opened = open_blobs(
+        AttachmentSettings(store="s3", bucket=bucket, endpoint_url=endpoint, prefix="deep/er")
+    )
+    opened._client.create_bucket(Bucket=bucket)
+    return opened
+
+
+def test_parts_are_read_as_they_were_written_and_go_with_their_blob(blobs):
+    one, other = uuid4(), uuid4()
+    blobs.put(one, 1, b"second")
+    blobs.put(one, 0, b"first")
+    blobs.put(one, 0, b"first")
+    blobs.put(other, 10, bytes(range(256)))
+    blobs.sync(one)
+
+    sizes = blobs.sizes(one)
+    found = {each.blob for each in blobs.blobs()}
+    blobs.remove(one)
+    blobs.remove(one)
+
+    assert sizes == {0: 5, 1: 6}
+    assert found == {one, other}
+    assert (blobs.get(one, 0), blobs.get(other, 10), blobs.get(other, 1)) == (None, bytes(range(256)), None)
+    assert (blobs.sizes(one), {each.blob for each in blobs.blobs()}) == ({}, {other})
+
+
+def test_a_store_has_the_name_that_it_was_given_and_is_no_blob(blobs):
+    before = blobs.marker()
+    blobs.put_marker("a name")
+
+    assert (before, blobs.marker()) == ("", "a name")
+    assert list(blobs.blobs()) == []
+
+
+def test_a_store_without_its_folder_or_bucket_is_refused_at_the_start(tmp_path):
+    (tmp_path / "file").write_text("")
+    wrong = [
+        {"store": "folder"},
+        {"store": "s3"},
+        {"store": "folder", "folder": str(tmp_path / "file" / "below")},
+    ]
+
+    for settings in wrong:
+        with pytest.raises(SettingsError, match="attachments"):
+            open_blobs(AttachmentSettings(**settings))
+    assert open_blobs(AttachmentSettings()) is None
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_an_error_that_passes_and_nothing_of_the_part_is_left(tmp_path, monkeypatch, code):
+    blobs = FolderBlobs.open(str(tmp_path))
+    blob = uuid4()
+
+    def full(_descriptor):
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", full)
+        with pytest.raises(BlobsUnavailableError, match="is full"):
+            blobs.put(blob, 0, b"part")
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    blobs.put(blob, 0, b"part")
+
+    assert left == []
+    assert blobs.get(blob, 0) == b"part"
+
+
+def test_an_s3_that_does_not_answer_is_an_error_that_passes():
+    away = AttachmentSettings(store="s3", bucket="b", endpoint_url="http://127.0.0.1:1")
+    blobs = open_blobs(away)
+
+    with pytest.raises(BlobsUnavailableError, match=r"attachments\.bucket"):
+        blobs.put(uuid4(), 0, b"part")
+
+
+def test_what_a_server_that_died_left_half_written_is_no_part_and_goes_with_the_blob(tmp_path):
+    blobs = FolderBlobs.open(str(tmp_path))
+    blob = uuid4()
+    blobs.put(blob, 0, b"part")
+    (half,) = tmp_path.rglob("0")
+    Path(half.parent / "1.0123.unfinished").write_bytes(b"ha")
+
+    sizes = blobs.sizes(blob)
+    blobs.remove(blob)
+
+    assert sizes == {0: 4}
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
