@@ -37,6 +37,7 @@ from duly_cli.settings import commands as settings
 from duly_cli.settings import config
 from duly_cli.startup import completion, run_services
 from duly_cli.startup.nouns import Commands
+from duly_cli.task_output import commands as task_output
 from duly_cli.tasks import cancel, dead_letters, purge, reveal, run_here, schedule, update
 from duly_cli.tasks import commands as tasks
 from duly_cli.time_tables import commands as time_tables
@@ -84,6 +85,7 @@ schedule.add_command(app)
 tasks.add_commands(app)
 explain.add_command(app)
 attachments.add_commands(app)
+task_output.add_commands(app)
 lambdas.add_commands(app)
 update.add_command(app)
 cancel.add_command(app)

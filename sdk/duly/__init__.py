@@ -36,6 +36,7 @@ from duly.keep import KEEP
 from duly.lambdas.policy import Backoff
 from duly.limits.resource import Backlog, DeclaredResource, Rate, Resource, ResourceKey, ResourceNeed
 from duly.sessions.session import Session, SessionState
+from duly.task_output.piece import OutputPiece
 from duly.tasks.new_task import NewTask, ScheduledTask
 from duly.tasks.task import Attempt, Failure, Task
 from duly.tasks.update import TaskUpdate
@@ -51,6 +52,7 @@ from duly_wire.enums import (
     HistoryKind,
     HostState,
     Outcome,
+    OutputStream,
     Overlap,
     Priority,
     QueueOrder,
@@ -116,6 +118,8 @@ __all__ = [
     "NewTask",
     "NewToken",
     "Outcome",
+    "OutputPiece",
+    "OutputStream",
     "Overlap",
     "Priority",
     "QueueOrder",

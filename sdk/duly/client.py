@@ -23,6 +23,7 @@ from duly.lambdas.calls import LambdaCalls
 from duly.limits.calls import ResourceCalls
 from duly.sessions.calls import SessionCalls
 from duly.settings.calls import SettingCalls
+from duly.task_output.calls import OutputCalls
 from duly.tasks import dead_letters
 from duly.tasks import reads as task_reads
 from duly.tasks.dead_letters import Redrive
@@ -55,6 +56,7 @@ _StatusesOrErrors: TypeAlias = list[TaskStatus | DulyError]
 class AsyncClient(
     ScheduleCalls,
     AttachmentCalls,
+    OutputCalls,
     ChangeCalls,
     SettingCalls,
     SessionCalls,

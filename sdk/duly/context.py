@@ -48,9 +48,28 @@ class TaskContext(FollowUps):
     """
 
     __slots__ = (
-        "_attachments", "_cancelled", "_interrupted", "_keep", "_report", "_services", "_waiter", "attempt", "checkpointed",
-        "deadline", "domain", "due_at", "fence", "graph_id", "label", "lambda_name", "predecessors", "priority",
-        "started_ns", "task_id", "tick_at",
+        "_attachments",
+        "_cancelled",
+        "_interrupted",
+        "_keep",
+        "_output",
+        "_report",
+        "_services",
+        "_waiter",
+        "attempt",
+        "checkpointed",
+        "deadline",
+        "domain",
+        "due_at",
+        "fence",
+        "graph_id",
+        "label",
+        "lambda_name",
+        "predecessors",
+        "priority",
+        "started_ns",
+        "task_id",
+        "tick_at",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +125,7 @@ class TaskContext(FollowUps):
         self._child_bytes = 0
         self._report = report
         self._keep: Keep | None = None
+        self._output: Callable[[int, bytes], None] | None = None
         self._services: AttachmentServices | None = None
         self._attachments: AttemptAttachments | None = None
         self._cancelled = False
@@ -119,12 +139,13 @@ class TaskContext(FollowUps):
         report: Callable[[float, str], None] | None = None,
         keep: Keep | None = None,
         services: AttachmentServices | None = None,
+        output: Callable[[int, bytes], None] | None = None,
     ) -> TaskContext:
         """Make the context of an attempt that starts now; `keep` is called with the task's id and each checkpoint.
 
-        `services` brings the calls for attachments to a Frontend.
+        `services` brings the calls for attachments to a Frontend. `output` takes what is added to the output of the task.
         """
-        return _OfTask(task, report, keep, services)
+        return _OfTask(task, report, keep, services, output)
 
     def result_of(self, label: str) -> Any:
         """Return the result of a node that this one waited for, decoded; None if it did not succeed.
@@ -241,6 +262,10 @@ class TaskContext(FollowUps):
         if self._keep is not None:
             self._keep(UUID(self.task_id).bytes, data)
 
+    def _write_output(self, stream: int, data: bytes) -> None:
+        if self._output is not None:
+            self._output(int(stream), bytes(data))
+
     def request_cancel(self) -> None:
         """Make `cancelled` true. For what runs the callback; a callback raises Cancelled instead."""
         self._cancelled = True
@@ -274,11 +299,13 @@ class _OfTask(TaskContext):
         report: Callable[[float, str], None] | None,
         keep: Keep | None,
         services: AttachmentServices | None,
+        output: Callable[[int, bytes], None] | None,
     ) -> None:
         self._task = task
         self._report = report
         self._keep = keep
         self._services = services
+        self._output = output
         self._attachments = None
         self.codec = None
         self.children = None

@@ -138,6 +138,7 @@ class Client(Blocking):
     fetch = blocking(AsyncClient.fetch)
     read_attachment = blocking(AsyncClient.read_attachment)
     attachments = blocking(AsyncClient.attachments)
+    output = iterating(AsyncClient.output, AsyncClient.output_pages)
 
     schedule_many = blocking(AsyncClient.schedule_many, drawn="tasks")
     get = blocking(AsyncClient.get)

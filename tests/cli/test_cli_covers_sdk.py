@@ -14,6 +14,7 @@ from duly_cli.__main__ import app
 
 METHODS = {
     "attachments": "attachments list",
+    "output": "logs",
     "fetch": "attachments fetch",
     "read_attachment": "attachments fetch",
     "schedule": "schedule",
@@ -110,6 +111,7 @@ OPTIONS_OF = {
 }
 ANOTHER_WAY = {
     ("attachments", "task"): "its id",
+    ("output", "task"): "its id",
     ("fetch", "attachment"): "a task's id, and a name",
     ("read_attachment", "attachment"): "a task's id, and a name",
     ("fetch", "progress"): "a bar, on a terminal",

@@ -23,7 +23,8 @@ def lines():
 
     task = hsc_pb2.ClaimedTask(**{"lambda": "mail.send"})
     task.claim.task_id = bytes(16)
-    speaker = output.begin(task)
+    speaker = output.Speaker(task)
+    output.begin(speaker)
     yield Lines(writing)
     output.end(speaker)
     os.close(reading)

@@ -32,6 +32,7 @@ from duly_wire.v1 import (
     hsc_pb2,
     inspection_pb2,
     limits_pb2,
+    output_pb2,
     registry_pb2,
     sessions_pb2,
     settings_pb2,
@@ -52,7 +53,7 @@ _ALLOWED = {
     _CODES.UNIMPLEMENTED,
     _CODES.PERMISSION_DENIED,
 }
-_LONG_POLLS = {"WaitTask", "WaitGraph", "NextWork", "ClaimWork", "Work"}
+_LONG_POLLS = {"WaitTask", "WaitGraph", "NextWork", "ClaimWork", "Work", "ReadOutput"}
 _SERVICES = [
     file.DESCRIPTOR.services_by_name[name]
     for file, name in (
@@ -61,6 +62,7 @@ _SERVICES = [
         (graphs_pb2, "GraphService"),
         (inspection_pb2, "InspectionService"),
         (limits_pb2, "LimitService"),
+        (output_pb2, "OutputService"),
         (registry_pb2, "RegistryService"),
         (sessions_pb2, "SessionService"),
         (settings_pb2, "SettingsService"),

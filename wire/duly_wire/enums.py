@@ -265,6 +265,15 @@ class AttachmentRole(IntEnum):
     FILE = 5
 
 
+class OutputStream(IntEnum):
+    """Where a callback wrote what is in its output."""
+
+    STDOUT = 1
+    STDERR = 2
+    # Records of `logging`.
+    LOG = 3
+
+
 class HostState(IntEnum):
     """What the last report of a host, or of a service's process, says of it."""
 

@@ -42,3 +42,9 @@ def say_changed(fields: Iterable[str] | None) -> None:
 def say(text: str, *, err: bool = False) -> None:
     """Print text on stdout, or on stderr."""
     typer.echo(printable(text), err=err)
+
+
+def say_part(text: str) -> None:
+    """Print text on stdout at once, and end no line. Tabs stay, and a line feed of two characters is one."""
+    lines = text.replace("\r\n", "\n").split("\t")
+    typer.echo("\t".join(map(printable, lines)), nl=False)

@@ -101,6 +101,10 @@ NEEDS: Mapping[str, Need] = {
     # Of a task whose payload the caller may read, or with the token of a claim: the servicer says so.
     "/duly.v1.AttachmentService/FetchParts": Need(Action.READ, or_action=Action.RUN),
     "/duly.v1.AttachmentService/ListAttachments": _READ,
+    # Under the token of a claim: the servicer says of which lambdas.
+    "/duly.v1.OutputService/AppendOutput": _RUN,
+    # Of a task whose payload the caller may read.
+    "/duly.v1.OutputService/ReadOutput": _READ,
     "/duly.v1.AccessService/AddGrants": Need(Action.GRANT),
     "/duly.v1.AccessService/RemoveGrants": Need(Action.GRANT),
     "/duly.v1.AccessService/ListGrants": Need(Action.AUDIT, Reach.ALL),

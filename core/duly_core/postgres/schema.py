@@ -14,6 +14,7 @@ FILES = (
     "attachments/schema.sql",
     "tasks/schema.sql",
     "tasks/functions.sql",
+    "task_output/schema.sql",
     "sessions/schema.sql",
     "sessions/functions.sql",
     "graphs/schema.sql",

@@ -9,6 +9,7 @@ from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceStub
 from duly_wire.v1.controller_pb2_grpc import ControllerServiceStub
 from duly_wire.v1.fleet_pb2_grpc import FleetServiceStub
 from duly_wire.v1.hsc_pb2_grpc import HscServiceStub
+from duly_wire.v1.output_pb2_grpc import OutputServiceStub
 from duly_wire.v1.registry_pb2_grpc import RegistryServiceStub
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from duly_wire.v1.controller_pb2_grpc import ControllerServiceAsyncStub
     from duly_wire.v1.fleet_pb2_grpc import FleetServiceAsyncStub
     from duly_wire.v1.hsc_pb2_grpc import HscServiceAsyncStub
+    from duly_wire.v1.output_pb2_grpc import OutputServiceAsyncStub
     from duly_wire.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
 Context: TypeAlias = ServicerContext[Any, Any]
@@ -45,3 +47,8 @@ def fleet_stub(channel: grpc.aio.Channel) -> "FleetServiceAsyncStub":
 def attachment_stub(channel: grpc.aio.Channel) -> "AttachmentServiceAsyncStub":
     """The Frontend's attachments at the other end."""
     return cast("AttachmentServiceAsyncStub", AttachmentServiceStub(channel))
+
+
+def output_stub(channel: grpc.aio.Channel) -> "OutputServiceAsyncStub":
+    """The Frontend's output of tasks at the other end."""
+    return cast("OutputServiceAsyncStub", OutputServiceStub(channel))

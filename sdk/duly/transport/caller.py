@@ -31,6 +31,7 @@ from duly_wire.v1.gates_pb2_grpc import GateServiceStub
 from duly_wire.v1.graphs_pb2_grpc import GraphServiceStub
 from duly_wire.v1.inspection_pb2_grpc import InspectionServiceStub
 from duly_wire.v1.limits_pb2_grpc import LimitServiceStub
+from duly_wire.v1.output_pb2_grpc import OutputServiceStub
 from duly_wire.v1.registry_pb2_grpc import RegistryServiceStub
 from duly_wire.v1.sessions_pb2_grpc import SessionServiceStub
 from duly_wire.v1.settings_pb2_grpc import SettingsServiceStub
@@ -117,6 +118,7 @@ class Caller:
         self._closed = False
         self.frontend = FrontendServiceStub(self._channel)
         self.attachments = AttachmentServiceStub(self._channel)
+        self.output = OutputServiceStub(self._channel)
         self.access = AccessServiceStub(self._channel)
         self.registry = RegistryServiceStub(self._channel)
         self.settings = SettingsServiceStub(self._channel)

@@ -30,8 +30,10 @@ from duly_executor.claims.lease_schedule import LeaseSchedule
 from duly_executor.claims.ledger import HeldClaims
 from duly_executor.containment.cgroups_or_subreaper import open_containment
 from duly_executor.events import log
-from duly_executor.processes.attachment_relay import AttachmentRelay
+from duly_executor.processes.attachment_relay import CALL_TIMEOUT_S, AttachmentRelay
+from duly_executor.processes.frontend_channel import FrontendChannel
 from duly_executor.processes.pool import CallbackPool
+from duly_executor.processes.task_output import OutputSender
 from duly_executor.processes.watchdog import Watchdog
 from duly_executor.results.reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
@@ -87,7 +89,9 @@ class Executor:
         self._reporter = ResultReporter(
             self._calls, rpc.call_timeout, rpc.max_message_bytes // 2, self._held_claims.settle
         )
-        self._attachment_relay = AttachmentRelay(self._held_claims, rpc)
+        self._frontend = FrontendChannel(rpc, CALL_TIMEOUT_S)
+        self._attachment_relay = AttachmentRelay(self._held_claims, self._frontend)
+        self._output_sender = OutputSender(self._held_claims, self._frontend)
         self._pool = CallbackPool(
             application,
             self.executor_id,
@@ -97,6 +101,7 @@ class Executor:
             self._reporter,
             settings,
             self._attachment_relay,
+            self._output_sender,
         )
         self._heartbeat_loop = HeartbeatLoop(
             self._heartbeat_channel,
@@ -143,6 +148,8 @@ class Executor:
         finally:
             await self._containment.close()
         await self._attachment_relay.close()
+        await self._output_sender.close()
+        await self._frontend.close()
         await self._calls.close()
         await self._controller_channel.close()
         await self._heartbeat_channel.close()
@@ -250,7 +257,7 @@ class Executor:
             self._journal,
             self._leases,
             self._settings,
-            self._attachment_relay.use,
+            self._frontend.use,
         )
 
     async def _drain(self) -> None:

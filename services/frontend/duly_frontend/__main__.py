@@ -45,6 +45,7 @@ from duly_frontend.live_settings.service import SettingsServicer
 from duly_frontend.sessions.service import SessionServicer
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import open_stores
+from duly_frontend.task_output.service import OutputServicer
 from duly_frontend.tasks.service import FrontendServicer
 from duly_frontend.time_tables.service import TimeTableServicer
 
@@ -89,6 +90,7 @@ def build(
             time_tables = TimeTableServicer(stores, Notifier(store, notifications), rpc_settings)
             blobs = BlobThreads(blob_store) if blob_store is not None else None
             attachments = AttachmentServicer(stores, attachment_settings, known, blobs, stores.load.parts)
+            output = OutputServicer(stores, settings.output_limit, stores.load.output)
             inspection = InspectionServicer(stores, rpc_settings)
             server = RpcServer(
                 settings.listen,
@@ -105,6 +107,7 @@ def build(
                     fleet,
                     inspection,
                     attachments,
+                    output,
                     AccessServicer(store),
                 ],
                 rpc_settings,
@@ -126,6 +129,7 @@ def build(
                     group.create_task(repeat("live settings", config.run_once, stop, asyncio.Event()))
             frontend.close()
             graphs.close()
+            output.close()
             fleet.close()
             await server.stop()
             if blobs is not None:

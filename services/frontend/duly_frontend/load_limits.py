@@ -16,7 +16,7 @@ _MANY = 1_000_000
 _WAITING_CALLS = 2_000
 """Of one caller: as many as a connection may have."""
 _WAITING_LARGE = 50
-_LONG_POLLS = frozenset({"WaitTask", "WaitGraph"})
+_LONG_POLLS = frozenset({"WaitTask", "WaitGraph", "ReadOutput"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class LoadLimits:
     """Writes of graphs, definitions and registrations: each is one long transaction."""
     parts: Turns
     """Parts of attachments that are written or read: each has a thread."""
+    output: Turns
+    """Output of tasks that is written or read."""
 
     @classmethod
     def of(cls, settings: FrontendSettings) -> Self:
@@ -72,4 +74,5 @@ class LoadLimits:
             reads=turns("reads of many tasks", reads, max(1, reads // 2)),
             graphs=turns("graphs and registrations", 2, 1),
             parts=parts,
+            output=turns("output of tasks", 4, 2),
         )

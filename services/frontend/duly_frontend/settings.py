@@ -37,3 +37,5 @@ class FrontendSettings(LiveFrontendSettings):
     """Time that a principal may use beyond its share."""
     list_timeout: Duration = Field(default=timedelta(seconds=3), ge=timedelta(milliseconds=10))
     """A list, or a redrive, cancel or purge by filter, that takes longer is refused."""
+    output_limit: int = Field(default=1024 * 1024, ge=64 * 1024, le=64 * 1024 * 1024)
+    """How many bytes are kept of what a run prints and logs: the last ones. Of a task the last five runs are kept."""

@@ -26,6 +26,7 @@ from duly_core.process.telemetry import TelemetrySettings
 from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
+from duly_core.task_output.sweep import OutputSweep
 from duly_core.upkeep.retention import Retention
 from duly_store_consumer import events
 from duly_store_consumer.attachment_loop import attachment_loop
@@ -129,8 +130,12 @@ def build(
                 events.retention_round(done)
                 return _TABLE_LOCKED_PAUSE if done.locked else done.pause
 
-            interval = format_duration(settings.poll_interval)
-            log.info("store consumer polls", address=address, poll_interval=interval, exact=settings.exact)
+            log.info(
+                "store consumer polls",
+                address=address,
+                poll_interval=format_duration(settings.poll_interval),
+                exact=settings.exact,
+            )
             health = HealthFollower(
                 server, [store], store_settings.unhealthy_after, consumer.unhealthy_reason
             )
@@ -146,6 +151,7 @@ def build(
                 group.create_task(repeat("breakers", breaker_loop.run_once, stop, asyncio.Event()))
                 group.create_task(repeat("retention", retain, stop, asyncio.Event()))
                 group.create_task(sweep_attachments(store, stop))
+                group.create_task(repeat("output sweep", OutputSweep(store).run_once, stop, asyncio.Event()))
                 group.create_task(repeat("host watch", partial(watch_hosts, store), stop, asyncio.Event()))
                 group.create_task(
                     repeat(

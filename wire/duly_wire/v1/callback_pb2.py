@@ -23,31 +23,34 @@ _sym_db = _symbol_database.Default()
 
 
 from duly_wire.v1 import hsc_pb2 as duly_dot_v1_dot_hsc__pb2
+from duly_wire.v1 import output_pb2 as duly_dot_v1_dot_output__pb2
 from duly_wire.v1 import registry_pb2 as duly_dot_v1_dot_registry__pb2
 from duly_wire.v1 import task_pb2 as duly_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/callback.proto\x12\x07\x64uly.v1\x1a\x11\x64uly/v1/hsc.proto\x1a\x16\x64uly/v1/registry.proto\x1a\x12\x64uly/v1/task.proto\"\xaa\x02\n\x0e\x43\x61llbackReport\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x16.duly.v1.CallbackHello\x12$\n\x07results\x18\x02 \x03(\x0b\x32\x13.duly.v1.TaskResult\x12+\n\x08progress\x18\x03 \x03(\x0b\x32\x19.duly.v1.CallbackProgress\x12\x14\n\x0cimport_error\x18\x04 \x01(\t\x12\x11\n\tunstarted\x18\x05 \x03(\x0c\x12\x10\n\x08recalled\x18\x06 \x01(\x08\x12\x30\n\x0b\x63heckpoints\x18\x07 \x03(\x0b\x32\x1b.duly.v1.CallbackCheckpoint\x12\x31\n\x10\x61ttachment_calls\x18\x08 \x03(\x0b\x32\x17.duly.v1.AttachmentCall\"P\n\x0e\x41ttachmentCall\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12\x0e\n\x06method\x18\x03 \x01(\t\x12\x0f\n\x07request\x18\x04 \x01(\x0c\"c\n\x10\x41ttachmentAnswer\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x12\n\x08response\x18\x02 \x01(\x0cH\x00\x12#\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.CallErrorH\x00\x42\x08\n\x06\x61nswer\"1\n\rCallbackHello\x12 \n\x07lambdas\x18\x01 \x03(\x0b\x32\x0f.duly.v1.Lambda\"C\n\x10\x43\x61llbackProgress\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x10\n\x08progress\x18\x02 \x01(\x01\x12\x0c\n\x04note\x18\x03 \x01(\t\"9\n\x12\x43\x61llbackCheckpoint\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x12\n\ncheckpoint\x18\x02 \x01(\x0c\"\xda\x01\n\x10SerializedReport\x12\x0f\n\x07results\x18\x02 \x03(\x0c\x12+\n\x08progress\x18\x03 \x03(\x0b\x32\x19.duly.v1.CallbackProgress\x12\x11\n\tunstarted\x18\x05 \x03(\x0c\x12\x10\n\x08recalled\x18\x06 \x01(\x08\x12\x30\n\x0b\x63heckpoints\x18\x07 \x03(\x0b\x32\x1b.duly.v1.CallbackCheckpoint\x12\x31\n\x10\x61ttachment_calls\x18\x08 \x03(\x0b\x32\x17.duly.v1.AttachmentCall\"\xc0\x01\n\rCallbackOrder\x12\x0e\n\x06\x63\x61ncel\x18\x01 \x03(\x0c\x12\x0e\n\x06recall\x18\x02 \x01(\x08\x12#\n\x05tasks\x18\x03 \x03(\x0b\x32\x14.duly.v1.ClaimedTask\x12 \n\x18start_before_boottime_ns\x18\x04 \x01(\x03\x12\x11\n\tinterrupt\x18\x05 \x03(\x0c\x12\x35\n\x12\x61ttachment_answers\x18\x06 \x03(\x0b\x32\x19.duly.v1.AttachmentAnswerb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/callback.proto\x12\x07\x64uly.v1\x1a\x11\x64uly/v1/hsc.proto\x1a\x14\x64uly/v1/output.proto\x1a\x16\x64uly/v1/registry.proto\x1a\x12\x64uly/v1/task.proto\"\xd3\x02\n\x0e\x43\x61llbackReport\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x16.duly.v1.CallbackHello\x12$\n\x07results\x18\x02 \x03(\x0b\x32\x13.duly.v1.TaskResult\x12+\n\x08progress\x18\x03 \x03(\x0b\x32\x19.duly.v1.CallbackProgress\x12\x14\n\x0cimport_error\x18\x04 \x01(\t\x12\x11\n\tunstarted\x18\x05 \x03(\x0c\x12\x10\n\x08recalled\x18\x06 \x01(\x08\x12\x30\n\x0b\x63heckpoints\x18\x07 \x03(\x0b\x32\x1b.duly.v1.CallbackCheckpoint\x12\x31\n\x10\x61ttachment_calls\x18\x08 \x03(\x0b\x32\x17.duly.v1.AttachmentCall\x12\'\n\x06output\x18\t \x03(\x0b\x32\x17.duly.v1.CallbackOutput\"F\n\x0e\x43\x61llbackOutput\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12#\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x14.duly.v1.OutputChunk\"P\n\x0e\x41ttachmentCall\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x0f\n\x07task_id\x18\x02 \x01(\x0c\x12\x0e\n\x06method\x18\x03 \x01(\t\x12\x0f\n\x07request\x18\x04 \x01(\x0c\"c\n\x10\x41ttachmentAnswer\x12\x0c\n\x04\x63\x61ll\x18\x01 \x01(\x04\x12\x12\n\x08response\x18\x02 \x01(\x0cH\x00\x12#\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.CallErrorH\x00\x42\x08\n\x06\x61nswer\"1\n\rCallbackHello\x12 \n\x07lambdas\x18\x01 \x03(\x0b\x32\x0f.duly.v1.Lambda\"C\n\x10\x43\x61llbackProgress\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x10\n\x08progress\x18\x02 \x01(\x01\x12\x0c\n\x04note\x18\x03 \x01(\t\"9\n\x12\x43\x61llbackCheckpoint\x12\x0f\n\x07task_id\x18\x01 \x01(\x0c\x12\x12\n\ncheckpoint\x18\x02 \x01(\x0c\"\x83\x02\n\x10SerializedReport\x12\x0f\n\x07results\x18\x02 \x03(\x0c\x12+\n\x08progress\x18\x03 \x03(\x0b\x32\x19.duly.v1.CallbackProgress\x12\x11\n\tunstarted\x18\x05 \x03(\x0c\x12\x10\n\x08recalled\x18\x06 \x01(\x08\x12\x30\n\x0b\x63heckpoints\x18\x07 \x03(\x0b\x32\x1b.duly.v1.CallbackCheckpoint\x12\x31\n\x10\x61ttachment_calls\x18\x08 \x03(\x0b\x32\x17.duly.v1.AttachmentCall\x12\'\n\x06output\x18\t \x03(\x0b\x32\x17.duly.v1.CallbackOutput\"\xc0\x01\n\rCallbackOrder\x12\x0e\n\x06\x63\x61ncel\x18\x01 \x03(\x0c\x12\x0e\n\x06recall\x18\x02 \x01(\x08\x12#\n\x05tasks\x18\x03 \x03(\x0b\x32\x14.duly.v1.ClaimedTask\x12 \n\x18start_before_boottime_ns\x18\x04 \x01(\x03\x12\x11\n\tinterrupt\x18\x05 \x03(\x0c\x12\x35\n\x12\x61ttachment_answers\x18\x06 \x03(\x0b\x32\x19.duly.v1.AttachmentAnswerb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.callback_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CALLBACKREPORT']._serialized_start=99
-  _globals['_CALLBACKREPORT']._serialized_end=397
-  _globals['_ATTACHMENTCALL']._serialized_start=399
-  _globals['_ATTACHMENTCALL']._serialized_end=479
-  _globals['_ATTACHMENTANSWER']._serialized_start=481
-  _globals['_ATTACHMENTANSWER']._serialized_end=580
-  _globals['_CALLBACKHELLO']._serialized_start=582
-  _globals['_CALLBACKHELLO']._serialized_end=631
-  _globals['_CALLBACKPROGRESS']._serialized_start=633
-  _globals['_CALLBACKPROGRESS']._serialized_end=700
-  _globals['_CALLBACKCHECKPOINT']._serialized_start=702
-  _globals['_CALLBACKCHECKPOINT']._serialized_end=759
-  _globals['_SERIALIZEDREPORT']._serialized_start=762
-  _globals['_SERIALIZEDREPORT']._serialized_end=980
-  _globals['_CALLBACKORDER']._serialized_start=983
-  _globals['_CALLBACKORDER']._serialized_end=1175
+  _globals['_CALLBACKREPORT']._serialized_start=121
+  _globals['_CALLBACKREPORT']._serialized_end=460
+  _globals['_CALLBACKOUTPUT']._serialized_start=462
+  _globals['_CALLBACKOUTPUT']._serialized_end=532
+  _globals['_ATTACHMENTCALL']._serialized_start=534
+  _globals['_ATTACHMENTCALL']._serialized_end=614
+  _globals['_ATTACHMENTANSWER']._serialized_start=616
+  _globals['_ATTACHMENTANSWER']._serialized_end=715
+  _globals['_CALLBACKHELLO']._serialized_start=717
+  _globals['_CALLBACKHELLO']._serialized_end=766
+  _globals['_CALLBACKPROGRESS']._serialized_start=768
+  _globals['_CALLBACKPROGRESS']._serialized_end=835
+  _globals['_CALLBACKCHECKPOINT']._serialized_start=837
+  _globals['_CALLBACKCHECKPOINT']._serialized_end=894
+  _globals['_SERIALIZEDREPORT']._serialized_start=897
+  _globals['_SERIALIZEDREPORT']._serialized_end=1156
+  _globals['_CALLBACKORDER']._serialized_start=1159
+  _globals['_CALLBACKORDER']._serialized_end=1351
 # @@protoc_insertion_point(module_scope)

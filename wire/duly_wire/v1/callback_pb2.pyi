@@ -7,6 +7,7 @@ Private to the Executor: both ends come from one installation, of which one end 
 
 from collections import abc as _abc
 from duly_wire.v1 import hsc_pb2 as _hsc_pb2
+from duly_wire.v1 import output_pb2 as _output_pb2
 from duly_wire.v1 import registry_pb2 as _registry_pb2
 from duly_wire.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
@@ -37,6 +38,7 @@ class CallbackReport(_message.Message):
     RECALLED_FIELD_NUMBER: _builtins.int
     CHECKPOINTS_FIELD_NUMBER: _builtins.int
     ATTACHMENT_CALLS_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
     import_error: _builtins.str
     """First frame instead of hello: the application could not be imported."""
     recalled: _builtins.bool
@@ -65,6 +67,10 @@ class CallbackReport(_message.Message):
     def attachment_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentCall]:
         """What running callbacks ask of AttachmentService. Each is answered by an AttachmentAnswer."""
 
+    @_builtins.property
+    def output(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackOutput]:
+        """What running callbacks printed and logged. Nobody answers: what the Executor has no room for is left out."""
+
     def __init__(
         self,
         *,
@@ -76,14 +82,38 @@ class CallbackReport(_message.Message):
         recalled: _builtins.bool = ...,
         checkpoints: _abc.Iterable[Global___CallbackCheckpoint] | None = ...,
         attachment_calls: _abc.Iterable[Global___AttachmentCall] | None = ...,
+        output: _abc.Iterable[Global___CallbackOutput] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hello", b"hello"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_calls", b"attachment_calls", "checkpoints", b"checkpoints", "hello", b"hello", "import_error", b"import_error", "progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_calls", b"attachment_calls", "checkpoints", b"checkpoints", "hello", b"hello", "import_error", b"import_error", "output", b"output", "progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallbackReport: _TypeAlias = CallbackReport  # noqa: Y015
+
+@_typing.final
+class CallbackOutput(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.bytes
+    @_builtins.property
+    def chunk(self) -> _output_pb2.OutputChunk: ...
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.bytes = ...,
+        chunk: _output_pb2.OutputChunk | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallbackOutput: _TypeAlias = CallbackOutput  # noqa: Y015
 
 @_typing.final
 class AttachmentCall(_message.Message):
@@ -228,6 +258,7 @@ class SerializedReport(_message.Message):
     RECALLED_FIELD_NUMBER: _builtins.int
     CHECKPOINTS_FIELD_NUMBER: _builtins.int
     ATTACHMENT_CALLS_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
     recalled: _builtins.bool
     @_builtins.property
     def results(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
@@ -241,6 +272,8 @@ class SerializedReport(_message.Message):
     def checkpoints(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackCheckpoint]: ...
     @_builtins.property
     def attachment_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentCall]: ...
+    @_builtins.property
+    def output(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackOutput]: ...
     def __init__(
         self,
         *,
@@ -250,10 +283,11 @@ class SerializedReport(_message.Message):
         recalled: _builtins.bool = ...,
         checkpoints: _abc.Iterable[Global___CallbackCheckpoint] | None = ...,
         attachment_calls: _abc.Iterable[Global___AttachmentCall] | None = ...,
+        output: _abc.Iterable[Global___CallbackOutput] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_calls", b"attachment_calls", "checkpoints", b"checkpoints", "progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_calls", b"attachment_calls", "checkpoints", b"checkpoints", "output", b"output", "progress", b"progress", "recalled", b"recalled", "results", b"results", "unstarted", b"unstarted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

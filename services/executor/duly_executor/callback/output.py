@@ -14,10 +14,14 @@ import threading
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from duly_wire.v1 import hsc_pb2
+from duly_executor.callback.kept_output import AttemptOutput, KeptOutput
+from duly_wire.v1 import hsc_pb2, output_pb2
+
+if TYPE_CHECKING:
+    from duly.callbacks.codec import Codec
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Whoever prints these could draw over the head of the line, or clear the terminal."""
@@ -29,11 +33,30 @@ _LONGEST_REST = 64 * 1024
 class Speaker:
     """A task whose callback runs, or a thread that runs none; keeps the beginnings of lines."""
 
-    __slots__ = ("_rests", "_task")
+    __slots__ = ("_codec", "_ended", "_kept", "_output", "_rests", "_task")
 
-    def __init__(self, task: hsc_pb2.ClaimedTask | None = None) -> None:
+    def __init__(
+        self,
+        task: hsc_pb2.ClaimedTask | None = None,
+        kept: KeptOutput | None = None,
+        codec: "Codec | None" = None,
+    ) -> None:
+        """Make one: `kept` takes what is kept of the output of the task, encrypted by `codec`; None: nothing is kept."""
         self._task = task
         self._rests: dict[int, bytearray] | None = None  # most callbacks write nothing
+        self._kept = kept
+        self._codec = codec
+        self._output: AttemptOutput | None = None
+        self._ended = False
+
+    def keep(self, stream: int, data: bytes) -> None:
+        """Add this to the output of the task, until its attempt is over."""
+        if self._kept is None or self._task is None or self._ended:
+            return
+        if self._output is None:
+            self._output = self._kept.begin(self._task, self._codec)
+        self._output.add(stream, data)
+        self._kept.note()
 
     def complete(self, descriptor: int, data: bytes) -> list[bytes]:
         """Add data; take the lines that are complete."""
@@ -62,7 +85,10 @@ class Speaker:
         return {"lambda": getattr(self._task, "lambda"), "task": task_id}
 
     def finish(self) -> None:
-        """Write what was begun: the attempt is over."""
+        """Write what was begun, and send what is kept: the attempt is over."""
+        self._ended = True
+        if self._output is not None and self._kept is not None:
+            self._kept.end(self._output)
         rests, self._rests = self._rests, None
         if rests:
             for descriptor, rest in rests.items():
@@ -74,11 +100,9 @@ _current: ContextVar[Speaker | None] = ContextVar("duly_speaker", default=None)
 _of_thread = threading.local()
 
 
-def begin(task: hsc_pb2.ClaimedTask) -> Speaker:
+def begin(speaker: Speaker) -> None:
     """Ascribe to this task what the current thread writes from now on, and the coroutines that it submits."""
-    speaker = Speaker(task)
     _current.set(speaker)
-    return speaker
 
 
 def end(speaker: Speaker) -> None:
@@ -150,7 +174,9 @@ class _Lines(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         speaker = _speaker()
-        if lines := speaker.complete(self._descriptor, bytes(data)):
+        written = bytes(data)
+        speaker.keep(self._descriptor, written)  # the descriptors have the numbers of OutputStream
+        if lines := speaker.complete(self._descriptor, written):
             _write(self._descriptor, speaker, lines)
         return len(data)
 
@@ -166,9 +192,14 @@ class _LogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            lines = self.format(record).splitlines()
+            text = self.format(record)
             said = {"level": record.levelname.lower(), "logger": record.name}
-            _send(2, _render(_speaker().names, said, lines))
+            speaker = _speaker()
+            speaker.keep(
+                output_pb2.OUTPUT_STREAM_LOG,
+                f"{record.levelname} {record.name}: {text}\n".encode("utf-8", "backslashreplace"),
+            )
+            _send(2, _render(speaker.names, said, text.splitlines()))
         except Exception:  # noqa: BLE001 (an owner's log call must not fail)
             self.handleError(record)
 

@@ -9,6 +9,8 @@ from duly_executor.processes import frames
 from duly_wire.ids import TaskId
 from duly_wire.v1 import callback_pb2, hsc_pb2
 
+_MOST_OUTPUT = 256
+"""Chunks of output that wait for the Executor: 8 MiB at most."""
 _NOTE_CHARACTERS = 1_024
 """Of a progress note; the Executor keeps fewer still."""
 
@@ -30,6 +32,8 @@ class ReportSender:
         self._progress: dict[TaskId, callback_pb2.CallbackProgress] = {}
         self._checkpoints: dict[TaskId, callback_pb2.CallbackCheckpoint] = {}
         self._attachment_calls: list[callback_pb2.AttachmentCall] = []
+        self._output: list[callback_pb2.CallbackOutput] = []
+        """As results: any thread appends, and needs no lock."""
 
     def result(self, task_id: TaskId, result: hsc_pb2.TaskResult) -> None:
         """An attempt ended."""
@@ -72,6 +76,16 @@ class ReportSender:
             self._attachment_calls.append(call)
         self._wake()
 
+    def takes_output(self) -> bool:
+        """Whether more output may be put in: not while the Executor does not read what is there."""
+        return len(self._output) < _MOST_OUTPUT
+
+    def output(self, output: list[callback_pb2.CallbackOutput]) -> None:
+        """Callbacks wrote this. It goes before the results that are put in later."""
+        if output:
+            self._output += output
+            self._wake()
+
     def send_for_ever(self) -> None:
         """Send until the Executor is gone."""
         while True:
@@ -80,6 +94,8 @@ class ReportSender:
             # before the rest: what a callback kept goes before its result, or with it
             results = self._results[:]
             del self._results[: len(results)]
+            output = self._output[:]
+            del self._output[: len(output)]
             with self._lock:
                 rest, self._rest = self._rest, callback_pb2.SerializedReport()
                 rest.progress.extend(self._progress.values())
@@ -88,12 +104,15 @@ class ReportSender:
                 self._checkpoints.clear()
                 calls, self._attachment_calls = self._attachment_calls, []
             try:
+                if output:
+                    for each in frames.divided(output, callback_pb2.CallbackOutput.ByteSize):
+                        self._link.sendall(frames.write(callback_pb2.SerializedReport(output=each)))
                 if checkpoints:
                     weigh = callback_pb2.CallbackCheckpoint.ByteSize
                     for some in frames.divided(checkpoints, weigh):
                         self._link.sendall(frames.write(callback_pb2.SerializedReport(checkpoints=some)))
                 for part in parts(results, rest):
-                    if part.ByteSize():  # else checkpoints or calls were all there was
+                    if part.ByteSize():  # else output, checkpoints or calls were all there was
                         self._link.sendall(frames.write(part))
                 for call in calls:
                     self._link.sendall(frames.write(callback_pb2.SerializedReport(attachment_calls=[call])))

@@ -17,6 +17,7 @@ from duly_executor.callback import output
 from duly_executor.callback.attachment_calls import AttachmentCalls
 from duly_executor.callback.attempt import AsyncLoop, Attempt
 from duly_executor.callback.exit_recorder import ExitRecorder
+from duly_executor.callback.kept_output import KeptOutput
 from duly_executor.callback.priority_queue import PriorityQueue
 from duly_executor.callback.report_sender import ReportSender
 from duly_wire.ids import TaskId
@@ -37,6 +38,7 @@ class Slots:
         report_sender: ReportSender,
         exit_recorder: ExitRecorder,
         attachment_calls: AttachmentCalls,
+        kept_output: KeptOutput,
     ) -> None:
         self._callbacks = app.callbacks
         self._board = board
@@ -44,6 +46,8 @@ class Slots:
         self._keep = report_sender.checkpoint
         self._exit_recorder = exit_recorder
         self._attachment_calls = attachment_calls
+        self._kept_output = kept_output
+        self._codec = app.codec
         self._pid = os.getpid()
         self._loop = AsyncLoop()
         self._waiting = PriorityQueue()
@@ -109,11 +113,13 @@ class Slots:
         self, slot: int, task: hsc_pb2.ClaimedTask, task_id: TaskId, before_boot_ns: int
     ) -> hsc_pb2.TaskResult | None:
         """Its end; None if it is not to start, or not any more."""
+        speaker = output.Speaker(task, self._kept_output, self._codec)
         context = TaskContext.for_task(
             task,
             lambda done, note: self._report_sender.progress(task_id, done, note),
             self._keep,
             self._attachment_calls,
+            speaker.keep,
         )
         attempt = self._running[task_id] = Attempt(task, context, self._loop)
         try:
@@ -126,7 +132,7 @@ class Slots:
         if now < before_boot_ns:
             self._board.started(slot, task_id, now)
             failpoints.hit_here("callback.user_code.before")
-            speaker = output.begin(task)
+            output.begin(speaker)
             result = self._run(attempt)
             output.end(speaker)
             failpoints.hit_here("callback.user_code.after")

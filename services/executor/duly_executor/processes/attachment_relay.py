@@ -15,13 +15,12 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from duly_core.errors import DulyError, InvalidRequestError
-from duly_core.rpc.channel import open_channel
 from duly_core.rpc.requests.field_count import check_field_count
-from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import attachment_stub
 from duly_executor.callback.attachment_calls import MOST_CALLS
 from duly_executor.claims.ledger import HeldClaims
 from duly_executor.events import log
+from duly_executor.processes.frontend_channel import FrontendChannel
 from duly_executor.processes.process import CallbackProcess
 from duly_wire.retry_info import pause_of
 from duly_wire.v1 import attachments_pb2, callback_pb2, task_pb2
@@ -29,9 +28,7 @@ from duly_wire.v1 import attachments_pb2, callback_pb2, task_pb2
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceAsyncStub
-
-_CALL_TIMEOUT_S = 60.0
+CALL_TIMEOUT_S = 60.0
 """Of a call with a part of 4 MiB: 0.6 Mbit/s are enough."""
 _MOST_OF_ALL = 16
 """Calls of all processes under way; the others wait."""
@@ -56,21 +53,12 @@ _AGAIN_AFTER = timedelta(milliseconds=200)
 class AttachmentRelay:
     """Between callback processes and a Frontend."""
 
-    def __init__(self, held_claims: HeldClaims, rpc: RpcSettings) -> None:
+    def __init__(self, held_claims: HeldClaims, frontend: FrontendChannel) -> None:
         self._held_claims = held_claims
-        self._rpc = rpc
-        self._address = ""
-        self._channel: grpc.aio.Channel | None = None
-        self._stub: AttachmentServiceAsyncStub | None = None
+        self._frontend = frontend
         self._turns = asyncio.Semaphore(_MOST_OF_ALL)
         self._under_way: Counter[CallbackProcess] = Counter()
         self._running: set[asyncio.Task[None]] = set()
-
-    def use(self, frontend_address: str) -> None:
-        """Make calls there from now on; empty: nowhere."""
-        if frontend_address != self._address:
-            self._address = frontend_address
-            self._stub = None
 
     def take(self, process: CallbackProcess, calls: Iterable[callback_pb2.AttachmentCall]) -> None:
         """Make these calls of a process, and answer each."""
@@ -90,8 +78,6 @@ class AttachmentRelay:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        if self._channel is not None:
-            await self._channel.close()
 
     async def _make(self, process: CallbackProcess, call: callback_pb2.AttachmentCall) -> None:
         try:
@@ -115,14 +101,14 @@ class AttachmentRelay:
         if isinstance(request, _Refused):
             return _refusal(call, request)
         try:
-            stub = self._connected()
+            channel = self._frontend.channel()
         except DulyError as error:
             return _refusal(call, _Refused(grpc.StatusCode.FAILED_PRECONDITION, str(error)))
-        if stub is None:
+        if channel is None:
             refused = "this worker's Controller tells no Frontend to ask: update it"
             return _refusal(call, _Refused(grpc.StatusCode.FAILED_PRECONDITION, refused))
         try:
-            response = await getattr(stub, call.method)(request, timeout=_CALL_TIMEOUT_S)
+            response = await getattr(attachment_stub(channel), call.method)(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             return _failure(call, error)
         return callback_pb2.AttachmentAnswer(call=call.call, response=response.SerializeToString())
@@ -151,20 +137,6 @@ class AttachmentRelay:
         else:
             setattr(request, "lambda", getattr(held.task, "lambda").partition("@")[0])
         return request
-
-    def _connected(self) -> "AttachmentServiceAsyncStub | None":
-        if self._stub is None and self._address:
-            if self._channel is not None:
-                self._closing(self._channel)
-            self._channel = open_channel(self._address, self._rpc)
-            self._stub = attachment_stub(self._channel)
-        return self._stub
-
-    def _closing(self, channel: grpc.aio.Channel) -> None:
-        """Close a channel to where the Frontend was, when its calls have ended or are late."""
-        closing = asyncio.get_running_loop().create_task(channel.close(_CALL_TIMEOUT_S))
-        self._running.add(closing)
-        closing.add_done_callback(self._running.discard)
 
 
 def _refusal(call: callback_pb2.AttachmentCall, refused: _Refused) -> callback_pb2.AttachmentAnswer:

@@ -21,6 +21,7 @@ from duly_executor.processes.report_checks import checked
 from duly_executor.processes.starter import ProcessStarter
 from duly_executor.processes.supervisor import ProcessSupervisor
 from duly_executor.processes.suspects import IsolatedLambdas
+from duly_executor.processes.task_output import OutputSender
 from duly_executor.results.failures import cancelled, with_checkpoint
 from duly_executor.results.reporter import ResultReporter
 from duly_executor.settings import ExecutorSettings
@@ -43,8 +44,10 @@ class CallbackPool:
         reporter: ResultReporter,
         settings: ExecutorSettings,
         attachment_relay: AttachmentRelay,
+        output_sender: OutputSender,
     ) -> None:
         self._attachment_relay = attachment_relay
+        self._output_sender = output_sender
         self._journal = journal
         self._board = board = journal.board
         self.runs = board.runs
@@ -179,6 +182,8 @@ class CallbackPool:
         self._held_claims.note_told(report, process.tasks)
         if report.attachment_calls:
             self._attachment_relay.take(process, report.attachment_calls)
+        if report.output:
+            self._output_sender.take(process, report.output)
         ends: list[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]] = []
         for result in report.results:
             claim = result.claim

@@ -1,0 +1,1 @@
+"""What tasks print and log, on the command line."""

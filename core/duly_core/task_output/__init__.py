@@ -1,0 +1,1 @@
+"""The output of tasks: what callbacks and commands print and log while they run (decision 0079)."""
