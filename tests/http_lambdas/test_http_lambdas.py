@@ -14,10 +14,15 @@ from aiohttp import web
 
 from duly import FailureKind, Outcome, Priority, TaskContext, webhooks
 from duly.callbacks.loading import load_app
+from duly.callbacks.payload import SentPayload
+from duly.callbacks.predecessors import Predecessor
 from duly.errors import AppImportError
+from duly.http_lambdas.ended_event import ended_event
 from duly.testing import TestRun, run
 from duly_local.certificates import make_authority, make_certificate
+from duly_wire.enums import TaskStatus
 from duly_wire.ids import new_task_id_text
+from duly_wire.v1 import task_pb2
 
 KEY = webhooks.new_key()
 LIMIT = 2_000
@@ -341,3 +346,18 @@ async def test_a_server_that_speaks_no_http_ends_nothing_but_its_attempt(
     assert sent < MUCH or said.endswith(
         b"1;"
     )  # an extension of a chunk is not kept, and ends at the deadline
+
+
+def test_a_webhook_tells_of_results_with_attachments() -> None:
+    stored = b'{"$duly.attachment":{"hash":"%s","size":1,"name":"x"}}' % (b"0" * 64)
+    now = datetime.now(UTC)
+    context = TaskContext(
+        task_id="t", lambda_name="h", priority=Priority.NORMAL, attempt=1, fence=1, due_at=now, deadline=now
+    )
+    for label, encoding in (("inside", task_pb2.ENCODING_JSON), ("whole", task_pb2.ENCODING_ATTACHMENT)):
+        context.predecessors[label] = Predecessor(label, "t", TaskStatus.SUCCESS, stored, encoding)
+
+    event = json.loads(ended_event(SentPayload(stored, task_pb2.ENCODING_JSON), context))
+
+    assert event["data"]["payload"] == event["data"]["tasks"][0]["result"] == json.loads(stored)
+    assert event["data"]["tasks"][1]["result_omitted"] is True

@@ -1,9 +1,11 @@
 """Programs that run lambdas: what comes of each thing that they say, of each rule that they break, and of their ends."""
 
 import asyncio
+import json
 import re
+import sys
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import pytest
 
 import duly
 from duly.callbacks.payload import SentPayload
+from duly.callbacks.predecessors import Predecessor, Predecessors
 from duly.programs import program_app
-from duly.programs.json_lines import payload_field
+from duly.programs.json_lines import JsonLines, payload_field
+from duly.programs.messages import Task
 from duly.testing import TestRun, run
 from duly_executor.callback.attempt import AsyncLoop
 from duly_wire.v1 import task_pb2
@@ -229,11 +233,88 @@ def test_a_payload_comes_on_one_line_as_it_was_sent(case: str) -> None:
     assert f'"{name}":{value.decode()}' == text
 
 
+def test_no_text_can_end_the_line_of_a_task_however_a_language_divides_lines(served: Served) -> None:
+    app = served("""task; say success ',"result":'"$line" """)
+    text = 'a\u2028{"type":"cancel"}\u2029b\x85c'
+
+    seen = run(app, NAME, text, checkpoint=text, results={"a": text}).result
+
+    told = seen["payload"], seen["checkpoint"], seen["graph"]["predecessors"]["a"]["result"]
+    assert told == (text,) * 3
+    line = JsonLines.write(Task(SentPayload(b"1", task_pb2.ENCODING_JSON), _context(checkpointed=text)))
+    assert len(line.decode().splitlines()) == 1
+
+
+def test_a_program_is_told_of_a_node_that_was_removed_and_of_results_with_attachments() -> None:
+    stored = json.dumps({"$duly.attachment": {"hash": "0" * 64, "size": 1, "name": "x"}}).encode()
+    context = _context(graph_id="g", predecessors=Predecessors())
+    for label, status, data, encoding in (
+        ("gone", None, b"", task_pb2.ENCODING_JSON),
+        ("inside", duly.TaskStatus.SUCCESS, stored, task_pb2.ENCODING_JSON),
+        ("whole", duly.TaskStatus.SUCCESS, stored, task_pb2.ENCODING_ATTACHMENT),
+    ):
+        context.predecessors[label] = Predecessor(label, "t", status, data, encoding)
+
+    line = JsonLines.write(Task(SentPayload(b"1", task_pb2.ENCODING_JSON), context))
+
+    assert json.loads(line)["graph"]["predecessors"] == {
+        "gone": {"id": "t", "status": "removed", "result": None},
+        "inside": {"id": "t", "status": "success", "result": json.loads(stored)},
+        "whole": {"id": "t", "status": "success", "result_omitted": True},
+    }
+
+
+def _context(**more: Any) -> duly.TaskContext:
+    now = datetime.now(UTC)
+    context = duly.TaskContext(
+        task_id="t",
+        lambda_name=NAME,
+        priority=duly.Priority.NORMAL,
+        attempt=1,
+        fence=1,
+        due_at=now,
+        deadline=now,
+    )
+    for name, value in more.items():
+        setattr(context, name, value)
+    return context
+
+
 def test_a_payload_that_is_no_json_comes_to_no_program(served: Served) -> None:
     callback = served("task; say success").callbacks[NAME]
 
     with pytest.raises(duly.PayloadError, match="not JSON"):
         callback.read(b'{"n":1}\n{"type":"cancel"}', task_pb2.ENCODING_JSON)
+
+
+def test_an_answer_is_read_though_the_program_ended_while_its_output_rested(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly.programs.instance._REST", 1e6)  # as if the first message had taken long to read
+
+    done = run(served("""task; say progress ',"fraction":0'; sleep 0.1; say success"""), NAME)
+
+    assert done.outcome is duly.Outcome.SUCCESS
+
+
+def test_a_program_that_joins_another_process_group_is_ended_all_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(JOINS)
+    app = program_app([sys.executable, str(file)], [NAME])
+
+    done = run(app, NAME)
+
+    assert "not JSON" in done.failure_message
+
+
+JOINS = """
+import os, sys
+os.setpgid(0, os.getpgid(os.getppid()))
+print('{"type":"ready"}', flush=True)
+sys.stdin.readline()
+print("hello", flush=True)
+os.read(os.pipe()[0], 1)
+"""
 
 
 # ---- several tasks -------------------------------------------------------------------------------------

@@ -37,6 +37,11 @@ class Predecessor:
     origin: Callable[[], Origin] | None = field(default=None, repr=False, compare=False)
 
     @property
+    def status_name(self) -> str:
+        """How it ended, for those who speak JSON; "removed": its task is there no more."""
+        return "removed" if self.status is None else self.status.name.lower()
+
+    @property
     def result(self) -> Any:
         """What its callback returned, decoded; None if it did not succeed. Raises ResultOmittedError, DecryptionError."""
         if self.result_omitted:

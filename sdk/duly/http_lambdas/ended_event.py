@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
+from duly.attachments.attachment import encoded_by, form_of
 from duly.callbacks.payload import SentPayload, decode, encode
 from duly_wire.v1 import task_pb2
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from duly.context import TaskContext
 
 _TYPE = "task.ended"
+_ELSEWHERE = (task_pb2.ENCODING_ENCRYPTED, task_pb2.ENCODING_ATTACHMENT)
 
 
 def ended_event(payload: SentPayload, ctx: TaskContext) -> bytes:
@@ -26,16 +28,17 @@ def ended_event(payload: SentPayload, ctx: TaskContext) -> bytes:
             "payload": _value(payload.data, payload.encoding),
         },
     }
-    return encode(event)[0]
+    with encoded_by(form_of):  # results and payload may name attachments
+        return encode(event)[0]
 
 
 def _ended(task: Predecessor) -> dict[str, Any]:
     said: dict[str, Any] = {
         "task_id": task.task_id,
         "label": task.label,
-        "status": "removed" if task.status is None else task.status.name.lower(),
+        "status": task.status_name,
     }
-    if task.result_omitted or task.result_encoding == task_pb2.ENCODING_ENCRYPTED:
+    if task.result_omitted or task.result_encoding in _ELSEWHERE:
         return said | {"result_omitted": True}  # read it with a client, which may have the key
     return said | {"result": _value(task.result_bytes, task.result_encoding)}
 

@@ -128,8 +128,11 @@ class Instance(asyncio.SubprocessProtocol):
         """End it, with its process group; it gets no more tasks."""
         self.retired = self.retired or reason
         if self._transport is not None and self._exit_code is None:
-            with contextlib.suppress(OSError):  # all of it has ended
+            try:
                 os.killpg(self._transport.get_pid(), number)
+            except OSError:  # the program has ended, or has joined another group
+                with contextlib.suppress(ProcessLookupError):
+                    self._transport.send_signal(number)
 
     async def end(self) -> None:
         """Close its stdin, which tells a program that it is not needed any more; then end it, and wait for that."""
@@ -317,6 +320,8 @@ class Instance(asyncio.SubprocessProtocol):
         with contextlib.suppress(OSError):  # what it left behind in its group
             os.killpg(self._transport.get_pid(), signal.SIGKILL)
         self._ended.set()
+        if (stdout := self._transport.get_pipe_transport(1)) is not None:
+            stdout.resume_reading()  # it may rest, and an answer waits in the pipe
         self._loop.call_later(0 if self._stdout_ended else _LAST_WORDS, self._declare_dead)
 
     def _declare_dead(self) -> None:

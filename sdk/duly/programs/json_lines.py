@@ -7,6 +7,7 @@ import binascii
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from duly.attachments.attachment import encoded_by, form_of
 from duly.callbacks.outcomes import FatalFailure, RetriableFailure, Snooze
 from duly.callbacks.payload import SentPayload, decode, encode
 from duly.errors import PayloadError
@@ -28,6 +29,7 @@ from duly_wire.v1 import task_pb2
 
 MOST_BYTES = 8 * 1024 * 1024
 """Of one line. A result of 1 MiB fits into it, however its characters are written."""
+_SEPARATORS = tuple((each.encode(), rf"\u{ord(each):04x}".encode()) for each in "\x85\u2028\u2029")
 
 
 class JsonLines:
@@ -43,7 +45,7 @@ class JsonLines:
         """Return the bytes of a message to a program."""
         if isinstance(order, Cancel):
             return _dump({"type": "cancel", "id": order.task_id}) + b"\n"
-        return _task(order) + b"\n"
+        return _on_one_line(_task(order)) + b"\n"
 
     def read(self, data: bytes) -> Iterator[Report]:
         """Yield the messages that are complete now.
@@ -88,6 +90,13 @@ def _dump(value: Any) -> bytes:
     return encode(value)[0]
 
 
+def _on_one_line(text: bytes) -> bytes:
+    """Escape what some languages take for the end of a line; in JSON it stands in texts only."""
+    for separator, escaped in _SEPARATORS:
+        text = text.replace(separator, escaped)
+    return text
+
+
 def _task(order: Task) -> bytes:
     context = order.context
     told: dict[str, Any] = {
@@ -113,7 +122,9 @@ def _task(order: Task) -> bytes:
             "predecessors": {label: _predecessor(each) for label, each in context.predecessors.items()},
         }
     name, value = payload_field(order.payload)
-    return _dump(told)[:-1] + b',"' + name.encode() + b'":' + value + b"}"
+    with encoded_by(form_of):  # results of predecessors may have attachments
+        begin = _dump(told)
+    return begin[:-1] + b',"' + name.encode() + b'":' + value + b"}"
 
 
 def payload_field(sent: SentPayload) -> tuple[str, bytes]:
@@ -124,8 +135,8 @@ def payload_field(sent: SentPayload) -> tuple[str, bytes]:
 
 
 def _predecessor(node: Any) -> dict[str, Any]:
-    told = {"id": node.task_id, "status": node.status.name.lower()}
-    if node.result_omitted:
+    told = {"id": node.task_id, "status": node.status_name}
+    if node.result_omitted or node.result_encoding == task_pb2.ENCODING_ATTACHMENT:
         return told | {"result_omitted": True}
     return told | _value("result", node.result)
 
