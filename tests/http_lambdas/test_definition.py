@@ -30,6 +30,7 @@ url = "https://mail.example.org:8443/duly?tenant=3"
 keys = ["2026-11", "old"]
 max_runtime = "30s"
 max_attempts = 4
+requires = ["region=eu"]
 result_limit = 1000
 backoff = { initial = "500ms", factor = 3, maximum = "5m" }
 [webhooks."mail.ended"]
@@ -58,6 +59,7 @@ def test_a_file_says_urls_keys_and_policies(tmp_path, monkeypatch) -> None:
     )
     assert mail.keys == {"2026-11": key_from_text(KEY), "old": key_from_text(KEY)}
     assert mail.policy.max_runtime == timedelta(seconds=30)
+    assert tuple(mail.policy.requires) == ("region=eu",)
     assert mail.policy.backoff.maximum == timedelta(minutes=5)
     assert (mail.is_webhook, ended.is_webhook) == (False, True)
     assert ended.policy.max_runtime == timedelta(minutes=1)
@@ -104,6 +106,8 @@ def test_a_file_says_urls_keys_and_policies(tmp_path, monkeypatch) -> None:
         ('["2026-11", "old"]', '["new"]', "there is no key 'new' in [keys]"),
         ("max_attempts = 4", "max_attempts = 0", "max_attempts must be a whole number from 1"),
         ("max_attempts = 4", "max_atempts = 4", "lambdas.mail.send.max_atempts: unknown here"),
+        ('["region=eu"]', "3", "lambdas.mail.send.requires: must be a list of labels"),
+        ('"region=eu"', '"Region EU"', "lambdas.mail.send: requires"),
         ("factor = 3", 'factor = "3"', "lambdas.mail.send.backoff.factor: must be a number"),
         ('url = "https://10', 'link = "https://10', "webhooks.mail.ended.link: unknown here"),
         ("[network]", "[network", "not TOML"),

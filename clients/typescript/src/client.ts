@@ -18,6 +18,7 @@ export interface TaskKey {
   readonly idempotencyKey: string;
   readonly domain?: string;
   readonly lambdaVersion?: string;
+  readonly requires?: readonly string[];
 }
 
 /** A task for `scheduleMany`. */
@@ -160,9 +161,8 @@ export class Client {
   async #idOf(task: TaskRef, options: CallOptions): Promise<string> {
     if (typeof task === "string") return task;
     if ("taskId" in task) return task.taskId;
-    const keys = [
-      { lambda: queueName(task.lambda, task.lambdaVersion, task.domain), idempotencyKey: task.idempotencyKey },
-    ];
+    const lambda = queueName(task.lambda, task.lambdaVersion, task.domain, task.requires);
+    const keys = [{ lambda, idempotencyKey: task.idempotencyKey }];
     const { results } = await this.#caller.call(FrontendService.method.findTask, { keys }, options);
     const result = only(results);
     if (result.error) throw fromItem(result.error);

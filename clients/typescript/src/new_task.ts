@@ -28,6 +28,8 @@ export interface TaskOptions {
   domain?: string;
   /** Only workers of this version run it. */
   lambdaVersion?: string;
+  /** Only workers with these labels run it. */
+  requires?: readonly string[];
   /** Tasks of one session run one at a time, in order. */
   session?: string | { key: string; order?: "SCHEDULED" | "DUE"; onFailure?: "SKIP" | "BLOCK" | "FAIL_REST" };
   /** Units of resources that it takes while it runs. */
@@ -43,7 +45,7 @@ export function newTask(lambda: string, payload: Payload, options: TaskOptions):
   if (at !== undefined && delayMs !== undefined) throw new InvalidTaskError("give at or delayMs, not both", "delayMs");
   if (idempotencyKey && taskId) throw new InvalidTaskError("give idempotencyKey or taskId, not both", "taskId");
   const task = create(NewTaskSchema, {
-    lambda: queueName(lambda, options.lambdaVersion, options.domain),
+    lambda: queueName(lambda, options.lambdaVersion, options.domain, options.requires),
     payload: data,
     payloadEncoding: encoding,
     collection: options.collection ?? "",
@@ -72,8 +74,10 @@ export function newTask(lambda: string, payload: Payload, options: TaskOptions):
 }
 
 /** The queue of a lambda, as duly_wire/queue_names.py writes it. */
-export function queueName(lambda: string, version = "", domain = ""): string {
-  return version || domain ? `${lambda}@${version}${domain ? `~${domain}` : ""}` : lambda;
+export function queueName(lambda: string, version = "", domain = "", requires: readonly string[] = []): string {
+  const labels = [...new Set(requires)].sort().join(",");
+  const rest = `${version}${domain ? `~${domain}` : ""}${labels ? `:${labels}` : ""}`;
+  return rest ? `${lambda}@${rest}` : lambda;
 }
 
 function known<T extends Record<string, number | string>>(names: T, name: string, field: string): number {

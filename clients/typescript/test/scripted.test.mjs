@@ -111,12 +111,12 @@ test("arguments that exclude each other, and wrong ones, are refused here", () =
     assert.throws(() => new duly.Client({ address: "duly.example.org:7401", token: "t" }), /in clear/);
   }));
 
-test("domains and versions make the name of a queue", () =>
+test("domains, versions and labels make the name of a queue", () =>
   using({}, async (client) => {
     const names = [];
-    for (const options of [{ domain: "lab" }, { lambdaVersion: "7" }, { domain: "lab", lambdaVersion: "7" }]) {
+    for (const options of [{ domain: "lab" }, { lambdaVersion: "7" }, { domain: "lab", lambdaVersion: "7" }, { requires: ["gpu"] }, { domain: "lab", requires: ["region=eu", "gpu", "gpu"] }]) {
       names.push((await client.schedule("show.lambda", 1, options).catch((error) => error)).message);
     }
 
-    assert.deepEqual(names, ["show.lambda@~lab", "show.lambda@7", "show.lambda@7~lab"]);
+    assert.deepEqual(names, ["show.lambda@~lab", "show.lambda@7", "show.lambda@7~lab", "show.lambda@:gpu", "show.lambda@~lab:gpu,region=eu"]);
   }));

@@ -119,7 +119,7 @@ class _Reader:
         place = f"{section}.{name}"
         if not isinstance(given, Mapping):
             self._refuse(place, "must be a table with a url")
-        policy = ("max_attempts", "max_runtime", "payload_limit", "result_limit", "backoff")
+        policy = ("max_attempts", "max_runtime", "payload_limit", "result_limit", "backoff", "requires")
         self._only(given, place, ("url", "keys", *policy))
         return HttpLambda(
             name=name,
@@ -214,8 +214,12 @@ class _Reader:
     def _policy(self, given: Mapping[str, Any], place: str) -> Policy:
         backoff = self._table(given, "backoff", place)
         self._only(backoff, f"{place}.backoff", ("initial", "factor", "maximum"))
+        requires = given.get("requires", [])
+        if not isinstance(requires, list) or not all(isinstance(each, str) for each in requires):
+            self._refuse(f"{place}.requires", 'must be a list of labels: ["region=eu"]')
         try:
             return Policy(
+                requires=requires,
                 max_attempts=given.get("max_attempts"),
                 max_runtime=self._duration(given, "max_runtime", place) or _MAX_RUNTIME,
                 payload_limit=given.get("payload_limit"),
