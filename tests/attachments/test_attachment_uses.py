@@ -5,7 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from duly_core.attachments.rules import AttachmentUse
 from duly_core.postgres.pool import Store
+from duly_core.tasks.task import NewTask, Scheduled, Scheduling
+from duly_frontend.tasks import scheduling
 from duly_wire.attachment_rules import PART_BYTES
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import attachments_pb2, frontend_pb2, graphs_pb2, hsc_pb2, task_pb2
@@ -269,3 +272,22 @@ async def test_a_payload_that_is_an_attachment_needs_one(frontend):
 
     assert good.created
     assert bad.error.field == "payload_encoding"
+
+
+async def test_tasks_are_written_in_portions_of_a_bounded_number_of_attachments():
+    items = [
+        scheduling.Item(
+            new(), task=NewTask(new_task_id(), LAMBDA, b"", attachments=(AttachmentUse(b"", 0, "n"),) * uses)
+        )
+        for uses in (0, 3, 0, 2, 0, 9, 0, 0, 0, 0, 0, 0, 1)
+    ]
+    portions = []
+
+    async def write(tasks):
+        portions.append([len(task.attachments) for task in tasks])
+        return [Scheduled(Scheduling.CREATED, task.task_id) for task in tasks]
+
+    await scheduling.write(items, write, 4)
+
+    assert portions == [[0, 3, 0], [2, 0], [9, 0, 0, 0], [0, 0, 0], [1]]
+    assert all(item.scheduled.task_id == item.task.task_id for item in items)

@@ -1,6 +1,6 @@
 """Schedule in steps. Each step takes the items of a call, and decides about some of them; the last answers all."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
@@ -63,6 +63,8 @@ def checking(
         if place and not place % _A_STEP:
             yield
         asked = item.asked
+        if asked.attachments:  # a hundred take as long as a step
+            yield
         try:
             if refused_names and getattr(asked, "lambda") in refused_names:
                 raise refused(Action.SCHEDULE, getattr(asked, "lambda"))
@@ -99,17 +101,34 @@ async def write(
     write_tasks: Callable[[Sequence[NewTask]], Awaitable[Sequence[Scheduled]]],
     most: int,
 ) -> None:
-    """Write the items without a problem, so many at a time: other calls have their turn between.
+    """Write the items without a problem, so many at a time: other calls have their turn between. What they use counts, too.
 
     Raises:
         StoreUnavailableError: nothing is known of the outcome.
     """
-    valid = [item for item in items if item.problem is None]
-    for start in range(0, len(valid), most):
-        some = valid[start : start + most]
+    for some in _portions([item for item in items if item.problem is None], most):
         answers = await write_tasks([item.task for item in some if item.task is not None])
         for item, scheduled in zip(some, answers, strict=True):
             item.scheduled = scheduled
+
+
+def _portions(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:
+    """Yield up to `most` items at a time, with up to `most` attachments unless one item has more."""
+    start = uses = 0
+    for place in [
+        place for place, item in enumerate(items) if item.task is not None and item.task.attachments
+    ]:
+        more = len(items[place].task.attachments)  # type: ignore[union-attr]  # as above
+        if uses + more > most and place > start:
+            yield from _portions_by_count(items[start:place], most)
+            start, uses = place, 0
+        uses += more
+    yield from _portions_by_count(items[start:], most)
+
+
+def _portions_by_count(items: Sequence[Item], most: int) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), most):
+        yield items[start : start + most]
 
 
 def answering(items: Sequence[Item]) -> Steps[tuple[frontend_pb2.ScheduleResponse, int]]:

@@ -369,4 +369,5 @@ def _has_bodies(view: int) -> bool:
 
 
 def _weight(tasks: Sequence[NewTask]) -> int:
-    return len(tasks) + sum(len(task.payload) for task in tasks) // _WEIGHTY
+    bytes_of_all = sum(len(task.payload) for task in tasks)
+    return len(tasks) + bytes_of_all // _WEIGHTY + sum(len(task.attachments) for task in tasks)
