@@ -40,6 +40,7 @@ export interface CallOptions {
 const LONGEST_TRY_MS = 5_000;
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 2_000;
+const TOKEN = /^[\x21-\x7e]+$/;
 const THIS_MACHINE = /^(localhost|127\.[0-9.]+|\[::1\]|unix:.*)(:\d+)?$/;
 
 export class Caller {
@@ -115,6 +116,9 @@ export class Caller {
     const metadata = new Metadata();
     if (this.#token !== undefined) {
       const token = typeof this.#token === "string" ? this.#token : await this.#token();
+      // grpc-js refuses it, too, but quotes it
+      if (!TOKEN.test(token)) throw new DulyError("the token is empty, or has a space, a line break or a character that is not ASCII");
+      signal?.throwIfAborted();
       metadata.set("authorization", `Bearer ${token}`);
     }
     return new Promise((resolve, reject) => {

@@ -29,6 +29,8 @@ export interface NewTask extends TaskOptions {
 
 const LONGEST_POLL_MS = 20_000;
 const SHORTEST_POLL_MS = 100;
+/** How much longer than the caller waits an answer may take. */
+const POLL_GRACE_MS = 5_000;
 const TASKS_PER_CALL = 10_000;
 const BYTES_PER_CALL = 6 * 1024 * 1024;
 
@@ -102,7 +104,8 @@ export class Client {
   ): Promise<Task> {
     const { signal } = options;
     const until = Date.now() + (options.timeoutMs ?? Infinity);
-    const taskIds = [await this.#idOf(task, { signal })];
+    const timeoutMs = options.timeoutMs === undefined ? undefined : options.timeoutMs + POLL_GRACE_MS;
+    const taskIds = [await this.#idOf(task, { signal, timeoutMs })];
     for (;;) {
       const askedAt = Date.now();
       const pollMs = Math.max(0, Math.min(LONGEST_POLL_MS, until - askedAt));
@@ -150,7 +153,7 @@ export class Client {
   ): Promise<Task | undefined> {
     try {
       const request = { taskIds, timeout: durationFromMs(pollMs) };
-      const { results } = await this.#caller.call(FrontendService.method.waitTask, request, { signal }, pollMs);
+      const { results } = await this.#caller.call(FrontendService.method.waitTask, request, { signal, timeoutMs: POLL_GRACE_MS }, pollMs);
       return read(results);
     } catch (error) {
       if (error instanceof UnavailableError && Date.now() < until) return undefined;

@@ -68,6 +68,31 @@ test("an abort ends a call", () =>
     await assert.rejects(client.schedule("silent", 1, { signal: AbortSignal.abort() }), { name: "AbortError" });
   }));
 
+test("an abort while the token is fetched sends nothing", async () => {
+  const controller = new AbortController();
+  const token = async () => (controller.abort(), "t");
+  await using({ token }, (client) =>
+    assert.rejects(client.schedule("aborted", 1, { signal: controller.signal }), { name: "AbortError" }));
+});
+
+test("a token that cannot be sent is refused unquoted", () =>
+  using({ token: "s3cret\n" }, (client) =>
+    assert.rejects(client.get("x"), (error) => {
+      assert.ok(error instanceof duly.DulyError);
+      assert.doesNotMatch(error.message, /s3cret/);
+      return true;
+    })));
+
+test("a wait ends, though nobody answers", () =>
+  using({ address: SILENT, timeoutMs: 60_000 }, async (client) => {
+    const waits = [client.wait("x", { timeoutMs: 10 }), client.wait({ lambda: "x", idempotencyKey: "k" }, { timeoutMs: 10 })];
+    const ends = Promise.allSettled(waits).then((each) => each.map(({ reason }) => reason.name));
+
+    const found = await Promise.race([ends, new Promise((resolve) => setTimeout(resolve, 20_000, "too late").unref())]);
+
+    assert.deepEqual(found, ["UnavailableError", "UnavailableError"]);
+  }));
+
 test("nobody there is told with what to do", () =>
   using({ address: SILENT, timeoutMs: 300 }, (client) =>
     assert.rejects(client.get("x"), (error) => {
