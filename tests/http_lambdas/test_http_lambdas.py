@@ -146,7 +146,11 @@ async def test_a_task_is_posted_signed_and_its_answer_is_the_result(receiver: Re
 
 @pytest.mark.parametrize(
     ("payload", "kind", "body"),
-    [(None, "application/json", b"null"), (b"\x00\xff", "application/octet-stream", b"\x00\xff")],
+    [
+        (None, "application/json", b"null"),
+        (b"\x00\xff", "application/octet-stream", b"\x00\xff"),
+        (b"", "application/octet-stream", b""),
+    ],
 )
 async def test_bytes_and_nothing_are_posted_as_such(receiver: Receiver, payload, kind, body) -> None:
     await receiver.run("cookie", payload)

@@ -63,7 +63,9 @@ class _Poster:
         """Post a task; say what its answer means."""
         target = self._target
         is_json = target.is_webhook or payload.encoding == task_pb2.ENCODING_JSON
-        body = ended_event(payload, ctx) if target.is_webhook else payload.data or b"null"
+        body = (
+            ended_event(payload, ctx) if target.is_webhook else payload.data or (b"null" if is_json else b"")
+        )
         headers = signed_headers(
             target.keys,
             body,
