@@ -16,9 +16,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import duly
 from benchmarks.arguments import folder, in_range, new_file
+from benchmarks.cpu import seconds_by_process
 from benchmarks.duly_system import Duly, Shape
 from benchmarks.machine import machine
 from benchmarks.tables import rows
@@ -49,14 +51,27 @@ def _renew(path: Path, size: int) -> None:
     os.sync()
 
 
-def _timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
+class Cost(NamedTuple):
+    """Of one stretch of work."""
+
+    seconds: float
+    own_cpu_s: float
+    """Of the client, or of the copy."""
+    stack_cpu_s: float
+
+
+def _timed(work: Callable[[], object]) -> Cost:
+    before, began = seconds_by_process(os.getpid()), time.perf_counter()
     work()
-    return time.perf_counter() - began
+    seconds = time.perf_counter() - began
+    used = seconds_by_process(os.getpid())
+    used.subtract(before)
+    own = used.pop("bench", 0)
+    return Cost(seconds, own, sum(used.values()))
 
 
-def _round(client: duly.Client, where: Path, size: int) -> dict[str, float]:
-    """Return the seconds of each."""
+def _round(client: duly.Client, where: Path, size: int) -> dict[str, Cost]:
+    """Return what each costs."""
     path, copy, fetched = where / "file", where / "copy", where / "fetched"
     _renew(path, size)
     tasks: list[duly.ScheduledTask] = []
@@ -85,10 +100,10 @@ def _same(one: Path, other: Path) -> bool:
         return hashlib.file_digest(first, "sha256").digest() == hashlib.file_digest(second, "sha256").digest()
 
 
-async def measure(options: argparse.Namespace) -> dict[str, list[float]]:
-    """Run the rounds in one stack; the seconds of each kind."""
+async def measure(options: argparse.Namespace) -> dict[str, list[Cost]]:
+    """Run the rounds in one stack; what each kind costs."""
     size = options.mib * _MIB
-    found: dict[str, list[float]] = {kind: [] for kind in _KINDS}
+    found: dict[str, list[Cost]] = {kind: [] for kind in _KINDS}
     with tempfile.TemporaryDirectory(
         prefix="duly-bench-", dir=options.folder, ignore_cleanup_errors=True
     ) as path:
@@ -98,23 +113,30 @@ async def measure(options: argparse.Namespace) -> dict[str, list[float]]:
             await running.start_workers()
             with duly.Client(running.stack.frontend_address) as client:
                 for number in range(1, options.rounds + 1):
-                    seconds = await asyncio.to_thread(_round, client, where, size)
-                    for kind, value in seconds.items():
-                        found[kind].append(value)
-                    told = ", ".join(f"{kind} {value:.2f} s" for kind, value in seconds.items())
+                    costs = await asyncio.to_thread(_round, client, where, size)
+                    for kind, cost in costs.items():
+                        found[kind].append(cost)
+                    told = ", ".join(f"{kind} {cost.seconds:.2f} s" for kind, cost in costs.items())
                     print(f"  round {number}: {told}", flush=True)
     return found
 
 
-def show(found: dict[str, list[float]], mib: int) -> str:
+def show(found: dict[str, list[Cost]], mib: int) -> str:
     """Return the medians as a table for people."""
     copies = found["copy"]
     body = []
-    for kind, seconds in found.items():
-        speed = mib / statistics.median(seconds)
-        ratio = statistics.median(copy / each for copy, each in zip(copies, seconds, strict=True))
-        body.append([kind, f"{statistics.median(seconds):.2f}", f"{speed:,.0f}", f"{ratio:.2f}"])
-    return f"{mib:,} MiB; medians of {len(copies)} rounds.\n" + rows(["", "seconds", "MiB/s", "x copy"], body)
+    for kind, costs in found.items():
+        seconds = statistics.median(each.seconds for each in costs)
+        ratio = statistics.median(
+            copy.seconds / each.seconds for copy, each in zip(copies, costs, strict=True)
+        )
+        own = statistics.median(each.own_cpu_s for each in costs)
+        stack = statistics.median(each.stack_cpu_s for each in costs)
+        body.append(
+            [kind, f"{seconds:.2f}", f"{mib / seconds:,.0f}", f"{ratio:.2f}", f"{own:.2f}", f"{stack:.2f}"]
+        )
+    head = ["", "seconds", "MiB/s", "x copy", "own CPU s", "stack CPU s"]
+    return f"{mib:,} MiB; medians of {len(copies)} rounds.\n{rows(head, body)}"
 
 
 def main() -> None:

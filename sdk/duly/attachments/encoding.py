@@ -10,7 +10,7 @@ from duly.attachments.attachment import KEY, Attachment, encoded_by, form_of, fr
 from duly.attachments.encoded import Encoded
 from duly.attachments.upload import Upload
 from duly.callbacks.payload import encode
-from duly.errors import EncodingError, PayloadError
+from duly.errors import EncodingError, PayloadError, PayloadTooLargeError
 from duly_wire.attachment_rules import MOST_USES
 from duly_wire.v1 import task_pb2
 
@@ -77,7 +77,15 @@ def _forms(
 
 
 def encode_whole(encoded: Encoded, name: str, role: task_pb2.AttachmentRole.ValueType, send: Send) -> Encoded:
-    """Send what is encoded as an attachment of its own; return what stands for it. `encoded` is neither encrypted nor such a one."""
+    """Send what is encoded as an attachment of its own; return what stands for it. `encoded` is neither encrypted nor such a one.
+
+    Raises PayloadTooLargeError, EncodingError, and what `send` raises.
+    """
+    if len(encoded.data) > LARGEST_WHOLE:
+        raise PayloadTooLargeError(
+            f"the {name} has {len(encoded.data):,} bytes, and at most {LARGEST_WHOLE:,} go as an attachment: make a duly.Attachment of "
+            "what is large in it"
+        )
     (upload,) = send([Attachment(encoded.data, name=name)])
     form = form_of(upload.attachment)
     form[KEY]["content"] = _WHOLE_NAMES[encoded.encoding]

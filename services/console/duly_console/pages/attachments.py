@@ -1,13 +1,14 @@
 """The attachments of a task: a table beside the payload, and each as a download."""
 
 import hashlib
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
 import grpc
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from duly_console import events
 from duly_console.attachment_links import LIFETIME, Linked
 from duly_console.errors import PageError
 from duly_console.page import Page, check
@@ -64,27 +65,56 @@ async def download(page: Page) -> Response:
     if hash_of(part_hashes) != linked.hash or len(part_hashes) != part_count(answer.size_bytes):
         raise PageError(502, "The Frontend told other parts than the attachment's hash says.")
     name = "attachment" if name_problem(linked.name) else linked.name
-    return StreamingResponse(
-        _parts(page, linked, answer.size_bytes, part_hashes),
-        media_type="application/octet-stream",
-        headers={
-            "content-length": str(answer.size_bytes),
-            "content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
-            "content-security-policy": "sandbox; default-src 'none'",
-        },
-    )
+    return _Download(page, linked, name, answer.size_bytes, part_hashes)
 
 
-async def _parts(
-    page: Page, linked: Linked, size_bytes: int, part_hashes: list[bytes]
-) -> AsyncIterator[bytes]:
-    """Yield the content. What is wrong is not sent: the download then ends before its length, which browsers tell."""
-    for index, part_hash in enumerate(part_hashes):
-        answer = await _fetch(page, linked, index)
-        data = answer.parts[0].data if answer.parts else b""
-        if len(data) != part_size(size_bytes, index) or hashlib.sha256(data).digest() != part_hash:
-            raise PageError(502, f"part {index} of attachment {linked.hash.hex()} is not what its hash says")
-        yield data
+class _Download(Response):
+    """Sends an attachment part by part. What is wrong is not sent: the connection then ends before the end, which browsers tell.
+
+    It raises nothing: what logs an exception logs what stands in its frames, such as a part.
+    """
+
+    def __init__(
+        self, page: Page, linked: Linked, name: str, size_bytes: int, part_hashes: list[bytes]
+    ) -> None:
+        super().__init__(
+            headers={
+                "content-length": str(size_bytes),
+                "content-type": "application/octet-stream",
+                "content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+                "content-security-policy": "sandbox; default-src 'none'",
+            }
+        )
+        self._page = page
+        self._linked = linked
+        self._size_bytes = size_bytes
+        self._part_hashes = part_hashes
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        await send(start)
+        for index in range(len(self._part_hashes)):
+            data = await self._part(index)
+            if data is None or await self._page.request.is_disconnected():
+                return
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def _part(self, index: int) -> bytes | None:
+        try:
+            answer = await _fetch(self._page, self._linked, index)
+        except (grpc.aio.AioRpcError, PageError) as error:
+            reason = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
+        else:
+            data: bytes = answer.parts[0].data if answer.parts else b""
+            is_whole = len(data) == part_size(self._size_bytes, index)
+            if is_whole and hashlib.sha256(data).digest() == self._part_hashes[index]:
+                return data
+            reason = "the part is not what its hash says"
+        events.log.error(
+            "download of an attachment ended early", hash=self._linked.hash.hex(), part=index, reason=reason
+        )
+        return None
 
 
 async def _fetch(page: Page, linked: Linked, index: int | None) -> attachments_pb2.FetchPartsResponse:
