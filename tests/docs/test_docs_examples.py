@@ -44,6 +44,12 @@ def test_the_application_of_the_page_on_time_tables_declares_what_it_says(tmp_pa
     assert run(app, "report.build", "sales", tick_at=tick).result == f"sales until {tick}"
 
 
+def test_the_example_of_the_page_on_attachments_runs() -> None:
+    *_, test = python_blocks("attachments.md")
+
+    exec(compile(test, "attachments.md", "exec"), {})  # noqa: S102 (our own page)
+
+
 def test_the_application_of_the_page_on_encryption_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
