@@ -297,8 +297,8 @@ async def test_an_attempt_that_is_cancelled_or_over_its_time_leaves_the_receiver
     await callback.function.__self__.sender.close()
 
 
-MUCH = 4_000_000
-"""Bytes of what should end earlier."""
+MUCH = 40_000_000
+"""Bytes of what should end earlier: more than the sockets' buffers take while nobody reads."""
 
 
 @pytest.mark.parametrize(
@@ -330,8 +330,8 @@ async def test_a_server_that_speaks_no_http_ends_nothing_but_its_attempt(
         await reader.readuntil(b"\r\n\r\n")
         writer.write(said)
         while endless and sent < MUCH:
-            writer.write(endless)
-            sent += len(endless)
+            writer.write(endless * 50)
+            sent += len(endless) * 50
             try:
                 await writer.drain()
             except ConnectionError:
