@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from duly_cli.startup.light_start import http_lambdas
+from duly_cli.startup.light_start import command_lambdas, http_lambdas
 from duly_cli.startup.programs import Lambdas, Program, program_of
 
 _PANEL = "On this machine"
@@ -41,6 +41,14 @@ def up(
         typer.Option(
             metavar="FILE.toml",
             help="A file of HTTP lambdas; a worker runs for each. May be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    commands: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="A file of command lambdas; a worker runs for each. May be repeated.",
             show_default=False,
         ),
     ] = None,
@@ -100,7 +108,12 @@ def up(
         dsn=dsn,
         queue=queue,
         endpoint_url=endpoint_url,
-        apps=(*(apps or ()), *map(http_lambdas, http or ()), *([served] if served else ())),
+        apps=(
+            *(apps or ()),
+            *map(http_lambdas, http or ()),
+            *map(command_lambdas, commands or ()),
+            *([served] if served else ()),
+        ),
         executors=executors,
         processes=processes,
         slots=slots,

@@ -27,6 +27,11 @@ def http_lambdas(path: str) -> str:
     return "duly.http_lambdas:" + json.dumps({"file": str(Path(path).absolute())})
 
 
+def command_lambdas(path: str) -> str:
+    """Return the name of the application that runs the command lambdas of a file."""
+    return "duly.command_lambdas:" + json.dumps({"file": str(Path(path).absolute())})
+
+
 SERVICES = {
     "server": Service("duly_server.__main__", options={"--roles": str}),
     "frontend": Service("duly_frontend.__main__", options={"--listen": str}),
@@ -45,6 +50,7 @@ SERVICES = {
             "--domain": str,
             "--label": str,
             "--http": http_lambdas,
+            "--commands": command_lambdas,
         },
         "application",
         frozenset({"--exec", "--lambda", "--owner", "--code-version", "--max-runtime", "--max-attempts"}),
@@ -52,7 +58,12 @@ SERVICES = {
     "controller": Service("duly_controller.__main__", options={"--listen": str}),
 }
 
-_PARAMETERS = {"--domain": "domains", "--label": "labels", "--http": "application"}
+_PARAMETERS = {
+    "--domain": "domains",
+    "--label": "labels",
+    "--http": "application",
+    "--commands": "application",
+}
 """What the function calls an option whose name it does not have; one that is given twice is for the command line for people."""
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from duly_cli.startup.light_start import http_lambdas
+from duly_cli.startup.light_start import command_lambdas, http_lambdas
 from duly_cli.startup.option_values import parse_duration
 from duly_cli.startup.programs import Lambdas, Program, program_of
 
@@ -102,6 +102,14 @@ def worker(
             show_default=False,
         ),
     ] = None,
+    commands: Annotated[
+        str | None,
+        typer.Option(
+            help="Run the command lambdas of this file, instead of an application.",
+            metavar="FILE.toml",
+            show_default=False,
+        ),
+    ] = None,
     program: Program = None,
     lambdas: Lambdas = None,
     owner: Annotated[
@@ -138,7 +146,7 @@ def worker(
         ),
     ] = None,
 ) -> None:
-    """Runs one application, a file of HTTP lambdas, or a program: a Controller and its Executors."""
+    """Runs one application, a file of HTTP or command lambdas, or a program: a Controller and its Executors."""
     from duly_controller.__main__ import run_worker
 
     served = program_of(
@@ -149,10 +157,11 @@ def worker(
         max_runtime=parse_duration(max_runtime, "--max-runtime"),
         max_attempts=max_attempts,
     )
-    named = [each for each in (application, http and http_lambdas(http), served) if each]
+    files = http and http_lambdas(http), commands and command_lambdas(commands)
+    named = [each for each in (application, *files, served) if each]
     if len(named) != 1:
         raise typer.BadParameter(
-            "name either an application, as in examples.hello:app, or a file with --http, or a program with --exec"
+            "name either an application, as in examples.hello:app, or a file with --http or --commands, or a program with --exec"
         )
     domains, labels = (", ".join(each) if each else None for each in (domain, label))
     run_worker(named[0], processes, slots, domains, labels, executors=executors)

@@ -156,7 +156,7 @@ def schedule(
     patience = DEFAULT_TIMEOUT if timeout is None else parse_duration(timeout, "--timeout") or timedelta()
     with connected(address, is_patient=timeout is not None) as client:
         with bar:
-            scheduled = _schedule(client, new, patience)
+            scheduled = schedule_new(client, new, patience)
         for each in scheduled:
             say(each.task_id)
         ended = wait_told(client, scheduled) if wait else []
@@ -165,7 +165,7 @@ def schedule(
         raise typer.Exit(1)
 
 
-def _schedule(
+def schedule_new(
     client: "duly.Client", new: Sequence[duly.NewTask], timeout: timedelta
 ) -> list[duly.ScheduledTask]:
     """Schedule tasks; one alone is refused in its own words."""

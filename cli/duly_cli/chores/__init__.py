@@ -1,0 +1,1 @@
+"""The commands for chores: folders with a command and its files."""
