@@ -4,7 +4,9 @@ import asyncio
 import json
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import duly
 from duly.callbacks.payload import SentPayload
 from duly.callbacks.predecessors import Predecessor, Predecessors
 from duly.programs import program_app
+from duly.programs.instance import Instance
 from duly.programs.json_lines import JsonLines, payload_field
 from duly.programs.messages import Task
 from duly.testing import TestRun, run
@@ -92,6 +95,10 @@ BROKEN = {
     "progress beyond the end": (
         """say progress ',"fraction":1.5'""",
         '"fraction" is not a number from 0 to 1',
+    ),
+    "a note that is no text": (
+        r"""say progress ',"fraction":0.5,"note":"\ud800"'""",
+        '"note" has a lone surrogate',
     ),
     "no delay": ("say snooze", '"delay" is not a number of seconds'),
     "a delay of ages": ("""say snooze ',"delay":1e300'""", '"delay" is not a number of seconds'),
@@ -365,3 +372,23 @@ def test_what_a_program_does_after_an_answer_harms_no_other_task(
 
     assert [each.outcome for each in done] == [duly.Outcome.SUCCESS] * len(results)
     assert [each.result for each in done] == results
+
+
+def test_what_a_program_logs_before_its_answer_is_of_its_task_and_not_of_the_next(
+    served: Served, on_one_loop: Callable[[duly.App], TestRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = ContextVar[int]("of")
+    logged = []
+
+    def log_slowly(instance: Instance, lines: bytes) -> None:
+        threading.Event().wait(0.02)  # as where the log's reader is slow
+        logged.append((instance._speaker[of], lines))
+
+    monkeypatch.setattr(Instance, "_log", log_slowly)
+    app = served("while task; do n=$((n+1)); echo $n >&2; say success; [ $n -lt 3 ] || exit; done")
+
+    for number in (1, 2, 3):
+        of.set(number)
+        on_one_loop(app)
+
+    assert logged == [(1, b"1"), (2, b"2"), (3, b"3")]

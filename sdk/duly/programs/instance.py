@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import logging
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -34,6 +35,8 @@ _log = logging.getLogger("duly.programs")
 
 _LAST_WORDS = 0.2
 """Seconds: an answer that was written before the end is read within this time, even if a child keeps the pipe open."""
+_LOOK_AGAIN = 0.002
+"""Seconds between two looks whether a log was read."""
 _AFTER_CLOSING = 1.0
 """Seconds that a program may live on after it closed its stdin or stdout."""
 _AFTER_SIGTERM = 0.25
@@ -73,6 +76,8 @@ class Instance(asyncio.SubprocessProtocol):
         """Whether it said anything of the current task."""
         self._past: deque[str] = deque(maxlen=_REMEMBERED)
         self._speaker = contextvars.copy_context()
+        self._log_pipe: select.poll | None = None
+        self._relaying = False
         self._ended = asyncio.Event()
         self._gone = asyncio.Event()
         self._broken = False
@@ -122,6 +127,10 @@ class Instance(asyncio.SubprocessProtocol):
             raise
         finally:
             os.close(log_in)
+        self._log_pipe = (
+            select.poll()
+        )  # one of its own: this thread and that of the log poll at the same time
+        self._log_pipe.register(log, select.POLLIN)
         threading.Thread(target=self._relay, args=(log,), name="duly-program-log", daemon=True).start()
 
     def kill(self, reason: str, number: int = signal.SIGKILL) -> None:
@@ -161,7 +170,10 @@ class Instance(asyncio.SubprocessProtocol):
         else:
             self._write(messages.Task(payload, context))
         try:
-            ended = await self._until_answered(self._answer, context)
+            try:
+                ended = await self._until_answered(self._answer, context)
+            finally:
+                await self._log_read()
         except (OutOfStepError, ProtocolError):
             await self._ended.wait()  # what failed may run again elsewhere
             raise
@@ -338,11 +350,28 @@ class Instance(asyncio.SubprocessProtocol):
 
     # ---- its log ---------------------------------------------------------------------------------------
 
+    async def _log_read(self) -> None:
+        """Wait, not for long, until what it wrote to its stderr is passed on: it is of this task, and not of the next one."""
+        until = self._loop.time() + _LAST_WORDS
+        while self._has_unread_log() and self._loop.time() < until:  # noqa: ASYNC110 (it waits for a pipe that another thread empties)
+            await asyncio.sleep(_LOOK_AGAIN)
+
+    def _has_unread_log(self) -> bool:
+        # in this order: the thread says that it is at work before it takes anything out of the pipe
+        return bool(self._log_pipe and self._log_pipe.poll(0)) or self._relaying
+
     def _relay(self, descriptor: int) -> None:
         """Pass its stderr on, in whole lines, as what the current task's callback wrote."""
         begun = b""
+        filled = select.poll()
+        filled.register(descriptor, select.POLLIN)
         with open(descriptor, "rb") as log:
-            while data := log.read1(_LONGEST_LOG_LINE):
+            while True:
+                self._relaying = False
+                filled.poll()
+                self._relaying = True
+                if not (data := log.read1(_LONGEST_LOG_LINE)):
+                    break
                 begun += data
                 lines, end, begun = begun.rpartition(b"\n")
                 if not end and len(begun) >= _LONGEST_LOG_LINE:
@@ -352,8 +381,10 @@ class Instance(asyncio.SubprocessProtocol):
                     self._log(lines)
                     if (rest := _REST * (time.monotonic() - began)) > _SHORTEST_REST:
                         time.sleep(rest)
+            self._log_pipe = None
         if begun:
             self._log(begun)
+        self._relaying = False
 
     def _log(self, lines: bytes) -> None:
         text = lines.decode("utf-8", "backslashreplace") + "\n"

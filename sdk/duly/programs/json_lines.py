@@ -172,6 +172,10 @@ def _text(message: dict[str, Any], name: str, default: str | None = None) -> str
     value = message.pop(name, default)
     if not isinstance(value, str):
         raise ProtocolError(f'"{name}" is missing' if value is None else f'"{name}" is not a text')
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ProtocolError(f'"{name}" has a lone surrogate') from None
     return value
 
 
