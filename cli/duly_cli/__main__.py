@@ -31,7 +31,7 @@ from duly_cli.graphs import commands as graphs
 from duly_cli.lambdas import commands as lambdas
 from duly_cli.lambdas import register
 from duly_cli.limits import commands as resources
-from duly_cli.local import stack
+from duly_cli.local import conformance, stack
 from duly_cli.postgres import db, migrate
 from duly_cli.sessions import commands as sessions
 from duly_cli.settings import commands as settings
@@ -82,6 +82,7 @@ def _options(
 # in the order in which help shows their panels
 stack.add_commands(app)
 run_here.add_command(app)
+conformance.add_command(app)
 schedule.add_command(app)
 tasks.add_commands(app)
 explain.add_command(app)

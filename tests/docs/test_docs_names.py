@@ -53,6 +53,7 @@ def test_every_command_exists_with_its_options(path: Path) -> None:
 
     for line in lines:
         words = shlex.split(line.split(" | ")[0], comments=True)[1:]
+        words = words[: words.index("--")] if "--" in words else words  # what follows is another program's
         command = COMMAND
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]

@@ -324,6 +324,48 @@ os.read(os.pipe()[0], 1)
 """
 
 
+# ---- in protobuf ---------------------------------------------------------------------------------------
+
+
+PROTOBUF = """
+import sys
+from google.protobuf.proto import parse_length_prefixed, serialize_length_prefixed
+from duly_wire.v1 import program_pb2 as p, task_pb2
+out, come = sys.stdout.buffer, sys.stdin.buffer
+def say(**report):
+    serialize_length_prefixed(p.ProgramReport(**report), out)
+    out.flush()
+say(ready=p.ProgramReady())
+while (order := parse_length_prefixed(p.ProgramOrder, come)) is not None:
+    task = order.task
+    say(id=task.id, progress=p.ProgramProgress(fraction=0.5, note="half"))
+    say(id=task.id, checkpoint=b'{"at": 1}')
+    kind = task.payload.decode()
+    if kind == "echo":
+        say(id=task.id, success=p.ProgramSuccess(result=task.payload, result_encoding=task_pb2.ENCODING_RAW))
+    elif kind == "garbage":
+        out.write(b"\\xff" * 9)
+        out.flush()
+    elif kind == "other":
+        say(id="x", success=p.ProgramSuccess())
+    else:
+        say(id=task.id, retry=p.ProgramFailure(message="busy %d" % len(task.checkpoint)))
+"""
+
+
+def test_a_program_may_speak_protobuf(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROTOBUF)
+    app = program_app([sys.executable, str(tmp_path / "program.py")], [NAME], messages="protobuf")
+
+    echoed, busy = run(app, NAME, b"echo"), run(app, NAME, b"retry", checkpoint={"at": 7})
+    garbage, other = run(app, NAME, b"garbage"), run(app, NAME, b"other")
+
+    assert (echoed.result, echoed.progress, echoed.checkpoints) == (b"echo", ((0.5, "half"),), ({"at": 1},))
+    assert (busy.outcome, busy.failure_message) == (duly.Outcome.RETRIABLE_FAILURE, "busy 8")
+    assert "message 4 of its stdout is longer than 8,388,608 bytes" in garbage.failure_message
+    assert "of a task that the program was not given" in other.failure_message
+
+
 # ---- several tasks -------------------------------------------------------------------------------------
 
 

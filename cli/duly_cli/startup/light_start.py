@@ -53,7 +53,17 @@ SERVICES = {
             "--commands": command_lambdas,
         },
         "application",
-        frozenset({"--exec", "--lambda", "--owner", "--code-version", "--max-runtime", "--max-attempts"}),
+        frozenset(
+            {
+                "--exec",
+                "--lambda",
+                "--owner",
+                "--code-version",
+                "--messages",
+                "--max-runtime",
+                "--max-attempts",
+            }
+        ),
     ),
     "controller": Service("duly_controller.__main__", options={"--listen": str}),
 }

@@ -1,6 +1,6 @@
 """`duly frontend`, `duly worker` and the others: each runs one service in the foreground until SIGTERM or Ctrl-C."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -119,6 +119,10 @@ def worker(
         str | None,
         typer.Option(help="With --exec: the version of its code, such as 1.4.2.", show_default=False),
     ] = None,
+    messages: Annotated[
+        Literal["json", "protobuf"] | None,
+        typer.Option(help="With --exec: how it reads and writes messages.", show_default="json"),
+    ] = None,
     max_runtime: Annotated[
         str | None,
         typer.Option(help="With --exec: a task that runs longer is ended, such as 5m.", show_default="1h"),
@@ -154,6 +158,7 @@ def worker(
         lambdas or (),
         owner=owner,
         code_version=code_version,
+        messages=messages,
         max_runtime=parse_duration(max_runtime, "--max-runtime"),
         max_attempts=max_attempts,
     )

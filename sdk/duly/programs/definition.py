@@ -12,15 +12,18 @@ from duly.callbacks.app import App
 from duly.callbacks.callback import Callback, checked_name
 from duly.errors import RegistrationError
 from duly.lambdas.policy import Policy, PolicyOptions
+from duly.programs.delimited import Delimited
 from duly.programs.instance import StartError
 from duly.programs.json_lines import JsonLines
 from duly.programs.program import Program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-Messages: TypeAlias = Literal["json"]
-_FORMS = {"json": JsonLines}
+    from duly.programs.messages import Form
+
+Messages: TypeAlias = Literal["json", "protobuf"]
+_FORMS: dict[str, Callable[[], Form]] = {"json": JsonLines, "protobuf": Delimited}
 _START_TIMEOUT = timedelta(seconds=30)
 
 
@@ -39,6 +42,7 @@ def program_app(
         app = duly.programs.program_app(["node", "handler.mjs"], ["thumbnail.make"], max_runtime=timedelta(minutes=2))
 
     `argv`: the program and its arguments; a text is divided as a shell does, but no shell runs. `lambdas`: the names that it serves.
+    `messages`: "json" lines, or "protobuf" (duly/v1/program.proto).
     `options`: the policy of each, as for `App.callback`. `start_timeout`: for the program to say that it is ready.
     `owner` and `version` are those of `duly.App`.
 
@@ -86,7 +90,7 @@ def _words(argv: str | Sequence[str]) -> list[str]:
     return words
 
 
-def _form(messages: str) -> type[JsonLines]:
+def _form(messages: str) -> Callable[[], Form]:
     try:
         return _FORMS[messages]
     except KeyError:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from duly.context import TaskContext
-    from duly.programs.json_lines import JsonLines
+    from duly.programs.messages import Form
 
 _log = logging.getLogger("duly.programs")
 
@@ -64,7 +64,7 @@ class OutOfStepError(Exception):
 class Instance(asyncio.SubprocessProtocol):
     """One running program."""
 
-    def __init__(self, form: JsonLines, on_end: Callable[[Instance], None]) -> None:
+    def __init__(self, form: Form, on_end: Callable[[Instance], None]) -> None:
         self._form = form
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ from duly.callbacks.outcomes import FatalFailure, RetriableFailure, Snooze
 from duly.callbacks.payload import SentPayload, decode, encode
 from duly.errors import PayloadError
 from duly.programs.messages import (
+    MOST_BYTES,
     Cancel,
     Cancelled,
     Checkpoint,
@@ -27,8 +28,6 @@ from duly.programs.messages import (
 )
 from duly_wire.v1 import task_pb2
 
-MOST_BYTES = 8 * 1024 * 1024
-"""Of one line. A result of 1 MiB fits into it, however its characters are written."""
 _SEPARATORS = tuple((each.encode(), rf"\u{ord(each):04x}".encode()) for each in "\x85\u2028\u2029")
 
 
@@ -67,11 +66,6 @@ class JsonLines:
         if self._searched > MOST_BYTES:
             self._line += 1
             raise self._too_long()
-
-    @property
-    def has_rest(self) -> bool:
-        """Whether a message has begun and not ended."""
-        return bool(self._begun)
 
     def _too_long(self) -> ProtocolError:
         return ProtocolError(f"line {self._line} of its stdout is longer than {MOST_BYTES:,} bytes")

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from duly.callbacks.outcomes import FatalFailure, RetriableFailure, Snooze
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from duly.callbacks.payload import SentPayload
     from duly.context import TaskContext
+
+
+MOST_BYTES = 8 * 1024 * 1024
+"""Of one message. A result of 1 MiB fits into it, however its characters are written."""
 
 
 class ProtocolError(Exception):
@@ -80,6 +86,20 @@ class Cancelled:
 Order: TypeAlias = Task | Cancel
 Ended: TypeAlias = Success | Failed | Cancelled
 Report: TypeAlias = Ready | Progress | Checkpoint | Ended
+
+
+class Form(Protocol):
+    """How messages are written on the pipes; both directions of one program."""
+
+    def write(self, order: Order) -> bytes:
+        """Return the bytes of a message to a program."""
+
+    def read(self, data: bytes) -> Iterator[Report]:
+        """Yield the messages that are complete now.
+
+        Raises:
+            ProtocolError: something is no message, or is too long.
+        """
 
 
 def seconds(value: object, name: str) -> timedelta:

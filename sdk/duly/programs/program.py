@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from duly.callbacks.payload import SentPayload
     from duly.context import TaskContext
-    from duly.programs.json_lines import JsonLines
+    from duly.programs.messages import Form
 
 _log = logging.getLogger("duly.programs")
 
@@ -30,7 +30,7 @@ _AGAIN_AFTER = timedelta(seconds=10)
 class Program:
     """All instances of one program in this process; each runs one task at a time."""
 
-    def __init__(self, argv: Sequence[str], form: Callable[[], JsonLines], start_timeout: timedelta) -> None:
+    def __init__(self, argv: Sequence[str], form: Callable[[], Form], start_timeout: timedelta) -> None:
         self._argv = tuple(argv)
         self._form = form
         self._start_timeout = start_timeout.total_seconds()

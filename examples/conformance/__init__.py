@@ -1,0 +1,1 @@
+"""The lambdas that the conformance suite of workers asks for."""
