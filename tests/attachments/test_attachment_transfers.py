@@ -18,11 +18,11 @@ from duly.attachments.in_parallel import in_parallel
 from duly.attachments.memory import MemoryService
 from duly.attachments.origin import Origin
 from duly.attachments.saving import target_of
-from duly.attachments.service import BEGIN, FETCH, FINISH, UPLOAD
+from duly.attachments.service import BEGIN, FETCH, FINISH, UPLOAD, upload_request
 from duly.attachments.upload import Upload, upload
 from duly.encryption import AesGcm
 from duly_wire.attachment_rules import PART_BYTES, divided, hash_of
-from duly_wire.v1 import task_pb2
+from duly_wire.v1 import attachments_pb2, task_pb2
 
 CONTENT = os.urandom(2 * PART_BYTES + 12_345)
 CODEC = AesGcm({"k": bytes(32)}, "k")
@@ -37,6 +37,8 @@ class ScriptedService(MemoryService):
         self.change: Callable[[str, Any, Any], None] = lambda name, request, answer: None
 
     def call(self, method: Any, request: Any) -> Any:
+        if isinstance(request, bytes):
+            request = attachments_pb2.UploadPartsRequest.FromString(request)
         self.asked.append((method.name, request))
         answer = super().call(method, request)
         self.change(method.name, request, answer)
@@ -326,6 +328,16 @@ def test_the_first_failure_ends_all_and_the_others_stop() -> None:
         list(in_parallel(work, range(1000), 2))
 
     assert len(begun) < 1000
+
+
+def test_a_request_that_is_written_by_hand_is_the_message() -> None:
+    parts = [(bytes(range(32)), 0, b"a" * 200), (bytes(32), 70_000, b""), (bytes(32), 2, CONTENT[:70_000])]
+    message = attachments_pb2.UploadPartsRequest(
+        parts=[attachments_pb2.AttachmentPart(hash=each[0], index=each[1], data=each[2]) for each in parts]
+    )
+    setattr(message, "lambda", "mail.send")
+
+    assert attachments_pb2.UploadPartsRequest.FromString(upload_request("mail.send", parts)) == message
 
 
 def test_the_hash_is_the_one_that_servers_compute() -> None:

@@ -53,7 +53,9 @@ class ClientService:
         return asyncio.run_coroutine_threadsafe(self._call(method, request), self._loop).result()
 
     async def _call(self, method: Method[Response], request: Any) -> Response:
-        stub = getattr(self._caller.attachments, method.name)
+        stub = (
+            self._caller.upload_parts if method is UPLOAD else getattr(self._caller.attachments, method.name)
+        )
         has_parts = method is UPLOAD or (method is FETCH and request.indexes)
         timeout = max(self._timeout, _PART_TIMEOUT) if has_parts else self._timeout
         try:

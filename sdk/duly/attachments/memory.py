@@ -32,6 +32,8 @@ class MemoryService:
             FINISH.name: self._finish,
             FETCH.name: self._fetch,
         }
+        if method is UPLOAD and isinstance(request, bytes):
+            request = attachments_pb2.UploadPartsRequest.FromString(request)
         with self._turn:
             answer: Response = answers[method.name](request)
         return answer

@@ -10,7 +10,15 @@ from duly.attachments.attachment import Attachment, TransferProgress
 from duly.attachments.in_parallel import in_parallel
 from duly.attachments.measuring import Measured, measure
 from duly.attachments.sealing import MEDIA_TYPE
-from duly.attachments.service import BEGIN, FINISH, UPLOAD, AttachmentService, check_item, error_of
+from duly.attachments.service import (
+    BEGIN,
+    FINISH,
+    UPLOAD,
+    AttachmentService,
+    check_item,
+    error_of,
+    upload_request,
+)
 from duly.errors import AttachmentMissingError
 from duly_wire.attachment_rules import PART_BYTES
 from duly_wire.v1 import attachments_pb2, task_pb2
@@ -158,13 +166,9 @@ def _send_parts(
     told: dict[bytes, _Told],
 ) -> None:
     def send(places: list[tuple[bytes, int]]) -> None:
-        request = attachments_pb2.UploadPartsRequest(
-            parts=[
-                attachments_pb2.AttachmentPart(hash=key, index=index, data=measured[key].part(index))
-                for key, index in places
-            ]
+        request = upload_request(
+            lambda_name, ((key, index, measured[key].part(index)) for key, index in places)
         )
-        setattr(request, "lambda", lambda_name)
         for result in service.call(UPLOAD, request).results:
             # one that the server does not know any more is begun again
             if result.HasField("error") and result.error.code != task_pb2.ERROR_CODE_ATTACHMENT_MISSING:

@@ -21,7 +21,7 @@ from duly_wire.call_stream import CallStream
 from duly_wire.credentials import Credentials
 from duly_wire.peers import Avoided, split_addresses
 from duly_wire.retry_info import pause_of
-from duly_wire.v1 import frontend_pb2
+from duly_wire.v1 import attachments_pb2, frontend_pb2
 from duly_wire.v1.access_pb2_grpc import AccessServiceStub
 from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceStub
 from duly_wire.v1.explain_pb2_grpc import ExplainServiceStub
@@ -118,6 +118,11 @@ class Caller:
         self._closed = False
         self.frontend = FrontendServiceStub(self._channel)
         self.attachments = AttachmentServiceStub(self._channel)
+        # takes serialized requests
+        self.upload_parts = self._channel.unary_unary(
+            "/duly.v1.AttachmentService/UploadParts",
+            response_deserializer=attachments_pb2.UploadPartsResponse.FromString,
+        )
         self.output = OutputServiceStub(self._channel)
         self.access = AccessServiceStub(self._channel)
         self.registry = RegistryServiceStub(self._channel)

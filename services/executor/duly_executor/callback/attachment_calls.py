@@ -9,7 +9,7 @@ import time
 from typing import Any, NamedTuple
 
 from duly.attachments.in_parallel import LOOK_S
-from duly.attachments.service import Method, Response, error_of_status, is_retried
+from duly.attachments.service import Method, Response, error_of_status, is_retried, serialized
 from duly.errors import DulyError, UnavailableError
 from duly_executor.callback.report_sender import ReportSender
 from duly_wire.v1 import callback_pb2
@@ -105,11 +105,11 @@ class _OfTask:
 
     def call(self, method: Method[Response], request: Any) -> Response:
         """Make a call until it is answered."""
-        serialized = request.SerializeToString()
+        sent = serialized(request)
         end = time.monotonic() + _PATIENCE_S
         pause = _FIRST_PAUSE_S
         while True:
-            answer = self._calls.ask(self._task_id, method.name, serialized)
+            answer = self._calls.ask(self._task_id, method.name, sent)
             if answer is None:
                 raise UnavailableError("the Executor did not answer in time")
             if not answer.HasField("error"):
