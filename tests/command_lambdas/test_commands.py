@@ -103,6 +103,18 @@ def test_argv_runs_without_a_shell(runs: Runs) -> None:
         ({"argv": ["folder"]}, {}, Outcome.RETRIABLE_FAILURE, "on this host: Permission denied"),
         ({"argv": ["rm"]}, {}, Outcome.FATAL_FAILURE, "the program is not allowed here: ps, gone, folder"),
         (
+            {"script": "touch $'a\\nb'", "outputs": ["*"]},
+            {},
+            Outcome.RETRIABLE_FAILURE,
+            "whose name no attachment can have",
+        ),
+        (
+            {"script": "touch $'\\xff'", "outputs": ["*"]},
+            {},
+            Outcome.RETRIABLE_FAILURE,
+            "whose name no attachment can have",
+        ),
+        (
             {"script": "touch {1..100}", "outputs": ["*"]},
             {},
             Outcome.RETRIABLE_FAILURE,

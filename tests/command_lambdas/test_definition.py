@@ -75,6 +75,7 @@ def test_a_file_says_what_may_run_and_how_much_of_the_host_it_gets(
         ('programs = ["ps"]\nmemory_limit = "lots"', "memory_limit: 'lots' is no size"),
         ('programs = ["ps"]\nprocess_limit = 0', "process_limit: must be a whole number from 1"),
         ('programs = ["ps"]\nmax_runtime = "soon"', "max_runtime: 'soon' is no duration"),
+        ('programs = ["ps"]\nmax_runtime = "400d"', "max_runtime: '400d' is no duration"),
         ('programs = ["ps"]\nstop_grace = "1m"', "stop_grace: at most 8s"),
         ('programs = ["ps"]\nexit_codes = { 256 = "fatal" }', "exit_codes.256: exit codes are 0 to 255"),
         ('programs = ["ps"]\nexit_codes = { 2 = "bad" }', 'exit_codes.2: is "success", "fatal"'),

@@ -65,6 +65,10 @@ def test_a_payload_says_what_is_run(allowed: CommandLambda) -> None:
         ({"argv": ["ps"], "inputs": [SECRET]}, "inputs: must be an attachment"),
         ({"argv": ["ps"], "inputs": [A_FILE, duly.Attachment(b"", name="a.txt")]}, "two have the same name"),
         ({"argv": ["ps"], "inputs": [duly.Attachment(bytes(101))]}, "the folder's limit is 100"),
+        (
+            {"argv": ["ps"], "inputs": A_FILE, "stdin": duly.Attachment(bytes(99))},
+            "the folder's limit is 100",
+        ),
         ({"argv": ["ps"], "stdin": SECRET}, "stdin: must be an attachment"),
         ({"argv": ["ps"], "outputs": SECRET}, "outputs: must be a list"),
         ({"argv": ["ps"], "outputs": ["../" + SECRET]}, "outputs: each is a path within the folder"),

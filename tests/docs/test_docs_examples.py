@@ -19,8 +19,8 @@ import duly
 from duly import webhooks
 from duly.callbacks.loading import load_app
 from duly.testing import TestRun, run
-from duly_cli.startup.light_start import http_lambdas
-from tests.fixtures.documents import blocks, python_blocks
+from duly_cli.startup.light_start import command_lambdas, http_lambdas
+from tests.fixtures.documents import DOCS, blocks, python_blocks
 
 
 def test_the_application_of_the_quickstart_runs(tmp_path: Path) -> None:
@@ -66,7 +66,15 @@ def test_the_application_of_the_page_on_encryption_runs(
 
 @pytest.mark.parametrize(
     "page",
-    ["quickstart.md", "clients.md", "lambdas.md", "time-tables.md", "encryption.md", "http-lambdas.md"],
+    [
+        "quickstart.md",
+        "clients.md",
+        "lambdas.md",
+        "time-tables.md",
+        "encryption.md",
+        "http-lambdas.md",
+        "chores.md",
+    ],
 )
 def test_every_method_of_an_example_exists(page: str) -> None:
     used = {
@@ -144,3 +152,23 @@ def test_the_receiver_in_node_of_that_page_verifies_and_refuses() -> None:
     )
 
     assert done.stdout.split() == ["true", "false", "false", "false", "false"]
+
+
+def test_the_file_of_the_page_on_chores_runs_the_command_of_the_page(tmp_path: Path) -> None:
+    (file,) = blocks("chores.md", "toml")
+    (tmp_path / "commands.toml").write_text(f'folder = "{tmp_path}"\n{file}')
+    (payload,) = re.findall(
+        "duly schedule chores/run '(.*?)' --attach inputs=names.txt", (DOCS / "chores.md").read_text()
+    )
+    names = duly.Attachment(b"b\na\nb\n", name="names.txt")
+
+    app = load_app(command_lambdas(str(tmp_path / "commands.toml")))
+    attempt = run(app, "chores/run", json.loads(payload) | {"inputs": names})
+
+    assert sorted(app.callbacks) == ["chores/bash", "chores/run"]
+    assert attempt.outcome is duly.Outcome.SUCCESS, attempt
+    assert {each.attachment.name: each.attachment.read() for each in attempt.kept} == {
+        "sorted.txt": b"a\nb\n",
+        "stderr.txt": b"",
+    }
+    assert attempt.result.keys() == json.loads(blocks("chores.md", "json")[1]).keys()

@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self
 
+from duly_wire.attachment_rules import name_problem
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
@@ -81,6 +83,8 @@ class RunFolder:
         for path in self._all_files():
             by = [each.text for each in patterns if each.matches(path)]
             if by and not self._is_unchanged(path):
+                if any(map(name_problem, path.split("/"))):
+                    raise OutputError("the command left a file for outputs whose name no attachment can have")
                 found.append(path)
                 meant.update(by)
                 if len(found) > MOST_FILES:

@@ -96,9 +96,12 @@ def read_request(allowed: CommandLambda, payload: Any) -> Request:
     stdin = payload.get("stdin")
     if stdin is not None and not isinstance(stdin, Attachment):
         _refuse("stdin: must be an attachment")
-    sizes = sum(each.size_bytes for each in inputs)
+    files = inputs if stdin is None else (*inputs, stdin)
+    sizes = sum(each.size_bytes for each in files)
     if sizes > allowed.folder_limit:
-        _refuse(f"inputs: they have {sizes:,} bytes, and the folder's limit is {allowed.folder_limit:,}")
+        _refuse(
+            f"inputs and stdin: they have {sizes:,} bytes, and the folder's limit is {allowed.folder_limit:,}"
+        )
     names = [_stream_name(payload, each) for each in ("stdout", "stderr")]
     if names[0] == names[1]:
         _refuse("stdout and stderr: they need different names")

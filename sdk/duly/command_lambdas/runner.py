@@ -17,6 +17,7 @@ from duly.command_lambdas.folder import OutputError, RunFolder, path_of, remove_
 from duly.command_lambdas.outcomes import Ended, failure_of
 from duly.command_lambdas.request import Request, read_request
 from duly.command_lambdas.supervised import Supervised
+from duly.errors import DulyError, describe
 from duly.task_output.writer import write_output
 from duly_wire.enums import AttachmentRole, OutputStream
 
@@ -96,8 +97,13 @@ class _Runner:
             (1, request.stdout_name, AttachmentRole.STDOUT),
             (2, request.stderr_name, AttachmentRole.STDERR),
         ):
-            file = path_of(streams[number])
-            await asyncio.to_thread(ctx.keep, file, name=name, role=role, media_type=_TEXT)
+            try:
+                file = path_of(streams[number])
+                await asyncio.to_thread(ctx.keep, file, name=name, role=role, media_type=_TEXT)
+            except DulyError as error:
+                if ended is not None:
+                    raise
+                _log.warning("%s of a cancelled command is not kept: %s", name, describe(error))
         if ended is None:
             raise Cancelled
         failure = failure_of(self._allowed, ended)

@@ -7,7 +7,8 @@ from datetime import timedelta
 
 _UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 _SIZE = re.compile(r"([0-9]{1,15})(KiB|MiB|GiB|TiB)")
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h|d)")
+_LONGEST = timedelta(days=365)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -36,10 +37,10 @@ def size_text(size: int) -> str:
 
 
 def duration_of(text: object) -> timedelta | None:
-    """Return a duration of more than nothing; None: it is none."""
+    """Return a duration of more than nothing and at most a year; None: it is none."""
     found = _DURATION.fullmatch(text) if isinstance(text, str) else None
-    duration = timedelta(seconds=float(found[1]) * _SECONDS[found[2]]) if found else timedelta()
-    return duration if duration > timedelta() else None
+    seconds = float(found[1]) * _SECONDS[found[2]] if found else 0
+    return timedelta(seconds=seconds) if 0 < seconds <= _LONGEST.total_seconds() else None
 
 
 def duration_text(duration: timedelta) -> str:
