@@ -1,6 +1,9 @@
 """Commands that really run: their files, their ends, their limits, and what they cannot see or leave behind."""
 
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -26,6 +29,7 @@ from duly_wire.enums import AttachmentRole, Outcome
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.command_lambdas.allowed import command_lambda
+from tests.fixtures.forked_process import ROOT
 from tests.fixtures.waiting import wait_until
 
 BASH = command_lambda(  # noqa: S604 (it is no subprocess)
@@ -151,6 +155,11 @@ def test_an_end_has_a_meaning(
             "more processes and threads than process_limit, 20",
         ),
         (
+            "f() { if [ $1 -gt 0 ]; then f $(($1-1)) & f $(($1-1)) & fi; sleep 60; }; f 7",  # a bomb with an end
+            {},
+            "more processes and threads than process_limit, 20",
+        ),
+        (
             "a=$(head -c 60M /dev/zero | tr '\\0' x); sleep 60",
             {"memory_limit": 40 << 20},
             "more memory than memory_limit, 40MiB",
@@ -219,10 +228,22 @@ def test_links_are_no_outputs_and_lead_nowhere(runs: Runs, tmp_path: Path) -> No
     assert (tmp_path / "outside" / "secret.txt").exists()
 
 
-def test_a_folder_goes_whatever_rights_it_has(runs: Runs) -> None:
-    done = runs({"script": "mkdir -p a/b; touch a/b/c; chmod 000 a/b a; chmod 500 ."})
+_PLAIN_USER = ("setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner")
+"""Root, without what lets it pass over the rights of files."""
 
-    assert done.outcome is Outcome.SUCCESS
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv (util-linux)")
+def test_a_folder_goes_whatever_rights_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "duly-chore-x"
+    script = "mkdir -p $0/work/a/b; touch $0/work/a/b/c; ln -s / $0/work/a/root; chmod 000 $0/work/a/b $0/work/a; chmod 500 $0/work"
+    subprocess.run(["/bin/sh", "-c", script, path], check=True, timeout=30)
+    call = "import sys, pathlib; from duly.command_lambdas.folder import remove; remove(pathlib.Path(sys.argv[1]))"
+    plain = _PLAIN_USER if os.getuid() == 0 else ()
+
+    subprocess.run([*plain, sys.executable, "-c", call, path], check=True, timeout=30, cwd=ROOT)
+
+    assert not path.exists()
+    assert Path("/bin/sh").exists()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 from duly_wire.attachment_rules import name_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
 
     from duly.attachments.attachment import Attachment
@@ -136,20 +136,14 @@ def _signature(found: os.stat_result) -> tuple[int, ...]:
 
 def remove(path: Path) -> None:
     """Remove a folder, whatever rights a command gave what is in it."""
-
-    def may_now(function: Callable[[str], object], name: str, _: object) -> None:
+    unopened = [path]
+    while unopened:
+        folder = unopened.pop()
         with suppress(OSError):
-            Path(name).parent.chmod(0o700)
-            if not Path(name).is_symlink():
-                Path(name).chmod(0o700)
-            if function in (os.rmdir, os.unlink, os.remove):
-                function(name)
-            else:
-                shutil.rmtree(name, ignore_errors=True)
-
-    shutil.rmtree(path, onerror=may_now)
-    if path.exists():
-        shutil.rmtree(path, ignore_errors=True)
+            folder.chmod(0o700)
+            with os.scandir(folder) as entries:
+                unopened += [Path(each.path) for each in entries if each.is_dir(follow_symlinks=False)]
+    shutil.rmtree(path, ignore_errors=True)
     if path.exists():
         _log.warning("the folder of a command cannot be removed: %s", path)
 

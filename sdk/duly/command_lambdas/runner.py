@@ -130,7 +130,11 @@ class _Runner:
             return RetriableFailure(str(error))
         outputs = []
         for path in paths:
-            with folder.opened(path) as file:
+            try:
+                file = folder.opened(path)
+            except OSError as error:
+                return RetriableFailure(f"the command left an output that cannot be read: {error.strerror}")
+            with file:
                 name = path.rpartition("/")[2]
                 attached = await asyncio.to_thread(ctx.attach, path_of(file), name=name)
             outputs.append({"path": path, "file": attached})

@@ -22,10 +22,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Container
+from typing import Any
 
 LENGTH_BYTES = 8
 _PR_SET_CHILD_SUBREAPER = 36
@@ -134,8 +131,6 @@ class _Watch:
             finally:
                 os._exit(_NOT_STARTED)
         os.close(problem_in)
-        with suppress(ProcessLookupError, PermissionError):  # the child does so itself; whoever is first
-            os.setpgid(pid, pid)
         text = os.read(problem, 32)
         os.close(problem)
         self._command = pid
@@ -150,7 +145,7 @@ class _Watch:
 
     def _become_command(self) -> None:
         told = self._told
-        os.setpgid(0, 0)
+        os.setsid()  # no terminal, and no way into the group of another process
         os.chdir(told["work"])
         os.umask(0o077)
         signal.set_wakeup_fd(-1)
@@ -183,8 +178,7 @@ class _Watch:
         if b"K" in orders:
             self._kill_all()
         elif b"T" in orders:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._command, signal.SIGTERM)
+            _signal_group(self._command, signal.SIGTERM)
 
     def _bury(self) -> None:
         """Reap what has ended."""
@@ -196,6 +190,8 @@ class _Watch:
     def _kill_all(self) -> None:
         """Kill all below this program, and return when nothing is left, or what is left hangs in the kernel."""
         end = time.monotonic() + _DEAD_WITHIN_S
+        if not self._has_ended():  # its group at one word: none of it can start more in between
+            _signal_group(self._command, signal.SIGKILL)
         stop_all()
         while (left := living()) and time.monotonic() < end:
             for pid in left:
@@ -239,13 +235,18 @@ def _limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, value))
 
 
+def _signal_group(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
 def _signal(pid: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
 
-def living(keep: Container[int] = ()) -> dict[int, int]:
-    """Return the processes below this one, each with its number of threads; `keep` and what is below those is left out."""
+def living() -> dict[int, int]:
+    """Return the processes below this one, each with its number of threads."""
     found: dict[int, int] = {}
     unread = [os.getpid()]
     while unread:
@@ -257,17 +258,22 @@ def living(keep: Container[int] = ()) -> dict[int, int]:
             for thread in threads:
                 with suppress(OSError):
                     children = map(int, (thread / "children").read_bytes().split())
-                    new = [child for child in children if child not in found and child not in keep]
+                    new = [child for child in children if child not in found]
                     found |= dict.fromkeys(new, 1)
                     unread += new
     return found
 
 
-def stop_all(keep: Container[int] = ()) -> None:
+def stop_all() -> None:
     """Stop all below this process, until a look at what is stopped finds nothing more: so none of them starts more."""
     stopped: set[int] = set()
-    while new := living(keep).keys() - stopped:
+    while new := living().keys() - stopped:
         for pid in new:
+            with suppress(ProcessLookupError):
+                if (
+                    os.getpgid(pid) == pid
+                ):  # with all of its group, which may grow faster than it is looked at
+                    _signal_group(pid, signal.SIGSTOP)
             _signal(pid, signal.SIGSTOP)
         stopped |= new
 
