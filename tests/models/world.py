@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 from uuid import UUID
@@ -33,7 +33,7 @@ do 'begin execute format(''alter database %I set search_path = public, pg_catalo
 """Time and chance are the machine's: what is found once is found again. (The statements' own `random()` is
 Postgres's; the one that the search path finds first is this.)"""
 
-_EMPTY = "truncate task, task_assoc, session, resource, resource_use, gate, idempotency_key, lambda, attempt, dead_letter"
+_EMPTY = "truncate task, task_assoc, session, resource, resource_use, gate, idempotency_key, lambda, attempt, dead_letter, attachment, attachment_use, attachment_usage"
 
 _ROWS = """
 select task.task_id, task.lambda, coalesce(assoc.status, task.status)::text,
@@ -91,6 +91,11 @@ class World:
     def fix(self, now: datetime, chance: float) -> None:
         """What `duly_now()` and `random()` say from here on."""
         self._connection.execute("update test_clock set at = %s, chance = %s", [now, chance])
+
+    def execute(self, query: str, parameters: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+        """Run a query of a test's own; its rows, if it has any."""
+        cursor = self._connection.execute(query.encode(), parameters)
+        return cursor.fetchall() if cursor.description else []
 
     def attempts(self) -> dict[TaskId, int]:
         """How many ended attempts of each task are on record."""
