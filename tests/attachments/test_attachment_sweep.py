@@ -153,6 +153,7 @@ async def test_an_upload_that_begins_while_its_old_content_is_removed_is_not_tou
     await upload(frontend, USED)
     await sweep.mark()
     (begun,) = await begin(frontend, USED)
+    assert await write(store, using(USED)) == [Scheduling.ATTACHMENT_MISSING]
     await send(frontend, USED.part(0))
 
     await sweep.remove_marked(SweepRound())
