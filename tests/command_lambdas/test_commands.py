@@ -347,3 +347,13 @@ def test_folders_of_dead_workers_are_removed_and_those_in_use_stay(runs: Runs, t
         runs.app(BASH)
 
         assert {each.name for each in tmp_path.iterdir()} == {"other", folder.path.name}
+
+
+def test_no_program_takes_an_input_for_its_settings(runs: Runs) -> None:
+    settings = duly.Attachment(b"use_askpass=/bin/false", name=".wgetrc")
+
+    done = runs(
+        {"script": 'test -e .wgetrc && test -d "$HOME" && test ! -e "$HOME/.wgetrc"', "inputs": [settings]}
+    )
+
+    assert done.outcome is Outcome.SUCCESS, done

@@ -100,7 +100,7 @@ class Supervised:
                 "program": request.program,
                 "argv": request.argv,
                 "environment": {
-                    "HOME": str(folder.work),
+                    "HOME": str(folder.temporary),  # not where inputs are: one may be called .wgetrc
                     "TMPDIR": str(folder.temporary),
                     **request.environment,
                 },
