@@ -49,10 +49,10 @@ def stack(tmp_path: Path) -> Iterator[Chores]:
 def run_duly(stack: Chores) -> Callable[..., str]:
     environment = clean_environment() | {"DULY_ADDRESS": stack.frontend()}
 
-    def run(*arguments: str) -> str:
+    def run(*arguments: str, cwd: Path = ROOT) -> str:
         command = [sys.executable, "-m", "duly_cli", *arguments]
         return subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True, timeout=90
+            command, cwd=cwd, env=environment, capture_output=True, text=True, check=True, timeout=90
         ).stdout
 
     return run
@@ -86,10 +86,10 @@ def test_a_chore_brings_files_takes_files_and_is_cancelled(
     (chore / "word").write_text("word")
 
     task_id = run_duly("chore", "submit", str(chore), "--wait").split()[0]
-    run_duly("chore", "fetch", task_id, "-o", str(tmp_path / "results"))
+    run_duly("chore", "fetch", task_id, cwd=tmp_path)  # into a folder of its own: a worker chooses the names
 
-    assert (tmp_path / "results" / "out" / "big").read_text() == "WORD"
-    assert "s3cret" not in (tmp_path / "results" / "stdout.txt").read_text()
+    assert (tmp_path / task_id / "out" / "big").read_text() == "WORD"
+    assert "s3cret" not in (tmp_path / task_id / "stdout.txt").read_text()
     with duly.Client(stack.frontend()) as client:
         begun = tmp_path / "begun"
         script = f"trap 'echo bye; exit' TERM; touch {begun}; while :; do sleep 0.1; done"

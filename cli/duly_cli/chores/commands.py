@@ -71,16 +71,21 @@ def submit(
 def fetch(
     task_id: Annotated[str, typer.Argument(metavar="TASK_ID", help="The task.")],
     folder: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            "--output", "-o", metavar="FOLDER", help="Where to write the files; it is made if need be."
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Where to write the files; it is made if need be. Default: one of the task's id.",
+            show_default=False,
         ),
-    ] = Path(),
+    ] = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Write the output, the errors and the files of a chore that ended into a folder. Files of the same names are replaced."""
     from duly.chores import fetch as fetch_chore
 
+    folder = folder or Path(task_id)  # never the current one: the worker chose the names, such as .bashrc
     with connected(address) as client:
         with ProgressBar() as bar:
             try:
