@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+from uuid import uuid4
 
 import grpc
 import pytest
@@ -133,7 +134,7 @@ async def test_a_part_that_is_not_what_its_hash_says_is_refused_and_nothing_of_i
         "hash",
     ]
     assert codes(results) == ["INVALID_ARGUMENT"] * 6 + ["ATTACHMENT_MISSING"]
-    assert not [path for path in attachment_folder.rglob("*") if path.is_file()]
+    assert [path.name for path in attachment_folder.rglob("*") if path.is_file()] == ["store-id"]
 
 
 async def test_an_attachment_whose_content_is_the_part_hashes_of_another_is_told_apart(frontend):
@@ -224,7 +225,7 @@ async def test_many_upload_one_content_at_a_time_and_it_is_stored_once(frontend,
 
     assert stored == [(1, len(LARGE.data))]
     assert used == [(len(LARGE.data),)]
-    assert sorted(path.name for path in files) == ["0", "1"]
+    assert sorted(path.name for path in files) == ["0", "1", "store-id"]
 
 
 async def test_a_quota_of_a_namespace_bounds_what_is_stored_and_begun_together(
@@ -244,3 +245,19 @@ async def test_a_quota_of_a_namespace_bounds_what_is_stored_and_begun_together(
     assert "attachments.quota" in small.error.message
     assert sum(each.HasField("error") for (each,) in answers) == 3
     assert codes([elsewhere, repeated]) == ["UNSPECIFIED"] * 2
+
+
+async def test_nobody_uploads_to_where_another_database_would_remove_it(frontend, attachment_folder):
+    FolderBlobs(attachment_folder).put_marker(str(uuid4()))
+
+    refused = await refusal(
+        frontend.attachments.BeginUploads(
+            attachments_pb2.BeginUploadsRequest(**{"lambda": LAMBDA}, uploads=[SMALL.upload()])
+        )
+    )
+    (attachment_folder / "store-id").unlink()
+    await upload(frontend, SMALL)
+
+    assert refused.code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "another database" in refused.message
+    assert FolderBlobs(attachment_folder).marker()

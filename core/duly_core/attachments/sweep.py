@@ -11,6 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from duly_core.attachments.blobs import BlobThreads, FoundBlob
+from duly_core.attachments.ownership import is_ours
 from duly_core.attachments.rules import Hash
 from duly_core.attachments.statements import SWEEPS
 from duly_core.errors import BlobsUnavailableError
@@ -170,12 +171,7 @@ class Sweep:
 
         An attachment is there before its blob: a blob that is found, and then belongs to none, never will.
         """
-        ((store_id,),) = await self._store.run(SWEEPS["store_id"], {})
-        name = str(UUID(bytes=store_id))
-        marker = await self._blobs.run(self._blobs.blobs.marker)
-        if not marker:
-            await self._blobs.run(self._blobs.blobs.put_marker, name)
-        elif marker != name:
+        if not await is_ours(self._store, self._blobs):
             done.foreign = True
             return
         found: Iterator[FoundBlob] = self._blobs.blobs.blobs()

@@ -20,6 +20,7 @@ TABLES: dict[str, Rights] = {
         "access_version": "su",
         "alembic_version": "s",
         "attachment": "siu",
+        "attachment_store": "s",
         "attachment_usage": "siu",
         "attachment_use": "sid",
         "attempt": "sid",

@@ -91,7 +91,7 @@ class AttachmentServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UploadParts(self, request, context):
-        """Stores parts. What is not what its hash says is refused; a part that is there already is not written again.
+        """Stores parts. What is not what its hash says is refused. Of an attachment that is stored already, nothing is written.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

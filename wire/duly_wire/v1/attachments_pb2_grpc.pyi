@@ -49,7 +49,7 @@ class AttachmentServiceStub:
     FAILED_PRECONDITION: this installation has no store of attachments (attachments.store).
     """
     UploadParts: _grpc.UnaryUnaryMultiCallable[_attachments_pb2.UploadPartsRequest, _attachments_pb2.UploadPartsResponse]
-    """Stores parts. What is not what its hash says is refused; a part that is there already is not written again."""
+    """Stores parts. What is not what its hash says is refused. Of an attachment that is stored already, nothing is written."""
     FinishUploads: _grpc.UnaryUnaryMultiCallable[_attachments_pb2.FinishUploadsRequest, _attachments_pb2.FinishUploadsResponse]
     """Makes attachments whose parts are all there ones that tasks may use."""
     FetchParts: _grpc.UnaryUnaryMultiCallable[_attachments_pb2.FetchPartsRequest, _attachments_pb2.FetchPartsResponse]
@@ -78,7 +78,7 @@ class AttachmentServiceAsyncStub(AttachmentServiceStub):
     FAILED_PRECONDITION: this installation has no store of attachments (attachments.store).
     """
     UploadParts: _aio.UnaryUnaryMultiCallable[_attachments_pb2.UploadPartsRequest, _attachments_pb2.UploadPartsResponse]  # type: ignore[assignment]
-    """Stores parts. What is not what its hash says is refused; a part that is there already is not written again."""
+    """Stores parts. What is not what its hash says is refused. Of an attachment that is stored already, nothing is written."""
     FinishUploads: _aio.UnaryUnaryMultiCallable[_attachments_pb2.FinishUploadsRequest, _attachments_pb2.FinishUploadsResponse]  # type: ignore[assignment]
     """Makes attachments whose parts are all there ones that tasks may use."""
     FetchParts: _aio.UnaryUnaryMultiCallable[_attachments_pb2.FetchPartsRequest, _attachments_pb2.FetchPartsResponse]  # type: ignore[assignment]
@@ -116,7 +116,7 @@ class AttachmentServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _attachments_pb2.UploadPartsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_attachments_pb2.UploadPartsResponse, _abc.Awaitable[_attachments_pb2.UploadPartsResponse]]:
-        """Stores parts. What is not what its hash says is refused; a part that is there already is not written again."""
+        """Stores parts. What is not what its hash says is refused. Of an attachment that is stored already, nothing is written."""
 
     @_abc_1.abstractmethod
     def FinishUploads(

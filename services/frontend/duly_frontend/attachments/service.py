@@ -7,6 +7,7 @@ from duly_core.access.current import current_access, current_caller, denied, req
 from duly_core.access.roles import Action
 from duly_core.attachments import store as store_attachments
 from duly_core.attachments.blobs import BlobThreads, put_checked
+from duly_core.attachments.ownership import is_ours
 from duly_core.attachments.rules import (
     AttachmentError,
     Hash,
@@ -68,6 +69,8 @@ class AttachmentServicer(attachments_pb2_grpc.AttachmentServiceServicer):
         self._known = known
         self._blobs = blobs
         self._turns = turns
+        self._is_ours = False
+        """Whether the store of blobs was found to be this database's."""
 
     async def BeginUploads(  # noqa: N802 (the wire's name)
         self, request: attachments_pb2.BeginUploadsRequest, _context: Context
@@ -82,6 +85,7 @@ class AttachmentServicer(attachments_pb2_grpc.AttachmentServiceServicer):
         uploads = {each.hash: each for each in checked if isinstance(each, Upload)}
         if len(uploads) < sum(isinstance(each, Upload) for each in checked):
             raise InvalidRequestError("uploads", "name a hash twice")
+        await self._check_ours(blobs)
         begun = await store_attachments.begin_uploads(
             self._stores.writes, namespace, list(uploads.values()), self._settings.quota
         )
@@ -303,6 +307,15 @@ class AttachmentServicer(attachments_pb2_grpc.AttachmentServiceServicer):
                     attachments_pb2.ListAttachmentsResult(attachments=map(use_to_wire, uses.get(each, ())))
                 )
         return attachments_pb2.ListAttachmentsResponse(results=results)
+
+    async def _check_ours(self, blobs: BlobThreads) -> None:
+        """Let nobody upload to where another database would remove it."""
+        self._is_ours = self._is_ours or await is_ours(self._stores.reads, blobs)
+        if not self._is_ours:
+            raise NoAttachmentStoreError(
+                "another database keeps its attachments there, and would remove those of this one: let the operator set "
+                "attachments.folder, or attachments.prefix, to another; or remove `store-id` from it if that database is gone"
+            )
 
     def _there(self) -> BlobThreads:
         if self._blobs is None:
