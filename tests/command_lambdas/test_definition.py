@@ -117,3 +117,14 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path, text: str, problem: str)
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(duly.RegistrationError, match="No such file"):
         application(str(tmp_path / "commands.toml"))
+
+
+def test_a_user_who_may_not_run_python_is_told_before_any_command_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "commands.toml").write_text(FILE)
+    (tmp_path / "python").touch(mode=0o600)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+
+    with pytest.raises(duly.RegistrationError, match="may not run it"):
+        application(str(tmp_path / "commands.toml"))

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import logging
 import os
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -17,7 +18,7 @@ from duly.command_lambdas.folder import OutputError, RunFolder, path_of, remove_
 from duly.command_lambdas.outcomes import Ended, failure_of
 from duly.command_lambdas.request import Request, read_request
 from duly.command_lambdas.supervised import Supervised
-from duly.errors import DulyError, describe
+from duly.errors import DulyError, RegistrationError, describe
 from duly.task_output.writer import write_output
 from duly_wire.enums import AttachmentRole, OutputStream
 
@@ -45,6 +46,11 @@ def make_app(definition: CommandLambdas) -> App:
                 takes_payload=True,
                 takes_context=True,
             )
+        )
+    if not os.access(sys.executable, os.X_OK):
+        raise RegistrationError(
+            f"{sys.executable}: user {os.getuid()} may not run it, and commands are watched by it: install Python and Duly where this user "
+            "may read them"
         )
     remove_abandoned(definition.folder)
     if Path(f"/proc/{os.getppid()}").stat().st_uid == os.getuid():
