@@ -2,6 +2,7 @@
 
 from duly_core.postgres.statements import load, statement_files
 from tests.postgres import test_store_plans
+from tests.task_output import test_output_plans
 
 PLANS = frozenset(test_store_plans.CASES)
 """test_store_plans.py: rows are found by index, whenever the plan was made."""
@@ -11,6 +12,7 @@ HELD_BY = {
     "tasks/reads.sql": PLANS,
     "tasks/locks.sql": PLANS,
     "gates/gates.sql": PLANS,
+    "task_output/output.sql": set(test_output_plans.CASES),
     # by id; no test looks at their plans
     "tasks/entities.sql": {"purge", "keep_checkpoints", "note_overdue"},
     # there are thousands of time tables, not millions; no test looks at the plans

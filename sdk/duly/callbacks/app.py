@@ -72,6 +72,7 @@ class App:
         name: str,
         *,
         raw: bool = False,
+        keep_output: bool = True,
         **options: Unpack[PolicyOptions],
     ) -> Callable[[F], F]:
         """Register a function, sync or async, as the callback of a lambda; the function is left as it was.
@@ -89,6 +90,7 @@ class App:
         - `payload_limit`, `result_limit`: bytes, at most 1 MiB (default 256 KiB).
         - `fatal_exceptions`: raising one of these ends the task; any other exception is retried.
         - `requires`: labels that a host must have to run it, such as `["gpu", "region=eu"]`; a worker is given its own with `--label`.
+        - `keep_output`: False keeps nothing of what it prints and logs: `duly logs` shows nothing, the worker's own output has it.
         - `on_exception`: "fatal" makes every exception end the task.
 
         Raises RegistrationError for a name taken or badly formed, and for what could never work.
@@ -97,7 +99,8 @@ class App:
         policy = Policy(**options)
 
         def register(function: F) -> F:
-            self.add(make_callback(name, function, policy, raw=raw, codec=self.codec))
+            made = make_callback(name, function, policy, raw=raw, codec=self.codec, keep_output=keep_output)
+            self.add(made)
             handles.register(function, name)
             return function
 

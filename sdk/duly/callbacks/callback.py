@@ -43,6 +43,8 @@ class Callback:
     codec: Codec | None = None
     as_sent: bool = False
     """Whether it takes a SentPayload: what hands payloads on, in whatever form they came."""
+    keep_output: bool = True
+    """Whether what it prints and logs is kept."""
 
     def read(self, data: bytes, encoding: int, origin: OriginOf | None = None) -> Any:
         """Return the payload as the callback wants it; raise PayloadError if it is not as declared.
@@ -88,7 +90,13 @@ def checked_name(name: object) -> str:
 
 
 def make_callback(
-    name: object, function: Any, policy: Policy, *, raw: bool, codec: Codec | None = None
+    name: object,
+    function: Any,
+    policy: Policy,
+    *,
+    raw: bool,
+    codec: Codec | None = None,
+    keep_output: bool = True,
 ) -> Callback:
     """Look at a function once; raise RegistrationError, naming the lambda, for what cannot work."""
     name = checked_name(name)
@@ -106,6 +114,7 @@ def make_callback(
             takes_payload=bool(parameters),
             takes_context=len(parameters) > 1,
             codec=codec,
+            keep_output=keep_output,
         )
     except RegistrationError as error:
         raise RegistrationError(f"lambda {name!r}: {error}") from error.__cause__

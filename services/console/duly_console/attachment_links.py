@@ -25,10 +25,10 @@ class AttachmentLinks:
     def __init__(self, keys: MultiFernet) -> None:
         self._keys = keys
 
-    def write(self, linked: Linked, principal: str, session: str) -> str:
-        """Return the path of an attachment for a person, and for one session of this person."""
+    def write(self, linked: Linked, principal: str, session: str, root: str = "attachments") -> str:
+        """Return the path, below `root`, of an attachment for a person, and for one session of this person."""
         said = {"t": linked.task_id, "h": linked.hash.hex(), "n": linked.name, "p": principal, "s": session}
-        return f"/attachments/{self._keys.encrypt(json.dumps(said).encode()).decode()}"
+        return f"/{root}/{self._keys.encrypt(json.dumps(said).encode()).decode()}"
 
     def read(self, ticket: str, principal: str, session: str) -> Linked | None:
         """Return where a link leads; None: it has expired, is somebody else's, or is none of ours."""

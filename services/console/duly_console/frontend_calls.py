@@ -15,6 +15,7 @@ from duly_wire.v1 import (
     graphs_pb2_grpc,
     inspection_pb2_grpc,
     limits_pb2_grpc,
+    output_pb2_grpc,
     registry_pb2_grpc,
     sessions_pb2_grpc,
     settings_pb2_grpc,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from duly_wire.v1.graphs_pb2_grpc import GraphServiceAsyncStub
     from duly_wire.v1.inspection_pb2_grpc import InspectionServiceAsyncStub
     from duly_wire.v1.limits_pb2_grpc import LimitServiceAsyncStub
+    from duly_wire.v1.output_pb2_grpc import OutputServiceAsyncStub
     from duly_wire.v1.registry_pb2_grpc import RegistryServiceAsyncStub
     from duly_wire.v1.sessions_pb2_grpc import SessionServiceAsyncStub
     from duly_wire.v1.settings_pb2_grpc import SettingsServiceAsyncStub
@@ -56,6 +58,7 @@ class FrontendStubs:
             "InspectionServiceAsyncStub", inspection_pb2_grpc.InspectionServiceStub(channel)
         )
         self.limits = cast("LimitServiceAsyncStub", limits_pb2_grpc.LimitServiceStub(channel))
+        self.output = cast("OutputServiceAsyncStub", output_pb2_grpc.OutputServiceStub(channel))
         self.registry = cast("RegistryServiceAsyncStub", registry_pb2_grpc.RegistryServiceStub(channel))
         self.sessions = cast("SessionServiceAsyncStub", sessions_pb2_grpc.SessionServiceStub(channel))
         self.settings = cast("SettingsServiceAsyncStub", settings_pb2_grpc.SettingsServiceStub(channel))

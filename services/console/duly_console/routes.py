@@ -9,6 +9,7 @@ from duly_console.pages import (
     gates,
     graphs,
     lambdas,
+    output,
     overview,
     payloads,
     resources,
@@ -44,8 +45,9 @@ PAGES: tuple[tuple[str, str, MakePage], ...] = (
 
 DOWNLOADS: tuple[tuple[str, str, MakePage], ...] = (
     ("/attachments/{ticket}", "attachment", attachments.download),
+    ("/output/{ticket}", "output", output.show),
 )
-"""What is saved as a file: its links expire."""
+"""What links lead to that expire: files, and output as it goes on."""
 
 CHANGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/tasks/{task_id}/cancel", "cancel task", tasks.cancel),

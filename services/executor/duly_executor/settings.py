@@ -64,6 +64,8 @@ class ExecutorSettings(LiveExecutorSettings):
     callback_environment: VariableNamesText = ""
     """Variables of the worker's environment that callbacks see besides the usual ones (docs/lambdas.md): a list such as
     ["DATABASE_URL", "AWS_*"], or a text with commas. `*` stands for Duly's own variables only behind `DULY_`."""
+    keep_output: bool = True
+    """Whether Duly keeps what callbacks print and log (docs/output.md). A lambda of its own: `@app.callback(keep_output=False)`."""
     isolated_processes: int = Field(default=4, ge=1, le=256)
     """The most additional callback processes, for tasks that crashed one and for isolated lambdas (`isolate_for`)."""
     isolate_for: Duration = timedelta(seconds=60)

@@ -1,4 +1,4 @@
-"""Payload, result, checkpoint, attachments and tracebacks of a task: shown when asked for, which the audit log keeps."""
+"""Payload, result, checkpoint, attachments, output and tracebacks of a task: shown when asked for, which the audit log keeps."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from duly_console.page import Page, check
 from duly_console.pages.attachments import rows
+from duly_console.pages.output import read as read_output
 from duly_console.pages.tasks import explain, facts
 from duly_wire.v1 import inspection_pb2
 
@@ -23,6 +24,7 @@ async def reveal(page: Page) -> Response:
         "task": task,
         "tracebacks": tracebacks,
         "attachments": await rows(page, task.task_id),
+        "output": await read_output(page, task.task_id),
         "is_revealed": True,
     }
     if page.is_fragment:

@@ -26,7 +26,7 @@ from duly_core.process.parent import become_subreaper, die_with_parent
 from duly_executor.callback import output
 from duly_executor.callback.attachment_calls import AttachmentCalls
 from duly_executor.callback.exit_recorder import ExitRecorder
-from duly_executor.callback.kept_output import KeptOutput
+from duly_executor.callback.kept_output import OUTPUT_NOT_KEPT, KeptOutput
 from duly_executor.callback.other_user import become_callback_user
 from duly_executor.callback.report_sender import ReportSender
 from duly_executor.callback.slots import Slots
@@ -60,14 +60,16 @@ def main() -> None:
     exit_recorder = ExitRecorder(int(words_fd))
     exit_recorder.listen()
     attachment_calls = AttachmentCalls(report_sender)
-    kept_output = KeptOutput(report_sender)
+    is_kept = os.environ.pop(OUTPUT_NOT_KEPT, None) is None  # nor do its own children see it
+    kept_output = KeptOutput(report_sender) if is_kept else None
     runner = Slots(app, board, report_sender, exit_recorder, attachment_calls, kept_output)
     hello = callback_pb2.CallbackReport(hello=callback_pb2.CallbackHello(lambdas=app.lambdas()))
     link.sendall(frames.write(hello))
     send = partial(_or_die, report_sender.send_for_ever)
     threading.Thread(target=send, name="duly-outbox", daemon=True).start()
-    keep = partial(_or_die, kept_output.send_for_ever)
-    threading.Thread(target=keep, name="duly-output", daemon=True).start()
+    if kept_output is not None:
+        keep = partial(_or_die, kept_output.send_for_ever)
+        threading.Thread(target=keep, name="duly-output", daemon=True).start()
     _or_die(partial(_obey, link, runner, attachment_calls))
     os._exit(0)  # callbacks may still run: nobody waits for them any more
 

@@ -21,6 +21,8 @@ from duly_wire.v1 import callback_pb2, hsc_pb2, output_pb2
 if TYPE_CHECKING:
     from duly.callbacks.codec import Codec
 
+OUTPUT_NOT_KEPT = "DULY_OUTPUT_NOT_KEPT"
+"""The variable of the environment by which an Executor says that nothing is to be kept."""
 _SENT_EVERY = timedelta(milliseconds=250)
 _MOST_KEPT = 1024 * 1024
 """Bytes of one attempt that wait to be sent."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 
 from duly.callbacks.app import App
+from duly.callbacks.callback import Callback
 from duly.callbacks.invoke import one_line
 from duly.context import TaskContext
 from duly.errors import describe
@@ -38,7 +39,7 @@ class Slots:
         report_sender: ReportSender,
         exit_recorder: ExitRecorder,
         attachment_calls: AttachmentCalls,
-        kept_output: KeptOutput,
+        kept_output: KeptOutput | None,
     ) -> None:
         self._callbacks = app.callbacks
         self._board = board
@@ -113,7 +114,9 @@ class Slots:
         self, slot: int, task: hsc_pb2.ClaimedTask, task_id: TaskId, before_boot_ns: int
     ) -> hsc_pb2.TaskResult | None:
         """Its end; None if it is not to start, or not any more."""
-        speaker = output.Speaker(task, self._kept_output, self._codec)
+        callback = self._callbacks.get(getattr(task, "lambda").partition("@")[0])
+        is_kept = callback is not None and callback.keep_output
+        speaker = output.Speaker(task, self._kept_output if is_kept else None, self._codec)
         context = TaskContext.for_task(
             task,
             lambda done, note: self._report_sender.progress(task_id, done, note),
@@ -133,15 +136,14 @@ class Slots:
             self._board.started(slot, task_id, now)
             failpoints.hit_here("callback.user_code.before")
             output.begin(speaker)
-            result = self._run(attempt)
+            result = self._run(attempt, callback)
             output.end(speaker)
             failpoints.hit_here("callback.user_code.after")
         del self._running[task_id]
         return result
 
-    def _run(self, attempt: Attempt) -> hsc_pb2.TaskResult:
+    def _run(self, attempt: Attempt, callback: Callback | None) -> hsc_pb2.TaskResult:
         task = attempt.task
-        callback = self._callbacks.get(getattr(task, "lambda").partition("@")[0])
         if callback is None:
             return _failed(
                 task,

@@ -7,6 +7,7 @@ from duly_core.config.settings import format_duration
 from duly_core.errors import ApplicationError
 from duly_core.host.claim_journal import ClaimJournal
 from duly_core.process.loop import backoff, wait_for
+from duly_executor.callback.kept_output import OUTPUT_NOT_KEPT
 from duly_executor.containment.process_group import Containment
 from duly_executor.events import log
 from duly_executor.processes.environment import SETTING, CallbackEnvironment
@@ -36,6 +37,8 @@ class ProcessStarter:
         self._import_timeout = settings.import_timeout
         self._user = settings.callback_user
         self._environment = CallbackEnvironment(os.environ, settings.callback_environment)
+        if not settings.keep_output:
+            self._environment.variables[OUTPUT_NOT_KEPT] = "true"
         if withheld := self._environment.told():
             log.info("environment variables withheld from callbacks", names=withheld, setting=SETTING)
         self._starting: set[CallbackProcess] = set()
