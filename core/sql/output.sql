@@ -66,7 +66,7 @@ select
         when %(fence)b::int4 = 0 then false
         else %(fence)b::int4 < assoc.fence or (%(fence)b::int4 = assoc.fence and assoc.token is null)
     end as is_over,
-    (select duly_now()) - coalesce(ended.ended_at, task.finished_at) as over_for
+    (select duly_now()) - coalesce(ended.ended_at, task.finished_at) as over_for, task.created_at
 from task
 left join task_assoc as assoc on assoc.task_id = any (array[%(task_id)b::uuid])
 left join lateral (
@@ -99,7 +99,7 @@ from (
         select *
         from task_output
         where task_id = %(task_id)b::uuid and (fence, number) > (%(after_fence)b::int4, %(after_number)b::int4)
-            and %(fence)b::int4 in (0, fence)
+            and %(fence)b::int4 in (0, fence) and written_at >= %(created_at)b::timestamptz
         order by fence, number
         limit %(limit)b::int8
     ) as page

@@ -267,3 +267,15 @@ async def test_output_leaves_with_its_task(frontend, task_states, store):
     async with store.connection() as connection:
         cursor = await connection.execute("select count(*) from task_output")
         assert await cursor.fetchone() == (1,)
+
+
+async def test_output_is_not_shown_of_another_task_that_had_the_same_id(frontend, task_states, store):
+    task = await task_states.processing()
+    await Writer(frontend, task).write(b"not for the next one")
+    async with store.connection() as connection:
+        await connection.execute("delete from task_assoc where task_id = %s", (UUID(bytes=task.task_id),))
+        await connection.execute("delete from task where task_id = %s", (UUID(bytes=task.task_id),))
+
+    await task_states.new(task_id=task.task_id)
+
+    assert written(await read(frontend, task)) == []

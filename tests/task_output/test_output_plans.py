@@ -1,6 +1,6 @@
 """The plans of statements on output: rows are found by their key, in a table with the output of many tasks."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
@@ -29,7 +29,14 @@ CASES = {
     "state": OF_TASK,
     "last_run": OF_TASK,
     "place_of_tail": OF_TASK | {"from_position": 10},
-    "read": OF_TASK | {"after_fence": 0, "after_number": 0, "limit": 100, "most_bytes": 1_000},
+    "read": OF_TASK
+    | {
+        "created_at": datetime(2026, 1, 1, tzinfo=UTC),
+        "after_fence": 0,
+        "after_number": 0,
+        "limit": 100,
+        "most_bytes": 1_000,
+    },
     "forget_gone": {"after": UUID(int=0), "limit": 100},
 }
 

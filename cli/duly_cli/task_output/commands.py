@@ -56,6 +56,8 @@ def logs(
                 printer.show(piece, wanted)
     if not as_json:
         printer.end()
+        if not printer.has_shown:
+            say("[it has written nothing that is kept]", err=True)
 
 
 def _print_json(piece: duly.OutputPiece, wanted: duly.OutputStream | None) -> None:
@@ -76,12 +78,15 @@ class _Printer:
 
     def __init__(self) -> None:
         self._run = 0
+        self.has_shown = False
+        """Whether there was any output, of whatever stream."""
         self._last: duly.OutputStream | None = None
         self._line_is_open = False
         self._decoders: dict[duly.OutputStream, codecs.IncrementalDecoder] = {}
 
     def show(self, piece: duly.OutputPiece, wanted: duly.OutputStream | None) -> None:
         """Print a piece, unless another stream is wanted."""
+        self.has_shown = True
         if piece.run != self._run:
             self.end()
             if self._run or piece.run > 1:

@@ -73,7 +73,7 @@ select
         when %(fence)b::int4 = 0 then false
         else %(fence)b::int4 < assoc.fence or (%(fence)b::int4 = assoc.fence and assoc.token is null)
     end as is_over,
-    (select duly_now()) - coalesce(ended.ended_at, task.finished_at) as over_for
+    (select duly_now()) - coalesce(ended.ended_at, task.finished_at) as over_for, task.created_at
 from task
 left join task_assoc as assoc on assoc.task_id = any (array[%(task_id)b::uuid])
 left join lateral (
@@ -100,7 +100,8 @@ from task_output
 where task_id = %(task_id)b::uuid and fence = %(fence)b::int4 and position + size_bytes <= %(from_position)b::int8
 
 -- name: read
--- What comes after a chunk, in order, as much as fits: of one run, or of all from there on.
+-- What comes after a chunk, in order, as much as fits: of one run, or of all from there on. What was written before the task was there is of
+-- another one that had the same id, and was removed.
 select fence, number, position, size_bytes, is_encrypted, content, written_at
 from (
     select fence, number, position, size_bytes, is_encrypted, content, written_at,
@@ -109,7 +110,7 @@ from (
         select *
         from task_output
         where task_id = %(task_id)b::uuid and (fence, number) > (%(after_fence)b::int4, %(after_number)b::int4)
-            and %(fence)b::int4 in (0, fence)
+            and %(fence)b::int4 in (0, fence) and written_at >= %(created_at)b::timestamptz
         order by fence, number
         limit %(limit)b::int8
     ) as page

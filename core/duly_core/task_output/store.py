@@ -187,12 +187,13 @@ async def read(store: Store, task_id: TaskId, after: Cursor, fence: int = 0) -> 
         states = await fetch(connection, OUTPUT["state"], of_task)
         if not states:
             return None
-        ((is_over, over_for),) = states
+        ((is_over, over_for, created_at),) = states
         rows = await fetch(
             connection,
             OUTPUT["read"],
             of_task
             | {
+                "created_at": created_at,
                 "after_fence": after.fence,
                 "after_number": after.number,
                 "limit": _PAGE,
