@@ -1,18 +1,24 @@
 """Output on its way: from a real callback process, and through the Executor's buffer to a Frontend."""
 
 import asyncio
+import os
 
 import grpc
 import pytest
 
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
+from duly_executor.callback.kept_output import OUTPUT_NOT_KEPT
 from duly_executor.claims.ledger import HeldClaims
+from duly_executor.containment.process_group import ProcessTree
 from duly_executor.processes import task_output
+from duly_executor.processes.environment import CallbackEnvironment
 from duly_executor.processes.frontend_channel import FrontendChannel
+from duly_executor.processes.process import CallbackProcess
 from duly_executor.processes.task_output import OutputSender
 from duly_wire.v1 import callback_pb2, hsc_pb2, output_pb2, output_pb2_grpc
 from tests.fixtures import host
+from tests.fixtures.callback_process import Callbacks
 
 KIB = 1024
 
@@ -149,3 +155,22 @@ async def test_a_process_sends_what_its_callback_prints_before_the_result(callba
     assert told
     assert all(place < ended_at for place, _ in told)
     assert {each.task_id for _, each in told} == {task.claim.task_id}
+
+
+async def test_of_a_lambda_that_says_so_and_for_an_executor_that_says_so_nothing_is_kept(callbacks):
+    environment = CallbackEnvironment(os.environ)
+    environment.variables[OUTPUT_NOT_KEPT] = "true"
+    started = await CallbackProcess.start(
+        0, "executor-id", host.APP, callbacks.board, ProcessTree(), environment=environment
+    )
+    callbacks.others.append(started)
+    await started.hello()
+    without = Callbacks(started, callbacks.board)
+    secretive, talking = host.claimed("test.secretive"), host.claimed("test.talk", {"lines": 2, "of": 1})
+
+    callbacks.give(secretive)
+    without.give(talking)
+    ends = [await callbacks.result(secretive), await without.result(talking)]
+
+    assert {each.outcome for each in ends} == {hsc_pb2.OUTCOME_SUCCESS}
+    assert [each for report in (*callbacks.reports, *without.reports) for each in report.output] == []
