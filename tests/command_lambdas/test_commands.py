@@ -25,7 +25,7 @@ from duly.context import TaskContext
 from duly.testing import TestRun, run
 from duly_core.process.identity import lives
 from duly_executor.callback.attempt import AsyncLoop, Attempt
-from duly_wire.enums import AttachmentRole, Outcome
+from duly_wire.enums import AttachmentRole, Outcome, OutputStream
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import hsc_pb2, task_pb2
 from tests.command_lambdas.allowed import command_lambda
@@ -277,7 +277,10 @@ class Running:
             payload_encoding=task_pb2.ENCODING_JSON,
         )
         setattr(task, "lambda", BASH.name)
-        context = TaskContext.for_task(task, services=self)
+        self.followed: list[tuple[int, bytes]] = []
+        context = TaskContext.for_task(
+            task, services=self, output=lambda stream, data: self.followed.append((stream, data))
+        )
         self._thread = ThreadPoolExecutor(max_workers=1)
         made: Future[Attempt] = Future()
 
@@ -310,6 +313,7 @@ def test_a_cancelled_command_may_end_by_itself_and_is_killed_after_its_grace(
     result = running.result.result(20)
     assert result.outcome == hsc_pb2.OUTCOME_CANCELLED
     assert result.attachments[0].size_bytes == len(said)
+    assert b"".join(data for stream, data in running.followed if stream == OutputStream.STDOUT) == said
     assert not lives(pid)
 
 

@@ -98,7 +98,6 @@ class _Watch:
         if problem:
             self._report(not_started=problem)
             return
-        self._report(started=self._command)
         while not self._has_ended():
             self._wait()
             if not self._has_ended() and (limit := self._over_limit()):
@@ -122,15 +121,20 @@ class _Watch:
     def _start(self) -> int:
         """Start the command; return the errno of why it cannot be, or 0."""
         problem, problem_in = os.pipe()
+        is_told, tell = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
+                os.close(tell)
+                os.read(is_told, 1)
                 self._become_command()
             except OSError as error:
                 os.write(problem_in, str(error.errno or 1).encode())
             finally:
                 os._exit(_NOT_STARTED)
-        os.close(problem_in)
+        self._report(started=pid)  # before it can do anything, such as end this program
+        for descriptor in (problem_in, is_told, tell):
+            os.close(descriptor)
         text = os.read(problem, 32)
         os.close(problem)
         self._command = pid
