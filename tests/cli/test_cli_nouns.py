@@ -8,7 +8,8 @@ from duly_cli.__main__ import app
 from duly_cli.startup.nouns import Noun
 
 NOUNS = {name: each for name, each in get_command(app).commands.items() if isinstance(each, Noun)}  # type: ignore[attr-defined]
-LISTED = {name: each for name, each in NOUNS.items() if "list" in each.commands}
+LISTED = {name: each for name, each in NOUNS.items() if "list" in each.commands and name != "attachments"}
+"""The list of attachments is that of a task, which is named."""
 VERBS = {verb for each in NOUNS.values() for verb in each.commands}
 DESTRUCTIVE = {"cancel", "delete", "purge", "redrive", "remove", "reset", "revoke", "rollback"}
 
@@ -38,7 +39,7 @@ def test_a_wrong_verb_is_an_error_that_names_the_verbs(name: str) -> None:
             refused = run(name, *arguments)
 
             assert (refused.exit_code, refused.stdout) == (2, ""), (name, arguments)
-            if name not in {"db", "chore"}:  # they list nothing, and have no options
+            if name not in {"db", "chore", "attachments"}:  # they list nothing, and have no options
                 assert f"`duly {name}` has no verb '{word}'" in refused.stderr
                 assert all(verb in refused.stderr for verb, each in noun.commands.items() if not each.hidden)
 
@@ -81,3 +82,10 @@ def test_what_destroys_something_is_never_suggested() -> None:
         assert refused.exit_code == 2
         assert not any(each in meant for each in DESTRUCTIVE), refused.stderr
     assert "'pause'" in run("pauze", "mail.send").stderr
+
+
+def test_a_noun_whose_list_needs_a_name_shows_its_help_without_one() -> None:
+    alone = run("attachments")
+
+    assert alone.exit_code == 0
+    assert "duly attachments [OPTIONS] COMMAND" in alone.stdout

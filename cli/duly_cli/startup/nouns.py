@@ -94,9 +94,9 @@ class Noun(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put in the verb where none was said: options alone are those of the list."""
         is_said = bool(args) and (not args[0].startswith("-") or args[0] in _HELP)
-        if not is_said and LIST not in self.commands and not ctx.resilient_parsing and not args:
+        if not is_said and not self._lists and not ctx.resilient_parsing and not args:
             _show_help(ctx)
-        if is_said or LIST not in self.commands or (ctx.resilient_parsing and not args):
+        if is_said or not self._lists or (ctx.resilient_parsing and not args):
             return super().parse_args(ctx, args)
         rest = super().parse_args(ctx, [LIST, *args])
         if not ctx.resilient_parsing:
@@ -128,7 +128,7 @@ class Noun(TyperGroup):
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Complete verbs, and the options of the list."""
         found = super().shell_complete(ctx, incomplete)
-        if incomplete.startswith("-") and LIST in self.commands:
+        if incomplete.startswith("-") and self._lists:
             listing = self.commands[LIST]
             with listing.make_context(LIST, [], parent=ctx, resilient_parsing=True) as inner:
                 known = {each.value for each in found}
@@ -136,6 +136,12 @@ class Noun(TyperGroup):
                     each for each in listing.shell_complete(inner, incomplete) if each.value not in known
                 ]
         return found
+
+    @property
+    def _lists(self) -> bool:
+        """Whether it lists without a word: not if its list is of something that must be named."""
+        listing = self.commands.get(LIST)
+        return listing is not None and not any(each.required for each in listing.params)
 
     def _check_words(self, ctx: Any, verb: str, args: Sequence[str]) -> None:
         """Refuse a verb that stands where a name is read, such as behind an option."""
