@@ -25,6 +25,7 @@ OTHER = "shop/mail"
 @pytest.fixture
 async def frontend(storing, task_states):
     await task_states.register()
+    await task_states.register(OTHER)  # before the Frontend reads what is registered
     await upload(storing, INPUT, OUTPUT, LOG)
     return storing
 
@@ -145,7 +146,6 @@ async def test_a_run_that_fails_keeps_its_log_and_the_next_one_replaces_it(front
 async def test_a_use_of_what_is_not_stored_is_refused_by_itself_and_nothing_of_its_task_is_written(
     frontend, task_states, store
 ):
-    await task_states.register(OTHER)
     refused = [
         new(INPUT.use(), UNKNOWN.use("gone")),
         new(INPUT.use(size_bytes=1)),

@@ -20,6 +20,7 @@ LONG = "a-namespace-with-a-long-name/department.invoices.yearly.statement.send-b
 SESSION = "customer-of-the-northern-region-with-a-long-name-0123456789"
 _ELSEWHERE = {
     "config",
+    "conformance",
     "db operator",
     "gates set",
     "settings reset",

@@ -16,7 +16,7 @@ from tests.fixtures.services import refusal, serve_frontend, serve_hsc
 from tests.fixtures.task_states import LAMBDA, SECOND
 
 IMPATIENT = {"acquire_timeout": SECOND, "statement_timeout": SECOND, "connect_timeout": SECOND}
-BOUND = 4
+BOUND = 6
 """How long, in seconds, anything may take: acquiring and running a statement, and a machine that is busy."""
 
 

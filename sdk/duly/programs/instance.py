@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import ctypes
 import logging
 import os
 import select
@@ -48,6 +49,15 @@ _REST = 4
 """A program whose output takes time to read is not read for so many times as long: others share the process."""
 _SHORTEST_REST = 0.004
 """Seconds; what takes less than a part of that is no flood."""
+
+
+_PR_SET_PDEATHSIG = 1
+_prctl = ctypes.CDLL(None).prctl
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill the program when the callback process has died: the thread of its loop lives as long as it does."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class StartError(Exception):
@@ -117,6 +127,7 @@ class Instance(asyncio.SubprocessProtocol):
                 stdout=subprocess.PIPE,
                 stderr=log_in,
                 process_group=0,  # its own, in the session of the callback process, so that containment finds it
+                preexec_fn=_die_with_parent,
             )
         except BaseException as error:
             os.close(log)
