@@ -371,17 +371,22 @@ async def _drains(stage: Stage) -> None:
         raise NotTestedError("the suite did not start the worker: name its command")
     task, ticks = await stage.running()
     stage.signal(signal.SIGTERM)
-    await stage.within(lambda: False, 2)
+    stops_within = max(
+        2, stage.lease / 2
+    )  # on a busy machine; a claim that is left behind must be found before its lease ends
+    await stage.within(lambda: False, stops_within)
     since = time.monotonic()
     ticks.let_end()
     late = await stage.schedule(ECHO, 1)
     await stage.until(lambda: not stage.lives, "it does not end after SIGTERM", 3 * stage.patience)
-    _expect(not late.tokens, "it took a task two seconds after SIGTERM")
+    _expect(not late.tokens, f"it took a task {stops_within:g} s after SIGTERM")
     _expect(not task.held, "it ended and left a claim behind: neither result nor Release")
     calls = stage.duly.seen("ReportHost")
     _expect(
         not calls
-        or any(each.request.draining or each.request.stopped for each in calls if each.at >= since - 2),
+        or any(
+            each.request.draining or each.request.stopped for each in calls if each.at >= since - stops_within
+        ),
         "it reported no host as draining or stopped",
     )
 
