@@ -379,7 +379,9 @@ async def _drains(stage: Stage) -> None:
     ticks.let_end()
     late = await stage.schedule(ECHO, 1)
     await stage.until(lambda: not stage.lives, "it does not end after SIGTERM", 3 * stage.patience)
-    _expect(not late.tokens, f"it took a task {stops_within:g} s after SIGTERM")
+    # a call that was under way may still be answered with a task, which it then hands back
+    was_handed_back = late.released == len(late.tokens)
+    _expect(was_handed_back, f"it took a task {stops_within:g} s after SIGTERM, and did not release it")
     _expect(not task.held, "it ended and left a claim behind: neither result nor Release")
     calls = stage.duly.seen("ReportHost")
     _expect(
