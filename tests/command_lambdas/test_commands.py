@@ -235,7 +235,7 @@ _PLAIN_USER = ("setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="needs setpriv (util-linux)")
 def test_a_folder_goes_whatever_rights_it_has(tmp_path: Path) -> None:
     path = tmp_path / "duly-chore-x"
-    script = "mkdir -p $0/work/a/b; touch $0/work/a/b/c; ln -s / $0/work/a/root; chmod 000 $0/work/a/b $0/work/a; chmod 500 $0/work"
+    script = "mkdir -p $0/run/a/b; touch $0/run/a/b/c; ln -s / $0/run/a/link; chmod 000 $0/run/a/b $0/run/a; chmod 500 $0/run"
     subprocess.run(["/bin/sh", "-c", script, path], check=True, timeout=30)
     call = "import sys, pathlib; from duly.command_lambdas.folder import remove; remove(pathlib.Path(sys.argv[1]))"
     plain = _PLAIN_USER if os.getuid() == 0 else ()
