@@ -51,11 +51,14 @@ async def set_results(
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
     batch = sorted(results, key=lambda result: result.task_id)
-    succeeded = [result for result in batch if result.outcome is Outcome.SUCCESS and not result.writes_more]
-    parents = [result for result in batch if result.outcome is Outcome.SUCCESS and result.writes_more]
+    succeeded = [result for result in batch if result.outcome is Outcome.SUCCESS]
+    parents = [result for result in succeeded if result.writes_more]
+    if parents:
+        succeeded = [result for result in succeeded if not result.writes_more]
+    unsuccessful = [result for result in batch if result.outcome is not Outcome.SUCCESS]
     # a report that came twice at once is written once: one statement must not plan two ends for one claim
-    failed = list({result.token: result for result in batch if result.outcome in _FAILED}.values())
-    snoozed = [result for result in batch if result.outcome is Outcome.SNOOZED]
+    failed = list({result.token: result for result in unsuccessful if result.outcome in _FAILED}.values())
+    snoozed = [result for result in unsuccessful if result.outcome is Outcome.SNOOZED]
     applied: set[Token] = set()
     due_in: list[timedelta] = []
     chained_lambdas: set[str] = set()

@@ -30,8 +30,10 @@ async def schedule(store: Store, tasks: Sequence[NewTask], *, tell: bool = False
     Raises:
         StoreUnavailableError: nothing is known of the outcome; ask again with the same tasks.
     """
+    if not any(task.session is not None or task.attachments for task in tasks):
+        return await _write(store, tasks, tell=tell)
     kinds = [(task.session is not None, bool(task.attachments) and task.session is None) for task in tasks]
-    if len(set(kinds)) <= 1:
+    if len(set(kinds)) == 1:
         return await _write(store, tasks, tell=tell)
     # plain tasks are not to wait for what others need; those of sessions are written in their order
     of_kind = {

@@ -63,14 +63,15 @@ def decode(data: bytes, encoding: int, origin: Origin | OriginOf | None = None) 
 
     `origin`: of attachments in it. Raises DecryptionError for what is still encrypted.
     """
-    if encoding == task_pb2.ENCODING_RAW:
-        return data
-    if encoding == task_pb2.ENCODING_ENCRYPTED:
-        from duly.callbacks.codec import not_decrypted
+    if encoding != task_pb2.ENCODING_JSON:
+        if encoding == task_pb2.ENCODING_RAW:
+            return data
+        if encoding == task_pb2.ENCODING_ENCRYPTED:
+            from duly.callbacks.codec import not_decrypted
 
-        raise not_decrypted(data)
-    if encoding == task_pb2.ENCODING_ATTACHMENT:
-        raise PayloadError("is in an attachment that was not fetched")
+            raise not_decrypted(data)
+        if encoding == task_pb2.ENCODING_ATTACHMENT:
+            raise PayloadError("is in an attachment that was not fetched")
     if not data:
         return None
     try:

@@ -124,22 +124,18 @@ class Scheduler:
             answers = iter(await self._send(call.request, timeout) if call.request.tasks else ())
         except DulyError as error:
             return [sent if isinstance(sent, DulyError) else error for sent in call.sent]
-        return [
-            sent
-            if isinstance(sent, DulyError)
-            else await self._written_or_whole(new, sent, next(answers), timeout)
-            for new, sent in zip(call.tasks, call.sent, strict=True)
+        written = [
+            sent if isinstance(sent, DulyError) else _written(sent, next(answers)) for sent in call.sent
         ]
+        for place, (new, sent, each) in enumerate(zip(call.tasks, call.sent, written, strict=True)):
+            if isinstance(each, PayloadTooLargeError) and each is not sent:
+                written[place] = await self._send_whole(new, each, timeout)
+        return written
 
-    async def _written_or_whole(
-        self, new: NewTask, own_id: str, result: frontend_pb2.ScheduleResult, timeout: timedelta
-    ) -> Written:
-        """Return what became of a task; one whose lambda takes less is sent again, its payload as an attachment."""
-        written = _written(own_id, result)
-        if not isinstance(written, PayloadTooLargeError):
-            return written
+    async def _send_whole(self, new: NewTask, refusal: PayloadTooLargeError, timeout: timedelta) -> Written:
+        """Send a task again whose lambda takes less, its payload as an attachment."""
         try:
-            fields = await whole_fields_of(self._caller, new, written, timeout)
+            fields = await whole_fields_of(self._caller, new, refusal, timeout)
             request = frontend_pb2.ScheduleRequest(tasks=[frontend_pb2.NewTask(**fields)])
             (answer,) = await self._send(request, timeout)
         except DulyError as error:
