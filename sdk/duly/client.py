@@ -37,7 +37,7 @@ from duly.time_tables.calls import TimeTableCalls
 from duly.transport import error_mapping
 from duly.transport.after_fork import check_no_fork
 from duly.transport.caller import Caller, Reachability
-from duly.transport.channel import resolve_address
+from duly.transport.channel import resolve_address, resolve_zone
 from duly.transport.client_part import only
 from duly_wire.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly_wire.enums import TaskStatus
@@ -89,6 +89,7 @@ class AsyncClient(
         token: str | None = None,
         unreachable_after: timedelta | None = None,
         codec: Codec | None = None,
+        zone: str | None = None,
     ) -> None:
         """Name the Frontend: "host:port", else the environment's DULY_ADDRESS, else 127.0.0.1:7401.
 
@@ -99,6 +100,8 @@ class AsyncClient(
         `token`: says who calls; else DULY_TOKEN, or the file of DULY_RPC_TOKEN_FILE.
         `unreachable_after`: give up so soon where connections are refused, or the name is unknown, from the start.
         `codec`: encrypts payloads, and decrypts payloads and results; see `duly.encryption`.
+        `zone`: where this program runs; else the environment's DULY_RPC_ZONE. Of several Frontends
+        ("east=10.0.1.11:7401,west=10.0.2.11:7401") those of this zone get the calls while one of them serves.
 
         Raises ClosedError in a process that was forked after a client was made: gRPC does not work there.
         """
@@ -108,11 +111,12 @@ class AsyncClient(
         check_secrecy(self.address, self.credentials, allow_plaintext=plaintext_is_allowed())
         self.reach = Reachability(unreachable_after)
         self.codec = codec
+        self.zone = resolve_zone(zone)
 
     async def open(self) -> None:
         """Make ready for calls, on the running event loop. Connects with the first call."""
         if self._opened is None:
-            caller = Caller(self.address, self.credentials, self.reach, self.codec)
+            caller = Caller(self.address, self.credentials, self.reach, self.codec, self.zone)
             self._opened = caller, Scheduler(caller)
 
     async def close(self) -> None:

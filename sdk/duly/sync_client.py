@@ -59,7 +59,9 @@ class Client(Blocking):
         )
         self._process = os.getpid()
         keep_in_children(self)
-        self._direct = BlockingSchedule(self._client.address, self._client.credentials, self._client.reach)
+        self._direct = BlockingSchedule(
+            self._client.address, self._client.credentials, self._client.reach, self._client.zone
+        )
         self._closed = False
         # Held to give the loop work, and to close: the loop drops silently what comes after its end. A signal
         # handler may use the client, too.

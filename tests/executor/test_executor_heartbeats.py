@@ -20,6 +20,7 @@ from tests.fixtures.host import APP, LIVELY, SECOND, SHORT, Host, claimed, gone,
 from tests.fixtures.programs import is_alive
 from tests.fixtures.queues import Installation
 from tests.fixtures.scripted_hsc import ScriptedHsc
+from tests.fixtures.service_processes import poll
 from tests.fixtures.silent_cut import SilentlyCutConnection, silently_cut_connection_to
 
 TRY = 0.5
@@ -133,6 +134,33 @@ async def test_the_second_try_of_a_heartbeat_goes_to_another_hsc(
 
     assert response.verdicts == [hsc_pb2.HEARTBEAT_VERDICT_KEPT]
     assert well.connections == 1  # and there it stays
+
+
+async def test_heartbeats_go_to_the_own_zone_and_come_back_when_an_hsc_there_answers_again(
+    silent_and_well: tuple[SilentlyCutConnection, SilentlyCutConnection],
+    monkeypatch: pytest.MonkeyPatch,
+    peers: AsyncExitStack,
+) -> None:
+    own, other = silent_and_well
+    monkeypatch.setattr("duly_executor.claims.heartbeat_channel._LOOK_BACK_S", 0.0)
+    line = HeartbeatChannel(f"west={other.address},east={own.address}", RpcSettings(zone="east"))
+    peers.push_async_callback(line.close)
+    request = hsc_pb2.HeartbeatRequest(items=[hsc_pb2.HeartbeatItem(claim=claimed().claim)])
+
+    with pytest.raises(Exception, match=r"(?i)deadline|unavailable"):
+        await line.Heartbeat(request, TRY)
+    while_away = [await line.Heartbeat(request, 10 * TRY) for _ in range(3)]
+    own.swallows_all = False
+    used_before = own.connections
+
+    async def is_back() -> bool:
+        await line.Heartbeat(request, 10 * TRY)
+        return line._addresses[0] == own.address
+
+    await poll(is_back)
+
+    assert [answer.verdicts for answer in while_away] == [[hsc_pb2.HEARTBEAT_VERDICT_KEPT]] * 3
+    assert own.connections > used_before
 
 
 # ---- the end ---------------------------------------------------------------------------------------------

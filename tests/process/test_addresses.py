@@ -4,6 +4,7 @@ import pytest
 
 from duly_core.config.addresses import check_listen, check_optional_listen, check_peers
 from duly_core.errors import SettingsError
+from duly_core.rpc.settings import RpcSettings
 from duly_frontend.settings import FrontendSettings
 
 
@@ -49,6 +50,8 @@ def test_only_where_nothing_need_be_served_may_an_address_be_empty():
         "dns:///hsc:7402",
         "unix:/run/hsc.sock",
         "unix:/run/a.sock,unix:/run/b.sock",
+        "east=10.0.0.1:7402,west=10.0.0.2:7402",
+        "east=dns:///hsc.east:7402,west=dns:///hsc.west:7402",
     ],
 )
 def test_peers_are_one_or_several_or_a_name_that_grpc_resolves(address):
@@ -56,11 +59,23 @@ def test_peers_are_one_or_several_or_a_name_that_grpc_resolves(address):
 
 
 @pytest.mark.parametrize(
-    "address", ["", "hsc", "7402", 7402, "hsc:7402,", "hsc:7402,other", "https://hsc:7402"]
+    "address",
+    ["", "hsc", "7402", 7402, "hsc:7402,", "hsc:7402,other", "https://hsc:7402", "a b=hsc:7402", "east=hsc"],
 )
 def test_what_cannot_be_connected_to_is_refused_with_what_to_write(address):
     with pytest.raises(ValueError, match="is not an address to connect to: write HOST:PORT"):
         check_peers(address)
+
+
+def test_the_name_of_a_zone_is_checked(monkeypatch):
+    monkeypatch.setenv("DULY_RPC_ZONE", "eu-west-1a")
+    assert RpcSettings.load().zone == "eu-west-1a"
+
+    monkeypatch.setenv("DULY_RPC_ZONE", "eu=west")
+    with pytest.raises(
+        SettingsError, match=r"rpc\.zone .*'eu=west' is not the name of a zone: write letters"
+    ):
+        RpcSettings.load()
 
 
 def test_a_service_that_is_given_a_port_alone_is_told_what_to_write(monkeypatch, tmp_path):

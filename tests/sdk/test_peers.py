@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
-from typing import Self
+from typing import Any, Self
 
 import grpc
 import pytest
 
 import duly
-from duly.transport.channel import open_channel
+from duly.tasks.blocking_schedule import BlockingSchedule
+from duly.transport.caller import Reachability
+from duly.transport.channel import open_blocking_channel, open_channel
 from duly_wire.credentials import Credentials
-from duly_wire.peers import Avoided, split_addresses
+from duly_wire.peers import Avoided, Peer, split_addresses, split_peers
 from duly_wire.v1 import frontend_pb2
 from tests.fixtures.waiting import until
 
@@ -36,7 +38,24 @@ def test_a_list_of_addresses_is_split_at_its_commas(text: str, addresses: list[s
     assert split_addresses(text) == addresses
 
 
-@pytest.mark.parametrize("text", ["a:1,", "a:1,b", "a:1,,b:1", "a:1;b:2"])
+@pytest.mark.parametrize(
+    ("text", "peers"),
+    [
+        ("east=a:1, west-2=[::1]:2", [Peer("a:1", "east"), Peer("[::1]:2", "west-2")]),
+        ("east=a:1,b:2", [Peer("a:1", "east"), Peer("b:2")]),
+        ("east=dns:///a:1,west=dns:///b:1", [Peer("dns:///a:1", "east"), Peer("dns:///b:1", "west")]),
+        ("east=unix:/a=1,west=unix:/b", [Peer("unix:/a=1", "east"), Peer("unix:/b", "west")]),
+        ("unix:/a=b:1", [Peer("unix:/a=b:1")]),
+    ],
+)
+def test_an_address_may_have_its_zone_before_it(text: str, peers: list[Peer]) -> None:
+    assert split_peers(text) == peers
+    assert duly.AsyncClient(text).address == text
+
+
+@pytest.mark.parametrize(
+    "text", ["a:1,", "a:1,b", "a:1,,b:1", "a:1;b:2", "=a:1", "a b=a:1", "east=west=a:1", "east=a"]
+)
 def test_a_list_with_something_else_in_it_is_refused(text: str) -> None:
     with pytest.raises(duly.AddressError, match="is not an address"):
         duly.AsyncClient(text)
@@ -85,6 +104,18 @@ async def channel(servers: list[Server]) -> AsyncIterator[grpc.aio.Channel]:
     made = open_channel(",".join(server.address for server in servers), Credentials())
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def in_first(servers: list[Server]) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel of a caller in the zone of the first server."""
+    made = open_channel(zoned(servers), Credentials(), zone="east")
+    yield made
+    await made.close()
+
+
+def zoned(servers: list[Server]) -> str:
+    return ",".join(f"{zone}={each.address}" for zone, each in zip(("east", "west"), servers, strict=True))
 
 
 async def call(channel: grpc.aio.Channel, timeout: float = 10) -> bytes:
@@ -242,3 +273,83 @@ def test_a_pause_grows_with_each_failure_and_is_forgotten_after_a_while(
     assert 5 <= last <= 10.1
     assert pause_after_a_failure() <= 1.1
     assert not avoided.is_avoided("b:1")
+
+
+async def test_servers_of_the_own_zone_get_all_calls_while_they_serve(
+    in_first: grpc.aio.Channel, servers: list[Server]
+) -> None:
+    answers = {await call(in_first) for _ in range(20)}
+
+    assert answers == {b"first"}
+    assert servers[1].calls == 0
+
+
+async def test_calls_go_to_another_zone_while_the_own_fails_and_come_back(
+    in_first: grpc.aio.Channel, servers: list[Server]
+) -> None:
+    await call(in_first)
+    servers[0].refuses = grpc.StatusCode.UNAVAILABLE
+    away = []
+    for _ in range(6):
+        with suppress(grpc.aio.AioRpcError):  # the one that finds out
+            away.append(await call(in_first))
+    servers[0].refuses = None
+
+    async with asyncio.timeout(20):
+        while await call(in_first) != b"first":
+            pass
+
+    assert set(away) == {b"second"}
+    assert {await call(in_first) for _ in range(10)} == {b"first"}
+
+
+@pytest.mark.parametrize("zone", ["", "north"])
+async def test_where_no_server_is_of_the_own_zone_all_are_called_in_turn(
+    servers: list[Server], zone: str
+) -> None:
+    channel = open_channel(zoned(servers), Credentials(), zone=zone)
+    answered = set()
+    async with asyncio.timeout(20):
+        while len(answered) < 2:
+            answered.add(await call(channel))
+    await channel.close()
+
+    assert answered == {b"first", b"second"}
+
+
+def test_the_zone_of_a_client_is_that_of_the_environment_and_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DULY_RPC_ZONE", "eu-west-1a")
+
+    assert duly.AsyncClient().zone == "eu-west-1a"
+    assert duly.AsyncClient(zone="").zone == ""
+    with pytest.raises(duly.AddressError, match="'eu/west' is not the name of a zone"):
+        duly.AsyncClient(zone="eu/west")
+
+
+def test_a_blocking_schedule_uses_its_own_zone_and_goes_back_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("duly.tasks.blocking_schedule.time.monotonic", lambda: now)
+    monkeypatch.setattr("duly_wire.peers.time.monotonic", lambda: now)
+    called: list[str] = []
+
+    def open_and_note(address: str, *arguments: Any, **named: Any) -> grpc.Channel:
+        called.append(address)
+        return open_blocking_channel(address, *arguments, **named)
+
+    monkeypatch.setattr("duly.tasks.blocking_schedule.open_blocking_channel", open_and_note)
+    schedule = BlockingSchedule(
+        "east=127.0.0.1:1,west=127.0.0.1:2", Credentials(), Reachability(None), "west"
+    )
+
+    def schedule_after(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        schedule.schedule(frontend_pb2.NewTask(), 0.1)  # nobody listens: after each failure the other comes
+
+    for pause in (0, 0, 70, 0):
+        schedule_after(pause)
+    schedule.close()
+
+    assert called == ["127.0.0.1:2", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:1"]

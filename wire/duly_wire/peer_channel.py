@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,8 @@ _RANKS = {
     grpc.ChannelConnectivity.CONNECTING: 2,
 }
 _WORST = 3
+_LAST_GOOD = _RANKS[grpc.ChannelConnectivity.IDLE]
+"""Servers of the caller's own zone come first, if they are at least as good as this."""
 
 
 class PeerStream:
@@ -49,9 +51,21 @@ class PeerChannel:
     """
 
     def __init__(
-        self, addresses: Sequence[str], open_one: Callable[[str], grpc.aio.Channel], avoided: Avoided
+        self,
+        addresses: Sequence[str],
+        open_one: Callable[[str], grpc.aio.Channel],
+        avoided: Avoided,
+        near: Collection[str] = (),
     ) -> None:
-        """Make one on the running event loop; `open_one` opens the channel to one address."""
+        """Make one on the running event loop.
+
+        Args:
+            addresses: of the servers.
+            open_one: opens the channel to one address.
+            avoided: those that failed lately.
+            near: those of the caller's own zone, which get its calls while they serve; none: all are alike.
+        """
+        self._near = frozenset(near) or frozenset(addresses)
         self._addresses = random.sample(addresses, len(addresses))  # clients spread over the servers
         self._channels = [open_one(address) for address in self._addresses]
         self._avoided = avoided
@@ -67,10 +81,13 @@ class PeerChannel:
         places = [(self._turn + step) % count for step in range(count)]
         return min((place for place in places if place != but), key=self._rank)
 
-    def _rank(self, place: int) -> int:
+    def _rank(self, place: int) -> tuple[int, int, bool]:
         # this also begins to connect, so that another server is ready when one fails
+        address = self._addresses[place]
         rank = _RANKS.get(self._channels[place].get_state(try_to_connect=True), _WORST)
-        return rank + _WORST * self._avoided.is_avoided(self._addresses[place])
+        rank += _WORST * self._avoided.is_avoided(address)
+        is_far = address not in self._near
+        return (2 if rank > _LAST_GOOD else int(is_far)), rank, is_far
 
     def note_failure(self, place: int) -> None:
         """Avoid this server for a while."""

@@ -6,6 +6,8 @@ import random
 import re
 import threading
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 # A server that says nothing for so long, while calls wait, is given up: the next ping goes out after the first time,
 # and must be answered within the second.
@@ -30,22 +32,64 @@ _LONGEST_AVOIDED_S = 10.0
 _FORGOTTEN_S = 30.0
 _LOCAL = re.compile(r"(?:unix|unix-abstract|vsock):")
 _LISTED = re.compile(r"(ipv[46]):(.+)")
+_ZONE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_IN_ZONE = re.compile(rf"({_ZONE.pattern})=(.+)")
+
+ZONE = "DULY_RPC_ZONE"
+"""The variable that tells a process in which zone it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One server of a list."""
+
+    address: str
+    zone: str = ""
+    """Where it is; empty: the list does not say."""
+
+
+def is_zone(name: str) -> bool:
+    """Tell whether this may be the name of a zone."""
+    return _ZONE.fullmatch(name) is not None
+
+
+def split_peers(text: str) -> list[Peer]:
+    """Return the servers of a list with commas: of `a:1,b:2`, or, with their zones, of `east=a:1,west=b:2`."""
+    return [
+        Peer(found[2], found[1]) if (found := _IN_ZONE.fullmatch(each)) else Peer(each)
+        for each in _split(text)
+    ]
 
 
 def split_addresses(text: str) -> list[str]:
-    """Return the single addresses of a list with commas: of `a:1,b:2`, of `unix:/a,unix:/b`, or of `ipv4:a:1,b:2`."""
+    """Return the addresses of a list, without their zones."""
+    return [peer.address for peer in split_peers(text)]
+
+
+def near(peers: Sequence[Peer], zone: str) -> frozenset[str]:
+    """Return the addresses of the servers of this zone; empty: none is nearer than the others."""
+    return frozenset(peer.address for peer in peers if zone and peer.zone == zone)
+
+
+def _split(text: str) -> list[str]:
+    """Split `a:1,b:2`, `unix:/a,unix:/b`, or `ipv4:a:1,b:2`."""
     if listed := _LISTED.fullmatch(text):
         return [f"{listed[1]}:{each.strip()}" for each in listed[2].split(",")]
     addresses: list[str] = []
     for each in text.split(","):
-        if addresses and _LOCAL.match(addresses[-1]) and not _is_address(each.strip()):
+        if addresses and _LOCAL.match(_without_zone(addresses[-1])) and not _is_address(each.strip()):
             addresses[-1] += f",{each}"  # of a path
         else:
             addresses.append(each.strip())
     return addresses
 
 
+def _without_zone(text: str) -> str:
+    return found[2] if (found := _IN_ZONE.fullmatch(text)) else text
+
+
 def _is_address(text: str) -> bool:
+    text = _without_zone(text)
     return bool(_LOCAL.match(text)) or bool(re.fullmatch(r"[^/]+:[0-9]+", text))
 
 

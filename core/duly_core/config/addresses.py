@@ -6,8 +6,10 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
+from duly_wire.peers import Peer, is_zone, split_peers
+
 _LAST_PORT = 65_535
-_HOST_AND_PORT = re.compile(r"(?:\[[^\[\]\s/]+\]|[^\[\]\s/:,]+):([0-9]{1,5})")
+_HOST_AND_PORT = re.compile(r"(?:\[[^\[\]\s/]+\]|[^\[\]\s/:,=]+):([0-9]{1,5})")
 _LOCAL = re.compile(r"(?:unix|unix-abstract|vsock):.+")
 _NAMED = re.compile(r"(?:dns|ipv4|ipv6|xds):.+")
 
@@ -55,16 +57,38 @@ def check_peers(addresses: object) -> object:
     if isinstance(addresses, str) and (
         _LOCAL.fullmatch(addresses)
         or _NAMED.fullmatch(addresses)
-        or all(
-            is_host_and_port(address.strip()) or _LOCAL.fullmatch(address.strip())
-            for address in addresses.split(",")
-        )
+        or all(map(_is_peer, split_peers(addresses)))
     ):
         return addresses
-    message = f"{addresses!r} is not an address to connect to: write HOST:PORT, such as 127.0.0.1:7401"
+    message = (
+        f"{addresses!r} is not an address to connect to: write HOST:PORT, such as 127.0.0.1:7401; several with commas "
+        "between them, each with its zone before it (ZONE=HOST:PORT) if you like"
+    )
+    raise ValueError(message)
+
+
+def _is_peer(peer: Peer) -> bool:
+    # a name alone is not in a list of single servers, but may stand for those of a zone
+    return (
+        is_host_and_port(peer.address)
+        or _LOCAL.fullmatch(peer.address) is not None
+        or (bool(peer.zone) and _NAMED.fullmatch(peer.address) is not None)
+    )
+
+
+def check_zone(name: object) -> object:
+    """Let the name of a zone pass, and the empty text: none.
+
+    Raises:
+        ValueError: it is invalid.
+    """
+    if name == "" or (isinstance(name, str) and is_zone(name)):
+        return name
+    message = f"{name!r} is not the name of a zone: write letters, digits, dots, hyphens and underscores (eu-west-1a), at most 63"
     raise ValueError(message)
 
 
 Listen = Annotated[str, BeforeValidator(check_listen)]
 OptionalListen = Annotated[str, BeforeValidator(check_optional_listen)]
 Peers = Annotated[str, BeforeValidator(check_peers)]
+Zone = Annotated[str, BeforeValidator(check_zone)]

@@ -10,7 +10,15 @@ from duly_core.rpc.settings import RpcSettings
 from duly_wire.connection_errors import CredentialsError
 from duly_wire.credentials import Credentials, TokenFile, check_secrecy
 from duly_wire.peer_channel import PeerChannel
-from duly_wire.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, split_addresses, stands_for_several
+from duly_wire.peers import (
+    FAST_KEEPALIVE,
+    ROUND_ROBIN,
+    Avoided,
+    near,
+    split_addresses,
+    split_peers,
+    stands_for_several,
+)
 from duly_wire.reloading_channel import ReloadingChannel
 from duly_wire.tls_files import TlsFiles
 from duly_wire.token_channel import show_token
@@ -19,24 +27,31 @@ from duly_wire.token_channel import show_token
 def open_channel(address: str, settings: RpcSettings) -> grpc.aio.Channel:
     """Open a channel to HOST:PORT, to unix:PATH, to a name (dns:///NAME:PORT), or to several with commas between them.
 
+    Each may have its zone before it (ZONE=HOST:PORT): those of `rpc.zone` are used first.
+
     Raises:
         SettingsError: the files of TLS, or the token's, cannot be read; or the token would be sent without TLS.
     """
-    addresses = split_addresses(address)
+    servers = split_peers(address)
+    addresses = [server.address for server in servers]
     credentials = _credentials(address, settings)
     if len(addresses) == 1:
-        return _open_one(address, settings, credentials, is_one_of_several=stands_for_several(address))
+        return _open_one(
+            addresses[0], settings, credentials, is_one_of_several=stands_for_several(addresses[0])
+        )
     peers = PeerChannel(
         addresses,
         lambda each: _open_one(each, settings, credentials, is_one_of_several=True),
         Avoided(),
+        near(servers, settings.zone),
     )
     return cast("grpc.aio.Channel", peers)
 
 
 def names_several(address: str) -> bool:
     """Tell whether there may be several servers at this address."""
-    return stands_for_several(address) or len(split_addresses(address)) > 1
+    addresses = split_addresses(address)
+    return len(addresses) > 1 or stands_for_several(addresses[0])
 
 
 def _credentials(address: str, settings: RpcSettings) -> Credentials:

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from duly_core.config.addresses import is_loopback
+from duly_core.config.addresses import Zone, is_loopback
 from duly_core.config.settings import Duration, Section
 
 
@@ -14,6 +14,9 @@ class RpcSettings(Section):
 
     SECTION: ClassVar[str] = "rpc"
 
+    zone: Zone = ""
+    """The zone (data centre) that this process is in. It calls servers of this zone first, if its addresses say which these are
+    (`east=10.0.1.11:7401,west=10.0.2.11:7401`), and others while none of them serves. Servers report it. Empty: none."""
     max_message_bytes: int = 8 * 1024 * 1024
     """The largest request or answer; a larger one is refused with RESOURCE_EXHAUSTED."""
     call_timeout: Duration = timedelta(seconds=10)

@@ -17,7 +17,7 @@ from duly.transport.caller import ONE_TRY, ONE_TRY_OF_SEVERAL, RETRIED, Reachabi
 from duly.transport.channel import open_blocking_channel
 from duly.transport.schedule_stream import SHORTEST_TIMEOUT_S, ScheduleStream, StreamEndedError
 from duly_wire.credentials import Credentials
-from duly_wire.peers import split_addresses, stands_for_several
+from duly_wire.peers import near, split_peers, stands_for_several
 from duly_wire.retry_info import jittered, pause_of
 from duly_wire.tls_files import TlsFiles
 from duly_wire.v1 import frontend_pb2
@@ -25,15 +25,21 @@ from duly_wire.v1.frontend_pb2_grpc import FrontendServiceStub
 
 # A call that comes this soon after the one before opens a stream.
 _SOON_S = 1.0
+# A Frontend of another zone is used no longer than this, if one of this zone may serve again.
+_FAR_S = 60.0
 
 
 class BlockingSchedule:
     """One call at a time; any threads may share it. Connects with the first call."""
 
-    def __init__(self, address: str, credentials: Credentials, reach: Reachability) -> None:
+    def __init__(self, address: str, credentials: Credentials, reach: Reachability, zone: str = "") -> None:
         self._address = address
-        self._frontends = split_addresses(address)
+        peers = split_peers(address)
+        self._frontends = [peer.address for peer in peers]
+        self._near = near(peers, zone) or frozenset(self._frontends)
         random.shuffle(self._frontends)  # clients spread over the Frontends; the first is the one in use
+        self._frontends.sort(key=self._is_far)
+        self._connected_at = 0.0
         self._one_try_s = seconds(ONE_TRY if len(self._frontends) == 1 else ONE_TRY_OF_SEVERAL)
         self._credentials = credentials
         self._files = credentials.tls if isinstance(credentials.tls, TlsFiles) else None
@@ -69,6 +75,8 @@ class BlockingSchedule:
         if self._files is not None and self._files.refresh() != self._generation:
             self._disconnect()
         now = time.monotonic()
+        if self._stub is not None and self._is_far(self._frontends[0]) and now - self._connected_at > _FAR_S:
+            self._use_next()
         is_soon, self._called_at = now - self._called_at < _SOON_S, now
         if self._streams_are_served and timeout >= SHORTEST_TIMEOUT_S:
             stream = self._stream if self._stream is not None and self._stream.is_usable else None
@@ -141,10 +149,15 @@ class BlockingSchedule:
             self._use_next()
 
     def _use_next(self) -> None:
-        """Disconnect, and choose the next Frontend that did not fail lately; if all did, the next."""
+        """Disconnect, and choose the next Frontend that did not fail lately, of this zone if possible; if all did, the next."""
         self._disconnect()
         self._frontends.append(self._frontends.pop(0))
-        self._frontends.sort(key=self._reach.avoided.is_avoided)  # keeps their order otherwise
+        self._frontends.sort(
+            key=lambda each: (self._reach.avoided.is_avoided(each), self._is_far(each))
+        )  # keeps their order otherwise
+
+    def _is_far(self, frontend: str) -> bool:
+        return frontend not in self._near
 
     def _open_stream(self) -> ScheduleStream | None:
         """Return a new stream; None if it cannot have its threads, as while the interpreter ends."""
@@ -167,6 +180,7 @@ class BlockingSchedule:
                 frontend, self._credentials, is_one_of_several=is_one_of_several
             )
             self._stub = FrontendServiceStub(self._channel)
+            self._connected_at = time.monotonic()
         return self._stub
 
     def _close_stream(self) -> None:

@@ -108,11 +108,12 @@ class Caller:
         credentials: Credentials | None = None,
         reach: Reachability | None = None,
         codec: Codec | None = None,
+        zone: str = "",
     ) -> None:
         self.address = address
         self.codec = codec
         self._reach = reach or Reachability(None)
-        self._channel = open_channel(address, credentials or Credentials(), self._reach.avoided)
+        self._channel = open_channel(address, credentials or Credentials(), self._reach.avoided, zone)
         self._frontends = len(split_addresses(address))
         keep_in_children(self)
         self._closed = False

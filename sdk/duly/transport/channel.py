@@ -9,7 +9,17 @@ import grpc
 from duly.errors import AddressError
 from duly_wire.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly_wire.peer_channel import PeerChannel
-from duly_wire.peers import FAST_KEEPALIVE, ROUND_ROBIN, Avoided, split_addresses, stands_for_several
+from duly_wire.peers import (
+    FAST_KEEPALIVE,
+    ROUND_ROBIN,
+    ZONE,
+    Avoided,
+    is_zone,
+    near,
+    split_addresses,
+    split_peers,
+    stands_for_several,
+)
 from duly_wire.reloading_channel import ReloadingChannel
 from duly_wire.tls_files import TlsFiles
 from duly_wire.token_channel import show_token, show_token_blocking
@@ -18,7 +28,7 @@ DEFAULT_ADDRESS = "127.0.0.1:7401"
 ADDRESS_VARIABLE = "DULY_ADDRESS"
 
 # gRPC would take `localhost` for its port 443, and say of `http://...` that nobody answers there.
-_HOST_AND_PORT = re.compile(r"(?:\[[^\[\]\s/]+\]|[^\[\]\s/:,]+):([0-9]{1,5})")
+_HOST_AND_PORT = re.compile(r"(?:\[[^\[\]\s/]+\]|[^\[\]\s/:,=]+):([0-9]{1,5})")
 _OTHER_FORMS = re.compile(r"(?:unix|unix-abstract|vsock|dns|ipv4|ipv6|xds):.+")
 _LAST_PORT = 65_535
 
@@ -53,7 +63,7 @@ def resolve_address(address: str | None) -> str:
 def check_address(address: object, source: str = "") -> str:
     """Return the address if gRPC can connect to such a one; raise AddressError otherwise.
 
-    Several are separated by commas.
+    Several are separated by commas. Each may have its zone before it: `east=10.0.1.11:7401`.
     """
     if isinstance(address, str) and all(map(_is_address, split_addresses(address))):
         return address
@@ -62,19 +72,42 @@ def check_address(address: object, source: str = "") -> str:
     )
 
 
+def resolve_zone(zone: str | None) -> str:
+    """Return the zone given, else that of the environment (DULY_RPC_ZONE), else none.
+
+    Raises AddressError if it is no name of a zone.
+    """
+    name = os.environ.get(ZONE, "") if zone is None else zone
+    if not name or is_zone(name):
+        return name
+    source = f" (in {ZONE})" if zone is None else ""
+    raise AddressError(
+        f"{name!r}{source} is not the name of a zone: write letters, digits, dots, hyphens and underscores, at most 63"
+    )
+
+
 def _is_address(address: str) -> bool:
     found = _HOST_AND_PORT.fullmatch(address)
     return 0 < int(found[1]) <= _LAST_PORT if found else _OTHER_FORMS.fullmatch(address) is not None
 
 
-def open_channel(address: str, credentials: Credentials, avoided: Avoided | None = None) -> grpc.aio.Channel:
-    """Open a channel on the running event loop; it connects when it is first used."""
+def open_channel(
+    address: str, credentials: Credentials, avoided: Avoided | None = None, zone: str = ""
+) -> grpc.aio.Channel:
+    """Open a channel on the running event loop; it connects when it is first used.
+
+    Of several servers those of `zone` get the calls while they serve; empty: all do.
+    """
     check_secrecy(address, credentials, allow_plaintext=plaintext_is_allowed())
-    addresses = split_addresses(address)
+    servers = split_peers(address)
+    addresses = [server.address for server in servers]
     if len(addresses) == 1:
-        return _open_one(address, credentials, is_one_of_several=stands_for_several(address))
+        return _open_one(addresses[0], credentials, is_one_of_several=stands_for_several(addresses[0]))
     peers = PeerChannel(
-        addresses, lambda each: _open_one(each, credentials, is_one_of_several=True), avoided or Avoided()
+        addresses,
+        lambda each: _open_one(each, credentials, is_one_of_several=True),
+        avoided or Avoided(),
+        near(servers, zone),
     )
     return cast("grpc.aio.Channel", peers)
 
