@@ -1,7 +1,8 @@
 """`python -m benchmarks.attachments`: a large file, uploaded and fetched through `duly up`, against bare copies of it.
 
-In turns, in each round: a copy of the file (read and write in blocks of 4 MiB, without fsync), a copy that hashes each block,
-an upload with a task that is scheduled, a fetch, and an upload of what is stored already. Each round has other content.
+In turns, in each round: a copy of the file (read and write in blocks of 4 MiB, without fsync), a durable copy (each block is
+written through, as a part of an attachment is before it is acknowledged), a copy that hashes each block, an upload with a task that
+is scheduled, a fetch, and an upload of what is stored already. Each round has other content.
 """
 
 import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
@@ -28,14 +29,22 @@ from duly_wire.attachment_rules import PART_BYTES
 
 _LAMBDA = "bench.noop"
 _MIB = 1024 * 1024
-_KINDS = ("copy", "copy and hash", "upload", "fetch", "upload again")
+_KINDS = ("copy", "durable copy", "copy and hash", "upload", "fetch", "upload again")
 
 
-def _copy(source: Path, target: Path, block_hash: Callable[[bytes], object] = lambda _: None) -> None:
+def _copy(
+    source: Path,
+    target: Path,
+    block_hash: Callable[[bytes], object] = lambda _: None,
+    *,
+    durable: bool = False,
+) -> None:
     with source.open("rb", buffering=0) as reading, target.open("wb", buffering=0) as writing:
         while block := reading.read(PART_BYTES):
             block_hash(block)
             writing.write(block)
+            if durable:
+                os.fdatasync(writing.fileno())
 
 
 def _renew(path: Path, size: int) -> None:
@@ -84,6 +93,9 @@ def _round(client: duly.Client, where: Path, size: int) -> dict[str, Cost]:
 
     found = {"copy": _timed(lambda: _copy(path, copy))}
     copy.unlink()
+    os.sync()  # what the copy left to write is not to delay the next one
+    found["durable copy"] = _timed(lambda: _copy(path, copy, durable=True))
+    copy.unlink()
     found["copy and hash"] = _timed(lambda: _copy(path, copy, lambda block: hashlib.sha256(block).digest()))
     found["upload"] = _timed(schedule)
     (use,) = client.attachments(tasks[0])
@@ -130,12 +142,23 @@ def show(found: dict[str, list[Cost]], mib: int) -> str:
         ratio = statistics.median(
             copy.seconds / each.seconds for copy, each in zip(copies, costs, strict=True)
         )
+        durable = statistics.median(
+            copy.seconds / each.seconds for copy, each in zip(found["durable copy"], costs, strict=True)
+        )
         own = statistics.median(each.own_cpu_s for each in costs)
         stack = statistics.median(each.stack_cpu_s for each in costs)
         body.append(
-            [kind, f"{seconds:.2f}", f"{mib / seconds:,.0f}", f"{ratio:.2f}", f"{own:.2f}", f"{stack:.2f}"]
+            [
+                kind,
+                f"{seconds:.2f}",
+                f"{mib / seconds:,.0f}",
+                f"{ratio:.2f}",
+                f"{durable:.2f}",
+                f"{own:.2f}",
+                f"{stack:.2f}",
+            ]
         )
-    head = ["", "seconds", "MiB/s", "x copy", "own CPU s", "stack CPU s"]
+    head = ["", "seconds", "MiB/s", "x copy", "x durable copy", "own CPU s", "stack CPU s"]
     return f"{mib:,} MiB; medians of {len(copies)} rounds.\n{rows(head, body)}"
 
 
