@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import hashlib
 import os
 import resource
 import signal
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import duly
-from tests.chaos.journal import Journal
+from tests.chaos.contents import content, sha256_of
+from tests.chaos.journal import Journal, Running
 from tests.chaos.kinds import BY_NAME, TaskKind
 
 app = duly.App(owner="duly chaos", version="1")
@@ -263,3 +265,53 @@ def stubborn(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
     """Does not stop when it is asked to."""
     with _journal.execution(ctx):
         time.sleep(payload["ms"] / 1000)
+
+
+@_callback("reads_file")
+def reads_file(payload: dict[str, Any], ctx: duly.TaskContext) -> dict[str, Any]:
+    """Reads a file, keeps another, and returns a third."""
+    with _journal.execution(ctx) as running:
+        _read(running, payload["file"], payload["sha"])
+        ctx.keep(f"{ctx.task_id} {ctx.fence}".encode(), name="run.log")
+        return _made(running, payload["returns"], ctx)
+
+
+@_callback("makes_file")
+def makes_file(payload: dict[str, Any], ctx: duly.TaskContext) -> dict[str, Any]:
+    """Returns a file."""
+    with _journal.execution(ctx) as running:
+        return _made(running, payload["returns"], ctx)
+
+
+@_callback("takes_file")
+def takes_file(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Reads the files that the nodes before it returned."""
+    with _journal.execution(ctx) as running:
+        for label in ctx.predecessors:
+            result = ctx.result_of(label)
+            if result is not None:
+                _read(running, result["file"], result["sha"])
+
+
+@_callback("fails_with_file")
+def fails_with_file(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Keeps a log, and fails for good; redriven, it reads its file again."""
+    with _journal.execution(ctx) as running:
+        _read(running, payload["file"], payload["sha"])
+        ctx.keep(f"{ctx.task_id} {ctx.fence}".encode(), name="run.log")
+        if ctx.fence == 1:
+            raise duly.FatalFailure("the first run")
+
+
+def _read(running: Running, attachment: duly.Attachment, wanted: str) -> None:
+    try:
+        got = hashlib.sha256(attachment.read()).hexdigest()
+    except (duly.AttachmentMissingError, duly.AttachmentCorruptError) as error:
+        _journal.file_read(running, wanted, "", f"{type(error).__name__}: {error}")
+        raise
+    _journal.file_read(running, wanted, got)
+
+
+def _made(running: Running, number: int, ctx: duly.TaskContext) -> dict[str, Any]:
+    _journal.file_sent(running)
+    return {"file": ctx.attach(content(number), name="made"), "sha": sha256_of(number)}

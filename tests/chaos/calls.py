@@ -1,14 +1,17 @@
 """A client's calls: any Frontend, the same request again until one answers."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import duly
 from duly.transport.caller import Caller
 from duly_wire.credentials import Credentials
+
+Value = TypeVar("Value")
 
 _ONE_CALL = timedelta(seconds=4)
 _PAUSE_S = 0.1
@@ -43,19 +46,28 @@ class Calls:
         Raises:
             CancelledError: the run is over.
         """
-        turn = self._random.randrange(len(self._callers))
         tries = 0
 
         def count(_: int) -> None:
             nonlocal tries
             tries += 1
 
+        async def ask(caller: Caller) -> Any:
+            stub = getattr(getattr(caller, service), method)
+            return await caller.call(stub, request, _ONE_CALL, tried=count)
+
+        return Answered(await self.anywhere(ask), tries)
+
+    async def anywhere(self, work: Callable[[Caller], Awaitable[Value]]) -> Value:
+        """Do what makes calls at any Frontend, until one answers.
+
+        Raises:
+            CancelledError: the run is over.
+        """
+        turn = self._random.randrange(len(self._callers))
         while not self._stopped.is_set():
-            caller = self._callers[turn % len(self._callers)]
             with suppress(duly.UnavailableError):
-                stub = getattr(getattr(caller, service), method)
-                answer = await caller.call(stub, request, _ONE_CALL, tried=count)
-                return Answered(answer, tries)
+                return await work(self._callers[turn % len(self._callers)])
             turn += 1
             await asyncio.sleep(_PAUSE_S)
         raise asyncio.CancelledError

@@ -8,6 +8,8 @@ from tests.chaos.history import (
     SECOND,
     EdgeRow,
     Execution,
+    FileRead,
+    FileSent,
     FinalRow,
     GraphRow,
     Limits,
@@ -24,7 +26,7 @@ from tests.chaos.journal_reader import read_journal
 from tests.chaos.plan import Plan
 from tests.chaos.scarce import CAPACITIES, RATES
 from tests.chaos.stack import System
-from tests.chaos.topology import ENQUEUE_TIMEOUT, SHORT_LEASE
+from tests.chaos.topology import ENQUEUE_TIMEOUT, FILE_GRACE, SHORT_LEASE
 
 _LIVENESS_S = 40
 """Leases, an enqueue timeout, a connection that is half open (25 s until it is noticed), backoffs of at most 2 s."""
@@ -34,7 +36,7 @@ _START_S = 6
 """The poll interval, which finds what no notification told of, and room for callback processes that are just replaced."""
 _FEWEST_TASKS = 0.95
 """Of those that were to be sent."""
-_FEWEST_GRAPHS, _FEWEST_TICKS, _FEWEST_CHANGES = 0.2, 0.5, 0.1
+_FEWEST_GRAPHS, _FEWEST_TICKS, _FEWEST_CHANGES, _FEWEST_FILES = 0.2, 0.5, 0.1, 0.1
 """A second."""
 _FEWEST_FAULTS = 0.5
 """Of the planned ones: some find nothing to break."""
@@ -65,6 +67,8 @@ class Collected:
     uses: tuple[UseRow, ...]
     passed_over: tuple[PassedOver, ...]
     stale_writes: tuple[StaleWrite, ...]
+    file_reads: tuple[FileRead, ...]
+    files_sent: tuple[FileSent, ...]
 
 
 async def collect(system: System) -> Collected:
@@ -82,6 +86,8 @@ async def collect(system: System) -> Collected:
         await asyncio.to_thread(audit.read_uses, dsn),
         await asyncio.to_thread(audit.read_passed_over, dsn),
         await asyncio.to_thread(audit.read_stale_writes, dsn, audit.boot_minus_wall_ns()),
+        journal.reads,
+        journal.sent,
     )
 
 
@@ -109,6 +115,8 @@ def limits_of(plan: Plan, rate: float) -> Limits:
         start_ns=int(_START_S * SECOND) if plan.punctual else 0,
         most_connections=_CONNECTIONS * clients,
         most_processes=_PROCESSES * (clients + workers) + _CONNECTIONS * clients,
+        file_grace_ns=int(FILE_GRACE.total_seconds() * SECOND),
+        least_files=int(plan.seconds * _FEWEST_FILES),
         capacities=CAPACITIES,
         paces={
             name: (int(SECOND * rate.period.total_seconds() / rate.units), rate.burst)

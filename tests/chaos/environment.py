@@ -14,6 +14,7 @@ from tests.chaos.process_keeper import Spec
 from tests.chaos.process_tree import MARK
 from tests.chaos.topology import (
     ENQUEUE_TIMEOUT,
+    FILE_GRACE,
     FRONTEND,
     HOST,
     HSC,
@@ -49,6 +50,9 @@ _COMMON = {
     "DULY_STORE_CONSUMER_ENQUEUE_TIMEOUT": f"{ENQUEUE_TIMEOUT.total_seconds():g}s",
     "DULY_STORE_CONSUMER_PUT_BACK_DELAY": "500ms",
     "DULY_STORE_CONSUMER_POLL_INTERVAL": f"{POLL_INTERVAL.total_seconds():g}s",
+    "DULY_ATTACHMENTS_STORE": "folder",
+    "DULY_ATTACHMENTS_GRACE": f"{FILE_GRACE.total_seconds():g}s",
+    "DULY_ATTACHMENTS_SWEEP_INTERVAL": "1s",
     "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
 }
 _OF_HOST = {
@@ -172,11 +176,12 @@ class Environments:
         return {**AWS_ENVIRONMENT, **self._backend(), **endpoint}
 
 
-def mark(run_id: str, journal: Path, failpoints: Path, prefix: str) -> dict[str, str]:
+def mark(run_id: str, journal: Path, failpoints: Path, files: Path, prefix: str) -> dict[str, str]:
     """What is the same for all processes of one run, and of no other."""
     return {
         MARK: run_id,
         JOURNAL: str(journal),
         **failpoint_engine.environment_of(failpoints),
+        "DULY_ATTACHMENTS_FOLDER": str(files),
         "DULY_QUEUE_PREFIX": prefix,
     }

@@ -58,6 +58,8 @@ class AckedTask:
     """A PurgeTasks that finds it once it has ended was sent."""
     resources: str = ""
     """What it takes units of while it runs: NAME/=WEIGHT or NAME/KEY=WEIGHT, in order, with a space between; or none."""
+    attaches: bool = False
+    """Its callback uploads files, and returns some: they may be gone before its success is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,49 @@ class Execution:
     """Where it stands (file and line), for evidence."""
     edit: int = 0
     """The number of the change that its payload came with; 0: the payload was as scheduled."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """What a callback got when it read an attachment."""
+
+    task_id: str
+    fence: int
+    at_ns: int
+    """When it had it, or was refused."""
+    wanted: str
+    """The SHA-256 of what it should be, in hexadecimal."""
+    got: str
+    """The same of what it was; none: it was refused."""
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileSent:
+    """A callback began to upload what it returns."""
+
+    task_id: str
+    fence: int
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileUse:
+    """An attachment of a task that is there when the run is over."""
+
+    task_id: str
+    name: str
+    problem: str = ""
+    """Why it could not be fetched whole; none: it could."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileLeft:
+    """What should not be stored any more, or not be missing, when the run is over and the sweeps had their time."""
+
+    what: str
+    """"orphan", "unused", "removing", "use", "part" or "usage"; `stored_files.py` says what they are."""
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +412,10 @@ class Limits:
     """Fewer of these make the run inconclusive, too."""
     capacities: Mapping[str, int] = field(default_factory=dict)
     """The units of each resource, or of each of its keys."""
+    file_grace_ns: int = 0
+    """How long an attachment stays that no task uses."""
+    least_files: int = 0
+    """Fewer attachments that callbacks read make the run inconclusive."""
     paces: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Of resources without keys, all units of weight 1: how far apart they start, and how many may start at once."""
 
@@ -403,6 +452,10 @@ class History:
     samples: tuple[Sample, ...] = ()
     stale_writes: tuple[StaleWrite, ...] = ()
     leftovers: tuple[Leftover, ...] = ()
+    file_reads: tuple[FileRead, ...] = ()
+    files_sent: tuple[FileSent, ...] = ()
+    file_uses: tuple[FileUse, ...] = ()
+    files_left: tuple[FileLeft, ...] = ()
     unreadable: tuple[str, ...] = ()
     """Lines of the journal that are no record, other than torn last lines of a file."""
     queue: str = ""

@@ -53,6 +53,8 @@ class Running:
     """To be set by a callback that returns its outcome instead of raising it; one of OUTCOMES."""
     lock: int = -1
     """The descriptor of the kernel's lock of the task, to be shared with what the callback starts."""
+    number: int = 0
+    """Of the execution in its journal."""
 
 
 class Journal:
@@ -82,7 +84,7 @@ class Journal:
         """
         number = next(self._numbers)
         with gripping(self._locks, UUID(ctx.task_id), inherited=inherited) as (alone, lock):
-            running = Running(alone, lock=lock)
+            running = Running(alone, lock=lock, number=number)
             self._write(
                 event="start",
                 number=number,
@@ -104,6 +106,21 @@ class Journal:
                 )
                 raise
             self._end(number, running.outcome or "success")
+
+    def file_read(self, running: Running, wanted: str, got: str, refused: str = "") -> None:
+        """Write down what an attachment was, by its SHA-256, or why it was refused."""
+        self._write(
+            event="read",
+            number=running.number,
+            wanted=wanted,
+            got=got,
+            refused=refused,
+            boot_ns=since_boot_ns(),
+        )
+
+    def file_sent(self, running: Running) -> None:
+        """Write down that the upload of what is returned begins."""
+        self._write(event="sent", number=running.number, boot_ns=since_boot_ns())
 
     def _end(self, number: int, outcome: str) -> None:
         self._write(event="end", number=number, outcome=outcome, boot_ns=since_boot_ns())

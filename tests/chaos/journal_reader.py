@@ -1,10 +1,10 @@
 """Reads what the callback processes wrote (`journal.py`) when they are done, or dead."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.chaos.history import Execution
+from tests.chaos.history import Execution, FileRead, FileSent
 from tests.chaos.journal import OUTCOMES, SUFFIX
 
 
@@ -18,6 +18,16 @@ class JournalRead:
     """Lines that are no record, each with its place; `History.unreadable`."""
     torn: int
     """Files whose last line was cut short by a kill: it never counted."""
+    reads: tuple[FileRead, ...] = ()
+    sent: tuple[FileSent, ...] = ()
+
+
+@dataclass(slots=True)
+class _Files:
+    """What callbacks did with attachments."""
+
+    reads: list[FileRead] = field(default_factory=list)
+    sent: list[FileSent] = field(default_factory=list)
 
 
 def read_journal(folder: Path) -> JournalRead:
@@ -25,6 +35,7 @@ def read_journal(folder: Path) -> JournalRead:
     executions: list[Execution] = []
     unreadable: list[str] = []
     torn = 0
+    files = _Files()
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         content = path.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
@@ -33,15 +44,15 @@ def read_journal(folder: Path) -> JournalRead:
         for number, line in enumerate(whole.split(b"\n")[:-1], start=1):
             place = f"{path.name}:{number}"
             try:
-                _take(of_process, path.name.removesuffix(SUFFIX), place, line)
+                _take(of_process, files, path.name.removesuffix(SUFFIX), place, line)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 unreadable.append(f"{place}: {type(error).__name__} {error}: {line[:200]!r}")
         executions += of_process.values()
     executions.sort(key=lambda execution: execution.started_ns)
-    return JournalRead(tuple(executions), tuple(unreadable), torn)
+    return JournalRead(tuple(executions), tuple(unreadable), torn, tuple(files.reads), tuple(files.sent))
 
 
-def _take(executions: dict[int, Execution], process: str, place: str, line: bytes) -> None:
+def _take(executions: dict[int, Execution], files: _Files, process: str, place: str, line: bytes) -> None:
     record = json.loads(line)
     number = record["number"]
     if record["event"] == "start":
@@ -65,5 +76,11 @@ def _take(executions: dict[int, Execution], process: str, place: str, line: byte
         executions[number] = replace(
             executions[number], ended_ns=record["boot_ns"], outcome=record["outcome"]
         )
+    elif record["event"] == "read":
+        of, wanted, got = executions[number], record["wanted"], record["got"]
+        files.reads.append(FileRead(of.task_id, of.fence, record["boot_ns"], wanted, got, record["refused"]))
+    elif record["event"] == "sent":
+        of = executions[number]
+        files.sent.append(FileSent(of.task_id, of.fence, record["boot_ns"]))
     else:
-        raise ValueError("neither a start nor an end")
+        raise ValueError("no event that a journal has")

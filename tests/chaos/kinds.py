@@ -50,6 +50,8 @@ class TaskKind:
         return {"kind": self.name, "shares": shares, **taking}
 
 
+_UPLOAD = timedelta(seconds=90)
+"""A call that carries a part waits for its answer for so long, if its connection is silent and not closed."""
 _TAKES_MS = (1_000, 3_000)
 _TAKES_TIME = ("long", "long_again", "gil", "stubborn", "cancellable", "grandchild", "daemon")
 _ASYNC = ("nap_async", "raises_once")
@@ -94,6 +96,11 @@ KINDS = (
     TaskKind(
         "stubborn", 30, (SUCCESS, CANCELLED), executions_least=0, cancelled=True, longest=timedelta(seconds=8)
     ),
+    # with attachments, in `file_clients.py`
+    TaskKind("reads_file", 0, longest=_UPLOAD),
+    TaskKind("makes_file", 0, longest=_UPLOAD),
+    TaskKind("takes_file", 0, longest=_UPLOAD),
+    TaskKind("fails_with_file", 0, (SUCCESS, FATAL), longest=_UPLOAD),
     TaskKind("expiring", 100, (SUCCESS, FATAL), executions_least=0),
 )
 BY_NAME = {kind.name: kind for kind in KINDS}
@@ -109,6 +116,8 @@ IN_GRAPHS = (
     *("says_fatal", "says_fatal", "grows", "grows"),
 )
 """The same for nodes of graphs."""
+ATTACHING = ("reads_file", "makes_file")
+"""Kinds that return a file."""
 CHANGED = ("quick", "nap")
 """Kinds that write down which payload they were given."""
 

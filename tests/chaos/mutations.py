@@ -8,6 +8,7 @@ from duly_core.access.authorizer import Authorizer, Credentials
 from duly_core.access.grants import Access, Grant
 from duly_core.access.principal import Principal
 from duly_core.access.roles import Role
+from duly_core.attachments.sweep import Sweep, SweepRound
 from tests.chaos.access import CLIENT
 from tests.fixtures.guards import FUNCTION_GUARDS, STATEMENT_GUARDS, Edit, InCode, InFunction
 
@@ -57,6 +58,10 @@ async def _take_nobody_for_a_client(self: Authorizer, credentials: Credentials) 
     return await _identify(self, credentials) if credentials.authorization else Principal(CLIENT)
 
 
+async def _remove_nothing(_self: Sweep, _done: SweepRound) -> None:
+    pass
+
+
 def _store(what: str, queue: str = "any") -> Mutation:
     edits = STATEMENT_GUARDS.get(what) or FUNCTION_GUARDS[what]
     return Mutation(what, edits, queue)
@@ -82,6 +87,11 @@ MUTATIONS: Mapping[str, Mutation] = {
     "session-order": _store("the next task of a session is the one that joined last"),
     "session-failure": _store("a failure ends nobody else of its session"),
     "resource-admission": _store("what needs a resource is always admitted"),
+    "sweep-of-what-is-used": _store("a sweep removes attachments that tasks use"),
+    "orphan-stays": Mutation(
+        "blobs of no attachment stay",
+        (InCode("duly_core.attachments.sweep", "Sweep.remove_orphans", _remove_nothing),),
+    ),
     "schedule-any-lambda": _code(
         "a client schedules tasks of any lambda", "duly_frontend.access.reach", "beyond", _nothing_is_beyond
     ),

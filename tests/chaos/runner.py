@@ -16,10 +16,13 @@ import psycopg
 
 from duly_core.errors import DulyError
 from duly_core.process.clock import since_boot_ns
+from tests.chaos.access import CLIENT
+from tests.chaos.calls import Calls
 from tests.chaos.collect import Collected, collect, limits_of
 from tests.chaos.faults import inject
+from tests.chaos.file_clients import FileClients
 from tests.chaos.fork_client import ForkServer
-from tests.chaos.history import Fault, History, Leftover
+from tests.chaos.history import SECOND, Fault, History, Leftover
 from tests.chaos.intruders import Intruders
 from tests.chaos.plan import Fault as Planned
 from tests.chaos.plan import Plan
@@ -27,6 +30,7 @@ from tests.chaos.process_tree import command, descendants, is_running, marked
 from tests.chaos.replay import Replayer
 from tests.chaos.shared import Shared
 from tests.chaos.stack import System
+from tests.chaos.stored_files import fetch_uses, wait_until_swept
 from tests.chaos.watch import Watch
 from tests.chaos.workload import Workload
 
@@ -39,6 +43,9 @@ _BEYOND_NS = 5 * 10**9
 _IN_PART = "?"
 """Ends the kind of a fault of which nobody knows how much of it was done."""
 _GONE_WITHIN = timedelta(seconds=5)
+_SWEPT_WITHIN = timedelta(seconds=30)
+"""Two graces, and several sweeps on a busy machine."""
+_FETCHED_WITHIN = timedelta(seconds=60)
 
 
 class RunFailedError(DulyError):
@@ -123,6 +130,12 @@ class Run:
                 contained=self._plan.contained,
                 tokens=system.tokens,
             )
+            file_clients = FileClients(
+                self._calls(system, "files"),
+                self._random("files"),
+                system.files,
+                peaceful=self._plan.peaceful,
+            )
             await workload.wait_until_registered(_REGISTERED_WITHIN)
             await workload.declare_resources()
         started_ns = since_boot_ns()
@@ -132,12 +145,12 @@ class Run:
             each.start()
         with self._phase("traffic"):
             breaking = asyncio.create_task(self._break(system))
-            await workload.run(self._plan.seconds)
+            await asyncio.gather(workload.run(self._plan.seconds), file_clients.run(self._plan.seconds))
         with self._phase("heal"):
             await asyncio.wait_for(breaking, _FAULTS_END_WITHIN.total_seconds())
             await system.links.heal()
             await system.postgres.wait_until_up()
-            await workload.finish(_CALLS_END_WITHIN)
+            await asyncio.gather(workload.finish(_CALLS_END_WITHIN), file_clients.finish(_CALLS_END_WITHIN))
             await system.wait_until_ready()
         healed_ns, starved_ns = since_boot_ns(), watch.starved_ns
         limits = limits_of(self._plan, self._rate)
@@ -153,6 +166,14 @@ class Run:
                 await self._settle(system, lambda: healed_ns + limits.liveness_ns + starved() + _BEYOND_NS)
         for each in (replayer, intruders, watch):
             await each.stop()
+        with self._phase("files"):
+            files_left = await wait_until_swept(
+                system.postgres.dsn, system.files, int(_SWEPT_WITHIN.total_seconds() * SECOND)
+            )
+            calls = self._calls(system, "fetch")
+            async with asyncio.timeout(_FETCHED_WITHIN.total_seconds()):
+                file_uses = await fetch_uses(system.postgres.dsn, calls)
+            await calls.close()
         faults = (*self._faults, *(() if self._plan.peaceful else watch.busy()))
         limits = replace(
             limits,
@@ -172,7 +193,7 @@ class Run:
             started_ns=started_ns,
             healed_ns=healed_ns,
             finished_ns=since_boot_ns(),
-            acked=workload.acked(),
+            acked=(*workload.acked(), *file_clients.acked()),
             executions=collected.executions,
             transitions=collected.transitions,
             final=collected.final,
@@ -190,6 +211,10 @@ class Run:
             samples=watch.samples(),
             stale_writes=collected.stale_writes,
             leftovers=leftovers,
+            file_reads=collected.file_reads,
+            files_sent=collected.files_sent,
+            file_uses=file_uses,
+            files_left=files_left,
             unreadable=collected.unreadable,
             queue=self._plan.queue,
             clock_moves=tuple(system.clock_moves),
@@ -197,13 +222,18 @@ class Run:
         return Outcome(
             history,
             self._plan,
-            [*workload.problems, *replayer.problems, *intruders.problems],
+            [*workload.problems, *file_clients.problems, *replayer.problems, *intruders.problems],
             workload.sent,
             self._missed,
             dict(replayer.replayed),
             dict(intruders.tried),
             phases=self._phases,
         )
+
+    def _calls(self, system: System, what: str) -> Calls:
+        """Return calls of a client."""
+        addresses = [system.links.address(f"client>{name}") for name in system.topology.frontend_names()]
+        return Calls(addresses, self._random(f"{what} calls"), system.tokens.token(CLIENT))
 
     def _random(self, what: str) -> Random:
         return Random(f"duly-chaos/{self._plan.seed}/{what}")

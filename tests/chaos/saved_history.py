@@ -12,6 +12,10 @@ from tests.chaos.history import (
     EdgeRow,
     Execution,
     Fault,
+    FileLeft,
+    FileRead,
+    FileSent,
+    FileUse,
     FinalRow,
     GraphRow,
     History,
@@ -48,6 +52,10 @@ _RECORDS: Mapping[str, type[Any]] = {
     "samples": Sample,
     "stale_writes": StaleWrite,
     "leftovers": Leftover,
+    "file_reads": FileRead,
+    "files_sent": FileSent,
+    "file_uses": FileUse,
+    "files_left": FileLeft,
 }
 
 

@@ -36,6 +36,7 @@ class System:
         self.journal.mkdir(parents=True)
         self.failpoints = folder / "failpoints"
         self.failpoints.mkdir()
+        self.files = folder / "files"
         self.claim_journals = folder / "claim-journals"
         for name in plan.topology.host_names():
             (self.claim_journals / name).mkdir(parents=True, mode=0o700)
@@ -84,7 +85,7 @@ class System:
             address = self.addresses.get(target, f"{LOOPBACK}:{self.postgres.port}")
             await self.links.open(link, next(self._ports), address)
         self.postgres.keep_running()
-        own = mark(self.run_id, self.journal, self.failpoints, f"chaos-{self.run_id[:12]}")
+        own = mark(self.run_id, self.journal, self.failpoints, self.files, f"chaos-{self.run_id[:12]}")
         specs = Environments(
             self.plan,
             self.links,

@@ -39,6 +39,8 @@ TIMINGS: Mapping[str, tuple[Mapping[str, str], timedelta]] = {
 
 ENQUEUE_TIMEOUT = timedelta(seconds=8)
 POLL_INTERVAL = timedelta(seconds=1)
+FILE_GRACE = timedelta(seconds=3)
+"""How long an attachment stays that no task uses; sweeps are more frequent."""
 
 FRONTEND, HSC, STORE_CONSUMER, SERVER, HOST = "frontend", "hsc", "store-consumer", "server", "host"
 """What a process is."""

@@ -1,22 +1,21 @@
 """Clients: they schedule at a steady rate, repeat what was not answered, cancel some, and remember what was acknowledged."""
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
 import duly
 from duly.tasks.update import TaskUpdate
-from duly_core.lambdas.names import namespace_of
-from duly_core.lambdas.session_names import SessionId
 from duly_core.process.clock import since_boot_ns
 from duly_wire.v1 import frontend_pb2, graphs_pb2, task_pb2, time_tables_pb2
 from tests.chaos.access import CLIENT, OPERATOR, Tokens
 from tests.chaos.calls import Calls
 from tests.chaos.history import SECOND, AckedTask, Change
-from tests.chaos.kinds import BY_NAME, CHANGED, IN_SESSIONS, KINDS, TaskKind, choose
+from tests.chaos.kinds import BY_NAME, CHANGED, IN_SESSIONS, KINDS, choose
 from tests.chaos.random_graphs import random_graph, time_tables
 from tests.chaos.scarce import CAPACITIES, PER_KEY, RATES, choose_needs, told
+from tests.chaos.scheduled import Scheduled, acked_task
 
 _BATCH_EVERY_S = 0.1
 _PAUSE_S = 0.1
@@ -49,23 +48,6 @@ _ONE_IN_CANCELLED, _ONE_IN_TWICE = 5, 5
 _REQUESTED = (task_pb2.TASK_STATUS_CLAIMED, task_pb2.TASK_STATUS_PROCESSING)
 
 
-@dataclass(slots=True)
-class _Scheduled:
-    """One task on its way."""
-
-    kind: TaskKind
-    task: frontend_pb2.NewTask
-    due_ns: int = 0
-    expires_ns: int = 0
-    task_id: str = ""
-    acked_ns: int = 0
-    cancel_asked: bool = False
-    cancel_answered: str = ""
-    graph_id: str = ""
-    purge_asked: bool = False
-    resources: str = ""
-
-
 class Workload:
     """All clients of a run, each with every Frontend at hand."""
 
@@ -87,7 +69,7 @@ class Workload:
         self._peaceful = peaceful
         self._harmless = harmless
         self._contained = contained
-        self._scheduled: list[_Scheduled] = []
+        self._scheduled: list[Scheduled] = []
         self._changes: list[Change] = []
         self._calls: set[asyncio.Task[None]] = set()
         self._sent = 0
@@ -147,7 +129,7 @@ class Workload:
 
     def acked(self) -> tuple[AckedTask, ...]:
         """What was acknowledged."""
-        return tuple(_acked(scheduled) for scheduled in self._scheduled)
+        return tuple(acked_task(scheduled) for scheduled in self._scheduled)
 
     def some_task(self) -> tuple[str, str]:
         """Return the ids of a task, and of the graph that it is in; none: nothing is acknowledged yet."""
@@ -172,7 +154,7 @@ class Workload:
         if not call.cancelled() and (error := call.exception()) is not None:
             self.problems.append(f"a client failed: {type(error).__name__}: {error}")
 
-    def _next(self) -> _Scheduled:
+    def _next(self) -> Scheduled:
         random = self._random
         kind = choose(random, peaceful=self._peaceful, harmless=self._harmless, contained=self._contained)
         session = None
@@ -193,7 +175,7 @@ class Workload:
             session=session,
             resources=needs,
         )
-        return _Scheduled(
+        return Scheduled(
             kind,
             new.to_proto(),
             due_ns=now_ns + int(ahead * SECOND) if ahead else 0,
@@ -201,7 +183,7 @@ class Workload:
             resources=told(needs),
         )
 
-    async def _schedule(self, batch: list[_Scheduled]) -> None:
+    async def _schedule(self, batch: list[Scheduled]) -> None:
         """Until every Frontend's silence is over: the same request, so that nothing is written twice."""
         purged = self._choose_purged(batch)
         request = frontend_pb2.ScheduleRequest(tasks=[scheduled.task for scheduled in batch])
@@ -225,13 +207,13 @@ class Workload:
             if key and self._random.randrange(_ONE_IN_REPEATED) == 0:
                 self._start(self._repeat(scheduled))
 
-    async def _repeat(self, scheduled: _Scheduled) -> None:
+    async def _repeat(self, scheduled: Scheduled) -> None:
         answer, _ = await self._client.call("Schedule", frontend_pb2.ScheduleRequest(tasks=[scheduled.task]))
         (result,) = answer.results
         if result.task_id != scheduled.task_id or result.created:
             self.problems.append(f"the key of {scheduled.task_id} made another task: {result.task_id}")
 
-    async def _cancel(self, scheduled: _Scheduled) -> None:
+    async def _cancel(self, scheduled: Scheduled) -> None:
         await asyncio.sleep(self._random.uniform(*_CANCEL_AFTER_S))
         scheduled.cancel_asked = True
         request = frontend_pb2.CancelTaskRequest(task_ids=[scheduled.task_id])
@@ -247,13 +229,13 @@ class Workload:
 
     # ---- changes ---------------------------------------------------------------------------------------
 
-    def _is_changed(self, scheduled: _Scheduled) -> bool:
+    def _is_changed(self, scheduled: Scheduled) -> bool:
         if scheduled.kind.name not in CHANGED:
             return False
         waits = scheduled.due_ns or scheduled.task.HasField("session")
         return bool(waits) or self._random.randrange(_ONE_IN_CHANGED) == 0
 
-    async def _change(self, scheduled: _Scheduled) -> None:
+    async def _change(self, scheduled: Scheduled) -> None:
         """Change payload and priority, one change after the other, until somebody runs it."""
         for edit in range(1, 1 + self._random.randint(1, _MOST_CHANGES)):
             await asyncio.sleep(self._random.uniform(*_CHANGE_AFTER_S) if edit > 1 or scheduled.due_ns else 0)
@@ -282,7 +264,7 @@ class Workload:
                 self.problems.append(f"update of {scheduled.task_id}: {result.error.message}")
                 return
 
-    def _choose_purged(self, batch: list[_Scheduled]) -> list[_Scheduled]:
+    def _choose_purged(self, batch: list[Scheduled]) -> list[Scheduled]:
         """Put the plain tasks of some batches into a collection of their own."""
         if self._random.randrange(_ONE_IN_PURGED) != 0:
             return []
@@ -294,7 +276,7 @@ class Workload:
             each.task.collection = collection
         return chosen
 
-    async def _purge(self, chosen: list[_Scheduled]) -> None:
+    async def _purge(self, chosen: list[Scheduled]) -> None:
         """Delete what has ended of a collection."""
         await asyncio.sleep(_PURGE_AFTER_S)
         for each in chosen:
@@ -316,7 +298,7 @@ class Workload:
             return
         now_ns = since_boot_ns()
         nodes = [
-            _Scheduled(
+            Scheduled(
                 kinds[node.label], node.task, task_id=task_id, acked_ns=now_ns, graph_id=answer.graph_id
             )
             for node, task_id in zip(request.nodes, answer.task_ids, strict=True)
@@ -353,40 +335,6 @@ class Workload:
         )
 
 
-def _is_purged(scheduled: _Scheduled, error: task_pb2.ItemError) -> bool:
+def _is_purged(scheduled: Scheduled, error: task_pb2.ItemError) -> bool:
     """Whether the task is not there because the run has purged it, which it does to what has ended."""
     return scheduled.purge_asked and error.code == task_pb2.ERROR_CODE_NOT_FOUND
-
-
-def _acked(scheduled: _Scheduled) -> AckedTask:
-    kind = scheduled.kind
-    return AckedTask(
-        task_id=scheduled.task_id,
-        lambda_name=kind.lambda_name,
-        kind=kind.name,
-        acked_ns=scheduled.acked_ns,
-        due_ns=scheduled.due_ns,
-        legal=frozenset(kind.statuses),
-        least_executions=kind.executions_least,
-        plain=kind.name == "quick",
-        crashes_itself=kind.crashes_itself,
-        breaks_process=kind.breaks_its_process,
-        poison=kind.name == "poison",
-        max_crashes=kind.max_crashes,
-        longest_ns=int(kind.longest.total_seconds() * SECOND),
-        cancel_asked=scheduled.cancel_asked,
-        cancel_answered=scheduled.cancel_answered,
-        expires_ns=scheduled.expires_ns,
-        session=_session_of(scheduled.task),
-        graph=scheduled.graph_id,
-        priority=scheduled.task.priority,
-        purge_asked=scheduled.purge_asked,
-        resources=scheduled.resources,
-    )
-
-
-def _session_of(task: frontend_pb2.NewTask) -> str:
-    """Return what the store calls the session of a task; empty: it has none."""
-    if not task.HasField("session"):
-        return ""
-    return str(SessionId(namespace_of(getattr(task, "lambda")), task.session.key))

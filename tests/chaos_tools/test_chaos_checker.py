@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duly_wire.enums import SessionPolicy
+from duly_wire.enums import FailureKind, SessionPolicy
 from tests.chaos import saved_history
 from tests.chaos.checker import check
 from tests.chaos.checker.limits import is_put_off
@@ -16,6 +17,10 @@ from tests.chaos.history import (
     SECOND,
     Execution,
     Fault,
+    FileLeft,
+    FileRead,
+    FileSent,
+    FileUse,
     FinalRow,
     History,
     Leftover,
@@ -1227,6 +1232,57 @@ def replace_rule(history: History, *rules: str) -> History:
     return replace(history, exemptions=dict.fromkeys(rules, "follows"))
 
 
+def with_files(tape: Tape) -> Story:
+    """A task that reads a file, and returns one."""
+    task = tape.task(attaches=True).schedule().enqueue().claim().start()
+    about = task.acked.task_id, task.last.fence, tape.now
+    tape.more |= {
+        "file_reads": (FileRead(*about, "aa", "aa"),),
+        "files_sent": (FileSent(*about),),
+        "file_uses": (FileUse(task.acked.task_id, "made"),),
+    }
+    return task
+
+
+def read_otherwise(tape: Tape, **changes: Any) -> None:
+    task = with_files(tape)
+    (read,) = tape.more["file_reads"]
+    tape.more["file_reads"] = (replace(read, **changes),)
+    task.end().finish()
+
+
+@plants("C17.content: other bytes")
+def _(tape):
+    read_otherwise(tape, got="bb")
+
+
+@plants("C17.missing: refused to who holds the claim")
+def _(tape):
+    read_otherwise(tape, got="", refused="it is not there")
+
+
+@plants("C17.result: gone before the grace was over")
+def _(tape):
+    with_files(tape).end().finish("fatal_failure", int(FailureKind.BAD_RESULT))
+    return tape.history(limits=replace(LIMITS, file_grace_ns=10 * SECOND))
+
+
+@plants("C17.lost: not to be fetched at the end")
+def _(tape):
+    with_files(tape).end().finish()
+    tape.more["file_uses"] = (FileUse("t", "made", "its content is gone"),)
+
+
+def plant_left(what: str) -> None:
+    @plants(f"C17.{what}: at the end")
+    def _(tape):
+        tape.more["files_left"] = (FileLeft(what, "x"),)
+
+
+for each in ("orphan", "unused", "removing", "use", "part", "usage"):
+    plant_left(each)
+
+
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_violation_is_found_and_only_that(name):
     tape = Tape()
@@ -1239,6 +1295,30 @@ def test_a_planted_violation_is_found_and_only_that(name):
     assert [violation.rule for violation in found] == [name.partition(":")[0]], "\n".join(map(str, found))
     assert found[0].expected
     assert str(found[0])
+
+
+def test_what_a_run_uploaded_may_be_gone_after_the_grace_or_when_the_clock_was_moved():
+    tape = Tape()
+    with_files(tape).end().finish("fatal_failure", int(FailureKind.BAD_RESULT))
+    long = replace(LIMITS, file_grace_ns=10 * SECOND)
+
+    assert rules(tape.history(limits=replace(LIMITS, file_grace_ns=0))) == []
+    assert rules(tape.history(limits=long, clock_moves=((0, 2000 * SECOND),))) == []
+
+
+def test_who_has_lost_its_claim_may_read_no_more():
+    tape = Tape()
+    read_otherwise(tape, got="", refused="its claim is over", at_ns=tape.now + SECOND)
+
+    assert rules(tape.history()) == []
+
+
+def test_a_result_is_refused_only_where_files_are_returned():
+    tape = Tape()
+    task = tape.task().schedule().enqueue().claim().start().end()
+    task.finish("fatal_failure", int(FailureKind.BAD_RESULT))
+
+    assert rules(tape.history()) == ["C1.ending"]
 
 
 def test_an_execution_that_goes_on_over_two_others_overlaps_with_both():

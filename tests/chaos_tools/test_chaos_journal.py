@@ -255,3 +255,23 @@ def test_a_grandchild_that_belongs_to_the_execution_keeps_the_lock(tmp_path, wri
     os.kill(int(grandchild), signal.SIGKILL)
 
     wait_until(lambda: is_free(tmp_path, task_id))
+
+
+def test_what_callbacks_read_and_send_of_attachments_is_recorded(tmp_path):
+    journal, asked = Journal(tmp_path), attempt(fence=3)
+
+    with journal.execution(asked) as running:
+        journal.file_read(running, "aa", "", "gone")
+        journal.file_sent(running)
+
+    found = read_journal(tmp_path)
+    (read,), (sent,) = found.reads, found.sent
+    assert (read.task_id, read.fence, read.wanted, read.got, read.refused) == (
+        asked.task_id,
+        3,
+        "aa",
+        "",
+        "gone",
+    )
+    assert (sent.task_id, sent.fence) == (asked.task_id, 3)
+    assert read.at_ns <= sent.at_ns

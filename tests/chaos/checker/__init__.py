@@ -39,6 +39,11 @@ C14 twice, lost, astray    each tick that was decided has one task, and nothing 
 C15 update, priority    a change is in force for each start after its answer
    due         nothing starts before the time that it was moved to
    purge       what is deleted by a filter had ended
+C17 content, missing    who holds a claim reads what its task uses, and gets what was uploaded
+   result      a success is not refused because what it returns was removed within the grace
+   lost        at the end each attachment of each task can be fetched whole
+   unused, removing, use    what no task uses goes after the grace, and uses go with their tasks
+   orphan, part, usage    blobs, and the bytes that are counted, are those of the attachments
 
 (C11, isolation, is a matter of load: tests/executor.)
 """
@@ -49,6 +54,7 @@ from tests.chaos.checker.cases import Case, cases_of
 from tests.chaos.checker.changes import changes
 from tests.chaos.checker.counts import Reasons, counts
 from tests.chaos.checker.figures import figures_of
+from tests.chaos.checker.files import files
 from tests.chaos.checker.graph_places import Waiting, note_graph_releases, places_of
 from tests.chaos.checker.graphs import graphs
 from tests.chaos.checker.limits import asked, limits
@@ -108,6 +114,7 @@ def _found(
     yield from ticks(history, cases, lines)
     yield from changes(history, cases, lines)
     yield from limits(history, cases, signs, lines)
+    yield from files(history, cases, lines)
     yield from stale_writes(history, lines)
     yield from samples(history, lines)
     yield from ends(history, cases)

@@ -32,6 +32,9 @@ def figures_of(history: History, cases: dict[str, Case]) -> dict[str, float]:
         "skipped": sum(row.skipped for row in history.graphs),
         "ticks": len(history.ticks),
         "changed": sum(bool(change.acked_ns) for change in history.changes),
+        "files_read": sum(bool(each.got) for each in history.file_reads),
+        "files_refused": sum(bool(each.refused) for each in history.file_reads),
+        "files_kept": len(history.file_uses),
         "reclaims": sum(by_silence(move) and move.after in _AGAIN for move in history.transitions),
         "again": sum(max(0, len(case.executions) - 1) for case in cases.values()),
     }

@@ -89,6 +89,8 @@ def _ending(case: Case, acked: AckedTask, row: FinalRow) -> Iterator[tuple[str, 
             return
         if row.failure_kind == FailureKind.QUARANTINED:
             return  # C8 knows who may be quarantined
+        if row.failure_kind == FailureKind.BAD_RESULT and acked.attaches:
+            return  # C17 knows what may be gone
         if row.failure_kind == FailureKind.SESSION_FAILED and acked.session:
             return  # C10 knows whose failure may end others
     if row.status not in acked.legal:

@@ -24,6 +24,11 @@ def inconclusive(history: History, cases: dict[str, Case]) -> Iterator[str]:
         ("graphs were finished", sum(row.finished for row in history.graphs), limits.least_graphs),
         ("ticks fired", len(history.ticks), limits.least_ticks),
         ("changes were answered", sum(bool(each.acked_ns) for each in history.changes), limits.least_changes),
+        (
+            "attachments were read",
+            sum(bool(each.got) for each in history.file_reads),
+            limits.least_files,
+        ),
         ("samples were taken", len(history.samples), limits.least_samples),
         ("callback processes were seen alive", len(history.seen), limits.least_seen),
     ):
