@@ -16,8 +16,8 @@ from benchmarks.meter import Figures, Meter
 from benchmarks.system import BenchmarkError
 from duly_core.lambdas import store as lambdas
 from duly_core.lambdas.names import QueueKey
-from duly_core.postgres.migrate import migrate
 from duly_core.postgres.pool import Store
+from duly_core.postgres.schema.migrate import migrate
 from duly_core.postgres.settings import StoreSettings
 from duly_core.results import store as results
 from duly_core.tasks import claims, schedule

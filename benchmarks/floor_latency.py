@@ -24,8 +24,8 @@ from benchmarks.percentiles import percentile
 from benchmarks.system import BenchmarkError, Program
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.lambdas.store import register
-from duly_core.postgres.migrate import migrate
 from duly_core.postgres.pool import Store
+from duly_core.postgres.schema.migrate import migrate
 from duly_core.postgres.settings import StoreSettings
 from duly_local.ports import LOOPBACK, free_ports
 from duly_local.postgres.embedded import EmbeddedPostgres

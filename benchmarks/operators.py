@@ -26,7 +26,7 @@ from benchmarks.console import Stack
 from benchmarks.cpu import memory_by_process, scheduled_seconds_by_process
 from benchmarks.store.fill import fill_lambdas
 from benchmarks.tables import rows
-from duly_core.postgres.migrate import migrate
+from duly_core.postgres.schema.migrate import migrate
 from duly_local.postgres.embedded import EmbeddedPostgres
 
 _PAGES = (

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from benchmarks.meter import Figures, Meter
 from duly_core.lambdas import store as lambdas
-from duly_core.postgres.migrate import migrate
 from duly_core.postgres.pool import Store
+from duly_core.postgres.schema.migrate import migrate
 from duly_core.postgres.settings import StoreSettings
 from duly_core.tasks import schedule
 from duly_core.tasks.task import NewTask

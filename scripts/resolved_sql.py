@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from duly_core.postgres.schema import schema_sql
+from duly_core.postgres.schema.definition import schema_sql
 from duly_core.postgres.statements import load, load_gated, statement_files
 
 FOLDER = Path(__file__).parents[1] / "core" / "sql"

@@ -28,7 +28,7 @@ from benchmarks.machine import machine
 from benchmarks.store import growth, snapshot
 from benchmarks.store.fill import LAMBDA, fill
 from benchmarks.tables import rows
-from duly_core.postgres.migrate import migrate
+from duly_core.postgres.schema.migrate import migrate
 from duly_local.postgres.binaries import ENVIRONMENT_VARIABLE
 from duly_local.postgres.embedded import EmbeddedPostgres
 

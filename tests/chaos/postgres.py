@@ -13,7 +13,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from duly_core.errors import DulyError
-from duly_core.postgres.migrate import migrate
+from duly_core.postgres.schema.migrate import migrate
 from duly_local.ports import free_port
 from duly_local.postgres import stale_server
 from duly_local.postgres.embedded import EmbeddedPostgres

@@ -9,7 +9,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from duly_core.postgres.migrate import migrate
+from duly_core.postgres.schema.migrate import migrate
 from duly_local.postgres.embedded import EmbeddedPostgres
 from tests.fuzz.campaign import Tally, fuzz, rss_megabytes
 from tests.fuzz.installation import install

@@ -13,10 +13,10 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from structlog.testing import capture_logs
 
-import duly_core.postgres.migrate as migrate_module
+import duly_core.postgres.schema.migrate as migrate_module
 from duly_core.errors import SettingsError, StoreUnavailableError
-from duly_core.postgres.migrate import migrate
-from duly_core.postgres.migrations.url import sqlalchemy_url
+from duly_core.postgres.schema.migrate import migrate
+from duly_core.postgres.schema.migrations.url import sqlalchemy_url
 from duly_core.tasks.lifecycle import Status
 from duly_core.upkeep.partitions import first_id
 from duly_wire.ids import new_task_id

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
 from duly_core.errors import SettingsError
-from duly_core.postgres.migrate import migrate
-from duly_core.postgres.schema_comparison import compare, stamp_of
-from duly_core.postgres.schema_digest import FIRST, NEWEST, Stamp, plain, source_digest
+from duly_core.postgres.schema.comparison import compare, stamp_of
+from duly_core.postgres.schema.digest import FIRST, NEWEST, Stamp, plain, source_digest
+from duly_core.postgres.schema.migrate import migrate
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.start import ready_when_there
 

@@ -11,9 +11,9 @@ import pytest
 
 from duly_core.config.timing import Timing
 from duly_core.errors import QueueUnavailableError, StoreUnavailableError
-from duly_core.postgres.migrate import migrate
 from duly_core.postgres.pool import Store
-from duly_core.postgres.schema_check import check_store
+from duly_core.postgres.schema.check import check_store
+from duly_core.postgres.schema.migrate import migrate
 from duly_core.postgres.settings import StoreSettings
 from duly_core.process.clock import since_boot_ns
 from duly_core.queues.port import QueueSender

@@ -7,8 +7,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from duly_core.postgres.migrate import migrate
 from duly_core.postgres.pool import Store
+from duly_core.postgres.schema.migrate import migrate
 from duly_core.postgres.settings import StoreSettings
 from duly_core.tasks import schedule
 from duly_core.tasks.task import NewTask, Scheduling, Session

@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from duly_core.postgres.migrate import migrate
+from duly_core.postgres.schema.migrate import migrate
 from duly_local.ports import free_ports
 from tests.fixtures.documents import shell_blocks
 from tests.fixtures.page_reader import PATIENCE, PageReader

@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from duly_core.postgres.schema import schema_sql
+from duly_core.postgres.schema.definition import schema_sql
 from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS, fragment
 from duly_core.tasks.lifecycle import FINAL, HELD, LIVE, READY, Status
 from tests.fixtures.moves import MOVES, Writer

@@ -18,7 +18,7 @@ import duly
 from duly import transactional
 from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.postgres.client_role import grant
-from duly_core.postgres.migrations.url import sqlalchemy_url
+from duly_core.postgres.schema.migrations.url import sqlalchemy_url
 from duly_core.tasks.store import get_tasks
 from duly_frontend import stores
 from duly_wire.ids import new_task_id

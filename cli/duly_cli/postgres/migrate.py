@@ -34,10 +34,10 @@ def migrate(
 ) -> None:
     """Bring the store's schema up to this release. Services do so themselves only with store.migrate."""
     from duly_core.errors import DulyError
-    from duly_core.postgres.migrate import migrate as run_migrations
     from duly_core.postgres.password import full_address
     from duly_core.postgres.rights import names
-    from duly_core.postgres.schema_comparison import compare
+    from duly_core.postgres.schema.comparison import compare
+    from duly_core.postgres.schema.migrate import migrate as run_migrations
     from duly_core.postgres.service_roles import make_roles
     from duly_core.postgres.settings import StoreSettings, direct
 

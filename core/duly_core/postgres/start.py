@@ -11,7 +11,7 @@ import structlog
 from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
 from duly_core.postgres.dsn import parse
 from duly_core.postgres.password import full_address
-from duly_core.postgres.schema_check import SchemaState, check_store, look_at_schema
+from duly_core.postgres.schema.check import SchemaState, check_store, look_at_schema
 from duly_core.postgres.settings import StoreSettings, direct
 from duly_core.process.loop import backoff, wait_for, worth_logging
 from duly_core.process.parent import PARENT_PID
@@ -72,7 +72,7 @@ async def _migrate(dsn: str, stop: asyncio.Event) -> None:
         sys.executable,
         "-P",
         "-m",
-        "duly_core.postgres.migrate",
+        "duly_core.postgres.schema.migrate",
         env=os.environ | {MIGRATE_DSN: dsn, PARENT_PID: str(os.getpid())},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

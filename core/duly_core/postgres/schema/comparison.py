@@ -9,8 +9,8 @@ from psycopg.rows import TupleRow
 from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.postgres.admin_connection import admin_connection
 from duly_core.postgres.dsn import describe
-from duly_core.postgres.schema import made_names, schema_sql
-from duly_core.postgres.schema_digest import NEWEST, Stamp, digest, plain, source_digest
+from duly_core.postgres.schema.definition import made_names, schema_sql
+from duly_core.postgres.schema.digest import NEWEST, Stamp, digest, plain, source_digest
 from duly_core.postgres.statements import load
 
 _DESCRIBE = load("postgres/catalogue.sql")["describe_schema"]

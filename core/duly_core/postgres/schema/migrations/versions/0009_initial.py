@@ -1,9 +1,9 @@
-"""The schema of the first release: the `.sql` files of the rooms (`duly_core.postgres.schema`)."""
+"""The schema of the first release: the `.sql` files of the rooms (`duly_core.postgres.schema.definition`)."""
 
 import sqlalchemy as sa
 from alembic import op
 
-from duly_core.postgres.schema import drop_sql, schema_sql
+from duly_core.postgres.schema.definition import drop_sql, schema_sql
 
 revision = "0009"
 down_revision = None

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from duly_core.postgres.schema import schema_sql
+from duly_core.postgres.schema.definition import schema_sql
 
 FIRST = "0009"
 """The first migration that was released. Those before it are gone, and so is the way on from their schemas."""

@@ -1,6 +1,6 @@
 """Bring the store's schema up to this release, one process at a time.
 
-`python -m duly_core.postgres.migrate` does so for a service that starts, and tells a refusal on stdout.
+`python -m duly_core.postgres.schema.migrate` does so for a service that starts, and tells a refusal on stdout.
 """
 
 import os
@@ -20,9 +20,9 @@ from alembic.script import ScriptDirectory
 from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
 from duly_core.postgres.admin_connection import CONNECT
 from duly_core.postgres.dsn import describe
-from duly_core.postgres.migrations.url import sqlalchemy_url
-from duly_core.postgres.schema_comparison import cannot_compare, keep_or_compare
-from duly_core.postgres.schema_digest import FIRST
+from duly_core.postgres.schema.comparison import cannot_compare, keep_or_compare
+from duly_core.postgres.schema.digest import FIRST
+from duly_core.postgres.schema.migrations.url import sqlalchemy_url
 from duly_core.postgres.start import MIGRATE_DSN
 from duly_core.process.parent import die_with_parent
 from duly_core.process.telemetry import TelemetrySettings, set_up_logging

@@ -8,7 +8,7 @@ from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.postgres.dsn import describe
 from duly_core.postgres.pool import connect_arguments_now
 from duly_core.postgres.rights import missing_rights
-from duly_core.postgres.schema_digest import NEWEST, Stamp, source_digest
+from duly_core.postgres.schema.digest import NEWEST, Stamp, source_digest
 from duly_core.postgres.settings import StoreSettings
 
 

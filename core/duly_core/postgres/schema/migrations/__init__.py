@@ -1,0 +1,1 @@
+"""The schema's history; `duly_core.postgres.schema.migrate` runs it."""
