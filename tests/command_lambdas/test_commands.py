@@ -39,6 +39,11 @@ BASH = command_lambda(  # noqa: S604 (it is no subprocess)
 )
 
 
+FOR_LONG = "time.sleep(60)"
+SHARES = f"import mmap, time; m = mmap.mmap(-1, 60 << 20); [m.write(bytes(1 << 20)) for _ in range(60)]; {FOR_LONG}"
+"""A Python program with 60 MiB of memory that its children would share with it."""
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path: Path) -> Iterator[None]:
     yield
@@ -164,6 +169,11 @@ def test_an_end_has_a_meaning(
             {"memory_limit": 40 << 20},
             "more memory than memory_limit, 40MiB",
         ),
+        (
+            f"exec {sys.executable} -c '{SHARES}'",
+            {"memory_limit": 40 << 20},
+            "more memory than memory_limit, 40MiB",
+        ),
         ("head -c 20M /dev/zero > big", {}, "folder grew beyond folder_limit, 8MiB"),
         ("for i in {1..9}; do head -c 1M /dev/zero > $i; done", {}, "folder grew beyond folder_limit, 8MiB"),
         ("head -c 9M /dev/zero > $TMPDIR/a; sleep 60", {}, "folder grew beyond folder_limit, 8MiB"),
@@ -180,6 +190,16 @@ def test_a_command_beyond_a_limit_is_killed_and_its_output_kept(
     assert said.startswith(b"begun ")
     assert len(said) <= 1 << 20
     wait_until(lambda: not lives(int(said.split()[1])))
+
+
+def test_memory_that_processes_share_counts_once(runs: Runs) -> None:
+    others = "import os; [os.fork() or (sum(m[::4096]), time.sleep(0.5), os._exit(0)) for _ in range(4)]; time.sleep(0.5)"
+
+    done = runs(
+        {"script": f"{sys.executable} -c '{SHARES.replace(FOR_LONG, others)}'"}, memory_limit=200 << 20
+    )
+
+    assert done.outcome is Outcome.SUCCESS, done
 
 
 def test_nothing_that_a_command_starts_outlives_it(runs: Runs) -> None:

@@ -387,8 +387,8 @@ def test_systemd_finds_nothing_wrong_with_a_unit(unit: Path, tmp_path: Path) -> 
         check=False,
     )
 
-    # Older releases do not know these two, say so, and ignore them, which the unit's comment allows for.
-    newer = ("RestartSteps", "RestartMaxDelaySec")
+    # Older releases do not know these, say so, and ignore them, which the unit's comments allow for.
+    newer = ("RestartSteps", "RestartMaxDelaySec", "DelegateSubgroup")
     complaints = [
         line
         for line in done.stderr.splitlines()

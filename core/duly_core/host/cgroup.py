@@ -1,6 +1,6 @@
 """Control groups (cgroup v2) as process trees: what starts in one stays in it, however it daemonises, and dies at one word.
 
-Only the hierarchy is used, to name processes; no resource controller is enabled in it. A group can be made
+The hierarchy names processes. Controllers are enabled in it for commands only, whose limits they hold. A group can be made
 where the own group's folder may be written: as root, or under systemd with `Delegate=yes`.
 
 A folder may be named by somebody who is not to be believed. So nothing is killed, written or removed through a path: the
@@ -13,7 +13,7 @@ import errno
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -139,6 +139,23 @@ class Cgroup:
         with _opened(folder):
             return made
 
+    def enable(self, controllers: Collection[str]) -> None:
+        """Let the groups in it have limits.
+
+        Raises:
+            OSError: it has not all of these controllers itself, a process is in it, or it is not permitted.
+        """
+        with _opened(self.folder) as folder:
+            missing = sorted({*controllers} - {*_read(folder, "cgroup.controllers").decode("ascii").split()})
+            if missing:
+                raise OSError(errno.ENOTSUP, f"{self.folder} has no controller {', '.join(missing)}")
+            try:
+                _write(folder, "cgroup.subtree_control", " ".join(f"+{each}" for each in controllers))
+            except OSError as error:
+                if error.errno == errno.EBUSY:
+                    raise OSError(errno.EBUSY, f"processes are in {self.folder} itself") from error
+                raise
+
     def kill(self) -> None:
         """Send SIGKILL to everything in it and in groups below it.
 
@@ -233,11 +250,10 @@ def _read(folder: int, name: str) -> bytes:
         os.close(descriptor)
 
 
-def _write(folder: int, name: str) -> None:
-    """Write the word 1."""
+def _write(folder: int, name: str, text: str = "1") -> None:
     descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW, dir_fd=folder)
     try:
-        os.write(descriptor, b"1")
+        os.write(descriptor, text.encode("ascii"))
     finally:
         os.close(descriptor)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from duly.callbacks.app import App
 from duly.callbacks.callback import Callback, checked_name
 from duly.callbacks.outcomes import CallbackOutcome, Cancelled, RetriableFailure, Success
+from duly.command_lambdas import control_groups
 from duly.command_lambdas.folder import OutputError, RunFolder, path_of, remove_abandoned
 from duly.command_lambdas.outcomes import Ended, failure_of
 from duly.command_lambdas.request import Request, read_request
@@ -95,7 +96,7 @@ class _Runner:
             self._allowed, streams, lambda stream, data: write_output(ctx, OutputStream(stream), data)
         )
         try:
-            command.start(request, folder, stdin)
+            command.start(request, folder, stdin, stack.enter_context(control_groups.one_of_them()))
             ended = await self._end_of(command, ctx)
         finally:
             await command.close()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import timedelta
 
+    from duly.command_lambdas.control_groups import ControlGroup
     from duly.command_lambdas.definition import CommandLambda
     from duly.command_lambdas.folder import RunFolder
     from duly.command_lambdas.request import Request
@@ -57,9 +58,19 @@ class Supervised:
         self._orders = -1
         self._unsent = b""
         self._process: subprocess.Popen[bytes] | None = None
+        self._group: ControlGroup | None = None
 
-    def start(self, request: Request, folder: RunFolder, stdin: BinaryIO | None) -> None:
-        """Start it. Raises OSError: this host cannot."""
+    def start(
+        self,
+        request: Request,
+        folder: RunFolder,
+        stdin: BinaryIO | None,
+        group: ControlGroup | None = None,
+    ) -> None:
+        """Start it, in a control group if there is one. Raises OSError: this host cannot."""
+        self._group = group
+        if group is not None:
+            group.limit(self._allowed.memory_limit, self._allowed.process_limit)
         orders, self._orders = os.pipe()
         reports, reports_in = os.pipe()
         try:
@@ -69,7 +80,7 @@ class Supervised:
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(orders, reports_in),
+                pass_fds=(orders, reports_in, *(group.descriptors.values() if group is not None else ())),
                 process_group=0,
                 cwd="/",
                 env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
@@ -106,6 +117,7 @@ class Supervised:
                 },
                 "work": str(folder.work),
                 "folder": str(folder.path),
+                "group": group.descriptors if group is not None else None,
                 "memory_limit": self._allowed.memory_limit,
                 "process_limit": self._allowed.process_limit,
                 "folder_limit": self._allowed.folder_limit,
@@ -158,7 +170,9 @@ class Supervised:
         return Ended(int(said["ended"]), limit, 0, float(said["seconds"]), float(said["cpu_seconds"]))
 
     def _kill_group(self) -> None:
-        """Kill what a dead supervisor left. What left its group, too, ends with this process, by containment."""
+        """Kill what a dead supervisor left. Without a control group, what left its process group ends with this process, by containment."""
+        if self._group is not None:
+            self._group.kill()
         if (command := int(self._said.get("started", 0))) > 1:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(command, signal.SIGKILL)

@@ -6,7 +6,8 @@ The orders begin with what to run, as JSON after its length. Each later byte is 
 the orders end, their writer is dead, and the command is killed. Reports are lines of JSON. The command has this program's stdin, stdout and
 stderr, and neither of the two descriptors.
 
-All that the command starts stays below this program, because it is their subreaper: so it can count them, and kill those that
+Where the command has a control group, the kernel holds its limits of memory and processes, and this program tells when it did. Elsewhere this
+program counts them. All that the command starts stays below this program, because it is their subreaper: so it can count them, and kill those that
 left their parents.
 """
 
@@ -22,7 +23,10 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 LENGTH_BYTES = 8
 _PR_SET_CHILD_SUBREAPER = 36
@@ -33,7 +37,8 @@ _SHORT_REST = 20
 _MEASURE_S = 0.5
 _AFTER_KILL_S = 0.005
 _DEAD_WITHIN_S = 10.0
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+_REFUSALS = {"memory": ("memory.events", b"oom"), "processes": ("pids.events", b"max")}
+"""Limits, the file of a control group that counts what was refused for each, and the name in it."""
 _BLOCK = 512
 _CORE_BYTES = 0
 _OPEN_FILES = 4096
@@ -87,6 +92,11 @@ class _Watch:
         """How the command ended; None: it has not."""
         self._limit = ""
         """For which it was killed."""
+        self._group: dict[str, int] | None = told["group"]
+        """Descriptors of the files of its control group, by name."""
+        for descriptor in (self._group or {}).values():
+            os.set_inheritable(descriptor, False)
+        self._refused_before = self._refusals()
         self._looked_at = 0.0
         self._measured_at = 0.0
         self._measure_rest = _MEASURE_S
@@ -105,6 +115,7 @@ class _Watch:
                 self._kill_all()
         seconds = time.monotonic() - began
         self._kill_all()
+        self._limit = self._limit or self._refused()
         if not self._limit and self._is_folder_full():
             self._limit = "folder"
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -149,6 +160,8 @@ class _Watch:
 
     def _become_command(self) -> None:
         told = self._told
+        if self._group is not None:
+            os.write(self._group["cgroup.procs"], b"0")
         os.setsid()  # no terminal, and no way into the group of another process
         os.chdir(told["work"])
         os.umask(0o077)
@@ -194,6 +207,8 @@ class _Watch:
     def _kill_all(self) -> None:
         """Kill all below this program, and return when nothing is left, or what is left hangs in the kernel."""
         end = time.monotonic() + _DEAD_WITHIN_S
+        if self._group is not None:
+            os.write(self._group["cgroup.kill"], b"1")
         if not self._has_ended():  # its group at one word: none of it can start more in between
             _signal_group(self._command, signal.SIGKILL)
         stop_all()
@@ -209,16 +224,32 @@ class _Watch:
         if now < self._looked_at + _LOOK_S:
             return ""
         self._looked_at = now
+        if limit := self._refused() if self._group is not None else self._beyond():
+            return limit
+        if now >= self._measured_at + self._measure_rest and self._is_folder_full():
+            return "folder"
+        return ""
+
+    def _beyond(self) -> str:
+        """Return the limit that all processes together are beyond."""
         found = living()
         limit = self._told["process_limit"]
         if limit and sum(found.values()) > limit:
             return "processes"
         limit = self._told["memory_limit"]
-        if limit and sum(map(_memory_of, found)) > limit:
-            return "memory"
-        if now >= self._measured_at + self._measure_rest and self._is_folder_full():
-            return "folder"
-        return ""
+        return "memory" if limit and memory_of(found) > limit else ""
+
+    def _refused(self) -> str:
+        """Return the limit for which the kernel refused the control group something."""
+        return next(
+            (limit for limit, times in self._refusals().items() if times > self._refused_before[limit]), ""
+        )
+
+    def _refusals(self) -> dict[str, int]:
+        """Return how often that was, since the group was made: it had other commands before."""
+        if self._group is None:
+            return {}
+        return {limit: _count(self._group[file], name) for limit, (file, name) in _REFUSALS.items()}
 
     def _is_folder_full(self) -> bool:
         began = time.monotonic()
@@ -282,12 +313,29 @@ def stop_all() -> None:
         stopped |= new
 
 
-def _memory_of(pid: int) -> int:
-    """Return the bytes of a process that it shares with no file, such as its heap."""
-    with suppress(OSError, ValueError, IndexError):
-        _, resident, shared = map(int, Path(f"/proc/{pid}/statm").read_bytes().split()[:3])
-        return max(0, resident - shared) * _PAGE
-    return 0
+def memory_of(pids: Iterable[int]) -> int:
+    """Return the bytes of processes that belong to no file on a disk: the heap of each, and shared memory.
+
+    Shared memory counts as much as one process has of it, the one that has most: others may have the same.
+    """
+    own = shared = 0
+    for pid in pids:
+        with suppress(OSError, ValueError, KeyError):
+            lines = Path(f"/proc/{pid}/status").read_bytes().split(b"\n")
+            values = {name: value for name, _, value in (line.partition(b":") for line in lines)}
+            own += _kilobytes(values[b"RssAnon"])
+            shared = max(shared, _kilobytes(values[b"RssShmem"]))
+    return own + shared
+
+
+def _kilobytes(value: bytes) -> int:
+    return int(value.split()[0]) * 1024
+
+
+def _count(descriptor: int, name: bytes) -> int:
+    """Return a number of a file that has a name and a number in each line."""
+    lines = os.pread(descriptor, 4096, 0).split(b"\n")
+    return sum(int(line.split()[1]) for line in lines if line.startswith(name + b" "))
 
 
 def _bytes_in(folder: str, enough: int) -> int:

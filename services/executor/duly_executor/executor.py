@@ -76,7 +76,7 @@ class Executor:
             hsc, self._unwanted, _MAX_STREAM_AGE if names_several(settings.hsc_address) else None
         )
         self._heartbeat_channel = HeartbeatChannel(settings.hsc_address, rpc)
-        self._containment = open_containment(settings.containment)
+        self._containment = open_containment(settings.containment, application)
         self._journal = JournalFolder.open(settings.journal_folder, settings.hsc_address).create(
             Owner.this_process(self.executor_id, self._containment.folder, settings.callback_uid),
             settings.places,

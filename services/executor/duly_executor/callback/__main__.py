@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from duly.callbacks.loading import load_app
+from duly.command_lambdas import control_groups
 from duly.errors import AppImportError
 from duly_core.host.slot_board import SlotWriter
 from duly_core.process.parent import become_subreaper, die_with_parent
@@ -45,6 +46,7 @@ def main() -> None:
     link = socket.socket(fileno=int(link_fd))
     if cgroup:  # first of all: nobody's code runs outside
         Path(cgroup, "cgroup.procs").write_text("0", encoding="ascii")
+        control_groups.prepare(Path(cgroup), int(slots))
     else:
         become_subreaper()
     become_callback_user()

@@ -15,11 +15,13 @@ from typing import Literal
 
 import structlog
 
+from duly import command_lambdas
+from duly.command_lambdas import control_groups
 from duly_core.errors import SettingsError
 from duly_core.host.cgroup import Cgroup, ExecutorGroupName, own_folder
 from duly_core.process.identity import pid_namespace
 from duly_core.process.identity import started as process_started
-from duly_executor.containment.process_group import Containment, ProcessTree
+from duly_executor.containment.process_group import WATCHED, Containment, ProcessTree
 from duly_executor.containment.subreaper import Subreaper
 
 log = structlog.get_logger()
@@ -27,6 +29,8 @@ log = structlog.get_logger()
 Mode = Literal["auto", "cgroup", "subreaper"]
 
 _ENTER = "import signal, sys; open(sys.argv[1], 'w').write('0'); signal.pause()"
+_WORKERS_OWN = "duly-worker"
+"""A group with this name holds the worker's own processes (systemd: DelegateSubgroup=), so that the one above it may have limited groups."""
 _TRY_WITHIN = timedelta(seconds=10)
 """For a process to enter a group and be killed in it, to try whether that is permitted; it takes milliseconds."""
 _TRY_AGAIN = timedelta(milliseconds=10)
@@ -34,12 +38,19 @@ _CLEAR_WITHIN = timedelta(seconds=5)
 """For what is left in a group to die; it takes milliseconds, unless it hangs in the kernel."""
 
 
-def open_containment(mode: Mode) -> Containment:
+def open_containment(mode: Mode, application: str = "") -> Containment:
     """The best that is permitted here, or what the setting demands.
 
     Raises:
         SettingsError: cgroups are demanded, and not permitted.
     """
+    opened = _open(mode)
+    if application.startswith(f"{command_lambdas.__name__}:"):
+        opened.limit_commands()
+    return opened
+
+
+def _open(mode: Mode) -> Containment:
     if mode == "subreaper":
         return Subreaper()
     try:
@@ -63,6 +74,7 @@ class Cgroups(Containment):
         self._group = group
         self.folder = str(group.folder)
         self._made = 0
+        self._limits_commands = False
 
     @classmethod
     def open(cls) -> "Cgroups":
@@ -75,6 +87,8 @@ class Cgroups(Containment):
         base = own_folder()
         if base is None:
             raise FileNotFoundError("no cgroup v2 hierarchy is mounted")
+        if base.name == _WORKERS_OWN:
+            base = base.parent
         group = Cgroup.make(base / _name(os.getpid()))
         try:
             trial = Cgroup.make(group.folder / "trial")
@@ -85,12 +99,26 @@ class Cgroups(Containment):
         trial.remove()
         return cls(group)
 
+    def limit_commands(self) -> None:
+        try:
+            for each in (Cgroup(self._group.folder.parent), self._group):
+                each.enable(control_groups.CONTROLLERS)
+        except OSError as error:
+            log.info(WATCHED, reason=error.strerror)
+            return
+        log.info("limits of commands are held by cgroups")
+        self._limits_commands = True
+
     async def clear_abandoned(self) -> None:
         await remove_abandoned(self._group.folder.parent)
 
     def tree(self, number: int) -> ProcessTree:
         self._made += 1
-        return CgroupProcessTree(Cgroup.make(self._group.folder / f"process-{number}-{self._made}"))
+        group = Cgroup.make(self._group.folder / f"process-{number}-{self._made}")
+        if not self._limits_commands:
+            return CgroupProcessTree(group, group)
+        group.enable(control_groups.CONTROLLERS)
+        return CgroupProcessTree(group, Cgroup.make(group.folder / control_groups.CALLBACK))
 
     async def close(self) -> None:
         await _clear(self._group)
@@ -129,9 +157,9 @@ async def _clear(group: Cgroup) -> None:
 class CgroupProcessTree(ProcessTree):
     """A group for one callback process."""
 
-    def __init__(self, group: Cgroup) -> None:
+    def __init__(self, group: Cgroup, entered: Cgroup) -> None:
         self._group = group
-        self.folder = str(group.folder)
+        self.folder = str(entered.folder)
 
     def kill(self) -> None:
         self._group.kill()

@@ -4,6 +4,12 @@ import os
 import signal
 from contextlib import suppress
 
+import structlog
+
+log = structlog.get_logger()
+
+WATCHED = "limits of commands are watched by supervisors, not held by cgroups"
+
 
 class ProcessTree:
     """Holds one callback process and all that it starts; as it is here, only the process group does."""
@@ -42,6 +48,10 @@ class Containment:
     def tree(self, number: int) -> ProcessTree:  # noqa: ARG002 (one is like another)
         """Make one for a callback process that is about to start."""
         return ProcessTree()
+
+    def limit_commands(self) -> None:
+        """Have control groups hold the limits of commands, if possible; say whether it is."""
+        log.info(WATCHED, reason="callback processes have no cgroups")
 
     async def clear_abandoned(self) -> None:
         """Kill what dead Executors have left here, before anything new runs; as far as it can be told from strangers."""
