@@ -388,6 +388,11 @@ SECOND = {
     "an instance is kept": ("while task; do n=$((n+1)); say success ',\"result\":'$n; done", [1, 2, 3]),
     "one that ends is started anew": ("task; say success ',\"result\":1'", [1, 1, 1]),
     "one that ends as the next comes": ("task; say success ',\"result\":1'; task; exit 0", [1, 1, 1]),
+    "one that fails as the next comes": ("task; say success ',\"result\":1'; task; exit 7", [1, 1, 1]),
+    "one that is killed as the next comes": (
+        "task; say success ',\"result\":1'; task; kill -9 $$",
+        [1, 1, 1],
+    ),
     "one that answers twice": ("while task; do say success ',\"result\":1'; say success; done", [1, 1, 1]),
     "one that answers again later": (
         (
@@ -428,6 +433,38 @@ def test_what_a_program_logs_before_its_answer_is_of_its_task_and_not_of_the_nex
 
     monkeypatch.setattr(Instance, "_log", log_slowly)
     app = served("while task; do n=$((n+1)); echo $n >&2; say success; [ $n -lt 3 ] || exit; done")
+
+    for number in (1, 2, 3):
+        of.set(number)
+        on_one_loop(app)
+
+    assert logged == [(1, b"1"), (2, b"2"), (3, b"3")]
+
+
+def test_a_task_that_ends_each_program_is_a_crash_though_the_first_of_them_had_run_others(
+    served: Served, on_one_loop: Callable[[duly.App], TestRun], tmp_path: Path
+) -> None:
+    app = served(f"task; [ -e {tmp_path}/poison ] && exit 7; say success; task; exit 7")
+    on_one_loop(app)
+    (tmp_path / "poison").touch()
+
+    done = on_one_loop(app)
+
+    assert (done.outcome, done.failure_message) == (
+        duly.Outcome.CRASHED,
+        "the program ended with exit code 7",
+    )
+
+
+def test_half_a_line_that_a_program_logs_is_of_its_task_and_not_of_the_next(
+    served: Served, on_one_loop: Callable[[duly.App], TestRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = ContextVar[int]("of")
+    logged = []
+    monkeypatch.setattr(
+        Instance, "_log", lambda instance, lines: logged.append((instance._speaker[of], lines))
+    )
+    app = served("while task; do n=$((n+1)); printf $n >&2; say success; [ $n -lt 3 ] || exit; done")
 
     for number in (1, 2, 3):
         of.set(number)

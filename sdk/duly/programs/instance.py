@@ -65,7 +65,7 @@ class StartError(Exception):
 
 
 class OutOfStepError(Exception):
-    """A program that had run other tasks ended with exit code 0, or broke the protocol, before it said anything of this one.
+    """A program that had run other tasks ended, or broke the protocol, before it said anything of this one.
 
     The task is not to blame. Whatever the program began of it has ended.
     """
@@ -88,6 +88,9 @@ class Instance(asyncio.SubprocessProtocol):
         self._speaker = contextvars.copy_context()
         self._log_pipe: select.poll | None = None
         self._relaying = False
+        self._log_lock = threading.Lock()
+        self._half_line = b""
+        """The last line of its stderr, if it has no end yet. Both threads write it, with the lock."""
         self._ended = asyncio.Event()
         self._gone = asyncio.Event()
         self._broken = False
@@ -353,7 +356,7 @@ class Instance(asyncio.SubprocessProtocol):
         if not self._ready.done():
             self._ready.set_exception(StartError(f"{_ending(code)} before it was ready"))
         if self._answer is not None and not self._answer.done():
-            if code == 0 and not self._heard and self._past:
+            if self._past and not self._heard:
                 self._end_of_task(OutOfStepError())
             else:
                 self._end_of_task(Crashed(f"the program {_ending(code)}"))
@@ -366,6 +369,15 @@ class Instance(asyncio.SubprocessProtocol):
         until = self._loop.time() + _LAST_WORDS
         while self._has_unread_log() and self._loop.time() < until:  # noqa: ASYNC110 (it waits for a pipe that another thread empties)
             await asyncio.sleep(_LOOK_AGAIN)
+        if self._half_line and not self._has_unread_log():
+            ending = asyncio.to_thread(self._end_line)
+            await asyncio.wait([self._loop.create_task(ending)], timeout=_LAST_WORDS)
+
+    def _end_line(self) -> None:
+        with self._log_lock:
+            if self._half_line:
+                half, self._half_line = self._half_line, b""
+                self._log(half)
 
     def _has_unread_log(self) -> bool:
         # in this order: the thread says that it is at work before it takes anything out of the pipe
@@ -373,7 +385,6 @@ class Instance(asyncio.SubprocessProtocol):
 
     def _relay(self, descriptor: int) -> None:
         """Pass its stderr on, in whole lines, as what the current task's callback wrote."""
-        begun = b""
         filled = select.poll()
         filled.register(descriptor, select.POLLIN)
         with open(descriptor, "rb") as log:
@@ -383,18 +394,18 @@ class Instance(asyncio.SubprocessProtocol):
                 self._relaying = True
                 if not (data := log.read1(_LONGEST_LOG_LINE)):
                     break
-                begun += data
-                lines, end, begun = begun.rpartition(b"\n")
-                if not end and len(begun) >= _LONGEST_LOG_LINE:
-                    lines, begun = begun, b""
-                if lines:
-                    began = time.monotonic()
-                    self._log(lines)
-                    if (rest := _REST * (time.monotonic() - began)) > _SHORTEST_REST:
-                        time.sleep(rest)
+                began = time.monotonic()
+                with self._log_lock:
+                    lines, end, half = (self._half_line + data).rpartition(b"\n")
+                    if not end and len(half) >= _LONGEST_LOG_LINE:
+                        lines, half = half, b""
+                    self._half_line = half
+                    if lines:
+                        self._log(lines)
+                if (rest := _REST * (time.monotonic() - began)) > _SHORTEST_REST:
+                    time.sleep(rest)
             self._log_pipe = None
-        if begun:
-            self._log(begun)
+        self._end_line()
         self._relaying = False
 
     def _log(self, lines: bytes) -> None:
