@@ -211,7 +211,9 @@ create table attachment_usage (
 -- Which store of blobs is this database's: the same name stands in the store. Blobs of another database are not removed.
 create table attachment_store (
     one boolean primary key default true check (one),
-    store_id uuid not null default gen_random_uuid()
+    store_id uuid not null default gen_random_uuid(),
+    -- The last sweeps, the newest first: the store has one of these, unless a copy of this database has swept it.
+    turns uuid[] not null default '{}'
 );
 insert into attachment_store (one) values (true);
 

@@ -79,7 +79,13 @@ select size_bytes from gone;
 select blob from attachment where blob = any (%(blobs)b::uuid[]);
 
 -- name: store_id
-select store_id from attachment_store;
+select known.store_id, turns.turn
+from attachment_store as known
+left join lateral unnest(known.turns) with ordinality as turns (turn, place) on true
+order by turns.place;
+
+-- name: begin_turn
+update attachment_store set turns = %(turn)b::uuid || turns[1:99] returning store_id;
 
 -- name: usage
 select (select count(*) from attachment where removing_at is null) as attachments,

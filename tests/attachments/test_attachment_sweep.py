@@ -10,6 +10,7 @@ import pytest
 
 from duly_core.attachments import store as attachments
 from duly_core.attachments.folder import FolderBlobs
+from duly_core.attachments.ownership import Owner
 from duly_core.attachments.rules import AttachmentUse
 from duly_core.attachments.statements import SWEEPS
 from duly_core.attachments.sweep import SweepRound
@@ -205,9 +206,7 @@ async def test_a_blob_that_cannot_be_removed_does_not_keep_the_others_and_goes_l
     assert await hashes(store) == set()
 
 
-async def test_blobs_of_no_attachment_go_unless_they_are_young_or_of_another_database(
-    frontend, store, attachment_folder
-):
+async def test_blobs_of_no_attachment_go_unless_they_are_young(frontend, store, attachment_folder):
     folder = FolderBlobs.open(str(attachment_folder))
     await upload(frontend, USED)
     orphan = uuid4()
@@ -217,14 +216,72 @@ async def test_blobs_of_no_attachment_go_unless_they_are_young_or_of_another_dat
     async with open_sweep(store, attachment_folder) as sweep:
         await write(store, using(USED))
         old = await sweep.run_once()
-        folder.put(orphan, 0, b"of somebody else")
-        folder.put_marker(str(uuid4()))
-        foreign = await sweep.run_once()
 
     assert (young.orphans, old.orphans) == (0, 1)
-    assert foreign.foreign
-    assert orphan in {each.blob for each in folder.blobs()}
     assert all(each.changed_at <= datetime.now(UTC) for each in folder.blobs())
+
+
+async def test_nothing_is_removed_from_the_store_of_another_database(
+    frontend, store, sweep, attachment_folder
+):
+    folder = FolderBlobs.open(str(attachment_folder))
+    await upload(frontend, UNUSED)
+    folder.put(orphan := uuid4(), 0, b"of somebody else")
+    folder.put_marker(another := str(uuid4()))
+
+    done = await sweep.run_once()
+
+    assert (done.owner, done.attachments, done.orphans) == (Owner.ANOTHER, 0, 0)
+    assert orphan in {each.blob for each in folder.blobs()}
+    assert folder.marker() == another
+
+
+TURNS = "select turns from attachment_store"
+
+
+async def put_turns(store, turns):
+    async with store.connection() as connection:
+        await connection.execute("update attachment_store set turns = %s", [turns])
+
+
+async def test_a_restored_backup_beside_its_original_removes_nothing_and_neither_does_the_original(
+    frontend, store, sweep, attachment_folder
+):
+    await upload(frontend, UNUSED)
+    async with open_sweep(store, attachment_folder, DAY) as patient:
+        await patient.run_once()
+        ((backup,),) = await rows(store, TURNS)
+        await patient.run_once()
+    ((original,),) = await rows(store, TURNS)
+    await put_turns(store, backup)
+
+    of_the_copy = await sweep.run_once()
+    await put_turns(store, original)
+    of_the_original = await sweep.run_once()
+    left = await hashes(store)
+    (attachment_folder / "store-id").unlink()  # the copy is gone
+    repaired = await sweep.run_once()
+
+    assert [each.owner for each in (of_the_copy, of_the_original)] == [Owner.COPY, Owner.COPY]
+    assert left == {UNUSED.hash}
+    assert (repaired.owner, repaired.attachments) == (Owner.OURS, 1)
+
+
+async def test_sweeps_at_a_time_and_one_that_died_before_it_wrote_its_turn_are_no_copies(
+    frontend, store, sweep, attachment_folder
+):
+    folder = FolderBlobs.open(str(attachment_folder))
+    async with open_sweep(store, attachment_folder) as other:
+        await sweep.run_once()
+        late = folder.marker()
+        await asyncio.gather(other.run_once(), sweep.run_once(), other.run_once())
+        folder.put_marker(late)
+
+        after_a_late_write = [(await each.run_once()).owner for each in (sweep, other)]
+
+    assert after_a_late_write == [Owner.OURS, Owner.OURS]
+    ((turns,),) = await rows(store, TURNS)
+    assert folder.marker().partition(" ")[2] == str(turns[0])
 
 
 async def test_a_purge_takes_the_uses_with_it(frontend, store, task_states, sweep):

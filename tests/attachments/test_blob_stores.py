@@ -2,11 +2,16 @@
 
 import errno
 import os
+import sys
+import threading
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from pydantic import ValidationError
 
+from duly_core.attachments.blobs import BlobThreads
 from duly_core.attachments.folder import FolderBlobs
 from duly_core.attachments.open_blobs import open_blobs
 from duly_core.attachments.settings import AttachmentSettings
@@ -58,6 +63,8 @@ def test_a_store_without_its_folder_or_bucket_is_refused_at_the_start(tmp_path):
     wrong = [
         {"store": "folder"},
         {"store": "s3"},
+        {"store": "s3", "bucket": "b", "prefix": ""},  # the bucket may have objects of others
+        {"store": "s3", "bucket": "b", "prefix": "/"},
         {"store": "folder", "folder": str(tmp_path / "file" / "below")},
     ]
 
@@ -65,6 +72,58 @@ def test_a_store_without_its_folder_or_bucket_is_refused_at_the_start(tmp_path):
         with pytest.raises(SettingsError, match="attachments"):
             open_blobs(AttachmentSettings(**settings))
     assert open_blobs(AttachmentSettings()) is None
+
+
+def test_s3_without_boto3_is_refused_at_the_start_with_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "duly_core.attachments.s3", None)
+
+    with pytest.raises(SettingsError, match=r"install duly\[sqs\]"):
+        open_blobs(AttachmentSettings(store="s3", bucket="b"))
+
+
+def test_a_grace_of_nothing_is_refused():
+    with pytest.raises(ValidationError, match="grace"):
+        AttachmentSettings(grace=timedelta(0))
+
+
+def test_what_somebody_else_keeps_there_is_no_blob(tmp_path):
+    blobs = FolderBlobs.open(str(tmp_path))
+    blobs.put(own := uuid4(), 0, b"part")
+    for name in (str(uuid4()), f"{{{uuid4()}}}", uuid4().hex.upper(), "a" * 31):
+        (tmp_path / name[:2] / name).mkdir(parents=True)
+    (tmp_path / "zz" / uuid4().hex).mkdir(parents=True)
+
+    assert [each.blob for each in blobs.blobs()] == [own]
+
+
+@pytest.mark.sqs
+def test_objects_of_somebody_else_in_the_bucket_are_no_blobs(moto_endpoint):
+    bucket = f"duly-{uuid4().hex}"
+    settings = AttachmentSettings(store="s3", bucket=bucket, endpoint_url=moto_endpoint)
+    blobs = open_blobs(settings)
+    blobs._client.create_bucket(Bucket=bucket)
+    blobs.put(own := uuid4(), 0, b"part")
+    others = [f"{settings.prefix}{uuid4()}/0", f"{settings.prefix}{own.hex}/notes.txt", f"{uuid4().hex}/0"]
+    for key in others:
+        blobs._client.put_object(Bucket=bucket, Key=key, Body=b"")
+
+    found = [each.blob for each in blobs.blobs()]
+    blobs.remove(own)
+
+    assert found == [own]
+    left = blobs._client.list_objects_v2(Bucket=bucket)["Contents"]
+    assert sorted(each["Key"] for each in left) == sorted(others)
+
+
+async def test_a_store_that_hangs_counts_as_unavailable_after_the_deadline(tmp_path):
+    hang = threading.Event()
+    threads = BlobThreads(FolderBlobs.open(str(tmp_path)), 1, deadline_s=0.05)
+
+    for _ in range(2):  # the second one has no thread at all
+        with pytest.raises(BlobsUnavailableError, match="does not answer within"):
+            await threads.run(hang.wait)
+    hang.set()
+    threads.close()
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])

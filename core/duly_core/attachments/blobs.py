@@ -5,17 +5,23 @@ A blob is the parts of one upload, under a name of its own. No method but `put_m
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
+from duly_core.errors import BlobsUnavailableError
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
+_BLOB_NAME = re.compile(r"[0-9a-f]{32}")
 PARTS_IN_FLIGHT = 8
 """Of one process: 32 MiB of content, and as many threads."""
+DEADLINE_S = 30.0
+"""A store that takes longer for a call counts as unavailable."""
 
 
 class FoundBlob(NamedTuple):
@@ -24,6 +30,11 @@ class FoundBlob(NamedTuple):
     blob: UUID
     changed_at: datetime
     """When a part of it was last written, by the clock of the store."""
+
+
+def blob_of(name: str) -> UUID | None:
+    """Return the blob that a folder, or the middle of a key, names; None: it is somebody else's."""
+    return UUID(hex=name) if _BLOB_NAME.fullmatch(name) else None
 
 
 class BlobStore(Protocol):
@@ -60,20 +71,30 @@ class BlobStore(Protocol):
 class BlobThreads:
     """Calls a store of blobs from the event loop, so many at a time."""
 
-    def __init__(self, blobs: BlobStore, threads: int = PARTS_IN_FLIGHT) -> None:
+    def __init__(
+        self, blobs: BlobStore, threads: int = PARTS_IN_FLIGHT, deadline_s: float = DEADLINE_S
+    ) -> None:
         self.blobs = blobs
+        self._deadline_s = deadline_s
         self._threads = ThreadPoolExecutor(threads, "duly-attachments")
 
     async def run(
         self, call: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
     ) -> Result:
-        """Make a blocking call.
+        """Make a blocking call. One that takes too long goes on in its thread, and nobody waits for it any more.
 
         Raises:
-            BlobsUnavailableError: the store cannot do it now.
+            BlobsUnavailableError: the store cannot do it now, or does not answer.
         """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: call(*arguments, **named))
+        made = loop.run_in_executor(self._threads, lambda: call(*arguments, **named))
+        try:
+            return await asyncio.wait_for(made, self._deadline_s)
+        except TimeoutError:
+            raise BlobsUnavailableError(
+                f"the store of attachments does not answer within {self._deadline_s:g} s (attachments.store): see whether its disk, "
+                "or its server, is there"
+            ) from None
 
     def close(self) -> None:
         """Wait for nothing: a part that is under way is written whole, or not at all."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Self
 from uuid import UUID
 
-from duly_core.attachments.blobs import FoundBlob
+from duly_core.attachments.blobs import FoundBlob, blob_of
 from duly_core.errors import BlobsUnavailableError, SettingsError
 
 _MARKER = "store-id"
@@ -106,9 +106,12 @@ class FolderBlobs:
                 if not group.is_dir(follow_symlinks=False):
                     continue
                 for folder in os.scandir(group.path):
-                    with suppress(ValueError, FileNotFoundError):
+                    blob = blob_of(folder.name)
+                    if blob is None or folder.name[:2] != group.name:
+                        continue  # somebody else's
+                    with suppress(FileNotFoundError):
                         changed_at = folder.stat(follow_symlinks=False).st_mtime
-                        yield FoundBlob(UUID(hex=folder.name), datetime.fromtimestamp(changed_at, UTC))
+                        yield FoundBlob(blob, datetime.fromtimestamp(changed_at, UTC))
 
     def marker(self) -> str:
         """As BlobStore says."""

@@ -11,7 +11,7 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from duly_core.attachments.blobs import PARTS_IN_FLIGHT, FoundBlob
+from duly_core.attachments.blobs import PARTS_IN_FLIGHT, FoundBlob, blob_of
 from duly_core.attachments.settings import AttachmentSettings
 from duly_core.errors import BlobsUnavailableError
 
@@ -28,7 +28,7 @@ class S3Blobs:
     def __init__(self, client: Any, bucket: str, prefix: str) -> None:
         self._client = client
         self._bucket = bucket
-        self._prefix = prefix if prefix.endswith("/") or not prefix else f"{prefix}/"
+        self._prefix = prefix if prefix.endswith("/") else f"{prefix}/"
 
     @classmethod
     def open(cls, settings: AttachmentSettings) -> Self:
@@ -79,7 +79,8 @@ class S3Blobs:
     def remove(self, blob: UUID) -> None:
         """As BlobStore says."""
         with self._doing("remove"):
-            keys = [key for key, *_ in self._objects(f"{self._prefix}{blob.hex}/")]
+            beginning = f"{self._prefix}{blob.hex}/"
+            keys = [key for key, *_ in self._objects(beginning) if key.removeprefix(beginning).isdecimal()]
             for start in range(0, len(keys), _REMOVED_AT_A_TIME):
                 some = keys[start : start + _REMOVED_AT_A_TIME]
                 answer = self._client.delete_objects(
@@ -95,10 +96,10 @@ class S3Blobs:
         last: FoundBlob | None = None
         with self._doing("read"):
             for key, _, changed_at in self._objects(self._prefix):
-                try:
-                    blob = UUID(hex=key.removeprefix(self._prefix).partition("/")[0])
-                except ValueError:
-                    continue
+                name, _, index = key.removeprefix(self._prefix).partition("/")
+                blob = blob_of(name)
+                if blob is None or not index.isdecimal():
+                    continue  # somebody else's
                 if last is not None and last.blob != blob:
                     yield last
                     last = None

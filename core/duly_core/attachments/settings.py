@@ -31,7 +31,7 @@ class AttachmentSettings(Section):
     """The most bytes of one attachment."""
     quota: int = Field(default=0, ge=0)
     """The most bytes that the attachments of a namespace may have together. 0: any number."""
-    grace: Duration = Field(default=timedelta(days=1), ge=timedelta(0))
+    grace: Duration = Field(default=timedelta(days=1), ge=timedelta(seconds=1))
     """How long an attachment stays that no task uses: since it was uploaded, or found to be there already. An upload that nobody goes on
     with stays for the same time."""
     sweep_interval: Duration = Field(default=timedelta(minutes=10), ge=timedelta(seconds=1))

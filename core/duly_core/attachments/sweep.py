@@ -11,7 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from duly_core.attachments.blobs import BlobThreads, FoundBlob
-from duly_core.attachments.ownership import is_ours
+from duly_core.attachments.ownership import Owner, take_turn
 from duly_core.attachments.rules import Hash
 from duly_core.attachments.statements import SWEEPS
 from duly_core.errors import BlobsUnavailableError
@@ -33,8 +33,8 @@ class SweepRound:
     bytes: int = 0
     orphans: int = 0
     """Blobs of no attachment: of uploads that were begun anew, and of a store that was restored."""
-    foreign: bool = False
-    """The blobs belong to another database: those of no attachment were left alone."""
+    owner: Owner = Owner.OURS
+    """Unless the blobs are ours, nothing was marked and removed."""
 
 
 class Stored(NamedTuple):
@@ -76,6 +76,9 @@ class Sweep:
         """
         done = SweepRound()
         await self.forget_uses(done)
+        done.owner = await take_turn(self._store, self._blobs)
+        if done.owner is not Owner.OURS:
+            return done
         await self.mark()
         await self.remove_marked(done)
         now = self._now()
@@ -169,11 +172,8 @@ class Sweep:
     async def remove_orphans(self, done: SweepRound) -> None:
         """Remove the blobs of no attachment that were not written for `grace`.
 
-        An attachment is there before its blob: a blob that is found, and then belongs to none, never will.
+        The blobs are ours. An attachment is there before its blob: a blob that is found, and then belongs to none, never will.
         """
-        if not await is_ours(self._store, self._blobs):
-            done.foreign = True
-            return
         found: Iterator[FoundBlob] = self._blobs.blobs.blobs()
         before = self._now() - self._grace
         while page := await self._blobs.run(lambda: list(islice(found, _PAGE))):

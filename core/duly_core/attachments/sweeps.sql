@@ -88,8 +88,15 @@ select size_bytes from gone
 select blob from attachment where blob = any (%(blobs)b::uuid[])
 
 -- name: store_id
--- The name of this database's store of blobs.
-select store_id from attachment_store
+-- The name of this database's store of blobs, once for each of its last turns, the newest first.
+select known.store_id, turns.turn
+from attachment_store as known
+left join lateral unnest(known.turns) with ordinality as turns (turn, place) on true
+order by turns.place
+
+-- name: begin_turn
+-- A sweep begins another turn. Servers that sweep at a time, and write late, find their turns among these.
+update attachment_store set turns = %(turn)b::uuid || turns[1:99] returning store_id
 
 -- name: usage
 -- How many attachments there are, and how many bytes they have.

@@ -58,7 +58,7 @@ TABLES: dict[str, Rights] = {
     STORE_CONSUMER: {
         "alembic_version": "s",
         "attachment": "sud",
-        "attachment_store": "s",
+        "attachment_store": "su",
         "attachment_usage": "su",
         "attachment_use": "sd",
         "attempt": "sid",

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
+from duly_core.attachments.ownership import Owner
 from duly_core.attachments.sweep import Stored, SweepRound
 from duly_core.counting.backlog import Ready
 from duly_core.gates.breakers import Moved
@@ -239,10 +240,16 @@ def sweep_round(done: SweepRound, stored: Stored) -> None:
     _attachment_bytes.set(stored.bytes)
     if done.attachments or done.orphans:
         log.info("attachments removed", count=done.attachments, bytes=done.bytes, orphans=done.orphans)
-    if done.foreign:
+    if done.owner is Owner.ANOTHER:
         log.error(
-            "the store of attachments is marked as another database's: contents of no attachment stay in it. If no other "
-            "database uses it, remove `store-id` from it",
+            "the store of attachments is marked as another database's: nothing is removed from it. If no other database uses it, "
+            "remove `store-id` from it; otherwise set attachments.folder, or attachments.prefix, to another"
+        )
+    if done.owner is Owner.COPY:
+        log.error(
+            "another copy of this database uses the store of attachments: nothing is removed from it. If this is a restored "
+            "backup, and the other one is gone, remove `store-id` from the store; otherwise give one of them a copy of the "
+            "contents, in another attachments.folder or attachments.prefix, and then remove `store-id` from both"
         )
 
 
