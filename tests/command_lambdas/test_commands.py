@@ -1,5 +1,6 @@
 """Commands that really run: their files, their ends, their limits, and what they cannot see or leave behind."""
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -18,8 +19,8 @@ from duly.attachments.memory import MemoryService
 from duly.callbacks.payload import encode
 from duly.command_lambdas import runner
 from duly.command_lambdas.definition import CommandLambda, CommandLambdas
-from duly.command_lambdas.folder import RunFolder
-from duly.command_lambdas.request import read_request
+from duly.command_lambdas.folder import OutputError, RunFolder
+from duly.command_lambdas.request import Pattern, read_request
 from duly.command_lambdas.supervised import Supervised
 from duly.context import TaskContext
 from duly.testing import TestRun, run
@@ -246,6 +247,36 @@ def test_links_are_no_outputs_and_lead_nowhere(runs: Runs, tmp_path: Path) -> No
 
     assert [each["path"] for each in done.result["outputs"]] == ["own.txt"]
     assert (tmp_path / "outside" / "secret.txt").exists()
+
+
+def test_files_times_patterns_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("duly.command_lambdas.folder._MOST_COMPARISONS", 100)
+    with RunFolder(tmp_path) as folder:
+        for number in range(30):
+            (folder.work / f"{number}.txt").touch()
+
+        assert folder.files([Pattern("7.txt"), Pattern("8.txt"), Pattern("**/9.txt")]) == [
+            "7.txt",
+            "8.txt",
+            "9.txt",
+        ]
+        with pytest.raises(OutputError, match="too many files for so many patterns"):
+            folder.files([Pattern(f"**/{number}.txt") for number in range(4)])
+
+
+def test_a_folder_is_removed_while_other_tasks_of_the_process_go_on(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def on_no_loop(path: Path) -> None:
+        with pytest.raises(RuntimeError):
+            asyncio.get_running_loop()
+        shutil.rmtree(path)
+
+    monkeypatch.setattr("duly.command_lambdas.folder.remove", on_no_loop)
+
+    done = runs({"script": "true"})
+
+    assert done.outcome is Outcome.SUCCESS, done
 
 
 _PLAIN_USER = ("setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner")

@@ -112,3 +112,10 @@ def test_a_script_runs_only_where_a_shell_is_allowed() -> None:
 )
 def test_a_pattern_means_files_by_their_paths(pattern: str, path: str, is_meant: bool) -> None:
     assert Pattern(pattern).matches(path) is is_meant
+
+
+def test_a_path_of_many_folders_is_compared_in_time() -> None:
+    path = "/".join(["a"] * 2000)
+
+    assert Pattern("/".join(["**", "a"] * 50)).matches(path)
+    assert not Pattern("/".join(["**", "a"] * 50 + ["b"])).matches(path)

@@ -25,6 +25,8 @@ _log = logging.getLogger("duly.commands")
 
 _PREFIX = "duly-chore-"
 _MOST_ENTRIES = 100_000
+_MOST_COMPARISONS = 1_000_000
+"""Of parts of paths with parts of patterns: other tasks of the process share the interpreter meanwhile."""
 MOST_FILES = 90
 """Of a result, which may have 100 attachments."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -59,6 +61,10 @@ class RunFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove it with all that is in it; that may take long."""
         remove(self.path)
         os.close(self._lock)
 
@@ -80,8 +86,16 @@ class RunFolder:
         """
         found = []
         meant: set[str] = set()
+        paths = {each.text for each in patterns if each.is_path}
+        wild = [each for each in patterns if not each.is_path]
+        comparisons = 0
         for path in self._all_files():
-            by = [each.text for each in patterns if each.matches(path)]
+            comparisons += sum(each.comparisons(path) for each in wild)
+            if comparisons > _MOST_COMPARISONS:
+                raise OutputError(
+                    "outputs: too many files for so many patterns: name fewer patterns, or pack the files into one"
+                )
+            by = [*paths & {path}, *(each.text for each in wild if each.matches(path))]
             if by and not self._is_unchanged(path):
                 if any(map(name_problem, path.split("/"))):
                     raise OutputError("the command left a file for outputs whose name no attachment can have")

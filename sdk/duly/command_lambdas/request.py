@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,21 +60,24 @@ class Pattern:
         [True, True, False, True]
         """
         wanted, parts = self.text.split("/"), path.split("/")
+        if "**" not in wanted and len(wanted) != len(parts):
+            return False
+        ends = {0}
+        """How many of the parts the pattern's parts so far can mean."""
+        for each in wanted:
+            if each == "**":
+                ends = {*range(min(ends), len(parts) + 1)}
+            else:
+                ends = {end + 1 for end in ends if end < len(parts) and fnmatchcase(parts[end], each)}
+            if not ends:
+                return False
+        return len(parts) in ends
 
-        @functools.cache
-        def rest_matches(at: int, part: int) -> bool:
-            if at == len(wanted):
-                return part == len(parts)
-            if wanted[at] == "**":
-                is_last = at == len(wanted) - 1
-                return any(rest_matches(at + 1, each) for each in range(part, len(parts) + 1)) or (
-                    is_last and part < len(parts)
-                )
-            return (
-                part < len(parts) and fnmatchcase(parts[part], wanted[at]) and rest_matches(at + 1, part + 1)
-            )
-
-        return rest_matches(0, 0)
+    def comparisons(self, path: str) -> int:
+        """Return how many parts `matches` compares at most."""
+        wanted = self.text.split("/")
+        depth = path.count("/") + 1
+        return len(wanted) * depth if "**" in wanted else 1 if len(wanted) != depth else depth
 
 
 def read_request(allowed: CommandLambda, payload: Any) -> Request:

@@ -72,9 +72,12 @@ class _Runner:
     async def run(self, request: Request, ctx: TaskContext) -> CallbackOutcome:
         """Run a command; say what its end means."""
         try:
-            with ExitStack() as stack:
-                folder = stack.enter_context(RunFolder(self._base))
-                return await self._run(request, ctx, folder, stack)
+            folder = RunFolder(self._base)
+            try:
+                with ExitStack() as stack:
+                    return await self._run(request, ctx, folder, stack)
+            finally:
+                await asyncio.shield(asyncio.to_thread(folder.remove))
         except OSError as error:
             return RetriableFailure(
                 f"this host cannot run the command: {error.strerror or type(error).__name__}"
