@@ -28,6 +28,8 @@ def test_a_public_address_is_allowed(address: str) -> None:
         *("::ffff:127.0.0.1", "::ffff:169.254.169.254", "::ffff:a00:1", "::169.254.169.254"),
         *("64:ff9b::a9fe:a9fe", "64:ff9b:1::7f00:1", "2002:a9fe:a9fe::1", "2002:7f00:1::"),
         "2001:0:a9fe:a9fe:0:0:5601:5601",
+        # Teredo, of a public server and a public client
+        "2001:0:5db8:d822:0:0:a247:27dd",
         *("", "localhost", "127.1", "0x7f000001"),
     ],
 )
@@ -45,6 +47,8 @@ def test_any_other_address_is_not(address: str) -> None:
         ("127.0.0.1", "fd12::/16", False),
         # a metadata service hands out credentials: a wide network does not open it
         ("169.254.169.254", "0.0.0.0/0", False),
+        ("2001:0:a00:1::a247:27dd", "10.0.0.0/8", False),
+        ("2001:0:a00:1::a247:27dd", "2001::/32", True),
         ("169.254.169.254", "169.254.0.0/16", False),
         ("169.254.169.254", "169.254.169.254/32", True),
         ("::ffff:169.254.169.254", "::/0", False),

@@ -21,7 +21,7 @@ export interface Connecting {
   address?: string;
   /** PEM: the authorities that are trusted, and this client's own certificate. `{}`: TLS with Node's authorities. Default: no TLS. */
   tls?: { ca?: Uint8Array; cert?: Uint8Array; key?: Uint8Array };
-  /** Shown with each call; a function is asked each time, so that it may read a file that changes. */
+  /** Shown with each call; a function is asked each time, so that it may read a file that changes. It has the call's `timeoutMs`. */
   token?: string | (() => string | Promise<string>);
   /** Send a token without TLS to another machine. */
   allowPlaintext?: boolean;
@@ -92,8 +92,9 @@ export class Caller {
     for (;;) {
       if (this.#closed) throw new ClosedError("the client is closed");
       options.signal?.throwIfAborted();
+      const token = await this.#nextToken(until, options.signal);
       const deadline = Math.min(until, Date.now() + LONGEST_TRY_MS + servedMs);
-      const found = await this.#once(method, serialized, deadline, options.signal);
+      const found = await this.#once(method, serialized, token, deadline, options.signal);
       if (!(found instanceof Refusal)) return found;
       const waitMs = found.pauseMs(pauseMs);
       if (waitMs === undefined || Date.now() + waitMs >= until) throw found.toError(this.address);
@@ -107,20 +108,24 @@ export class Caller {
     this.#connection.close();
   }
 
+  async #nextToken(until: number, signal: AbortSignal | undefined): Promise<string | undefined> {
+    if (this.#token === undefined) return undefined;
+    const token = typeof this.#token === "string" ? this.#token : await before(until, this.#token, signal);
+    // grpc-js refuses it, too, but quotes it
+    if (!TOKEN.test(token)) throw new DulyError("the token is empty, or has a space, a line break or a character that is not ASCII");
+    signal?.throwIfAborted();
+    return token;
+  }
+
   async #once<M extends DescMethodUnary>(
     method: M,
     request: Buffer,
+    token: string | undefined,
     deadline: number,
     signal: AbortSignal | undefined,
   ): Promise<MessageShape<M["output"]> | Refusal> {
     const metadata = new Metadata();
-    if (this.#token !== undefined) {
-      const token = typeof this.#token === "string" ? this.#token : await this.#token();
-      // grpc-js refuses it, too, but quotes it
-      if (!TOKEN.test(token)) throw new DulyError("the token is empty, or has a space, a line break or a character that is not ASCII");
-      signal?.throwIfAborted();
-      metadata.set("authorization", `Bearer ${token}`);
-    }
+    if (token !== undefined) metadata.set("authorization", `Bearer ${token}`);
     return new Promise((resolve, reject) => {
       const call = this.#connection.makeUnaryRequest(
         `/${method.parent.typeName}/${method.name}`,
@@ -206,6 +211,23 @@ export function sleep(milliseconds: number, signal: AbortSignal | undefined): Pr
     if (signal?.aborted) abort();
     else signal?.addEventListener("abort", abort, { once: true });
   });
+}
+
+/** What a token's function gives; rejects when time is up, or the signal aborts. */
+async function before(until: number, token: () => string | Promise<string>, signal: AbortSignal | undefined): Promise<string> {
+  const over = new AbortController();
+  const abort = () => over.abort(signal!.reason);
+  signal?.addEventListener("abort", abort, { once: true });
+  const late = sleep(until - Date.now(), over.signal).then(() => {
+    throw new UnavailableError("the function for the token gave none in time");
+  });
+  try {
+    return await Promise.race([token(), late]);
+  } finally {
+    signal?.removeEventListener("abort", abort);
+    over.abort();
+    late.catch(() => undefined);
+  }
 }
 
 function buffer(pem: Uint8Array | undefined): Buffer | null {

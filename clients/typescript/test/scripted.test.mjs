@@ -75,6 +75,15 @@ test("an abort while the token is fetched sends nothing", async () => {
     assert.rejects(client.schedule("aborted", 1, { signal: controller.signal }), { name: "AbortError" }));
 });
 
+test("a function that gives no token has no more time than its call, and ends with it", () =>
+  using({ token: () => new Promise(() => {}), timeoutMs: 100 }, async (client) => {
+    await assert.rejects(client.get("x"), (error) => error instanceof duly.UnavailableError && /token/.test(error.message));
+    const controller = new AbortController();
+    const call = client.get("x", { signal: controller.signal, timeoutMs: 60_000 });
+    setTimeout(() => controller.abort(), 50);
+    await assert.rejects(call, { name: "AbortError" });
+  }));
+
 test("a token that cannot be sent is refused unquoted", () =>
   using({ token: "s3cret\n" }, (client) =>
     assert.rejects(client.get("x"), (error) => {

@@ -34,6 +34,8 @@ _MOST_KEYS = 5
 _LARGEST_KEY_FILE = 4_096
 _LARGEST_FILE = 4 * 1024 * 1024
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.IGNORECASE)
+_LONGEST_NAME = 253
+_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
 _URL_CHARACTERS = re.compile(r"[!-~]{1,2000}")
 
 
@@ -166,6 +168,13 @@ class _Reader:
                 host.rstrip(".").rpartition(".")[2]
             ):  # such as 127.1, which some read as an address
                 self._refuse(place, f"{host} is neither a name nor an address")
+            if len(host.rstrip(".")) > _LONGEST_NAME or not all(
+                map(_LABEL.fullmatch, host.removesuffix(".").split("."))
+            ):
+                self._refuse(
+                    place,
+                    f"{host} is no name of a host: its parts have 1 to 63 of a-z, 0-9, '-', '_', and all together 253",
+                )
             return  # a name's addresses are checked when connections are made
         if not is_allowed(host, allowed):
             self._refuse(place, f"{host} is not a public address: name its network in network.allow")
