@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from duly import RegistrationError
 from duly.http_lambdas.definition import _Reader, read_file
+from duly.lambdas.toml_file import TomlFile
 from duly.webhooks import key_from_text, new_key
 
 KEY = new_key()
@@ -162,4 +163,4 @@ def test_whatever_stands_in_a_file_it_is_read_or_refused(place, value) -> None:
     table[place[-1]] = value
 
     with contextlib.suppress(RegistrationError):
-        _Reader(Path("http.toml"), {"OLD_HOOK_KEY": KEY}).file(said)
+        _Reader(TomlFile(Path("http.toml")), {"OLD_HOOK_KEY": KEY}).file(said)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from duly.callbacks.payload import DEFAULT_LIMIT_BYTES
-from duly.command_lambdas.sizes import duration_of, size_of
-from duly.errors import RegistrationError
-from duly.lambdas.policy import Backoff, Policy
+from duly.lambdas.policy import Policy
+from duly.lambdas.sizes import duration_of
+from duly.lambdas.toml_file import POLICY, TomlFile
 
 Meaning: TypeAlias = "Literal['success', 'fatal', 'retriable'] | timedelta"
 
-_LARGEST_FILE = 4 * 1024 * 1024
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 _MAX_RUNTIME = timedelta(minutes=10)
 _TRANSFER_TIME = timedelta(minutes=10)
@@ -28,7 +25,6 @@ _LONGEST_STOP_GRACE = timedelta(seconds=8)
 """Executors interrupt a callback 10 s after a cancel (executor.cancel_grace)."""
 _MEANINGS = ("success", "fatal", "retriable")
 _HIGHEST_CODE = 255
-_POLICY = ("max_attempts", "payload_limit", "result_limit", "backoff", "requires")
 _KEYS = (
     *("programs", "shell", "inherit", "environment", "set", "max_runtime", "transfer_time", "stop_grace"),
     *("memory_limit", "process_limit", "output_limit", "folder_limit", "exit_codes"),
@@ -85,38 +81,31 @@ class CommandLambdas:
 
 def read_file(path: Path) -> CommandLambdas:
     """Return what a file says. Raises RegistrationError."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise RegistrationError(f"{path}: {error.strerror}") from None
-    if len(text) > _LARGEST_FILE:
-        raise RegistrationError(f"{path}: larger than 4 MiB")
-    try:
-        return _Reader(path, os.environ).file(tomllib.loads(text.decode()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else error
-        raise RegistrationError(f"{path}: not TOML: {reason}") from None
+    toml = TomlFile(path)
+    return _Reader(toml, path, os.environ).file(toml.read())
 
 
 class _Reader:
-    """Reads one file; each error says where in it."""
+    """Reads one file."""
 
-    def __init__(self, path: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, toml: TomlFile, path: Path, environment: Mapping[str, str]) -> None:
+        self._toml = toml
         self._path = path
         self._environment = environment
 
     def file(self, given: Mapping[str, Any]) -> CommandLambdas:
-        self._only(given, "", ("owner", "version", "folder", "lambdas"))
-        folder = self._path.parent / self._text(given, "folder", "", tempfile.gettempdir())
+        self._toml.only(given, "", ("owner", "version", "folder", "lambdas"))
+        folder = self._path.parent / self._toml.text(given, "folder", "", tempfile.gettempdir())
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
-            self._refuse("folder", f"{folder} is no folder that this user may write to")
-        lambdas = [self._lambda(name, value) for name, value in self._table(given, "lambdas", "").items()]
+            self._toml.refuse("folder", f"{folder} is no folder that this user may write to")
+        lambdas = [
+            self._lambda(name, value) for name, value in self._toml.table(given, "lambdas", "").items()
+        ]
         if not lambdas:
-            self._refuse("", 'no lambdas: add [lambdas."chores/run"] with programs')
+            self._toml.refuse("", 'no lambdas: add [lambdas."chores/run"] with programs')
         return CommandLambdas(
-            owner=self._text(given, "owner", "", ""),
-            version=self._text(given, "version", "", ""),
+            owner=self._toml.text(given, "owner", "", ""),
+            version=self._toml.text(given, "version", "", ""),
             folder=folder,
             lambdas=tuple(lambdas),
         )
@@ -124,20 +113,22 @@ class _Reader:
     def _lambda(self, name: str, given: object) -> CommandLambda:
         place = f"lambdas.{name}"
         if not isinstance(given, Mapping):
-            self._refuse(place, "must be a table with programs")
-        self._only(given, place, (*_KEYS, *_POLICY))
+            self._toml.refuse(place, "must be a table with programs")
+        self._toml.only(given, place, (*_KEYS, *POLICY))
         shell = self._shell(given, place)
         environment = self._variables(given, place)
         programs = self._programs(given, place, environment["PATH"])
         if not programs and not shell:
-            self._refuse(place, 'allows nothing: name programs = ["/usr/bin/convert"], or set shell = true')
-        max_runtime = self._duration(given, "max_runtime", place, _MAX_RUNTIME)
-        stop_grace = self._duration(given, "stop_grace", place, _STOP_GRACE)
+            self._toml.refuse(
+                place, 'allows nothing: name programs = ["/usr/bin/convert"], or set shell = true'
+            )
+        max_runtime = self._toml.duration(given, "max_runtime", place) or _MAX_RUNTIME
+        stop_grace = self._toml.duration(given, "stop_grace", place) or _STOP_GRACE
         if stop_grace > _LONGEST_STOP_GRACE:
-            self._refuse(
+            self._toml.refuse(
                 f"{place}.stop_grace", f"at most {_LONGEST_STOP_GRACE.seconds}s: Executors wait for 10s"
             )
-        transfer = self._duration(given, "transfer_time", place, _TRANSFER_TIME)
+        transfer = self._toml.duration(given, "transfer_time", place) or _TRANSFER_TIME
         return CommandLambda(
             name=name,
             programs=programs,
@@ -146,22 +137,22 @@ class _Reader:
             settable=self._settable(given, place, is_shell=bool(shell)),
             max_runtime=max_runtime,
             stop_grace=stop_grace,
-            memory_limit=self._size(given, "memory_limit", place, 1 << 30),
-            process_limit=self._count(given, "process_limit", place, 64),
-            output_limit=self._size(given, "output_limit", place, 16 << 20),
-            folder_limit=self._size(given, "folder_limit", place, 1 << 30),
+            memory_limit=self._toml.size(given, "memory_limit", place, 1 << 30),
+            process_limit=self._toml.count(given, "process_limit", place, 64),
+            output_limit=self._toml.size(given, "output_limit", place, 16 << 20),
+            folder_limit=self._toml.size(given, "folder_limit", place, 1 << 30),
             exit_codes=self._exit_codes(given, place),
-            policy=self._policy(given, place, max_runtime + stop_grace + transfer),
+            policy=self._toml.policy(given, place, max_runtime + stop_grace + transfer),
         )
 
     def _programs(self, given: Mapping[str, Any], place: str, path: str) -> dict[str, str]:
         found = {}
-        for name in self._names(given, "programs", place):
+        for name in self._toml.names(given, "programs", place):
             if "/" in name and not name.startswith("/"):
-                self._refuse(f"{place}.programs", f"{name!r}: write a name, or an absolute path")
+                self._toml.refuse(f"{place}.programs", f"{name!r}: write a name, or an absolute path")
             program = shutil.which(name, path=path)
             if program is None:
-                self._refuse(
+                self._toml.refuse(
                     f"{place}.programs",
                     f"{name!r} is not installed here, or not in {path}: install it, write its path, or leave it out",
                 )
@@ -174,28 +165,30 @@ class _Reader:
             return "/bin/sh" if shell else ""
         found = shutil.which(shell, path=_PATH) if isinstance(shell, str) else None
         if found is None:
-            self._refuse(f"{place}.shell", 'must be true, false or a shell that is installed, such as "bash"')
+            self._toml.refuse(
+                f"{place}.shell", 'must be true, false or a shell that is installed, such as "bash"'
+            )
         return found
 
     def _variables(self, given: Mapping[str, Any], place: str) -> dict[str, str]:
         inherited = {
             name: self._environment[name]
-            for name in self._names(given, "inherit", place)
+            for name in self._toml.names(given, "inherit", place)
             if name in self._environment
         }
-        fixed = self._table(given, "set", place)
+        fixed = self._toml.table(given, "set", place)
         for name, value in fixed.items():
             if not isinstance(value, str) or "\0" in value or "=" in name or not name:
-                self._refuse(f"{place}.set.{name}", "must be a text")
+                self._toml.refuse(f"{place}.set.{name}", "must be a text")
         return {"PATH": _PATH, **inherited, **fixed}
 
     def _settable(self, given: Mapping[str, Any], place: str, *, is_shell: bool) -> frozenset[str]:
-        names = self._names(given, "environment", place)
+        names = self._toml.names(given, "environment", place)
         for name in names:
             if not is_shell and any(
                 name == each or (each[-1] in "_N5Y" and name.startswith(each)) for each in _LOADS_CODE
             ):
-                self._refuse(
+                self._toml.refuse(
                     f"{place}.environment",
                     f"{name} decides which code runs: a payload that sets it could run anything. Use `set` in this file",
                 )
@@ -204,9 +197,9 @@ class _Reader:
     def _exit_codes(self, given: Mapping[str, Any], place: str) -> dict[int, Meaning]:
         place = f"{place}.exit_codes"
         meanings: dict[int, Meaning] = {}
-        for code, value in self._table(given, "exit_codes", place.rpartition(".")[0]).items():
+        for code, value in self._toml.table(given, "exit_codes", place.rpartition(".")[0]).items():
             if not code.isascii() or not code.isdigit() or int(code) > _HIGHEST_CODE:
-                self._refuse(f"{place}.{code}", f"exit codes are 0 to {_HIGHEST_CODE}")
+                self._toml.refuse(f"{place}.{code}", f"exit codes are 0 to {_HIGHEST_CODE}")
             snooze = (
                 duration_of(value.get("snooze")) if isinstance(value, Mapping) and len(value) == 1 else None
             )
@@ -215,73 +208,7 @@ class _Reader:
             elif value in _MEANINGS:
                 meanings[int(code)] = value
             else:
-                self._refuse(f"{place}.{code}", 'is "success", "fatal", "retriable" or { snooze = "5m" }')
+                self._toml.refuse(
+                    f"{place}.{code}", 'is "success", "fatal", "retriable" or { snooze = "5m" }'
+                )
         return meanings
-
-    def _policy(self, given: Mapping[str, Any], place: str, max_runtime: timedelta) -> Policy:
-        backoff = self._table(given, "backoff", place)
-        self._only(backoff, f"{place}.backoff", ("initial", "factor", "maximum"))
-        pauses = {
-            name: self._duration(backoff, name, f"{place}.backoff", timedelta())
-            for name in ("initial", "maximum")
-            if name in backoff
-        }
-        try:
-            return Policy(
-                max_attempts=given.get("max_attempts"),
-                max_runtime=max_runtime,
-                payload_limit=given.get("payload_limit"),
-                result_limit=given.get("result_limit", DEFAULT_LIMIT_BYTES),
-                requires=self._names(given, "requires", place),
-                backoff=Backoff(factor=backoff.get("factor"), **pauses) if backoff else None,
-            )
-        except (RegistrationError, TypeError) as error:
-            self._refuse(place, str(error))
-
-    def _names(self, given: Mapping[str, Any], name: str, place: str) -> list[str]:
-        value = given.get(name, [])
-        if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
-            self._refuse(f"{place}.{name}", "must be a list of texts")
-        return list(value)
-
-    def _duration(self, given: Mapping[str, Any], name: str, place: str, default: timedelta) -> timedelta:
-        if name not in given:
-            return default
-        if (duration := duration_of(given[name])) is None:
-            self._refuse(
-                f"{place}.{name}", f'{given[name]!r} is no duration: write "500ms", "30s", "5m" or "1h"'
-            )
-        return duration
-
-    def _size(self, given: Mapping[str, Any], name: str, place: str, default: int) -> int:
-        if name not in given:
-            return default
-        if (size := size_of(given[name])) is None:
-            self._refuse(f"{place}.{name}", f'{given[name]!r} is no size: write "64KiB", "512MiB" or "2GiB"')
-        return size
-
-    def _count(self, given: Mapping[str, Any], name: str, place: str, default: int) -> int:
-        value = given.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            self._refuse(f"{place}.{name}", "must be a whole number from 1")
-        return value
-
-    def _text(self, given: Mapping[str, Any], name: str, place: str, default: str) -> str:
-        value = given.get(name, default)
-        if not isinstance(value, str):
-            self._refuse(f"{place}.{name}".strip("."), "must be a text")
-        return value
-
-    def _table(self, given: Mapping[str, Any], name: str, place: str) -> Mapping[str, Any]:
-        value = given.get(name, {})
-        if not isinstance(value, Mapping):
-            self._refuse(f"{place}.{name}".strip("."), "must be a table")
-        return value
-
-    def _only(self, given: Mapping[str, Any], place: str, known: tuple[str, ...]) -> None:
-        for name in given:
-            if name not in known:
-                self._refuse(f"{place}.{name}".strip("."), f"unknown here: there are {', '.join(known)}")
-
-    def _refuse(self, place: str, problem: str) -> NoReturn:
-        raise RegistrationError(f"{self._path}: {place}: {problem}" if place else f"{self._path}: {problem}")

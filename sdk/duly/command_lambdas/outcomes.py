@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from duly.callbacks.outcomes import FatalFailure, RetriableFailure, Snooze
-from duly.command_lambdas.sizes import duration_text, size_text
+from duly.lambdas.sizes import duration_text, size_text
 
 if TYPE_CHECKING:
     from duly.command_lambdas.definition import CommandLambda

@@ -1,4 +1,4 @@
-"""Sizes and durations, as the file of command lambdas writes them."""
+"""Sizes and durations, as the files of lambdas write them."""
 
 from __future__ import annotations
 
