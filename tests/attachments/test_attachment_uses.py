@@ -1,19 +1,26 @@
 """What tasks and runs use of attachments, from Schedule to the claim, the result, and whoever may read it."""
 
+import asyncio
 import os
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
+import duly
+from duly.encryption import AesGcm
 from duly_core.attachments.rules import AttachmentUse
 from duly_core.postgres.pool import Store
 from duly_core.tasks.task import NewTask, Scheduled, Scheduling
+from duly_frontend.events import attachment_bytes
 from duly_frontend.tasks import scheduling
 from duly_wire.attachment_rules import PART_BYTES
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import attachments_pb2, frontend_pb2, graphs_pb2, hsc_pb2, task_pb2
 from tests.fixtures.attachments import Content, upload
+from tests.fixtures.raw_http2 import DATA, END_STREAM, RawPeer, frame
 from tests.fixtures.task_states import LAMBDA
+from tests.fixtures.waiting import until
 
 INPUT = Content(b"a,b\n1,2\n")
 OUTPUT = Content(os.urandom(PART_BYTES + 10))
@@ -69,6 +76,10 @@ async def count(store: Store, table: str) -> int:
         cursor = await connection.execute(f"select count(*) from {table}".encode())  # noqa: S608
         ((number,),) = await cursor.fetchall()
     return int(number)
+
+
+def each_id(task):
+    return str(UUID(bytes=task.claim.task_id))
 
 
 def named(uses):
@@ -291,3 +302,83 @@ async def test_tasks_are_written_in_portions_of_a_bounded_number_of_attachments(
 
     assert portions == [[0, 3, 0], [2, 0], [9, 0, 0, 0], [0, 0, 0], [1]]
     assert all(item.scheduled.task_id == item.task.task_id for item in items)
+
+
+MANY_USES = [INPUT.use(f"{number}.csv") for number in range(100)]
+
+
+async def test_a_run_returns_a_hundred_files_and_keeps_a_hundred_more(frontend, hsc, store):
+    result, file = task_pb2.ATTACHMENT_ROLE_RESULT, task_pb2.ATTACHMENT_ROLE_FILE
+    for _ in range(2):
+        await schedule(frontend, new())
+    first, second = await claim(hsc)
+    uses = [INPUT.use(f"{number}", role=role) for number in range(100) for role in (result, file)]
+
+    await end(hsc, first, result=b"1", attachments=uses)
+    await end(hsc, second, result=b"1", attachments=[*uses[:-1], INPUT.use("one more", role=result)])
+    kept, refused = [await get(frontend, each_id(task)) for task in (first, second)]
+
+    assert len(kept.attachments) == 200
+    assert refused.last_failure.kind == task_pb2.FAILURE_KIND_BAD_RESULT
+    assert "at most 100 in a result, not 101: pack some into one" in refused.last_failure.message
+
+
+async def test_the_attachments_of_a_graph_and_of_what_a_run_adds_are_bounded_together(frontend, hsc, store):
+    def graph(nodes):
+        return graphs_pb2.ScheduleGraphRequest(
+            name="g",
+            nodes=[graphs_pb2.GraphNode(label=str(number), task=new(*MANY_USES)) for number in range(nodes)],
+        )
+
+    written = await frontend.graphs.ScheduleGraph(graph(11))
+    count_of_uses = await count(store, "attachment_use")
+    refused = await frontend.graphs.ScheduleGraph(graph(101))
+    (parent, *_) = await claim(hsc)
+    longest = [INPUT.use(f"{number:0255}") for number in range(100)]
+    await end(hsc, parent, result=b"1", children=[new(*longest) for _ in range(20)])
+    failed = await get(frontend, each_id(parent))
+
+    assert not written.HasField("error")
+    assert count_of_uses == 1_100
+    assert refused.error.field == "nodes"
+    assert "at most 10,000 go with a graph" in refused.error.message
+    assert failed.last_failure.kind == task_pb2.FAILURE_KIND_BAD_RESULT
+    assert "use too many attachments together" in failed.last_failure.message
+
+
+async def test_an_encrypted_file_is_given_on_to_another_task(frontend):
+    codec = AesGcm({"k": bytes(32)}, "k")
+    async with duly.AsyncClient(frontend.address, codec=codec) as client:
+        first = await client.schedule(LAMBDA, {"file": duly.Attachment(b"secret", name="s.txt")})
+        came_with = (await client.get(first)).payload["file"]
+        second = await client.schedule(LAMBDA, {"again": came_with})
+        (use,) = await client.attachments(second)
+        payload = (await client.get(second)).payload
+
+        assert await client.read_attachment(payload["again"]) == b"secret"
+        assert use.stored_bytes > len(b"secret")
+
+
+UNREAD_OF_ONE = 16
+
+
+async def test_who_does_not_read_what_it_fetches_gets_no_more_and_keeps_nobody_else_waiting(frontend):
+    (scheduled,) = await schedule(frontend, new(OUTPUT.use("big")))
+    request = attachments_pb2.FetchPartsRequest(
+        task_id=scheduled.task_id, hash=OUTPUT.hash, indexes=[0]
+    ).SerializeToString()
+    body = b"\0" + len(request).to_bytes(4) + request
+    fetched = attachment_bytes.labels("fetched")._value
+    before = fetched.get()
+
+    with await asyncio.to_thread(RawPeer, frontend.address) as peer:
+        for number in range(UNREAD_OF_ONE * 2):
+            peer.call(1 + 2 * number, "/duly.v1.AttachmentService/FetchParts")
+            peer.send(frame(DATA, END_STREAM, 1 + 2 * number, body))
+        await until(lambda: fetched.get() - before >= UNREAD_OF_ONE * PART_BYTES)
+        other = await fetch(frontend, scheduled.task_id, OUTPUT, 0)
+        unread = fetched.get() - before - PART_BYTES
+
+    assert len(other.parts) == 1
+    assert unread == UNREAD_OF_ONE * PART_BYTES
+    assert (await fetch(frontend, scheduled.task_id, OUTPUT, 0)).parts

@@ -13,7 +13,7 @@ PART_BYTES = 4 * 1024 * 1024
 """Of each part but the last one, which has the rest."""
 HASH_BYTES = hashlib.sha256().digest_size
 MOST_USES = 100
-"""Of a task, and of a result."""
+"""Of a task, of a result, and of what a run keeps beside it."""
 LONGEST_NAME = 255
 """Bytes."""
 LONGEST_MEDIA_TYPE = 127

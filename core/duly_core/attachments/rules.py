@@ -87,12 +87,14 @@ def check_hash(content_hash: Hash) -> None:
 
 
 def check_uses(uses: Sequence[AttachmentUse]) -> None:
-    """Check what a task or a run uses.
+    """Check what a task or a run uses: so many results, and so many others.
 
     Raises:
         AttachmentError: there are too many, or one is invalid.
     """
-    check_use_count(len(uses))
+    results = sum(use.role is Role.RESULT for use in uses)
+    check_use_count(results, "in a result")
+    check_use_count(len(uses) - results)
     for place, use in enumerate(uses):
         field = f"attachments[{place}]"
         if len(use.hash) != HASH_BYTES:
@@ -110,14 +112,17 @@ def check_uses(uses: Sequence[AttachmentUse]) -> None:
             )
 
 
-def check_use_count(count: int) -> None:
+def check_use_count(count: int, where: str = "", most: int = MOST_USES) -> None:
     """Check how much a task or a run uses.
 
     Raises:
         AttachmentError: it is too much.
     """
-    if count > MOST_USES:
-        raise AttachmentError("attachments", f"there may be at most {MOST_USES}, not {count:,}")
+    if count > most:
+        place = f" {where}" if where else ""
+        raise AttachmentError(
+            "attachments", f"there may be at most {most}{place}, not {count:,}: pack some into one"
+        )
 
 
 def written_uses(uses: Sequence[AttachmentUse]) -> str | None:

@@ -37,6 +37,8 @@ class Begun:
 
 
 _STORED = Begun()
+_AT_A_TIME = 1_000
+"""Uses of a statement: other calls have their turn between."""
 
 
 async def begin_uploads(
@@ -209,17 +211,23 @@ async def lock_uses(
     keys = sorted(wanted)
     if not keys:
         return {}
-    rows = await fetch(
-        connection,
-        ATTACHMENTS["lock_stored"],
-        {
-            "namespaces": texts([namespace for namespace, _, _ in keys]),
-            "hashes": byteas([content_hash for _, content_hash, _ in keys]),
-            "sizes": [size for _, _, size in keys],
-        },
-    )
-    stored = {row[0] - 1 for row in rows}
-    return {key: NotStored(key[0], wanted[key]) for place, key in enumerate(keys) if place not in stored}
+    lacking: dict[tuple[str, Hash, int], NotStored] = {}
+    for start in range(0, len(keys), _AT_A_TIME):
+        some = keys[start : start + _AT_A_TIME]
+        rows = await fetch(
+            connection,
+            ATTACHMENTS["lock_stored"],
+            {
+                "namespaces": texts([namespace for namespace, _, _ in some]),
+                "hashes": byteas([content_hash for _, content_hash, _ in some]),
+                "sizes": [size for _, _, size in some],
+            },
+        )
+        stored = {row[0] - 1 for row in rows}
+        lacking |= {
+            key: NotStored(key[0], wanted[key]) for place, key in enumerate(some) if place not in stored
+        }
+    return lacking
 
 
 def key_of(lambda_name: str, use: AttachmentUse) -> tuple[str, Hash, int]:
@@ -246,21 +254,23 @@ async def write_uses(
         for task_id in task_ids
         for place, use in enumerate(uses[task_id][1])
     ]
-    await _run(
-        connection,
-        ATTACHMENTS["add_uses"],
-        {
-            "by_run": by_run,
-            "task_ids": uuids(task_id for task_id, *_ in rows),
-            "positions": int2s([place for _, place, _, _ in rows]),
-            "roles": int2s([use.role for *_, use in rows]),
-            "namespaces": texts([namespace for _, _, namespace, _ in rows]),
-            "hashes": byteas([use.hash for *_, use in rows]),
-            "sizes": [use.size_bytes for *_, use in rows],
-            "names": texts([use.name for *_, use in rows]),
-            "media_types": texts([use.media_type for *_, use in rows]),
-        },
-    )
+    for start in range(0, len(rows), _AT_A_TIME):
+        some = rows[start : start + _AT_A_TIME]
+        await _run(
+            connection,
+            ATTACHMENTS["add_uses"],
+            {
+                "by_run": by_run,
+                "task_ids": uuids(task_id for task_id, *_ in some),
+                "positions": int2s([place for _, place, _, _ in some]),
+                "roles": int2s([use.role for *_, use in some]),
+                "namespaces": texts([namespace for _, _, namespace, _ in some]),
+                "hashes": byteas([use.hash for *_, use in some]),
+                "sizes": [use.size_bytes for *_, use in some],
+                "names": texts([use.name for *_, use in some]),
+                "media_types": texts([use.media_type for *_, use in some]),
+            },
+        )
 
 
 async def lambdas_of(connection: Connection, task_ids: Collection[TaskId]) -> dict[TaskId, str]:

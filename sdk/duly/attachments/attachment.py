@@ -68,6 +68,7 @@ class Attachment:
         "media_type",
         "name",
         "progress",
+        "stored_bytes",
     )
 
     def __init__(
@@ -98,6 +99,8 @@ class Attachment:
         self.encrypted = False
         """Whether a codec encrypted it."""
         self.progress = progress
+        self.stored_bytes = -1
+        """How many bytes are stored, which of an encrypted one are more than it has; -1: unknown."""
         self._size = -1
         self._content: Content | None = content
         self._origin: Origin | None = None
@@ -112,6 +115,7 @@ class Attachment:
         media_type: str,
         encrypted: bool,
         origin: Origin | None,
+        stored_bytes: int = -1,
     ) -> Attachment:
         """Make one that is stored. For what reads payloads and results."""
         made = cls.__new__(cls)
@@ -120,6 +124,7 @@ class Attachment:
         made.hash = hash_hex
         made.encrypted = encrypted
         made.progress = None
+        made.stored_bytes = stored_bytes if encrypted else size_bytes
         made._size = size_bytes  # noqa: SLF001 (of its own class)
         made._content = None  # noqa: SLF001 (of its own class)
         made._origin = origin  # noqa: SLF001 (of its own class)
@@ -252,6 +257,8 @@ def form_of(attachment: Attachment) -> dict[str, Any]:
         said["media_type"] = attachment.media_type
     if attachment.encrypted:
         said["encrypted"] = True
+        if attachment.stored_bytes >= 0:
+            said["stored_size"] = attachment.stored_bytes
     return {KEY: said}
 
 
@@ -271,6 +278,9 @@ def from_form(said: object, origin: Origin | None) -> Attachment:
         raise _bad(f'"media_type" is no text of at most {LONGEST_MEDIA_TYPE} bytes')
     if type(encrypted) is not bool:
         raise _bad('"encrypted" is neither true nor false')
+    stored_size = said.get("stored_size", -1)
+    if type(stored_size) is not int or not -1 <= stored_size <= 2 * _MOST_BYTES:
+        raise _bad('"stored_size" is no size')
     return Attachment.stored(
         hash_hex=hash_hex,
         size_bytes=size,
@@ -278,6 +288,7 @@ def from_form(said: object, origin: Origin | None) -> Attachment:
         media_type=media_type,
         encrypted=encrypted,
         origin=origin,
+        stored_bytes=stored_size,
     )
 
 

@@ -60,8 +60,11 @@ def _forms(
 
     def form(attachment: Attachment) -> dict[str, Any] | None:
         if attachment.content is None:
-            # of an encrypted one that came with another task, only the plain size is known
-            upload = Upload(attachment, 0 if attachment.encrypted else attachment.size_bytes)
+            if min(attachment.stored_bytes, attachment.size_bytes) < 0:
+                raise EncodingError(
+                    f"attachment {attachment.name!r} does not say how many bytes are stored of it: read it, and make one anew"
+                )
+            upload = Upload(attachment, attachment.stored_bytes)
         elif attachment in sent:
             upload = sent[attachment]
         else:

@@ -87,6 +87,7 @@ def upload(
                 media_type=attachment.media_type,
                 encrypted=codec is not None,
                 origin=None,
+                stored_bytes=each.size_bytes,
             ),
             each.size_bytes,
         )

@@ -35,5 +35,6 @@ class AttachmentUse:
             media_type=use.media_type,
             encrypted=encrypted,
             origin=Origin(task_id),
+            stored_bytes=use.size_bytes,
         )
         return cls(AttachmentRole(use.role or AttachmentRole.INPUT), attachment, use.size_bytes)

@@ -89,7 +89,9 @@ def build(
             fleet = FleetServicer(stores, known, config.of_hosts)
             time_tables = TimeTableServicer(stores, Notifier(store, notifications), rpc_settings)
             blobs = BlobThreads(blob_store) if blob_store is not None else None
-            attachments = AttachmentServicer(stores, attachment_settings, known, blobs, stores.load.parts)
+            attachments = AttachmentServicer(
+                stores, attachment_settings, known, blobs, stores.load.parts, stores.load.answers
+            )
             output = OutputServicer(stores, settings.output_limit, stores.load.output)
             inspection = InspectionServicer(stores, rpc_settings)
             server = RpcServer(

@@ -16,6 +16,8 @@ _MANY = 1_000_000
 _WAITING_CALLS = 2_000
 """Of one caller: as many as a connection may have."""
 _WAITING_LARGE = 50
+_UNREAD_ANSWERS, _UNREAD_OF_ONE = 128, 16
+"""Of up to 4 MiB: half a GiB together. gRPC has no way to take back one that is not read, other than the end of its connection."""
 _LONG_POLLS = frozenset({"WaitTask", "WaitGraph", "ReadOutput"})
 
 
@@ -33,6 +35,8 @@ class LoadLimits:
     """Writes of graphs, definitions and registrations: each is one long transaction."""
     parts: Turns
     """Parts of attachments that are written or read: each has a thread."""
+    answers: Turns
+    """Answers with parts of attachments, from their making until the caller has them: who does not read keeps them in memory."""
     output: Turns
     """Output of tasks that is written or read."""
 
@@ -74,5 +78,12 @@ class LoadLimits:
             reads=turns("reads of many tasks", reads, max(1, reads // 2)),
             graphs=turns("graphs and registrations", 2, 1),
             parts=parts,
+            answers=Turns(
+                "answers with parts that are not read",
+                _UNREAD_ANSWERS,
+                of_one=_UNREAD_OF_ONE,
+                waiting_of_one=_WAITING_LARGE,
+                refused=partial(events.load_refused, "answers with parts that are not read"),
+            ),
             output=turns("output of tasks", 4, 2),
         )

@@ -24,6 +24,8 @@ from duly_wire.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 
 _MOST_CHILDREN = 1_000
 _MOST_BYTES = 4 * 1024 * 1024
+_MOST_USE_BYTES = 512 * 1024
+"""Of the attachments of all that a result adds: 1,000 with long names."""
 _HORIZON = timedelta(days=365)
 
 
@@ -94,6 +96,13 @@ def _may_be_outdated(child: frontend_pb2.NewTask, limits: Mapping[str, int]) -> 
 def _with_children(
     result: Result, message: hsc_pb2.TaskResult, limits: Mapping[str, int], parent: Parent
 ) -> Result:
+    size = sum(len(task.attachments) for task in _tasks(message))
+    if size > _MOST_USE_BYTES:
+        return refused(
+            result,
+            f"ctx.schedule: the tasks use too many attachments together ({size:,} bytes of names and hashes, at most "
+            f"{_MOST_USE_BYTES:,}): pack some into one, or have one of the tasks schedule the rest",
+        )
     try:
         result = result._replace(children=tuple(_child(child, limits, parent) for child in message.children))
     except Problem as problem:

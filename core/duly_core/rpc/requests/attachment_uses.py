@@ -13,6 +13,7 @@ from duly_core.attachments.rules import (
     check_uses,
 )
 from duly_core.rpc.requests.problem import Problem
+from duly_wire.attachment_rules import MOST_USES
 from duly_wire.v1 import task_pb2
 
 _MOST_BYTES = 64 * 1024
@@ -33,7 +34,7 @@ def task_uses(data: bytes) -> tuple[AttachmentUse, ...]:
     except DecodeError as error:
         raise Problem("attachments", "must be a serialized duly.v1.AttachmentUses") from error
     try:
-        uses = _uses(asked, Role.INPUT)
+        uses = _uses(asked, Role.INPUT, MOST_USES)
     except AttachmentError as error:
         raise Problem(error.field, error.message) from error
     if any(use.role is not Role.INPUT for use in uses):
@@ -47,14 +48,14 @@ def run_uses(asked: Sequence[task_pb2.AttachmentUse]) -> tuple[AttachmentUse, ..
     Raises:
         AttachmentError: one of them is invalid.
     """
-    uses = _uses(asked, Role.RESULT)
+    uses = _uses(asked, Role.RESULT, 2 * MOST_USES)
     if any(use.role is Role.INPUT for use in uses):
         raise AttachmentError("attachments", "a run keeps results, logs and files: it has no inputs")
     return uses
 
 
-def _uses(asked: Sequence[task_pb2.AttachmentUse], default: Role) -> tuple[AttachmentUse, ...]:
-    check_use_count(len(asked))  # before each of thousands is looked at
+def _uses(asked: Sequence[task_pb2.AttachmentUse], default: Role, most: int) -> tuple[AttachmentUse, ...]:
+    check_use_count(len(asked), most=most)  # before each of thousands is looked at
     uses = tuple(_use(each, default) for each in asked)
     check_uses(uses)
     return uses

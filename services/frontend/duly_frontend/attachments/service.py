@@ -54,6 +54,7 @@ class AttachmentServicer(attachments_pb2_grpc.AttachmentServiceServicer):
         known: LambdaCache,
         blobs: BlobThreads | None,
         turns: Turns,
+        answers: Turns,
     ) -> None:
         """Make one.
 
@@ -63,12 +64,14 @@ class AttachmentServicer(attachments_pb2_grpc.AttachmentServiceServicer):
             known: the registered lambdas.
             blobs: where the content is; None: this installation has no attachments.
             turns: those of callers whose parts are written or read.
+            answers: those of callers that have not read all that they fetched.
         """
         self._stores = stores
         self._settings = settings
         self._known = known
         self._blobs = blobs
         self._turns = turns
+        self._answers = answers
         self._is_ours = False
         """Whether the store of blobs was found to be this database's."""
 
@@ -202,7 +205,7 @@ class AttachmentServicer(attachments_pb2_grpc.AttachmentServiceServicer):
             return await blobs.run(blobs.blobs.sizes, blob)
 
     async def FetchParts(  # noqa: N802
-        self, request: attachments_pb2.FetchPartsRequest, _context: Context
+        self, request: attachments_pb2.FetchPartsRequest, context: Context
     ) -> attachments_pb2.FetchPartsResponse:
         if len(request.indexes) > _MOST:
             raise InvalidRequestError(
@@ -217,6 +220,9 @@ class AttachmentServicer(attachments_pb2_grpc.AttachmentServiceServicer):
         try:
             task_id = parse_task_id(request.task_id)
             found = await self._readable(task_id, request.hash, request.claim_token)
+            if request.indexes:
+                await self._answers.enter(caller := current_caller())
+                context.add_done_callback(lambda _: self._answers.leave(caller))
             return await self._fetched(self._there(), found, request)
         except Problem as problem:
             return attachments_pb2.FetchPartsResponse(error=problem.to_wire())

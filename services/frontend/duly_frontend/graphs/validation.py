@@ -17,6 +17,8 @@ from duly_wire.v1 import graphs_pb2
 
 _LONGEST_NAME = 255
 _LONGEST_RUNTIME = timedelta(days=365)
+_MOST_USES = 10_000
+"""Of attachments, of all nodes: they are written in one transaction."""
 _A_STEP = 500
 """Nodes or edges, where each is soon done."""
 
@@ -32,6 +34,12 @@ def checking_graph(
     check_name("name", asked.name)
     nodes, edges = yield from _checking_nodes(asked.nodes)
     tasks = yield from each(lambda node: node_task(node, payload_limits, horizon), asked.nodes)
+    uses = sum(len(task.attachments) for task in tasks)
+    if uses > _MOST_USES:
+        raise Problem(
+            "nodes",
+            f"use {uses:,} attachments together: at most {_MOST_USES:,} go with a graph, so pack some into one",
+        )
     ids = {task.task_id for task in tasks}
     if len(ids) < len(tasks):
         raise Problem("nodes.task.task_id", "two nodes have the same: leave it out, or make one for each")
