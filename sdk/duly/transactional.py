@@ -79,7 +79,7 @@ def schedule(
             with connection.cursor() as cursor:
                 cursor.execute(_sql(values, schema, "%({})s"), values)
                 task_id = _first(cursor.fetchone())
-    except Exception as error:
+    except Exception as error:  # of any driver: what is none of ours is raised as it is
         _raise_ours(error)
         raise
     return str(task_id)
@@ -104,7 +104,7 @@ async def schedule_async(
             async with connection.cursor() as cursor:
                 await cursor.execute(_sql(values, schema, "%({})s"), values)
                 task_id = _first(await cursor.fetchone())
-    except Exception as error:
+    except Exception as error:  # of any driver: what is none of ours is raised as it is
         _raise_ours(error)
         raise
     return str(task_id)

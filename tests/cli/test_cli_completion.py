@@ -54,7 +54,7 @@ def test_commands_verbs_and_options_are_completed(shell):
     assert "--include-empty" in completed("duly queues --incl", shell)
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash: install bash")
 def test_bash_completes_with_the_script(tmp_path):
     program = tmp_path / "duly"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m duly_cli "$@"\n')

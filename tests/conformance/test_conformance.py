@@ -74,7 +74,7 @@ def test_a_worker_that_breaks_one_duty_is_found_out(name: str, monkeypatch: pyte
                 "examples/conformance/handler.sh",
                 *(word for name in LAMBDAS for word in ("--lambda", name)),
             ),
-            marks=pytest.mark.skipif(not shutil.which("jq"), reason="the shell program needs jq"),
+            marks=pytest.mark.skipif(not shutil.which("jq"), reason="the shell program needs jq: install jq"),
         ),
         REFERENCE,
     ],
@@ -85,7 +85,7 @@ def test_whole_workers_keep_every_duty(command: tuple[str, ...]) -> None:
 
 
 @long
-@pytest.mark.skipif(not shutil.which("npm"), reason="needs node and npm")
+@pytest.mark.skipif(not shutil.which("npm"), reason="needs node and npm: install nodejs and npm")
 def test_the_worker_in_javascript_keeps_every_duty(tmp_path: Path) -> None:
     folder = tmp_path / "node"
     shutil.copytree(ROOT / "examples" / "workers" / "node", folder)

@@ -52,7 +52,7 @@ TOLD = re.compile(r"No answer since (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC\.")
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="Chromium is not installed"),
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="Chromium is not installed: install chromium"),
 ]
 
 

@@ -35,7 +35,7 @@ SOUND = {
 }
 """What a sound installation shows, each minute for ten hours."""
 
-pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed")
+pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: install prometheus")
 
 
 def shown():

@@ -52,7 +52,9 @@ def test_a_document_that_does_not_fit_is_noticed() -> None:
         kubernetes_validate.validate(wrong, VERSIONS[1], strict=True)
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.skipif(
+    shutil.which("kubectl") is None, reason="kubectl is not installed: install kubernetes-client"
+)
 @pytest.mark.parametrize("folder", ["base", "migrate", "example", "example/migrate"])
 def test_kustomize_renders_a_folder(folder: str) -> None:
     done = subprocess.run(

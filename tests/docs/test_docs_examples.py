@@ -125,7 +125,7 @@ def _run_and_close(app: duly.App, payload: object) -> TestRun:
     return attempt
 
 
-@pytest.mark.skipif(not shutil.which("node"), reason="needs node")
+@pytest.mark.skipif(not shutil.which("node"), reason="needs node: install nodejs")
 def test_the_receiver_in_node_of_that_page_verifies_and_refuses() -> None:
     key, body = webhooks.new_key(), b'{"to":"ann"}'
     headers = webhooks.signed_headers(

@@ -13,7 +13,8 @@ TIME_S = 3600 if EXHAUSTIVE else 300
 _MEMORY_MB = 1500
 
 needs_spin = pytest.mark.skipif(
-    bool(MISSING), reason=f"{' and '.join(MISSING)} not installed: the models are not checked"
+    bool(MISSING),
+    reason=f"{' and '.join(MISSING)} not installed: install spin and gcc, or the models are not checked",
 )
 
 

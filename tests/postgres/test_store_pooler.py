@@ -27,7 +27,7 @@ from tests.fixtures.task_states import SECOND, TaskStates
 from tests.fixtures.waiting import wait_until
 
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
-pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed")
+pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed: install pgbouncer")
 CONFIG = """
 [databases]
 {dbname} = host={host} port={port} dbname={dbname} user={user} password={password}

@@ -17,8 +17,10 @@ EXAMPLES = ROOT / "examples" / "programs"
 
 pytestmark = pytest.mark.timeout(60)
 
-needs_jq = pytest.mark.skipif(not shutil.which("jq"), reason="the shell example needs jq")
-needs_node = pytest.mark.skipif(not shutil.which("node"), reason="the JavaScript example needs node")
+needs_jq = pytest.mark.skipif(not shutil.which("jq"), reason="the shell example needs jq: install jq")
+needs_node = pytest.mark.skipif(
+    not shutil.which("node"), reason="the JavaScript example needs node: install nodejs"
+)
 
 
 @needs_jq

@@ -32,7 +32,7 @@ pytestmark = [
     # a browser beside a whole stack: a minute; the pages themselves are tested by tests/console/test_console_*.py
     pytest.mark.long,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not CHROMIUM.exists(), reason="Chromium is not installed"),
+    pytest.mark.skipif(not CHROMIUM.exists(), reason="Chromium is not installed: install chromium"),
 ]
 
 

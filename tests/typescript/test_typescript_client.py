@@ -37,7 +37,7 @@ pytestmark = [
     pytest.mark.xdist_group("typescript"),
     pytest.mark.skipif(
         not (shutil.which("node") and shutil.which("npm")),
-        reason="the TypeScript client needs node and npm, which this machine has not",
+        reason="the TypeScript client needs node and npm: install nodejs and npm",
     ),
 ]
 

@@ -144,6 +144,7 @@ class OpenStream:
         except asyncio.CancelledError:
             self._break(grpc.StatusCode.CANCELLED, "it was cancelled")
         except Exception as error:
+            # whatever it was: the calls that wait on the stream would wait for ever
             log.exception("a stream of calls failed unexpectedly")
             self._break(grpc.StatusCode.UNKNOWN, str(error))
 

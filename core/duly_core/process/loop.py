@@ -63,6 +63,7 @@ async def repeat(
                 tell = log.error if isinstance(error, StoreRefusedError) else log.warning
                 tell("round failed", loop=name, failures=failures, reason=str(error))
         except Exception:
+            # whatever it was: a loop that ends would leave a process that lives and does nothing
             failures += 1
             pause = backoff(failures)
             log.exception("round failed unexpectedly", loop=name, failures=failures)

@@ -190,6 +190,7 @@ class CallStreams:
             response.error.code, response.error.message = error.code.value[0], error.details
             code = error.code.name
         except Exception:
+            # whatever it was: the other calls of the stream go on
             code = "INTERNAL"
             log.exception("call failed unexpectedly", method=method)
             response.error.code = grpc.StatusCode.INTERNAL.value[0]

@@ -178,6 +178,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                         audit.record_apart(context, request, "CANCELLED")
                     raise
                 except Exception:
+                    # whatever it was: gRPC would tell the caller its text, which may have a payload
                     code = "INTERNAL"
                     log.exception("call failed unexpectedly", method=method)
                     if audit is not None and audit.keeps_all:

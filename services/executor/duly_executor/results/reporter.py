@@ -159,6 +159,7 @@ async def _until_done(work: Callable[[], Coroutine[object, object, object]]) -> 
         try:
             await work()
         except Exception:
+            # whatever it was: nobody waits for this task, and a result that is not reported runs its task again
             failures += 1
             log.exception("result report failed unexpectedly; trying again", failures=failures)
         else:
