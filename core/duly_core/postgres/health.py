@@ -1,4 +1,7 @@
-"""Health that follows the store: NOT_SERVING while Postgres does not answer, or refuses what it is asked."""
+"""Health that follows the store: NOT_SERVING while Postgres does not answer, or refuses what it is asked.
+
+It also sees to it that a server that is cut off is left for the primary of now (primary.py).
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -9,6 +12,7 @@ import structlog
 
 from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.pool import Store
+from duly_core.postgres.primary import leave_lost_server
 from duly_core.process.loop import wait_for
 
 log = structlog.get_logger()
@@ -56,11 +60,13 @@ class HealthFollower:
         self._begun_at = asyncio.get_running_loop().time()
         await self._server.set_serving(serving=True)
         asking = asyncio.ensure_future(self._keep_asking())
+        looking = asyncio.ensure_future(self._keep_looking_for_the_primary())
         try:
             await self._follow(stop)
         finally:
             asking.cancel()
-            await asyncio.wait({asking}, timeout=_LAST_WORD)  # Postgres may hang
+            looking.cancel()
+            await asyncio.wait({asking, looking}, timeout=_LAST_WORD)  # Postgres may hang
 
     async def _follow(self, stop: asyncio.Event) -> None:
         serves = True
@@ -88,6 +94,18 @@ class HealthFollower:
                     pass  # its silence is what counts
                 except Exception:
                     log.exception("health: Postgres check failed")  # and is asked again: nobody else would
+            await asyncio.sleep(_LOOK_EVERY.total_seconds())
+
+    async def _keep_looking_for_the_primary(self) -> None:
+        """The pools' connections may lead to a server that is gone."""
+        while True:
+            try:
+                if await leave_lost_server(self._stores[0].settings):
+                    await asyncio.gather(*(store.discard_broken() for store in self._stores))
+            except StoreUnavailableError:
+                pass  # the password cannot be read now
+            except Exception:
+                log.exception("health: Postgres's primary not looked for")
             await asyncio.sleep(_LOOK_EVERY.total_seconds())
 
     def _refusal(self) -> str | None:

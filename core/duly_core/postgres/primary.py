@@ -1,0 +1,106 @@
+"""Leaves a Postgres server that is cut off for the primary of now: after a failover, or when a name has a new address.
+
+A connection whose server is cut off says nothing until the time of its statement is over, and so does each other one of a pool. Meanwhile
+another server of the list may be the primary already. So when a statement waits for long, this looks for the primary on a connection of its
+own. If that is another server, and the one that is waited for cannot be written to, all connections to it are hung up. Their callers are told,
+and try again on new connections.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Any
+
+import psycopg
+import structlog
+
+from duly_core.errors import StoreUnavailableError
+from duly_core.postgres.connection import Connection, hang_up, servers_of
+from duly_core.postgres.pool import connect_arguments_now
+from duly_core.postgres.settings import StoreSettings
+
+log = structlog.get_logger()
+
+_LONG = timedelta(milliseconds=1_500)
+"""A statement that has no answer by then may wait for a server that is gone."""
+_ANSWERS_WITHIN = timedelta(seconds=1)
+"""A server that can be written to says so by then."""
+_LOOK_WITHIN = timedelta(seconds=3)
+_CONNECT_WITHIN_S = 2
+"""libpq's least."""
+
+
+async def leave_lost_server(settings: StoreSettings) -> int:
+    """Look once, if a statement waits for long; how many connections were hung up."""
+    arguments = await connect_arguments_now(settings)
+    if not _may_lead_elsewhere(arguments):
+        return 0
+    waited_for = _waited_for(servers_of(arguments))
+    if not waited_for:
+        return 0
+    primary = await _primary(arguments, _LOOK_WITHIN)
+    if primary is None:
+        return 0
+    lost = [
+        address
+        for address in waited_for - {primary}
+        if await _primary(arguments | _only(address), _ANSWERS_WITHIN) is None
+    ]
+    hung_up = [each for each in Connection.OPEN if not each.closed and each.address in lost]
+    for each in hung_up:
+        hang_up(each)
+    if hung_up:
+        log.warning(
+            "Postgres does not answer, and another server is the primary: connections closed",
+            silent=lost,
+            primary=primary,
+            connections=len(hung_up),
+        )
+    return len(hung_up)
+
+
+def _waited_for(servers: str) -> set[str]:
+    """The addresses of the servers that have not answered for long."""
+    now = asyncio.get_running_loop().time()
+    return {
+        each.address
+        for each in Connection.OPEN
+        if each.servers == servers
+        and each.lent_at is not None
+        and now - each.lent_at > _LONG.total_seconds()
+        and not each.closed
+    }
+
+
+async def _primary(arguments: Mapping[str, Any], within: timedelta) -> str | None:
+    """The address of the server that can be written to; None: none can be reached."""
+    with suppress(psycopg.Error, OSError, TimeoutError, StoreUnavailableError):
+        async with asyncio.timeout(within.total_seconds()):
+            connection = await Connection.connect(
+                **{**arguments, "connect_timeout": _CONNECT_WITHIN_S}, autocommit=True
+            )
+            try:
+                cursor = await connection.execute("select pg_is_in_recovery()")
+                return connection.address if await cursor.fetchone() == (False,) else None
+            finally:
+                await connection.close()
+    return None
+
+
+def _only(address: str) -> dict[str, str]:
+    host, _, port = address.rpartition(":")
+    return {"host": host, "hostaddr": "" if host.startswith("/") else host, "port": port}
+
+
+def _may_lead_elsewhere(arguments: Mapping[str, Any]) -> bool:
+    """Whether it names several servers, or one by its name."""
+    host = str(arguments.get("hostaddr") or arguments.get("host") or "")
+    if "," in host:
+        return True
+    try:
+        ip_address(host)
+    except ValueError:
+        return bool(host) and not host.startswith("/")
+    return False
