@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -282,6 +283,39 @@ async def test_sweeps_at_a_time_and_one_that_died_before_it_wrote_its_turn_are_n
     assert after_a_late_write == [Owner.OURS, Owner.OURS]
     ((turns,),) = await rows(store, TURNS)
     assert folder.marker().partition(" ")[2] == str(turns[0])
+
+
+class SlowMarker:
+    """Blobs whose marker takes a while to read."""
+
+    def __init__(self, blobs: FolderBlobs) -> None:
+        self._blobs = blobs
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+
+    def marker(self) -> str:
+        self.is_asked.set()
+        assert self.may_answer.wait(30)
+        return self._blobs.marker()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._blobs, name)
+
+
+async def test_a_turn_that_another_server_takes_while_the_marker_is_read_makes_no_copy(
+    frontend, store, sweep, attachment_folder
+):
+    await sweep.run_once()
+    slow = SlowMarker(FolderBlobs.open(str(attachment_folder)))
+    async with open_sweep(store, attachment_folder, blobs=slow) as other:
+        round_of_other = asyncio.ensure_future(other.run_once())
+        assert await asyncio.to_thread(slow.is_asked.wait, 30)
+        await sweep.run_once()
+        slow.may_answer.set()
+
+        done = await round_of_other
+
+    assert done.owner is Owner.OURS
+    assert (await sweep.run_once()).owner is Owner.OURS
 
 
 async def test_a_purge_takes_the_uses_with_it(frontend, store, task_states, sweep):

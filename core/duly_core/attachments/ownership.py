@@ -48,8 +48,9 @@ async def take_turn(store: Store, blobs: BlobThreads) -> Owner:
         StoreUnavailableError: the database does not answer.
         BlobsUnavailableError: the store of blobs does not.
     """
-    name, turns = await _known(store)
     found, _, turn = (await blobs.run(blobs.blobs.marker)).partition(" ")
+    # after the marker: a turn is in the database before it is in the store, so one that another server takes now is known
+    name, turns = await _known(store)
     if found not in ("", name):
         return Owner.ANOTHER
     if turn and turn not in turns:
