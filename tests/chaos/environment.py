@@ -6,7 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 
 from duly_local.moto import AWS_ENVIRONMENT
-from duly_local.ports import LOOPBACK
 from tests.chaos.audit import as_stale_user
 from tests.chaos.links import Links
 from tests.chaos.plan import Plan
@@ -83,6 +82,8 @@ class Environments:
         own: dict[str, str],
         claim_journals: Path,
         host_token: str,
+        listen: Callable[[str], str] | None = None,
+        own_of: Callable[[str], dict[str, str]] = lambda _: {},
     ) -> None:
         """Make them.
 
@@ -94,6 +95,8 @@ class Environments:
             own: what all processes of the run are told beside the usual.
             claim_journals: where hosts keep them, each in a folder of its own.
             host_token: the file with the token of hosts, where callers need one.
+            listen: where a process listens, by its name, if that is not its address.
+            own_of: what a process is told that others are not, by its name.
         """
         self._plan = plan
         self._links = links
@@ -101,6 +104,8 @@ class Environments:
         self._store_dsn = store_dsn
         self._claim_journals = claim_journals
         self._host_token = host_token
+        self._listen = listen or addresses.__getitem__
+        self._own_of = own_of
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DULY_")}
         self._common = {**inherited, **_COMMON, **TIMINGS[plan.profile][0], **own}
         if plan.auth:
@@ -122,12 +127,13 @@ class Environments:
 
     def _service(self, name: str, role: str, services: tuple[str, ...]) -> Spec:
         number = name.rpartition("-")[2]
-        listen = {_LISTEN[service]: self._addresses[f"{service}-{number}"] for service in services}
+        listen = {_LISTEN[service]: self._listen(f"{service}-{number}") for service in services}
         health = self._addresses[f"{services[-1]}-{number}"]
         environment = {
             **self._common,
             **(self._queue(name) if STORE_CONSUMER in services else self._backend()),
             **listen,
+            **self._own_of(name),
             "DULY_STORE_DSN": self._store_dsn(name),
             "DULY_STORE_MIGRATE": "true",
         }
@@ -139,21 +145,23 @@ class Environments:
         environment = {
             **self._common,
             **self._backend(),
-            _LISTEN[HSC]: address,
+            _LISTEN[HSC]: self._listen(STALE_HSC),
+            **self._own_of(STALE_HSC),
             "DULY_STORE_DSN": as_stale_user(self._store_dsn(STALE_HSC)),
         }
         return Spec(STALE_HSC, HSC, environment, address)
 
     def _host(self, name: str) -> Spec:
         def through(targets: list[str]) -> str:
-            return ",".join(f"{LOOPBACK}:{self._links.port(f'{name}>{target}')}" for target in targets)
+            return ",".join(self._links.address(f"{name}>{target}") for target in targets)
 
         topology = self._plan.topology
         environment = {
             **self._common,
             **_OF_HOST,
             **self._queue(name),
-            _LISTEN[HOST]: self._addresses[name],
+            **self._own_of(name),
+            _LISTEN[HOST]: self._listen(name),
             "DULY_CONTROLLER_FRONTEND_ADDRESS": through(topology.frontend_names()),
             "DULY_CONTROLLER_HSC_ADDRESS": through(topology.hsc_names()),
             "DULY_CONTROLLER_EXECUTORS": str(topology.executors),

@@ -22,6 +22,7 @@ from duly_core.process import failpoints
 from duly_core.process.parent import PARENT_PID, become_subreaper
 from tests.chaos.process_tree import descendants
 from tests.chaos.roles import ROLES
+from tests.fixtures.namespaces import NAMESPACE, enter
 
 LONGEST = 256 * 1024
 """Bytes of a request."""
@@ -150,6 +151,8 @@ def _start_afresh(environment: dict[str, str], output: int) -> None:
     os.environ.clear()
     os.environ.update(environment)
     os.environ[PARENT_PID] = str(os.getppid())
+    if NAMESPACE in os.environ:
+        enter(os.environ[NAMESPACE])
     failpoints.set_up()  # the environment was another one when the module was imported
 
 

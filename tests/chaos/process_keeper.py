@@ -145,7 +145,9 @@ class ProcessKeepers:
             DulyError: names those that are not.
         """
         deadline = time.monotonic() + within.total_seconds()
-        while missing := [name for name, keeper in self._keepers.items() if not keeper.ready.is_set()]:
+        while missing := [
+            name for name, keeper in self._keepers.items() if not (keeper.ready.is_set() or keeper.held_down)
+        ]:
             failure = next(filter(None, (keeper.failure for keeper in self._keepers.values())), None)
             if failure is not None:
                 raise failure

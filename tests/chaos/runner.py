@@ -5,12 +5,13 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import psycopg
 
@@ -72,11 +73,27 @@ class Outcome:
     phases: dict[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is run, and how it is broken; `tests/zones` has another."""
+
+    make_system: Callable[[Path, Plan, ForkServer, Shared], Any] = System
+    inject: Callable[[Any, Planned], Awaitable[str]] = inject
+    calm: Callable[[Any], Awaitable[None]] | None = None
+    """Waits until the fault before is over; with it they come one at a time."""
+
+
 class Run:
     """One seed."""
 
     def __init__(
-        self, plan: Plan, folder: Path, rate: float, fork_server: ForkServer, shared: Shared
+        self,
+        plan: Plan,
+        folder: Path,
+        rate: float,
+        fork_server: ForkServer,
+        shared: Shared,
+        setup: Setup = Setup(),
     ) -> None:
         """Make one.
 
@@ -86,7 +103,9 @@ class Run:
             rate: tasks a second.
             fork_server: forks its processes.
             shared: what other runs use, too.
+            setup: what is run.
         """
+        self._setup = setup
         self._plan = plan
         self._folder = folder
         self._rate = rate
@@ -105,7 +124,7 @@ class Run:
             RunFailedError: it could not be carried out.
         """
         started, cpu = time.monotonic(), _cpu_seconds()
-        system = System(self._folder, self._plan, self._fork_server, self._shared)
+        system = self._setup.make_system(self._folder, self._plan, self._fork_server, self._shared)
         try:
             outcome = await self._execute(system)
         except (DulyError, psycopg.Error, TimeoutError, OSError) as error:
@@ -122,7 +141,7 @@ class Run:
         with self._phase("start"):
             await system.start()
             workload = Workload(
-                [system.links.address(f"client>{name}") for name in system.topology.frontend_names()],
+                system.frontends(),
                 self._random("workload"),
                 self._rate,
                 peaceful=self._plan.peaceful,
@@ -232,8 +251,7 @@ class Run:
 
     def _calls(self, system: System, what: str) -> Calls:
         """Return calls of a client."""
-        addresses = [system.links.address(f"client>{name}") for name in system.topology.frontend_names()]
-        return Calls(addresses, self._random(f"{what} calls"), system.tokens.token(CLIENT))
+        return Calls(system.frontends(), self._random(f"{what} calls"), system.tokens.token(CLIENT))
 
     def _random(self, what: str) -> Random:
         return Random(f"duly-chaos/{self._plan.seed}/{what}")
@@ -249,14 +267,17 @@ class Run:
                 group.create_task(self._inject(system, planned, origin))
 
     async def _inject(self, system: System, planned: Planned, origin: float) -> None:
-        async with self._busy.setdefault(planned.target, asyncio.Lock()):
+        calm = self._setup.calm
+        async with self._busy.setdefault(planned.target if calm is None else "", asyncio.Lock()):
+            if calm is not None:
+                await calm(system)
             if time.monotonic() - origin > self._plan.seconds:
                 self._miss(planned, "no time was left")
                 return
             from_ns = since_boot_ns()
             began = time.monotonic() - origin
             try:
-                done = await inject(system, planned)
+                done = await self._setup.inject(system, planned)
             except (psycopg.Error, OSError, TimeoutError, AssertionError) as error:
                 done = ""
                 self._say(f"{planned}: {type(error).__name__}: {error}")

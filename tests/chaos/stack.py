@@ -62,6 +62,10 @@ class System:
         port = self.links.port(f"{name}>postgres")
         return self.postgres.dsn.replace(f":{self.postgres.port}/", f":{port}/")
 
+    def frontends(self) -> list[str]:
+        """The addresses that clients are told."""
+        return [self.links.address(f"client>{name}") for name in self.topology.frontend_names()]
+
     async def start(self) -> None:
         """Returns when all is ready.
 
