@@ -39,7 +39,7 @@ from duly_cli.settings import config
 from duly_cli.startup import completion, run_services
 from duly_cli.startup.nouns import Commands
 from duly_cli.task_output import commands as task_output
-from duly_cli.tasks import cancel, dead_letters, purge, reveal, run_here, schedule, update
+from duly_cli.tasks import cancel, complete, dead_letters, purge, reveal, run_here, schedule, update
 from duly_cli.tasks import commands as tasks
 from duly_cli.time_tables import commands as time_tables
 
@@ -92,6 +92,7 @@ chores.add_commands(app)
 lambdas.add_commands(app)
 update.add_command(app)
 cancel.add_command(app)
+complete.add_command(app)
 time_tables.add_commands(app)
 dead_letters.add_commands(app)
 purge.add_command(app)

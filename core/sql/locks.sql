@@ -68,6 +68,7 @@ with quotas as materialized (
 end, '[]') as resources
     from task_assoc
     where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
+        and parked_on is distinct from 'completion:'
     order by next_trigger_at
     limit %(limit)b
 ), locked as materialized (
@@ -79,7 +80,7 @@ end, '[]') as resources
     order by graph_id
     for update skip locked
 ), found as materialized (
-    select task_id, resources
+    select *
     from over
     where session in (select key from locked) or graph in (select graph_id from locked_graphs)
         or session is null and graph is null and (select count(*) from locked_graphs) >= 0
@@ -94,6 +95,55 @@ end, '[]') as resources
     for update of use
 )
 select task_id from found where (select count(*) from locked_resources) >= 0;
+
+-- name: lock_uncompleted
+with quotas as materialized (
+    select jsonb_object_agg(
+        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
+    ) as by_name
+    from resource
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+), over as materialized (
+    select task_id, session, graph, parked_key as hash,
+        coalesce(resources, '[]') || coalesce(case
+    when (select by_name from quotas) is not null then nullif(
+        coalesce((select by_name from quotas) -> concat('lambda:', split_part(lambda, '@', 1)), '[]')
+            || coalesce((select by_name from quotas) -> concat(
+                'namespace:', case when strpos(lambda, '/') > 0 then split_part(lambda, '/', 1) else 'default' end
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(lambda, ':', 1), '~', 2)), '[]'),
+        '[]'
+    )
+end, '[]') as resources
+    from task_assoc
+    where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
+        and parked_on = 'completion:'
+    order by next_trigger_at
+    limit %(limit)b
+), locked as materialized (
+    select key from session where key = any (array(select session from over)) order by key for update skip locked
+), locked_graphs as materialized (
+    select graph_id
+    from graph
+    where (select count(*) from locked) >= 0 and graph_id = any (array(select graph from over))
+    order by graph_id
+    for update skip locked
+), found as materialized (
+    select *
+    from over
+    where session in (select key from locked) or graph in (select graph_id from locked_graphs)
+        or session is null and graph is null and (select count(*) from locked_graphs) >= 0
+), locked_resources as materialized (
+    select use.resource
+    from (
+        select distinct need.name, need.key
+        from found as waiting cross join lateral jsonb_to_recordset(waiting.resources) as need (name text, key text)
+    ) as named
+    join resource_use as use on use.resource = any (array[named.name]) and use.key = named.key
+    order by use.resource, use.key
+    for update of use
+)
+select task_id, hash from found where (select count(*) from locked_resources) >= 0;
 
 -- name: lock_cancelled
 with held as materialized (

@@ -67,6 +67,16 @@ join task on task.task_id = any (array[asked.task_id])
 left join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
 where coalesce(assoc.last_token, task.last_token) = asked.token;
 
+-- name: completed_before
+select asked.place::int4 - 1 as place, coalesce(assoc.status, task.status)::text as status,
+    coalesce(assoc.status::text = 'waiting' and assoc.parked_on = 'completion:' and assoc.parked_key = asked.hash, false) as is_waiting,
+    coalesce(coalesce(assoc.last_token, task.last_token) = left(asked.hash, 32)::uuid, false) as is_last,
+    coalesce(task.result = asked.result and task.result_encoding = asked.encoding, false) as is_same
+from unnest(%(task_ids)b::uuid[], %(hashes)b::text[], %(results)b::bytea[], %(encodings)b::int2[]) with ordinality
+    as asked (task_id, hash, result, encoding, place)
+join task on task.task_id = any (array[asked.task_id])
+left join task_assoc as assoc on assoc.task_id = any (array[asked.task_id]);
+
 -- name: claimed_under
 select task_id, token
 from task_assoc
@@ -501,7 +511,7 @@ left join (
     from (
         select assoc.lambda
         from task_assoc as assoc
-        where assoc.status = 'waiting' and assoc.parked_on is not null
+        where assoc.status = 'waiting' and assoc.parked_on is not null and assoc.parked_on <> 'completion:'
             and (%(names)b::text[] is null or assoc.lambda = any (%(names)b::text[]))
         limit 10 * %(most)b
     ) as waiting

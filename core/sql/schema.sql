@@ -225,7 +225,7 @@ create type task_status as enum (
 );
 
 create type attempt_outcome as enum (
-    'retriable_failure', 'fatal_failure', 'crashed', 'silent', 'snoozed', 'released', 'cancelled'
+    'retriable_failure', 'fatal_failure', 'crashed', 'silent', 'snoozed', 'released', 'cancelled', 'handed_over'
 );
 
 -- The entity: wide and cold. Written when the task is scheduled and when it ends (and when an attempt fails).
@@ -325,7 +325,7 @@ create table attempt (
     primary key (task_id, fence),
     -- What is charged to the task has a reason; what is not charged is no failure.
     constraint attempt_failure_has_a_reason check (
-        (outcome in ('snoozed', 'released', 'cancelled')) = (failure_kind is null)
+        (outcome in ('snoozed', 'released', 'cancelled', 'handed_over')) = (failure_kind is null)
     )
 ) partition by range (task_id);
 
@@ -404,7 +404,8 @@ create table task_assoc (
     resources jsonb,
     -- What it took of them when it was picked, as `resources` is written; null: nothing. The sums are `used` of resource_use.
     taken jsonb,
-    -- The resource, and its key, of which a parked task waits for units.
+    -- The resource, and its key, of which a parked task waits for units; or 'gate:' and the name of the gate that holds it, and its id;
+    -- or 'completion:', and the SHA-256, in hex digits, of the token by which somebody completes it.
     parked_on text,
     parked_key text,
     -- When it may start by the rates of its resources: it was put off to this moment, and is not put off again if it is

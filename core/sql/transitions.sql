@@ -1042,7 +1042,7 @@ with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
-        and assoc.next_trigger_at <= (select duly_now())
+        and assoc.next_trigger_at <= (select duly_now()) and assoc.parked_on is distinct from 'completion:'
     returning assoc.task_id,
         case when abs(assoc.doom) in (12, 15) then 'dropped' else 'fatal_failure' end::task_status
             as status,
@@ -1520,6 +1520,235 @@ with asked as (
 select snoozed.task_id, snoozed.token, coalesce(snoozed.retry_after, freed.due_in) as due_in, freed.lambda
 from snoozed full join freed on false;
 
+-- name: hand_over
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(hashes)b::text[], %(complete_within)b::interval[], %(started_at)b::timestamptz[]
+    ) as asked (task_id, token, hash, complete_within, started_at)
+), held as (
+    select asked.*, assoc.holder, assoc.enqueued_at, assoc.claimed_at, assoc.taken
+    from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    for update of assoc
+), handed_over as (
+    update task_assoc as assoc
+    set status = 'waiting', next_trigger_at = (select duly_now()) + held.complete_within,
+        parked_on = 'completion:', parked_key = held.hash, taken = null, last_token = held.token, token = null, holder = null, progress = null, progress_note = null,
+    overdue_since_at = null, overdue_neighbours = null,
+        events = duly_note(assoc.events, 'handed_over', (select duly_now()), (select duly_now()) + held.complete_within)
+    from held
+    where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
+    returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'handed_over' as outcome,
+        assoc.next_trigger_at as next_at, (select duly_now()) as ended_at, null::int2 as attempt_kind,
+        null::text as attempt_message, null::text as traceback, assoc.resources, assoc.cancel_requested
+), recorded as (
+    insert into attempt (
+        task_id, fence, attempt, outcome, holder, enqueued_at, claimed_at, started_at, ended_at, failure_kind, failure_message,
+        traceback, next_trigger_at
+    )
+    select task_id, fence, attempt, outcome::attempt_outcome, holder, enqueued_at, claimed_at, started_at, ended_at,
+        attempt_kind, left(attempt_message, 1024), traceback, next_at
+    from handed_over
+    on conflict do nothing
+), noted as (
+    insert into task (task_id, started_at)
+    select task_id, started_at from handed_over where started_at is not null
+    on conflict (task_id) do update set started_at = excluded.started_at where task.status is null
+), freed as (
+    select freed.lambda, freed.due_in
+    from (
+        select array_agg(resources) as resources, array_agg(taken) as taken from handed_over where resources is not null
+    ) as stopped
+    cross join lateral duly_free(stopped.resources, stopped.taken) as freed
+)
+select handed_over.task_id, handed_over.token, handed_over.cancel_requested, freed.lambda, freed.due_in
+from handed_over full join freed on false;
+
+-- name: complete
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(hashes)b::text[], %(results)b::bytea[], %(encodings)b::int2[], %(by)b::text[]
+    ) as asked (task_id, hash, result, encoding, by)
+), ended as (
+    delete from task_assoc as assoc
+    using asked
+    where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.parked_on = 'completion:' and assoc.parked_key = asked.hash
+    returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
+        assoc.fence, assoc.failures, assoc.crashes, left(asked.hash, 32)::uuid as last_token, asked.result,
+        asked.encoding as result_encoding, assoc.enqueued_at, assoc.claimed_at, null::text as holder, assoc.session, assoc.session_policy, assoc.graph,
+        assoc.doom, assoc.resources, assoc.taken,
+        duly_note(assoc.events, 'completed', (select duly_now()), null, null, asked.by) as events, null::int2 as failure_kind, null::text as failure_message
+), entity as (
+    insert into task (
+        task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
+        failure_kind, failure_message, failed_at, events, enqueued_at, claimed_at, holder
+    )
+    select task_id, status::task_status, ended_at, started_at, fence, failures, crashes, last_token, result,
+        result_encoding, failure_kind, failure_message, case when failure_kind is not null then ended_at end, events,
+        case when status = 'success' then enqueued_at end, case when status = 'success' then claimed_at end,
+        -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
+        case when status = 'success' and fence > 1 then holder end
+    from ended
+    on conflict (task_id) do update
+    set status = excluded.status, finished_at = excluded.finished_at,
+        started_at = coalesce(excluded.started_at, task.started_at),
+        fence = excluded.fence, failures = excluded.failures, crashes = excluded.crashes,
+        last_token = excluded.last_token, result = excluded.result, result_encoding = excluded.result_encoding,
+        failure_kind = coalesce(excluded.failure_kind, task.failure_kind),
+        failure_message = case
+            when excluded.failure_kind is null then task.failure_message
+            when excluded.failure_kind = 7 and task.failure_message is not null
+                then left('expires_at passed before it could run again; the last failure: ' || task.failure_message, 1024)
+            else excluded.failure_message
+        end,
+        failed_at = coalesce(excluded.failed_at, task.failed_at),
+        checkpoint = case when excluded.status::text <> 'success' then task.checkpoint end,
+        enqueued_at = excluded.enqueued_at, claimed_at = excluded.claimed_at, holder = excluded.holder,
+        events = case
+            when excluded.events is null then task.events
+            when task.events is null then excluded.events
+            else duly_bound_events(task.events || excluded.events)
+        end
+    where task.status is null
+), released as (
+    select released.lambda, released.due_in
+    from (
+        select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
+            array_agg(resources) as resources, array_agg(taken) as taken
+        from ended
+        where session is not null or graph is not null or resources is not null
+    ) as linked cross join lateral duly_release(
+        linked.sessions, linked.policies, linked.graphs, linked.task_ids, linked.statuses, linked.dooms, linked.resources,
+        linked.taken
+    ) as released
+)
+select ended.task_id, released.lambda, released.due_in from ended full join released on false;
+
+-- name: fail_handed_over
+with clock as materialized (
+    select duly_now() as now
+), asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(hashes)b::text[], %(outcomes)b::text[], %(retry_after)b::interval[], %(failure_kinds)b::int2[],
+        %(failure_messages)b::text[]
+    ) as asked (task_id, hash, outcome, retry_after, failure_kind, failure_message)
+), held as (
+    select asked.*, clock.now, assoc.lambda, assoc.enqueued_at, assoc.claimed_at, assoc.fence, assoc.failures, assoc.crashes,
+        asked.outcome = 'fatal_failure' or assoc.failures + 1 >= coalesce(lambda.max_attempts, 10) as is_last,
+        coalesce(asked.retry_after, duly_backoff(
+            coalesce(lambda.backoff_initial, interval '0 days 1 seconds'), coalesce(lambda.backoff_factor, 2), coalesce(lambda.backoff_max, interval '0 days 600 seconds'), assoc.failures + assoc.crashes
+        )) as wait
+    from clock cross join asked
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    left join lambda on lambda.name = any (array[assoc.lambda])
+    where assoc.status::text = 'waiting' and assoc.parked_on = 'completion:' and assoc.parked_key = asked.hash
+        and (asked.failure_kind <> 16 or assoc.next_trigger_at <= clock.now)
+    for update of assoc
+), planned as (
+    select task_id, hash, left(hash, 32)::uuid as last_token, lambda,
+        case when is_last then 'fatal_failure' else 'retriable_failure' end as status, now as ended_at, wait,
+        null::timestamptz as started_at, fence, null::text as holder, enqueued_at, claimed_at,
+        case when not is_last then now + wait end as next_at, outcome, failures + crashes + 1 as attempt,
+        failures + 1 as failures, crashes, null::bytea as result, null::int2 as result_encoding, failure_kind as attempt_kind, failure_message as attempt_message,
+        case when is_last and outcome <> 'fatal_failure' then 6 else failure_kind end as failure_kind,
+        case
+            when is_last and outcome <> 'fatal_failure'
+                then left('failed ' || failures + 1 || ' times; the last: ' || coalesce(failure_message, ''), 1024)
+            else failure_message
+        end as failure_message
+    from held
+), retried as (
+    update task_assoc as assoc
+    set status = 'retriable_failure', next_trigger_at = planned.next_at, due_at = planned.next_at, failures = planned.failures,
+        last_token = planned.last_token, parked_on = null, parked_key = null
+    from planned
+    where assoc.task_id = any (array[planned.task_id]) and assoc.status::text = 'waiting' and assoc.parked_on = 'completion:' and assoc.parked_key = planned.hash
+        and planned.status = 'retriable_failure'
+    returning planned.*, null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources,
+    null::jsonb as taken, null::jsonb as events
+), ended as (
+    delete from task_assoc as assoc
+    using planned
+    where assoc.task_id = any (array[planned.task_id]) and assoc.status::text = 'waiting' and assoc.parked_on = 'completion:' and assoc.parked_key = planned.hash
+        and planned.status = 'fatal_failure'
+    returning planned.*, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events
+), done as (
+    select * from retried union all select * from ended
+), rewritten as (
+    insert into attempt (task_id, fence, attempt, outcome, holder, ended_at, failure_kind, failure_message, next_trigger_at)
+    select task_id, fence, attempt, outcome::attempt_outcome, 'unknown', ended_at, attempt_kind, left(attempt_message, 1024), next_at
+    from done
+    on conflict (task_id, fence) do update
+    set outcome = excluded.outcome, ended_at = excluded.ended_at, failure_kind = excluded.failure_kind,
+        failure_message = excluded.failure_message, next_trigger_at = excluded.next_trigger_at
+), noted as (
+    insert into task (task_id, started_at, failure_kind, failure_message, failed_at)
+    select task_id, started_at, failure_kind, failure_message, ended_at from retried
+    on conflict (task_id) do update
+    set started_at = coalesce(excluded.started_at, task.started_at), failure_kind = excluded.failure_kind,
+        failure_message = excluded.failure_message, failed_at = excluded.failed_at
+    where task.status is null
+), entity as (
+    insert into task (
+        task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
+        failure_kind, failure_message, failed_at, events, enqueued_at, claimed_at, holder
+    )
+    select task_id, status::task_status, ended_at, started_at, fence, failures, crashes, last_token, result,
+        result_encoding, failure_kind, failure_message, case when failure_kind is not null then ended_at end, events,
+        case when status = 'success' then enqueued_at end, case when status = 'success' then claimed_at end,
+        -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
+        case when status = 'success' and fence > 1 then holder end
+    from ended
+    on conflict (task_id) do update
+    set status = excluded.status, finished_at = excluded.finished_at,
+        started_at = coalesce(excluded.started_at, task.started_at),
+        fence = excluded.fence, failures = excluded.failures, crashes = excluded.crashes,
+        last_token = excluded.last_token, result = excluded.result, result_encoding = excluded.result_encoding,
+        failure_kind = coalesce(excluded.failure_kind, task.failure_kind),
+        failure_message = case
+            when excluded.failure_kind is null then task.failure_message
+            when excluded.failure_kind = 7 and task.failure_message is not null
+                then left('expires_at passed before it could run again; the last failure: ' || task.failure_message, 1024)
+            else excluded.failure_message
+        end,
+        failed_at = coalesce(excluded.failed_at, task.failed_at),
+        checkpoint = case when excluded.status::text <> 'success' then task.checkpoint end,
+        enqueued_at = excluded.enqueued_at, claimed_at = excluded.claimed_at, holder = excluded.holder,
+        events = case
+            when excluded.events is null then task.events
+            when task.events is null then excluded.events
+            else duly_bound_events(task.events || excluded.events)
+        end
+    where task.status is null
+), released as (
+    select released.lambda, released.due_in
+    from (
+        select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
+            array_agg(resources) as resources, array_agg(taken) as taken
+        from done
+        where session is not null or graph is not null or resources is not null
+    ) as linked cross join lateral duly_release(
+        linked.sessions, linked.policies, linked.graphs, linked.task_ids, linked.statuses, linked.dooms, linked.resources,
+        linked.taken
+    ) as released
+)
+select done.task_id, done.status, coalesce(done.lambda, released.lambda) as lambda,
+    case when done.task_id is null then released.due_in else done.next_at - (select duly_now()) end as due_in
+from done full join released on false;
+
 -- name: release
 with asked as (
     select *
@@ -1625,7 +1854,7 @@ with ended as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
         and (assoc.graph is null or assoc.doom is null)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
-        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
+        assoc.fence, assoc.failures, assoc.crashes, case when assoc.parked_on = 'completion:' then left(assoc.parked_key, 32)::uuid else assoc.last_token end as last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
     duly_note(assoc.events, 'cancelled', (select duly_now()), null, null, %(by)b::text) as events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder, null::bytea as result, null::int2 as result_encoding, null::int2 as failure_kind, null::text as failure_message
 ), entity as (
     insert into task (
@@ -1684,7 +1913,7 @@ with ended as (
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
-        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
+        assoc.fence, assoc.failures, assoc.crashes, case when assoc.parked_on = 'completion:' then left(assoc.parked_key, 32)::uuid else assoc.last_token end as last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
     duly_note(assoc.events, 'cancelled', (select duly_now()), null, null, %(by)b::text) as events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder, null::bytea as result, null::int2 as result_encoding, null::int2 as failure_kind, null::text as failure_message
 ), entity as (
     insert into task (

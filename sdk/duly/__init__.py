@@ -20,6 +20,7 @@ from duly.callbacks.codec import EncryptedPayload
 from duly.callbacks.outcomes import (
     CallbackOutcome,
     Cancelled,
+    CompleteLater,
     FatalFailure,
     Interrupted,
     RetriableFailure,
@@ -91,6 +92,7 @@ __all__ = [
     "Cancelled",
     "CatchUp",
     "Client",
+    "CompleteLater",
     "DeclaredResource",
     "EdgeCondition",
     "EncryptedPayload",

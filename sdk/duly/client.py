@@ -26,6 +26,7 @@ from duly.settings.calls import SettingCalls
 from duly.task_output.calls import OutputCalls
 from duly.tasks import dead_letters
 from duly.tasks import reads as task_reads
+from duly.tasks.completion_calls import CompletionCalls
 from duly.tasks.dead_letters import Redrive
 from duly.tasks.filters import DeadLetterFilter, ListFilter, filtered
 from duly.tasks.reads import TaskRef
@@ -58,6 +59,7 @@ class AsyncClient(
     AttachmentCalls,
     OutputCalls,
     ChangeCalls,
+    CompletionCalls,
     SettingCalls,
     SessionCalls,
     GraphCalls,

@@ -15,6 +15,7 @@ from duly.callbacks.outcomes import Cancelled
 from duly.callbacks.payload import decode, encode
 from duly.callbacks.predecessors import Predecessors
 from duly.errors import CheckpointTooLargeError, EncodingError
+from duly_wire.completion_tokens import new_completion_token
 from duly_wire.enums import AttachmentRole, Priority
 from duly_wire.time_conversion import EPOCH, to_datetime, to_timedelta
 from duly_wire.v1 import task_pb2
@@ -58,6 +59,7 @@ class TaskContext(FollowUps):
         "_waiter",
         "attempt",
         "checkpointed",
+        "completion",
         "deadline",
         "domain",
         "due_at",
@@ -123,6 +125,8 @@ class TaskContext(FollowUps):
         self.nodes: dict[str, graphs_pb2.GraphNode] | None = None
         """What `add_node` was asked for, by label; None: nothing."""
         self._child_bytes = 0
+        self.completion = ""
+        """The token that `completion_token` returned; empty: it was not asked for."""
         self._report = report
         self._keep: Keep | None = None
         self._output: Callable[[int, bytes], None] | None = None
@@ -211,6 +215,16 @@ class TaskContext(FollowUps):
                 "and keep a reference"
             )
         self._keep_checkpoint(data)
+
+    def completion_token(self) -> str:
+        """Return the token by which somebody completes this task, after the callback has returned `duly.CompleteLater()`.
+
+        Give it to whoever does the work: 64 characters, the same each time in one attempt. Whoever has it may complete the task
+        (`Client.complete`, `Client.fail`), so keep it out of logs.
+        """
+        if not self.completion:
+            self.completion = new_completion_token(UUID(self.task_id).bytes)
+        return self.completion
 
     def attach(self, source: Source, *, name: str = "", media_type: str = "") -> Attachment:
         """Upload a file, and return what to put into the result: `return {"report": ctx.attach("report.pdf")}`.
@@ -308,6 +322,7 @@ class _OfTask(TaskContext):
         self._output = output
         self._attachments = None
         self.codec = None
+        self.completion = ""
         self.children = None
         self.nodes = None
         self._cancelled = False

@@ -54,6 +54,8 @@ __all__ = [
     "TaskNotFoundError",
     "TimeTableConflictError",
     "TimeTableNotFoundError",
+    "TokenNotCurrentError",
+    "TokenTooEarlyError",
     "UnauthenticatedError",
     "UnavailableError",
     "UnknownGateError",
@@ -168,7 +170,15 @@ class GraphNotFoundError(DulyError):
 
 
 class TaskFinalError(DulyError):
-    """The task had already ended, so it cannot be cancelled. An earlier try of your own cancel may have ended it."""
+    """The task had already ended, so it cannot be cancelled, or completed. An earlier try of your own cancel may have ended it."""
+
+
+class TokenNotCurrentError(DulyError):
+    """No task waits for this completion token: its attempt is over, or no task has it. Nothing to do: the task goes on without it."""
+
+
+class TokenTooEarlyError(DulyError):
+    """The callback that gave out this completion token still runs. Complete the task once it has ended: try again."""
 
 
 class NotADeadLetterError(DulyError):

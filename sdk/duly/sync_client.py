@@ -163,6 +163,9 @@ class Client(Blocking):
     cancel_where = blocking(AsyncClient.cancel_where)
     purge = blocking(AsyncClient.purge)
 
+    complete = blocking(AsyncClient.complete)
+    fail = blocking(AsyncClient.fail)
+
     dead_letters = iterating(AsyncClient.dead_letters, AsyncClient.dead_letter_pages)
     redrive = blocking(AsyncClient.redrive)
     redrive_many = blocking(AsyncClient.redrive_many, drawn="tasks")

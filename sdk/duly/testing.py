@@ -68,6 +68,9 @@ class TestRun:
     scheduled: tuple[NewTask, ...] = ()
     # What it asked for with ctx.add_node, by label.
     added: Mapping[str, NewTask] = field(default_factory=dict)
+    # With COMPLETE_LATER: how long it waits, and the token that the callback gave out.
+    complete_within: timedelta | None = None
+    completion_token: str = field(repr=False, default="")
     # What it kept with ctx.keep, whatever the outcome, in order; each can be read.
     kept: tuple[AttachmentUse, ...] = ()
 
@@ -137,7 +140,7 @@ def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
     if cancelled:
         context.request_cancel()
     result = invoke.run(callback, task, context, run_async or _run_async)
-    return _as_run(result, told, kept, callback.codec, files)
+    return _as_run(result, told, kept, callback.codec, files, context.completion)
 
 
 class _Files:
@@ -198,6 +201,7 @@ def _as_run(
     kept: list[Any],
     codec: Codec | None,
     files: _Files,
+    completion_token: str,
 ) -> TestRun:
     bound_to = result_of(result.claim.task_id)
     return TestRun(
@@ -211,6 +215,8 @@ def _as_run(
         checkpoints=tuple(kept),
         scheduled=tuple(_as_new_task(child, codec) for child in result.children),
         added={node.label: _as_new_task(node.task, codec) for node in result.nodes},
+        complete_within=result.complete_within.ToTimedelta() if result.HasField("complete_within") else None,
+        completion_token=completion_token,
         kept=files.kept(result.attachments),
     )
 

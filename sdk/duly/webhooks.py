@@ -42,6 +42,8 @@ _COUNT = re.compile(r"[0-9]{1,19}")
 _TASK, _TIME, _LAMBDA = "webhook-id", "webhook-timestamp", "duly-lambda"
 _ATTEMPT, _FENCE, _DEADLINE = "duly-attempt", "duly-fence", "duly-deadline"
 _SIGNATURE = "webhook-signature"
+COMPLETION_TOKEN = "duly-completion-token"  # noqa: S105 (the name of a header)
+"""The header with the token by which a receiver completes the task later; no signature covers it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,9 @@ class Delivery:
     key_id: str
     """Of the key that verified it."""
     body: bytes = field(repr=False)
+    completion_token: str = field(repr=False, default="")
+    """Answer 202 without Retry-After, and complete the task with it later (`Client.complete`). Keep it out of logs. No signature covers
+    it; a wrong one completes nothing."""
 
 
 def key_from_text(text: str) -> bytes:
@@ -155,6 +160,7 @@ def verify(
         sent_at=sent_at,
         key_id=_verified(_header(found, _SIGNATURE), known, _own_content(said, body)),
         body=body,
+        completion_token=found.get(COMPLETION_TOKEN, ""),
     )
 
 

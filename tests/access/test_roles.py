@@ -115,6 +115,8 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.AccessService/ListTokens": {},
     "/duly.v1.AccessService/ListAuditEvents": {},
     "/duly.v1.AccessService/GetAccess": _SOMEBODY,
+    # the authority is the token, which nobody can guess
+    "/duly.v1.FrontendService/CompleteTasks": dict.fromkeys(_SOMEBODY, "TOKEN_NOT_CURRENT"),
     "/duly.v1.HscService/ClaimTask": _RUN,
     "/duly.v1.HscService/ClaimWork": _RUN,
     "/duly.v1.HscService/Heartbeat": _RUN,

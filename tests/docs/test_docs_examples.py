@@ -97,7 +97,7 @@ async def test_the_receivers_of_the_page_on_http_lambdas_verify_what_its_file_se
     key = webhooks.new_key()
     (tmp_path / "mail-2026-11.key").write_text(key)
     monkeypatch.setenv("MAIL_HOOK_KEY", key)
-    receiver, *_ = python_blocks("http-lambdas.md")
+    _, receiver, *_ = python_blocks("http-lambdas.md")
     (tmp_path / "receiver.py").write_text(receiver)
     server = HTTPServer(("127.0.0.1", 0), runpy.run_path(str(tmp_path / "receiver.py"))["Receiver"])
     file, webhook, *_ = blocks("http-lambdas.md", "toml")

@@ -19,7 +19,7 @@ from tests.fixtures.documents import python_blocks
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where the page's files are."""
-    shop, _, _, tests, _ = python_blocks("lambdas.md")
+    shop, *_, tests, _ = python_blocks("lambdas.md")
     (tmp_path / "shop.py").write_text(shop, encoding="utf-8")
     (tmp_path / "test_shop.py").write_text(tests, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)

@@ -16,6 +16,8 @@ import duly
 import duly_frontend
 from duly_core.gates.breakers import NewBreaker, judge_breakers
 from duly_core.gates.cache import GateCache
+from duly_core.results.store import set_results
+from duly_core.tasks.task import Result
 from duly_core.tasks.waiting import end_waiting
 from duly_frontend.explain import clocks as explain_clocks
 from duly_frontend.explain import gates as explain_gates
@@ -270,6 +272,19 @@ async def cancel_asked(world):
     return text_of(task.task_id)
 
 
+async def handed_over(world):
+    task = await world.states.processing()
+    result = Result(
+        task.task_id,
+        task.token,
+        Outcome.COMPLETE_LATER,
+        completion_hash=bytes(32),
+        complete_within=MINUTE,
+    )
+    await set_results(world.states.store, [result])
+    return text_of(task.task_id)
+
+
 async def enqueued(world):
     return text_of((await world.states.enqueued()).task_id)
 
@@ -356,6 +371,7 @@ CASES = [
     Case(backlog, ReasonKind.BACKLOG, ("pending._raise_priority update",)),
     Case(ready, ReasonKind.READY, ("pending._ready health",)),
     Case(slots_taken, ReasonKind.SLOTS_TAKEN, ("slots.slot_reasons cancel",)),
+    Case(handed_over, ReasonKind.COMPLETION, ("waiting._for_completion cancel",)),
     Case(cancel_asked, ReasonKind.CANCEL_REQUESTED, ("held._cancel_requested cancel",)),
     Case(enqueued, ReasonKind.ENQUEUED, ("pending.enqueued_reasons backlog",)),
     Case(silent, ReasonKind.HOLDER_SILENT, ("held.held_reasons health",)),

@@ -16,6 +16,7 @@ ID = os.urandom(16)
 LARGEST = 1024 * 1024
 NAN = float("nan")
 SNOOZED, FAILED = hsc_pb2.OUTCOME_SNOOZED, hsc_pb2.OUTCOME_RETRIABLE_FAILURE
+LATER = hsc_pb2.OUTCOME_COMPLETE_LATER
 
 
 def claim(task_id=ID, token=ID):
@@ -72,6 +73,24 @@ BAD_REQUESTS = {
     "unknown outcome": (set_results(claim(), outcome=99), "results.outcome", "99 is not an outcome"),
     "result too large": (set_results(claim(), result=b"x" * (LARGEST + 1)), "results.result", "1,048,576"),
     "unknown encoding": (set_results(claim(), result_encoding=9), "results.result_encoding", "9"),
+    "no hash of a completion token": (
+        set_results(claim(), outcome=LATER, complete_within=Duration(seconds=1)),
+        "results.completion_hash",
+        "32 bytes",
+    ),
+    "no time for a completion": (
+        set_results(claim(), outcome=LATER, completion_hash=b"h" * 32),
+        "results.complete_within",
+        "by when",
+    ),
+    **{
+        f"{name} for a completion": (
+            set_results(claim(), outcome=LATER, completion_hash=b"h" * 32, complete_within=duration),
+            "results.complete_within",
+            "from 1s to 7d",
+        )
+        for name, duration in (("no time", Duration()), ("ages", Duration(seconds=7 * 86_400 + 1)))
+    },
     "snoozed for ever": (set_results(claim(), outcome=SNOOZED), "results.retry_after", "how long"),
     "unknown failure": (
         set_results(claim(), outcome=FAILED, failure_kind=99),

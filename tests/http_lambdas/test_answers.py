@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from duly import FatalFailure, RetriableFailure, Snooze, Success
+from duly import CompleteLater, FatalFailure, RetriableFailure, Snooze, Success
 from duly.http_lambdas.answers import outcome_of
 
+HOUR = timedelta(hours=1)
 NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 JSON = {"content-type": "application/json; charset=utf-8"}
 
@@ -25,7 +26,7 @@ JSON = {"content-type": "application/json; charset=utf-8"}
     ],
 )
 def test_the_body_of_a_success_is_the_result(status, headers, body, result) -> None:
-    assert outcome_of(status, headers, body, NOW) == Success(result)
+    assert outcome_of(status, headers, body, NOW, HOUR) == Success(result)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_the_body_of_a_success_is_the_result(status, headers, body, result) -> N
     ],
 )
 def test_a_receiver_that_cannot_now_is_asked_again(status, headers, delay) -> None:
-    outcome = outcome_of(status, headers, b"its own words", NOW)
+    outcome = outcome_of(status, headers, b"its own words", NOW, HOUR)
 
     assert outcome == RetriableFailure(f"the receiver answered {status}", delay)
 
@@ -58,7 +59,12 @@ def test_a_receiver_that_cannot_now_is_asked_again(status, headers, delay) -> No
     [("30", timedelta(seconds=30)), ("0", timedelta(seconds=1)), ("9" * 30, timedelta(days=1))],
 )
 def test_a_receiver_that_accepted_the_work_is_asked_again_uncharged(asked, delay) -> None:
-    assert outcome_of(202, {"retry-after": asked}, b"", NOW) == Snooze(delay)
+    assert outcome_of(202, {"retry-after": asked}, b"", NOW, HOUR) == Snooze(delay)
+
+
+@pytest.mark.parametrize("headers", [{}, {"retry-after": "soon"}, {"content-encoding": "gzip"}])
+def test_a_receiver_that_accepted_the_work_completes_it_by_token(headers) -> None:
+    assert outcome_of(202, headers, b"its own words", NOW, HOUR) == CompleteLater(HOUR)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +73,6 @@ def test_a_receiver_that_accepted_the_work_is_asked_again_uncharged(asked, delay
         (400, {}, b"its own words", "the receiver answered 400"),
         (401, {}, b"", "the receiver answered 401"),
         (422, JSON, b"{}", "the receiver answered 422"),
-        (202, {}, b"", "answered 202 without Retry-After"),
-        (202, {"retry-after": "soon"}, b"", "answered 202 without Retry-After"),
         (200, JSON, b'{"$duly.attachment": {"hash": "00"}}', "names an attachment"),
         (200, JSON, b'[{"\\u0024duly.attachment": {"hash": "00"}}]', "names an attachment"),
         (
@@ -88,7 +92,7 @@ def test_a_receiver_that_accepted_the_work_is_asked_again_uncharged(asked, delay
     ],
 )
 def test_an_answer_that_will_not_change_ends_the_task(status, headers, body, message) -> None:
-    outcome = outcome_of(status, headers, body, NOW)
+    outcome = outcome_of(status, headers, body, NOW, HOUR)
 
     assert isinstance(outcome, FatalFailure)
     assert message in outcome.message

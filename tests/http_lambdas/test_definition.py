@@ -30,6 +30,7 @@ connect_timeout = "2s"
 url = "https://mail.example.org:8443/duly?tenant=3"
 keys = ["2026-11", "old"]
 max_runtime = "30s"
+completion_timeout = "2h"
 max_attempts = 4
 requires = ["region=eu"]
 result_limit = 1000
@@ -60,6 +61,7 @@ def test_a_file_says_urls_keys_and_policies(tmp_path, monkeypatch) -> None:
     )
     assert mail.keys == {"2026-11": key_from_text(KEY), "old": key_from_text(KEY)}
     assert mail.policy.max_runtime == timedelta(seconds=30)
+    assert (mail.completion_timeout, ended.completion_timeout) == (timedelta(hours=2), timedelta(hours=1))
     assert tuple(mail.policy.requires) == ("region=eu",)
     assert mail.policy.backoff.maximum == timedelta(minutes=5)
     assert (mail.is_webhook, ended.is_webhook) == (False, True)
@@ -90,6 +92,8 @@ def test_a_file_says_urls_keys_and_policies(tmp_path, monkeypatch) -> None:
         ('["10.1.0.0/16"]', "[5]", "network.allow: 5 is no network"),
         ('"2s"', '"99999999999999d"', "is no duration"),
         ('"2s"', '"0s"', "network.connect_timeout: '0s' is no duration"),
+        ('"2h"', '"8d"', "mail.send.completion_timeout: must be from"),
+        ('"2h"', '"10ms"', "mail.send.completion_timeout: must be from"),
         ("https://mail", "http://mail", "lambdas.mail.send.url: http:// sends payloads and results in clear"),
         ("https://mail", "ftp://mail", "'ftp' is no scheme"),
         ("https://mail", "https://ann:pw@mail", "a user and a password do not belong into a URL"),

@@ -31,6 +31,7 @@ OTHER_PARTITION = re.compile(r"task_(rest|\d+)_\w+")
 PLANNED_FOR_ALL = {
     "existing",
     "applied_before",
+    "completed_before",
     "redrive",
     "claim_work",
     "claim_work_gated",
@@ -62,6 +63,7 @@ USES = {"resource_use_pkey"}
 GATE, PARKED = {"gate_gate_id_key"}, {"task_assoc_parked"}
 
 IDS = [new_task_id() for _ in range(3)]
+HASHES = ["0" * 64] * 3
 TOKENS = [new_task_id() for _ in range(3)]
 ROOM = {"lambdas": [LAMBDA] * 2, "priorities": [1, 3], "room": [10, 10]}
 HELD = {"task_ids": IDS, "tokens": TOKENS}
@@ -420,6 +422,30 @@ CASES = {
         HELD | {"retry_after": [SECOND] * 3, "started_at": [None] * 3, "failure_messages": [None] * 3},
         ASSOC,
     ),
+    "hand_over": (
+        HELD | {"hashes": HASHES, "complete_within": [SECOND] * 3, "started_at": [None] * 3},
+        ASSOC | END,
+    ),
+    "complete": (
+        {"task_ids": IDS, "hashes": HASHES, "results": [None] * 3, "encodings": [None] * 3, "by": [None] * 3},
+        ASSOC | END,
+    ),
+    "fail_handed_over": (
+        {
+            "task_ids": IDS,
+            "hashes": HASHES,
+            "outcomes": ["retriable_failure"] * 3,
+            "retry_after": [None] * 3,
+            "failure_kinds": [1] * 3,
+            "failure_messages": [None] * 3,
+        },
+        ASSOC | END | LAMBDAS | {"attempt_pkey"},
+    ),
+    "completed_before": (
+        {"task_ids": IDS, "hashes": HASHES, "results": [None] * 3, "encodings": [None] * 3},
+        ASSOC | ENTITY,
+    ),
+    "lock_uncompleted": ({"limit": 10}, WAITING_UNTIL | SESSIONS | GRAPHS | USES | {"resource_quotas"}),
     "release": (HELD | {"started_at": [None] * 3, "reasons": [None] * 3}, ASSOC),
     "applied_before": (HELD, ASSOC | ENTITY),
     "cancel": ({"task_ids": IDS, "only_if_requested": False, "by": None}, ASSOC | END),

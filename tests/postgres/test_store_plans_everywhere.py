@@ -50,6 +50,9 @@ OF_GRAPHS = {
 }
 """test_graph_costs.py has those that stand on a task's path."""
 
+OF_COMPLETIONS = {"hand_over", "complete", "fail_handed_over", "completed_before"}
+"""Of tasks that somebody completes by token: a plain task runs none of them."""
+
 OF_GATES = {
     "dequeue_gated",
     "enqueued_gated",
@@ -105,7 +108,7 @@ when its plan is made anew: the top of each index of task_assoc and resource_use
 def test_every_statement_of_the_task_path_has_its_cost():
     assert (
         TRANSITIONS.keys() | READS.keys()
-    ) == CASES.keys() | READS_ALL | OF_SESSIONS | OF_RESOURCES | OF_GRAPHS | OF_GATES
+    ) == CASES.keys() | READS_ALL | OF_SESSIONS | OF_RESOURCES | OF_GRAPHS | OF_GATES | OF_COMPLETIONS
     assert PAGES.keys() == CASES.keys()
 
 

@@ -22,6 +22,7 @@ from duly.programs.json_lines import JsonLines, payload_field
 from duly.programs.messages import Task
 from duly.testing import TestRun, run
 from duly_executor.callback.attempt import AsyncLoop
+from duly_wire.ids import new_task_id_text
 from duly_wire.v1 import task_pb2
 
 pytestmark = pytest.mark.timeout(60)
@@ -208,6 +209,7 @@ def test_a_program_is_told_what_a_callback_can_know(served: Served) -> None:
     ).result
 
     assert seen.pop("deadline") > seen.pop("due_at")
+    assert len(seen.pop("completion_token")) == 64
     predecessor = seen.pop("graph")["predecessors"]["a"]
     assert (predecessor["status"], predecessor["result_base64"]) == ("success", "AA==")
     assert len(seen.pop("id")) == 36
@@ -274,7 +276,7 @@ def test_a_program_is_told_of_a_node_that_was_removed_and_of_results_with_attach
 def _context(**more: Any) -> duly.TaskContext:
     now = datetime.now(UTC)
     context = duly.TaskContext(
-        task_id="t",
+        task_id=new_task_id_text(),
         lambda_name=NAME,
         priority=duly.Priority.NORMAL,
         attempt=1,

@@ -4,6 +4,7 @@ import dataclasses
 import logging
 import time
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
@@ -12,6 +13,7 @@ from duly import FailureKind, Outcome
 from duly.callbacks import invoke
 from duly.errors import PayloadError
 from duly.testing import run
+from duly_wire.completion_tokens import read_completion_token
 from duly_wire.v1 import hsc_pb2, task_pb2
 
 SECOND = timedelta(seconds=1)
@@ -83,6 +85,44 @@ def test_an_outcome_may_be_returned_or_raised(app, raised, outcome, name, kind, 
 
     assert (attempt.outcome, attempt.failure_kind) == (name, kind)
     assert (attempt.failure_message, attempt.retry_after) == (message, retry_after)
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_a_task_is_handed_over_to_whoever_has_its_token(app, raised):
+    given = []
+
+    @app.callback("mail.send")
+    def hand_over(_, ctx):
+        given.extend((ctx.completion_token(), ctx.completion_token(), ctx.task_id))
+        outcome = duly.CompleteLater(timedelta(minutes=5))
+        if raised:
+            raise outcome
+        return outcome
+
+    attempt = run(app, "mail.send")
+
+    token, again, task_id = given
+    assert (attempt.outcome, attempt.complete_within) == (Outcome.COMPLETE_LATER, timedelta(minutes=5))
+    assert token == again == attempt.completion_token
+    assert read_completion_token(token)[0] == UUID(task_id).bytes
+    assert token not in repr(attempt)
+
+
+def test_a_callback_that_gave_its_token_to_nobody_has_failed(app):
+    @app.callback("mail.send")
+    def forget() -> object:
+        return duly.CompleteLater()
+
+    attempt = run(app, "mail.send")
+
+    assert (attempt.outcome, attempt.failure_kind) == (Outcome.FATAL_FAILURE, FailureKind.BAD_RESULT)
+    assert "ctx.completion_token()" in attempt.failure_message
+
+
+@pytest.mark.parametrize("timeout", [timedelta(), timedelta(days=8)])
+def test_a_completion_has_a_second_to_a_week(timeout):
+    with pytest.raises(ValueError, match="between 1 s and 7 days"):
+        duly.CompleteLater(timeout)
 
 
 @pytest.mark.parametrize(

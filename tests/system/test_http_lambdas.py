@@ -1,7 +1,7 @@
 """`duly up --http`: tasks are posted to a receiver, a failing one is tried again, and a webhook tells how a task ended."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,15 +28,26 @@ class Receiver(BaseHTTPRequestHandler):
     """Answers with the status that the task asks for at this attempt."""
 
     deliveries: list[webhooks.Delivery]
+    frontend: Callable[[], str]
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         delivery = webhooks.verify(self.headers, body, {"k": KEY})
         self.deliveries.append(delivery)
         statuses = json.loads(body).get("statuses", [200])
+        if statuses[delivery.attempt - 1] == 202:
+            Thread(target=self.complete, args=(delivery,)).start()  # maybe before the answer has arrived
         self.send_response(statuses[delivery.attempt - 1])
         self.send_header("content-length", "0")
         self.end_headers()
+
+    def complete(self, delivery: webhooks.Delivery) -> None:
+        """Fail the first attempt, and complete the next one."""
+        with duly.Client(self.frontend()) as client:
+            if delivery.attempt == 1:
+                client.fail(delivery.completion_token, "no parcel left", timeout=LONG)
+            else:
+                client.complete(delivery.completion_token, {"parcel": 3}, timeout=LONG)
 
     def log_message(self, *_: object) -> None:
         """Say nothing."""
@@ -52,10 +63,12 @@ def client(
     tmp_path_factory: pytest.TempPathFactory, deliveries: list[webhooks.Delivery]
 ) -> Iterator[duly.Client]:
     folder = tmp_path_factory.mktemp("stack")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Own", (Receiver,), {"deliveries": deliveries}))
+    receiver = type("Own", (Receiver,), {"deliveries": deliveries})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), receiver)
     Thread(target=server.serve_forever, daemon=True).start()
     write_file(folder, f"http://127.0.0.1:{server.server_port}/")
     stack = HttpStack(folder, "--http", str(folder / "http.toml"), "--data", str(folder / "data"))
+    receiver.frontend = staticmethod(stack.frontend)  # type: ignore[attr-defined]
     try:
         with duly.Client(stack.frontend()) as opened:
             yield opened
@@ -91,6 +104,20 @@ def test_a_task_is_posted_until_it_succeeds(client: duly.Client, deliveries: lis
     assert ended.status is TaskStatus.SUCCESS
     assert [each.attempt for each in seen] == [1, 2, 3]
     assert sorted({each.fence for each in seen}) == [each.fence for each in seen]
+
+
+def test_a_receiver_that_answered_202_completes_its_task_by_token(
+    client: duly.Client, deliveries: list[webhooks.Delivery]
+) -> None:
+    task = client.schedule("order.ship", {"statuses": [202, 202]})
+
+    ended = client.wait(task, LONG)
+
+    first, second = [each.completion_token for each in deliveries if each.task_id == task.task_id]
+    assert (ended.status, ended.result, ended.failures) == (TaskStatus.SUCCESS, {"parcel": 3}, 1)
+    assert first != second
+    with pytest.raises(duly.TokenNotCurrentError):
+        client.complete(first)
 
 
 @pytest.mark.parametrize(("status", "ended"), [(200, "success"), (400, "fatal_failure")])

@@ -158,7 +158,10 @@ def test_a_move_that_ends_an_attempt_without_success_records_it(move):
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.name)
 def test_a_task_is_ended_by_the_one_text_for_that_and_by_nothing_else(move):
     sql = TRANSITIONS[move.name].sql
-    end = fragment("end_task", {"fail": "done", "drop_gated": "cancelled"}.get(move.name, "ended"))
+    end = fragment(
+        "end_task",
+        {"fail": "done", "fail_handed_over": "done", "drop_gated": "cancelled"}.get(move.name, "ended"),
+    )
     assert (end in sql) == bool(move.after & FINAL)
 
     rest = sql.replace(end, "")
@@ -171,7 +174,8 @@ def test_a_task_is_ended_by_the_one_text_for_that_and_by_nothing_else(move):
 def test_the_history_is_written_by_the_one_text_for_that():
     for statement in TRANSITIONS.values():
         for source in re.findall(r"insert into attempt .*?from (\w+)\n", statement.sql, re.DOTALL):
-            assert fragment("record_attempt", source) in statement.sql
+            name = "rewrite_attempt" if statement.name == "fail_handed_over" else "record_attempt"
+            assert fragment(name, source) in statement.sql
 
 
 def test_statements_leave_numbers_and_defaults_to_python():

@@ -178,10 +178,11 @@ async def test_a_success_writes_no_line(task_states, dsn, processing_task):
 async def test_a_report_that_changes_nothing_writes_no_line(
     task_states, clock, dsn, processing_task, outcome
 ):
-    forged = Result(processing_task.task_id, os.urandom(16), outcome, retry_after=SECOND, **WHY)
+    later = {"completion_hash": bytes(32), "complete_within": SECOND}
+    forged = Result(processing_task.task_id, os.urandom(16), outcome, retry_after=SECOND, **WHY, **later)
     assert (await set_results(task_states.store, [forged])).verdicts == [Applied.LOST]
     assert count(dsn, "attempt") == 0
-    result = await write(task_states, processing_task, outcome, retry_after=SECOND, **WHY)
+    result = await write(task_states, processing_task, outcome, retry_after=SECOND, **WHY, **later)
     assert count(dsn, "attempt") == 1
 
     again = await set_results(task_states.store, [result, result])

@@ -16,6 +16,7 @@ from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
 MINUTE = timedelta(minutes=1)
 FAILED = {"failure_kind": FailureKind.CALLBACK, "failure_message": "no"}
+LATER = {"completion_hash": bytes(32), "complete_within": MINUTE}
 CRASHED = {"failure_kind": FailureKind.CRASH, "failure_message": "signal 9"}
 
 
@@ -104,7 +105,7 @@ async def test_a_task_that_stopped_as_it_was_asked_to_is_cancelled(task_states, 
 
 @pytest.mark.parametrize("outcome", Outcome)
 async def test_a_result_written_twice_is_applied_once(task_states, claimed_task, outcome):
-    result = result_of(claimed_task, outcome, retry_after=SECOND, **FAILED)
+    result = result_of(claimed_task, outcome, retry_after=SECOND, **FAILED, **LATER)
     if outcome is Outcome.SUCCESS:
         result = result_of(claimed_task, outcome, result=b"{}")
 
@@ -160,7 +161,7 @@ async def test_a_group_with_the_current_and_a_stale_claim_of_one_task_applies_th
 async def test_a_group_of_every_outcome_is_answered_in_order(task_states):
     held = [await task_states.claimed() for _ in Outcome]
     results = [
-        result_of(task, outcome, retry_after=SECOND, **FAILED)
+        result_of(task, outcome, retry_after=SECOND, **FAILED, **LATER)
         for task, outcome in zip(held, Outcome, strict=True)
     ]
     results[0] = result_of(held[0], Outcome.SUCCESS, result=b"{}")
@@ -170,7 +171,7 @@ async def test_a_group_of_every_outcome_is_answered_in_order(task_states):
         task_states.store, [*reversed(results), Result(stale.task_id, os.urandom(16), 1)]
     )
 
-    assert written.verdicts == [Applied.APPLIED] * 6 + [Applied.LOST]
+    assert written.verdicts == [Applied.APPLIED] * 7 + [Applied.LOST]
     assert [await task_states.status(task.task_id) for task in held] == [
         "success",
         "fatal_failure",
@@ -178,6 +179,7 @@ async def test_a_group_of_every_outcome_is_answered_in_order(task_states):
         "new",
         "retriable_failure",
         "cancelled",
+        "waiting",
     ]
     assert about(written.due_in, SECOND)
 

@@ -77,6 +77,7 @@ class ReasonKind(IntEnum):
     EXPIRES = 23
     SLOTS_TAKEN = 24
     CLOCK_SKEW = 25
+    COMPLETION = 26
 
 
 class HistoryKind(IntEnum):
@@ -110,6 +111,7 @@ class HistoryKind(IntEnum):
     UNGATED = 26
     DELAYED = 27
     KILL_REQUESTED = 28
+    HANDED_OVER = 29
 
 
 class EdgeCondition(IntEnum):
@@ -144,6 +146,7 @@ class Outcome(IntEnum):
     SNOOZED = 4
     CRASHED = 5
     CANCELLED = 6
+    COMPLETE_LATER = 7
 
 
 class AttemptOutcome(IntEnum):
@@ -159,6 +162,8 @@ class AttemptOutcome(IntEnum):
     SNOOZED = 5
     RELEASED = 6
     CANCELLED = 7
+    # Somebody completes it later by token; what comes of that takes the place of this.
+    HANDED_OVER = 8
 
 
 class FailureKind(IntEnum):
@@ -188,6 +193,8 @@ class FailureKind(IntEnum):
     GATE_DROPPED = 14
     # It was skipped: another node of its graph failed, and the graph fails fast.
     GRAPH_FAILED = 15
+    # It was handed over, and nobody completed it in time.
+    COMPLETION_TIMEOUT = 16
 
 
 class GateKind(IntEnum):

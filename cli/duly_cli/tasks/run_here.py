@@ -16,7 +16,11 @@ from duly_cli.tasks.payloads import Payload, Raw, read_payload
 if TYPE_CHECKING:
     from duly.testing import TestRun
 
-_EXIT_CODES = {duly.Outcome.SUCCESS: 0, duly.Outcome.SNOOZED: os.EX_TEMPFAIL}
+_EXIT_CODES = {
+    duly.Outcome.SUCCESS: 0,
+    duly.Outcome.SNOOZED: os.EX_TEMPFAIL,
+    duly.Outcome.COMPLETE_LATER: os.EX_TEMPFAIL,
+}
 _EXIT_FAILED = 1
 
 
@@ -36,7 +40,7 @@ def run(
 ) -> None:
     """Run a lambda once in this process and print its result; needs no server, and breakpoint() works.
 
-    Exit code: 0 success, 1 failed, 75 snoozed, 2 wrong use, 78 the application cannot be imported.
+    Exit code: 0 success, 1 failed, 75 snoozed or to be completed later, 2 wrong use, 78 the application cannot be imported.
     """
     from duly import testing
     from duly.callbacks.loading import load_app
@@ -79,4 +83,6 @@ def _show(done: "TestRun") -> None:
         told += f", {done.failure_kind.name.lower()}: {done.failure_message}"
     if done.retry_after is not None:
         told += f"; again after {done.retry_after}"
+    if done.complete_within is not None:
+        told += f"; within {done.complete_within}, by the token that it gave out"
     say(f"duly run: {told}", err=True)

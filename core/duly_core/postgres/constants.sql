@@ -46,6 +46,9 @@
 -- fragment: kind.graph_failed
 15
 
+-- fragment: kind.completion_timeout
+16
+
 -- fragment: encoding.json
 1
 

@@ -59,6 +59,9 @@ async def set_results(
     # a report that came twice at once is written once: one statement must not plan two ends for one claim
     failed = list({result.token: result for result in unsuccessful if result.outcome in _FAILED}.values())
     snoozed = [result for result in unsuccessful if result.outcome is Outcome.SNOOZED]
+    handed_over = list(
+        {result.token: result for result in unsuccessful if result.outcome is Outcome.COMPLETE_LATER}.values()
+    )
     applied: set[Token] = set()
     due_in: list[timedelta] = []
     chained_lambdas: set[str] = set()
@@ -77,7 +80,7 @@ async def set_results(
             due_in += chained.due_in
             chained_lambdas = chained.lambdas
             failed = sorted([*failed, *chained.refused], key=lambda result: result.task_id)
-        await keep_checkpoints(connection, [*failed, *snoozed])
+        await keep_checkpoints(connection, [*failed, *snoozed, *handed_over])
         if failed:
             parameters = _failure_parameters(failed) | _hold_back_parameters(hold_back or {})
             async with _transaction_if(connection, any(each.attachments for each in failed)):
@@ -109,10 +112,35 @@ async def set_results(
                     await keep_uses(connection, [each for each in snoozed if each.token in written])
             applied |= {row[1] for row in rows}
             due_in += [row[2] for row in rows]
+        if handed_over:
+            written, freed = await _hand_over(connection, handed_over)
+            applied |= written
+            released += freed
     verdicts = await answer(store, [(result.task_id, result.token) for result in results], applied)
     due_in += [row[3] for row in released]
     lambdas = frozenset(retried) | chained_lambdas | {row[2] for row in released}
     return Written(verdicts, min(due_in, default=None), frozenset() if snoozed else lambdas, retried)
+
+
+async def _hand_over(
+    connection: Connection, results: Sequence[Result]
+) -> tuple[set[Token], list[tuple[Any, ...]]]:
+    """Let tasks wait for whoever completes them; return what was written, and rows without a task.
+
+    What is to be cancelled ends at once, in the same transaction.
+    """
+    async with connection.transaction():
+        await fetch(connection, LOCKS["lock_cancelled"], claims_of(results))
+        found = await fetch(connection, TRANSITIONS["hand_over"], _hand_over_parameters(results))
+        released = [(None, None, row[3], row[4]) for row in found if not row[0]]
+        rows = [row for row in found if row[0]]
+        if cancelled := sorted(row[0] for row in rows if row[2]):
+            ending = {"task_ids": uuids(cancelled), "by": None}
+            ended = await fetch(connection, TRANSITIONS["cancel_waiting"], ending)
+            released += [(None, None, *row[1:]) for row in ended if not row[0]]
+        written = {row[1] for row in rows}
+        await keep_uses(connection, [each for each in results if each.token in written])
+    return written, released
 
 
 def _transaction_if(connection: Connection, needed: bool) -> AbstractAsyncContextManager[object]:  # noqa: FBT001
@@ -137,6 +165,13 @@ def _snooze_parameters(results: Sequence[Result]) -> dict[str, Any]:
     return claims_of(results) | {
         "retry_after": intervals([result.retry_after for result in results]),
         "failure_messages": texts([result.failure_message or None for result in results]),
+    }
+
+
+def _hand_over_parameters(results: Sequence[Result]) -> dict[str, Any]:
+    return claims_of(results) | {
+        "hashes": texts([result.completion_hash.hex() for result in results]),
+        "complete_within": intervals([result.complete_within for result in results]),
     }
 
 

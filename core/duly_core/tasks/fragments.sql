@@ -4,6 +4,23 @@
 -- Bounds for a read by ids: Postgres then looks at those partitions alone (decision 0017).
 between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
 
+-- fragment: locked_over
+-- Locks what the tasks of the CTE `over` wait in; `found` has them, but for those whose session or graph somebody else works on.
+locked as materialized (
+    select key from session where key = any (array(select session from over)) order by key for update skip locked
+), locked_graphs as materialized (
+    select graph_id
+    from graph
+    where (select count(*) from locked) >= 0 and graph_id = any (array(select graph from over))
+    order by graph_id
+    for update skip locked
+), found as materialized (
+    select *
+    from over
+    where session in (select key from locked) or graph in (select graph_id from locked_graphs)
+        or session is null and graph is null and (select count(*) from locked_graphs) >= 0
+), {{lock_resources: found}}
+
 -- fragment: due_from
 -- When what is `asked` is due, of which TEXT is now.
 greatest({{}}, coalesce(asked.scheduled_at, {{}} + asked.delay, {{}}))
@@ -131,6 +148,30 @@ recorded as (
     from {{}}
     on conflict do nothing
 )
+
+-- fragment: rewrite_attempt
+-- In place of `record_attempt`, of an attempt that was handed over, and has a line that says so: it failed. The CTE that TEXT names
+-- has task_id, fence, attempt, outcome, ended_at, attempt_kind, attempt_message, next_at.
+rewritten as (
+    insert into attempt (task_id, fence, attempt, outcome, holder, ended_at, failure_kind, failure_message, next_trigger_at)
+    select task_id, fence, attempt, outcome::attempt_outcome, 'unknown', ended_at, attempt_kind, left(attempt_message, 1024), next_at
+    from {{}}
+    on conflict (task_id, fence) do update
+    set outcome = excluded.outcome, ended_at = excluded.ended_at, failure_kind = excluded.failure_kind,
+        failure_message = excluded.failure_message, next_trigger_at = excluded.next_trigger_at
+)
+
+-- fragment: waits_for_completion
+-- `assoc` was handed over, and waits for the token whose SHA-256 TEXT is.
+assoc.status::text = 'waiting' and assoc.parked_on = 'completion:' and assoc.parked_key = {{}}
+
+-- fragment: completion_as_token
+-- The SHA-256 of a completion token, TEXT, as the last token of a task: a repeated completion finds it.
+left({{}}, 32)::uuid
+
+-- fragment: last_token
+-- The last token of `assoc`, which ends. If it was handed over it is that of its completion, so that whoever has this is told how it ended.
+case when assoc.parked_on = 'completion:' then {{completion_as_token: assoc.parked_key}} else assoc.last_token end as last_token
 
 -- fragment: note_failure
 -- Keeps what an attempt failed of in the entity of a task that runs again. The CTE that TEXT names has task_id,
@@ -279,4 +320,5 @@ task.task_id, task.lambda, {{fields.shown_of_task}},
     nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
     task_assoc.progress, task_assoc.progress_note, task_assoc.overdue_since_at, task_assoc.overdue_neighbours, task.redrives, task.session, task.session_order, task.session_policy,
     task.time_table,
-    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits
+    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits,
+    coalesce(task_assoc.events, task.events) is not null as has_events

@@ -34,23 +34,24 @@ with {{quotas}}, over as materialized (
         coalesce(resources, '[]') || coalesce({{quota_of: lambda}}, '[]') as resources
     from task_assoc
     where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
+        and parked_on is distinct from 'completion:'
     order by next_trigger_at
     limit %(limit)b
-), locked as materialized (
-    select key from session where key = any (array(select session from over)) order by key for update skip locked
-), locked_graphs as materialized (
-    select graph_id
-    from graph
-    where (select count(*) from locked) >= 0 and graph_id = any (array(select graph from over))
-    order by graph_id
-    for update skip locked
-), found as materialized (
-    select task_id, resources
-    from over
-    where session in (select key from locked) or graph in (select graph_id from locked_graphs)
-        or session is null and graph is null and (select count(*) from locked_graphs) >= 0
-), {{lock_resources: found}}
+), {{locked_over}}
 select task_id from found where (select count(*) from locked_resources) >= 0
+
+-- name: lock_uncompleted
+-- As lock_over, of the tasks that were handed over, and that nobody completed in time.
+with {{quotas}}, over as materialized (
+    select task_id, session, graph, parked_key as hash,
+        coalesce(resources, '[]') || coalesce({{quota_of: lambda}}, '[]') as resources
+    from task_assoc
+    where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
+        and parked_on = 'completion:'
+    order by next_trigger_at
+    limit %(limit)b
+), {{locked_over}}
+select task_id, hash from found where (select count(*) from locked_resources) >= 0
 
 -- name: lock_cancelled
 -- Locks the sessions and graphs of claims that are about to stop after a cancel was asked for: these tasks end in the same

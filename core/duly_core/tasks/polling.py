@@ -15,6 +15,7 @@ from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.arrays import int2s, texts, uuids
 from duly_core.postgres.pool import Connection, Store, fetch
 from duly_core.postgres.statements import GATED, READS, TRANSITIONS
+from duly_core.tasks.completions import Uncompleted, fail_uncompleted
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.task import DueTask
 from duly_core.tasks.waiting import end_waiting, release_skipped
@@ -106,7 +107,7 @@ async def handle_timeouts(
     """Take up what fell silent, at most `limit` tasks of each kind.
 
     Claims whose holder fell silent are void, and their tasks run again, are quarantined, or cancelled. Tasks that
-    expired end. References that nobody claimed are sent again as far as the queues have room. Parked tasks that an end
+    expired end. Attempts that were handed over, and that nobody completed in time, have failed. References that nobody claimed are sent again as far as the queues have room. Parked tasks that an end
     passed over are released.
 
     Args:
@@ -136,6 +137,7 @@ async def handle_timeouts(
         unclaimed = await part(store.run(TRANSITIONS["enqueue_again"], sending_again), [])
     ended = await part(store.run(TRANSITIONS["expire"], {"limit": limit}), [])
     ended += await part(end_waiting(store, limit), [])
+    uncompleted = await part(fail_uncompleted(store, limit), Uncompleted(0, {}))
     passed_over: frozenset[str] = await part(release_skipped(store, limit), frozenset())
     runs_again: dict[str, Any] = (
         {"status": Status.RETRIABLE_FAILURE, "trigger_in": timedelta()}
@@ -149,9 +151,11 @@ async def handle_timeouts(
     return TimedOut(
         _due([*(row for row in unclaimed if row[3]), *again]),
         reclaimed=len(again),
-        ended=sum(row[0] is not None for row in ended),
+        ended=uncompleted.ended + sum(row[0] is not None for row in ended),
         revoked=len(again) + sum(row[0] is not None for row in stopped),
-        released=passed_over.union(row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None),
+        released=passed_over.union(
+            uncompleted.due, (row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None)
+        ),
         silent=tuple(row[0] for row in (*quarantined, *again) if row[0] is not None),
         problem=problems[0] if problems else None,
     )

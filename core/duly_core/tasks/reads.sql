@@ -45,6 +45,19 @@ join task on task.task_id = any (array[asked.task_id])
 left join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
 where coalesce(assoc.last_token, task.last_token) = asked.token
 
+-- name: completed_before
+-- What there is instead of a task that waits for this completion token: how it stands, whether this token was the last that had to
+-- do with it, and whether it ended with this result.
+-- Planned anew, as existing is.
+select asked.place::int4 - 1 as place, coalesce(assoc.status, task.status)::text as status,
+    coalesce({{waits_for_completion: asked.hash}}, false) as is_waiting,
+    coalesce(coalesce(assoc.last_token, task.last_token) = {{completion_as_token: asked.hash}}, false) as is_last,
+    coalesce(task.result = asked.result and task.result_encoding = asked.encoding, false) as is_same
+from unnest(%(task_ids)b::uuid[], %(hashes)b::text[], %(results)b::bytea[], %(encodings)b::int2[]) with ordinality
+    as asked (task_id, hash, result, encoding, place)
+join task on task.task_id = any (array[asked.task_id])
+left join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+
 -- name: claimed_under
 -- The claims that were made under these prefixes of tokens (claim_work). Reads all that is held: it is for callers that
 -- died or gave up.
@@ -467,7 +480,7 @@ left join (
     from (
         select assoc.lambda
         from task_assoc as assoc
-        where assoc.status = 'waiting' and assoc.parked_on is not null
+        where assoc.status = 'waiting' and assoc.parked_on is not null and assoc.parked_on <> 'completion:'
             and (%(names)b::text[] is null or assoc.lambda = any (%(names)b::text[]))
         limit 10 * %(most)b
     ) as waiting

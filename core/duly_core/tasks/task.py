@@ -222,6 +222,10 @@ class Result(NamedTuple):
     """With CRASHED: its whole worker died, or its machine."""
     attachments: tuple[AttachmentUse, ...] = ()
     """What the run kept."""
+    completion_hash: bytes = b""
+    """With COMPLETE_LATER: the SHA-256 of the completion token."""
+    complete_within: timedelta | None = None
+    """With COMPLETE_LATER: how long to wait for the completion."""
 
     @property
     def writes_tasks(self) -> bool:
@@ -257,11 +261,18 @@ class AttemptOutcome(enum.StrEnum):
     RELEASED = "released"
     CANCELLED = "cancelled"
     """Stopped as it was asked to."""
+    HANDED_OVER = "handed_over"
+    """Somebody completes it by token; if that is a failure, or does not come, the line says so instead."""
 
     @property
     def charged(self) -> bool:
         """Whether it counts as a failure or a crash of the task."""
-        return self not in (AttemptOutcome.SNOOZED, AttemptOutcome.RELEASED, AttemptOutcome.CANCELLED)
+        return self not in _UNCHARGED
+
+
+_UNCHARGED = frozenset(
+    (AttemptOutcome.SNOOZED, AttemptOutcome.RELEASED, AttemptOutcome.CANCELLED, AttemptOutcome.HANDED_OVER)
+)
 
 
 @dataclass(frozen=True, slots=True)

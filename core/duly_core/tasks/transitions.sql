@@ -595,7 +595,7 @@ with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
-        and assoc.next_trigger_at <= (select duly_now())
+        and assoc.next_trigger_at <= (select duly_now()) and assoc.parked_on is distinct from 'completion:'
     returning assoc.task_id,
         case when abs(assoc.doom) in ({{kind.graph_skipped}}, {{kind.graph_failed}}) then 'dropped' else 'fatal_failure' end::task_status
             as status,
@@ -833,6 +833,116 @@ with asked as (
 select snoozed.task_id, snoozed.token, coalesce(snoozed.retry_after, freed.due_in) as due_in, freed.lambda
 from snoozed full join freed on false
 
+-- name: hand_over
+-- move: claimed|processing -> waiting
+-- The callback gave a completion token to somebody who completes the task later; all that is kept of it is its SHA-256. What it
+-- took is free, as after a snooze. The attempt goes on: nothing is charged yet, and expires_at does not end it.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(hashes)b::text[], %(complete_within)b::interval[], %(started_at)b::timestamptz[]
+    ) as asked (task_id, token, hash, complete_within, started_at)
+), held as (
+    select asked.*, assoc.holder, {{run_times}}, assoc.taken
+    from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    for update of assoc
+), handed_over as (
+    update task_assoc as assoc
+    set status = 'waiting', next_trigger_at = (select duly_now()) + held.complete_within,
+        parked_on = 'completion:', parked_key = held.hash, taken = null, {{let_go: held.token}},
+        events = duly_note(assoc.events, 'handed_over', (select duly_now()), (select duly_now()) + held.complete_within)
+    from held
+    where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
+    returning held.*, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'handed_over' as outcome,
+        assoc.next_trigger_at as next_at, (select duly_now()) as ended_at, null::int2 as attempt_kind,
+        null::text as attempt_message, null::text as traceback, assoc.resources, assoc.cancel_requested
+), {{record_attempt: handed_over}}, noted as (
+    insert into task (task_id, started_at)
+    select task_id, started_at from handed_over where started_at is not null
+    on conflict (task_id) do update set started_at = excluded.started_at where task.status is null
+), {{free: handed_over}}
+select handed_over.task_id, handed_over.token, handed_over.cancel_requested, freed.lambda, freed.due_in
+from handed_over full join freed on false
+
+-- name: complete
+-- move: waiting -> success
+-- Whoever has the completion token says that the work is done. The caller's transaction has locked what the tasks wait in (lock_waiting).
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(hashes)b::text[], %(results)b::bytea[], %(encodings)b::int2[], %(by)b::text[]
+    ) as asked (task_id, hash, result, encoding, by)
+), ended as (
+    delete from task_assoc as assoc
+    using asked
+    where assoc.task_id = any (array[asked.task_id]) and {{waits_for_completion: asked.hash}}
+    returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
+        assoc.fence, assoc.failures, assoc.crashes, {{completion_as_token: asked.hash}} as last_token, asked.result,
+        asked.encoding as result_encoding, {{run_times}}, null::text as holder, assoc.session, assoc.session_policy, assoc.graph,
+        assoc.doom, assoc.resources, assoc.taken,
+        duly_note(assoc.events, 'completed', (select duly_now()), null, null, asked.by) as events, {{no_failure}}
+), {{end_task: ended}}
+select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
+
+-- name: fail_handed_over
+-- move: waiting -> retriable_failure|fatal_failure
+-- As `fail`, of attempts that were handed over: whoever has the completion token says that the work failed, or nobody said anything in
+-- time (the failure kind tells). The caller's transaction has locked what the tasks wait in (lock_waiting).
+with clock as materialized (
+    select duly_now() as now
+), asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(hashes)b::text[], %(outcomes)b::text[], %(retry_after)b::interval[], %(failure_kinds)b::int2[],
+        %(failure_messages)b::text[]
+    ) as asked (task_id, hash, outcome, retry_after, failure_kind, failure_message)
+), held as (
+    select asked.*, clock.now, assoc.lambda, {{run_times}}, assoc.fence, assoc.failures, assoc.crashes,
+        asked.outcome = 'fatal_failure' or assoc.failures + 1 >= {{policy.max_attempts}} as is_last,
+        coalesce(asked.retry_after, duly_backoff(
+            {{policy.backoff_initial}}, {{policy.backoff_factor}}, {{policy.backoff_max}}, assoc.failures + assoc.crashes
+        )) as wait
+    from clock cross join asked
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    left join lambda on lambda.name = any (array[assoc.lambda])
+    where {{waits_for_completion: asked.hash}}
+        and (asked.failure_kind <> {{kind.completion_timeout}} or assoc.next_trigger_at <= clock.now)
+    for update of assoc
+), planned as (
+    select task_id, hash, {{completion_as_token: hash}} as last_token, lambda,
+        case when is_last then 'fatal_failure' else 'retriable_failure' end as status, now as ended_at, wait,
+        null::timestamptz as started_at, fence, null::text as holder, enqueued_at, claimed_at,
+        case when not is_last then now + wait end as next_at, outcome, failures + crashes + 1 as attempt,
+        failures + 1 as failures, crashes, {{no_result}}, failure_kind as attempt_kind, failure_message as attempt_message,
+        case when is_last and outcome <> 'fatal_failure' then {{kind.attempts_exhausted}} else failure_kind end as failure_kind,
+        case
+            when is_last and outcome <> 'fatal_failure'
+                then left('failed ' || failures + 1 || ' times; the last: ' || coalesce(failure_message, ''), 1024)
+            else failure_message
+        end as failure_message
+    from held
+), retried as (
+    update task_assoc as assoc
+    set status = 'retriable_failure', next_trigger_at = planned.next_at, due_at = planned.next_at, failures = planned.failures,
+        last_token = planned.last_token, parked_on = null, parked_key = null
+    from planned
+    where assoc.task_id = any (array[planned.task_id]) and {{waits_for_completion: planned.hash}}
+        and planned.status = 'retriable_failure'
+    returning planned.*, {{no_links: null::jsonb}}
+), ended as (
+    delete from task_assoc as assoc
+    using planned
+    where assoc.task_id = any (array[planned.task_id]) and {{waits_for_completion: planned.hash}}
+        and planned.status = 'fatal_failure'
+    returning planned.*, {{links}}
+), done as (
+    select * from retried union all select * from ended
+), {{rewrite_attempt: done}}, {{note_failure: retried}}, {{end_task: done}}
+select done.task_id, done.status, coalesce(done.lambda, released.lambda) as lambda,
+    case when done.task_id is null then released.due_in else done.next_at - (select duly_now()) end as due_in
+from done {{and_released}}
+
 -- name: release
 -- move: claimed|processing -> new
 -- Handed back unstarted or unfinished: due at once, nothing is charged, lateness still counts from when it was due.
@@ -880,7 +990,7 @@ with ended as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
         and (assoc.graph is null or assoc.doom is null)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
-        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links_cancelled}}, {{no_run}}, {{no_result}}, {{no_failure}}
+        assoc.fence, assoc.failures, assoc.crashes, {{last_token}}, {{links_cancelled}}, {{no_run}}, {{no_result}}, {{no_failure}}
 ), {{end_task: ended}}
 select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
 
@@ -894,7 +1004,7 @@ with ended as (
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
-        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, {{links_cancelled}}, {{no_run}}, {{no_result}}, {{no_failure}}
+        assoc.fence, assoc.failures, assoc.crashes, {{last_token}}, {{links_cancelled}}, {{no_run}}, {{no_result}}, {{no_failure}}
 ), {{end_task: ended}}
 select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
 

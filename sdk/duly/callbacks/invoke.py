@@ -19,6 +19,7 @@ from duly.callbacks import tracing
 from duly.callbacks.codec import payload_of, protect, result_of, reveal
 from duly.callbacks.outcomes import (
     Cancelled,
+    CompleteLater,
     Crashed,
     FatalFailure,
     Interrupted,
@@ -29,6 +30,7 @@ from duly.callbacks.outcomes import (
 from duly.callbacks.payload import encode
 from duly.callbacks.traceback_text import callback_frames, traceback_of
 from duly.errors import DecryptionError, DulyError, NotSentError, PayloadError, describe, text_of
+from duly_wire.completion_tokens import read_completion_token
 from duly_wire.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
@@ -138,6 +140,9 @@ def _set_returned(
     if isinstance(value, RetriableFailure | FatalFailure | Snooze):
         _set_outcome(result, value)
         return
+    if isinstance(value, CompleteLater):
+        _set_handed_over(result, value, context)
+        return
     if isinstance(value, Success):
         value = value.result
     limit = callback.policy.result_limit
@@ -195,6 +200,9 @@ def _set_raised(
         if not isinstance(error, Snooze):
             result.traceback = traceback_of(error).text
         return
+    if isinstance(error, CompleteLater):
+        _set_handed_over(result, error, context)
+        return
     if isinstance(error, Crashed):
         _set_failure(result, hsc_pb2.OUTCOME_CRASHED, task_pb2.FAILURE_KIND_CRASH, str(error))
         return
@@ -241,6 +249,16 @@ def _set_outcome(result: hsc_pb2.TaskResult, outcome: RetriableFailure | FatalFa
     _set_failure(result, kind, task_pb2.FAILURE_KIND_CALLBACK, text_of(outcome))
     if isinstance(outcome, RetriableFailure) and outcome.retry_after is not None:
         result.retry_after.FromTimedelta(outcome.retry_after)
+
+
+def _set_handed_over(result: hsc_pb2.TaskResult, outcome: CompleteLater, context: TaskContext) -> None:
+    if not context.completion:
+        problem = "the callback ended with CompleteLater, and gave nobody ctx.completion_token()"
+        _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, task_pb2.FAILURE_KIND_BAD_RESULT, problem)
+        return
+    result.outcome = hsc_pb2.OUTCOME_COMPLETE_LATER
+    _, result.completion_hash = read_completion_token(context.completion)
+    result.complete_within.FromTimedelta(outcome.timeout)
 
 
 def _set_failure(

@@ -1,6 +1,6 @@
 """What a callback can say about its attempt, beside returning a value or raising.
 
-A plain return value means `Success(value)`. The other three are exceptions as well as values: return
+A plain return value means `Success(value)`. The others are exceptions as well as values: return
 them, or raise them from wherever in the code the matter is decided.
 
     @app.callback("mail.send")
@@ -19,6 +19,9 @@ from typing import Any, TypeAlias
 
 _LONGEST_DELAY = timedelta(days=365)
 """What the HSC accepts; a longer one would be refused with the result."""
+_SHORTEST_WAIT = timedelta(seconds=1)
+_LONGEST_WAIT = timedelta(days=7)
+"""The same, for a completion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +78,30 @@ class Snooze(Exception):
         return f"snoozed for {self.delay}"
 
 
+@dataclass(unsafe_hash=True)
+class CompleteLater(Exception):
+    """Somebody who was given `ctx.completion_token()` completes the task later; until then it holds no slot.
+
+    `timeout`: 1 s to 7 days. If nobody has completed it by then, the attempt has failed.
+    """
+
+    timeout: timedelta = timedelta(hours=1)
+
+    def __post_init__(self) -> None:
+        super().__init__(self.timeout)
+        _check_delay("timeout", self.timeout)
+        if not _SHORTEST_WAIT <= self.timeout <= _LONGEST_WAIT:
+            raise ValueError(f"timeout must be between 1 s and {_LONGEST_WAIT.days} days, not {self.timeout}")
+
+    def __str__(self) -> str:
+        return f"to be completed within {self.timeout}"
+
+
 class Crashed(Exception):
     """A process that ran the attempt died, which is not this one: counts as a crash. For applications that Duly makes itself."""
 
 
-CallbackOutcome: TypeAlias = Success | RetriableFailure | FatalFailure | Snooze
+CallbackOutcome: TypeAlias = Success | RetriableFailure | FatalFailure | Snooze | CompleteLater
 
 
 class Cancelled(BaseException):

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from duly.attachments.attachment import MARK
-from duly.callbacks.outcomes import CallbackOutcome, FatalFailure, RetriableFailure, Snooze, Success
+from duly.callbacks.outcomes import (
+    CallbackOutcome,
+    CompleteLater,
+    FatalFailure,
+    RetriableFailure,
+    Snooze,
+    Success,
+)
 from duly.callbacks.payload import decode, encode
 from duly.errors import PayloadError
 from duly_wire.v1 import task_pb2
@@ -28,10 +35,20 @@ _TOO_EARLY = frozenset((408, 425))
 _BUSY = frozenset((429, 503))
 
 
-def outcome_of(status: int, headers: Mapping[str, str], body: bytes | None, now: datetime) -> CallbackOutcome:
-    """Return what an answer means; `headers` by names in lower case, `body` None: it is too large."""
+def outcome_of(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    now: datetime,
+    completion_timeout: timedelta,
+) -> CallbackOutcome:
+    """Return what an answer means; `headers` by names in lower case, `body` None: it is too large.
+
+    `completion_timeout`: how long a receiver has that completes the task by token.
+    """
     if status == _ACCEPTED:
-        return _accepted(retry_after(headers, now))
+        delay = retry_after(headers, now)
+        return CompleteLater(completion_timeout) if delay is None else Snooze(max(delay, _SHORTEST_SNOOZE))
     if 200 <= status < 300:
         return _success(headers, body)
     if 300 <= status < 400:
@@ -57,15 +74,6 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> timedelta | None:
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
     return min(max(delay, timedelta()), LONGEST_RETRY_AFTER)
-
-
-def _accepted(delay: timedelta | None) -> CallbackOutcome:
-    if delay is None:
-        return FatalFailure(
-            "the receiver answered 202 without Retry-After, and Duly cannot wait for a call that completes the task: answer 202 "
-            "with Retry-After to be asked again, or 200 when the work is done"
-        )
-    return Snooze(max(delay, _SHORTEST_SNOOZE))
 
 
 def _success(headers: Mapping[str, str], body: bytes | None) -> CallbackOutcome:

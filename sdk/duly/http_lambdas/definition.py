@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
+from duly.callbacks.outcomes import CompleteLater
 from duly.http_lambdas.addresses import Network, is_allowed
 from duly.lambdas.policy import Policy
 from duly.lambdas.toml_file import POLICY, TomlFile
@@ -36,6 +37,7 @@ class HttpLambda:
     url: str = field(repr=False)  # its path and query may be secrets
     keys: Mapping[str, bytes] = field(repr=False)
     policy: Policy
+    completion_timeout: timedelta
     # A webhook tells the end of another task; other lambdas get the task's payload.
     is_webhook: bool
 
@@ -104,15 +106,25 @@ class _Reader:
         place = f"{section}.{name}"
         if not isinstance(given, Mapping):
             self._toml.refuse(place, "must be a table with a url")
-        self._toml.only(given, place, ("url", "keys", "max_runtime", *POLICY))
+        self._toml.only(given, place, ("url", "keys", "max_runtime", "completion_timeout", *POLICY))
         max_runtime = self._toml.duration(given, "max_runtime", place)
         return HttpLambda(
             name=name,
             url=self._url(given, place, allowed, plaintext=plaintext),
             keys=self._keys(given, place, known),
             policy=self._toml.policy(given, place, max_runtime or _MAX_RUNTIME),
+            completion_timeout=self._completion_timeout(given, place),
             is_webhook=section == "webhooks",
         )
+
+    def _completion_timeout(self, given: Mapping[str, Any], place: str) -> timedelta:
+        timeout = self._toml.duration(given, "completion_timeout", place)
+        if timeout is None:
+            return CompleteLater().timeout
+        try:
+            return CompleteLater(timeout).timeout
+        except ValueError:
+            self._toml.refuse(f"{place}.completion_timeout", 'must be from "1s" to "7d"')
 
     def _url(
         self, given: Mapping[str, Any], place: str, allowed: tuple[Network, ...], *, plaintext: bool

@@ -17,7 +17,7 @@ from duly.errors import RegistrationError
 from duly.http_lambdas.answers import outcome_of
 from duly.http_lambdas.ended_event import ended_event
 from duly.http_lambdas.sender import ForbiddenAddressError, Sender
-from duly.webhooks import signed_headers
+from duly.webhooks import COMPLETION_TOKEN, signed_headers
 from duly_wire.v1 import task_pb2
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ class _Poster:
             deadline=ctx.deadline,
         )
         headers["idempotency-key"] = f'"{ctx.task_id}"'
+        headers[COMPLETION_TOKEN] = ctx.completion_token()
         headers["content-type"] = "application/json" if is_json else "application/octet-stream"
         headers["user-agent"] = "duly"
         timeout = max(ctx.deadline - datetime.now(UTC), timedelta()) + _LATER
@@ -87,7 +88,9 @@ class _Poster:
             )
         except (aiohttp.ClientError, OSError) as error:
             return RetriableFailure(f"{self._host}: {_problem(error)}")
-        return outcome_of(answer.status, answer.headers, answer.body, datetime.now(UTC))
+        return outcome_of(
+            answer.status, answer.headers, answer.body, datetime.now(UTC), target.completion_timeout
+        )
 
 
 def _problem(error: Exception) -> str:

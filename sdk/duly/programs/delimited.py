@@ -8,7 +8,7 @@ from uuid import UUID
 from google.protobuf.message import DecodeError
 
 from duly.attachments.attachment import encoded_by, form_of
-from duly.callbacks.outcomes import FatalFailure, RetriableFailure, Snooze
+from duly.callbacks.outcomes import CompleteLater, FatalFailure, RetriableFailure, Snooze
 from duly.callbacks.payload import decode, encode
 from duly.errors import PayloadError
 from duly.programs.messages import (
@@ -107,6 +107,7 @@ def _task(context: TaskContext) -> program_pb2.ProgramTask:
         due_at=to_timestamp(context.due_at),
         deadline=to_timestamp(context.deadline),
         domain=context.domain,
+        completion_token=context.completion_token(),
     )
     setattr(task, "lambda", context.lambda_name)
     if context.checkpointed is not None:
@@ -162,14 +163,23 @@ def _report(message: program_pb2.ProgramReport) -> Report:
         raw = message.success.result_encoding == task_pb2.ENCODING_RAW
         encoding = task_pb2.ENCODING_RAW if raw else task_pb2.ENCODING_JSON
         return Success(task_id, decode(message.success.result, encoding))
+    if kind == "cancelled":
+        return Cancelled(task_id)
+    return Failed(task_id, _not_done(message))
+
+
+def _not_done(
+    message: program_pb2.ProgramReport,
+) -> RetriableFailure | FatalFailure | Snooze | CompleteLater:
+    kind = message.WhichOneof("report")
     if kind == "retry":
         has_time = message.retry.HasField("retry_after")
         after = to_timedelta(message.retry.retry_after) if has_time else None
-        return Failed(task_id, RetriableFailure(message.retry.message, after))
+        return RetriableFailure(message.retry.message, after)
     if kind == "fatal":
-        return Failed(task_id, FatalFailure(message.fatal.message))
+        return FatalFailure(message.fatal.message)
     if kind == "snooze":
-        return Failed(task_id, Snooze(to_timedelta(message.snooze)))
-    if kind == "cancelled":
-        return Cancelled(task_id)
+        return Snooze(to_timedelta(message.snooze))
+    if kind == "complete_later":
+        return CompleteLater(to_timedelta(message.complete_later))
     raise ProtocolError("it reports nothing that this Duly knows")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from duly.attachments.attachment import encoded_by, form_of
-from duly.callbacks.outcomes import FatalFailure, RetriableFailure, Snooze
+from duly.callbacks.outcomes import CompleteLater, FatalFailure, RetriableFailure, Snooze
 from duly.callbacks.payload import SentPayload, decode, encode
 from duly.errors import PayloadError
 from duly.programs.messages import (
@@ -102,6 +102,7 @@ def _task(order: Task) -> bytes:
         "priority": context.priority.name.lower(),
         "due_at": context.due_at.isoformat(),
         "deadline": context.deadline.isoformat(),
+        "completion_token": context.completion_token(),
     }
     if context.domain:
         told["domain"] = context.domain
@@ -206,13 +207,23 @@ def _fatal(message: dict[str, Any]) -> Failed:
     return Failed(_text(message, "id"), FatalFailure(_text(message, "message", "")))
 
 
+def _complete_later(message: dict[str, Any]) -> Failed:
+    task_id = _text(message, "id")
+    if "timeout" not in message:
+        return Failed(task_id, CompleteLater())
+    timeout = seconds(message.pop("timeout"), '"timeout"')
+    return Failed(task_id, _checked(lambda: CompleteLater(timeout)))
+
+
 def _snooze(message: dict[str, Any]) -> Failed:
     task_id = _text(message, "id")
     delay = seconds(message.pop("delay", None), '"delay"')
     return Failed(task_id, _checked(lambda: Snooze(delay)))
 
 
-def _checked(make: Callable[[], RetriableFailure | Snooze]) -> RetriableFailure | Snooze:
+def _checked(
+    make: Callable[[], RetriableFailure | Snooze | CompleteLater],
+) -> RetriableFailure | Snooze | CompleteLater:
     try:
         return make()
     except ValueError as error:
@@ -227,5 +238,6 @@ _READERS: Mapping[str, Callable[[dict[str, Any]], Report]] = {
     "retry": _retry,
     "fatal": _fatal,
     "snooze": _snooze,
+    "complete_later": _complete_later,
     "cancelled": lambda message: Cancelled(_text(message, "id")),
 }

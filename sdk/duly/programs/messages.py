@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from duly.callbacks.outcomes import FatalFailure, RetriableFailure, Snooze
+from duly.callbacks.outcomes import CompleteLater, FatalFailure, RetriableFailure, Snooze
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,7 +73,7 @@ class Failed:
     """From a program: the task is not done."""
 
     task_id: str
-    outcome: RetriableFailure | FatalFailure | Snooze
+    outcome: RetriableFailure | FatalFailure | Snooze | CompleteLater
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from duly.errors import (
     TaskNotFoundError,
     TimeTableConflictError,
     TimeTableNotFoundError,
+    TokenNotCurrentError,
+    TokenTooEarlyError,
     UnauthenticatedError,
     UnavailableError,
     UnknownGateError,
@@ -62,6 +64,8 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_LAMBDA_CONFLICT: LambdaConflictError,
     task_pb2.ERROR_CODE_ATTACHMENT_MISSING: AttachmentMissingError,
     task_pb2.ERROR_CODE_ATTACHMENT_QUOTA_EXCEEDED: AttachmentQuotaError,
+    task_pb2.ERROR_CODE_TOKEN_NOT_CURRENT: TokenNotCurrentError,
+    task_pb2.ERROR_CODE_TOKEN_TOO_EARLY: TokenTooEarlyError,
 }
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}

@@ -1,10 +1,14 @@
 """What the Frontend counts, and its log."""
 
+from collections import Counter as Count
+from collections.abc import Sequence
+
 import structlog
 from prometheus_client import Counter, Histogram
 
 from duly_core.process.seldom_log import SeldomLog
 from duly_core.process.telemetry import SIZES
+from duly_core.tasks.completions import Completed, Completion
 
 log = structlog.get_logger()
 
@@ -16,6 +20,9 @@ unblocked = Counter("duly_sessions_unblocked_total", "Sessions whose block an op
 redriven = Counter("duly_redriven_total", "Dead letters that were redriven.")
 updated = Counter("duly_updated_total", "Tasks that were changed before they ran.")
 purged = Counter("duly_purged_total", "Finished tasks that were deleted because somebody asked for it.")
+_completions = Counter(
+    "duly_completions_total", "Completions by token, by outcome and verdict.", ["outcome", "verdict"]
+)
 resources_changed = Counter(
     "duly_resources_changed_total", "Resources that operators declared, changed or removed."
 )
@@ -33,6 +40,14 @@ _load_refused = Counter(
 groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
 
 _refusals = SeldomLog(log, "call refused: its caller asks for too much")
+
+
+def completions_answered(asked: Sequence[Completion], answers: Sequence[Completed]) -> None:
+    """Completions by token were answered."""
+    for (outcome, verdict), count in Count(
+        (each.outcome, answer.verdict) for each, answer in zip(asked, answers, strict=True)
+    ).items():
+        _completions.labels(outcome.name.lower(), verdict.value).inc(count)
 
 
 def load_refused(kind: str, caller: object) -> None:

@@ -8,6 +8,7 @@ from duly_core.errors import InvalidRequestError
 from duly_core.results.successes import refused
 from duly_core.rpc.requests.attachment_uses import run_uses
 from duly_core.rpc.requests.checks import read_duration, read_instant
+from duly_core.tasks.completions import LONGEST_WAIT, SHORTEST_WAIT
 from duly_core.tasks.task import Encoding, ReleasedClaim, Result, Token
 from duly_hsc.convert import checkpoint, claims
 from duly_wire.enums import FailureKind, Outcome
@@ -18,6 +19,7 @@ _RESULT_LIMIT = 1024 * 1024
 _MESSAGE_LIMIT = 4096
 _TRACEBACK_LIMIT = 8192
 _LONGEST_RETRY = timedelta(days=365)
+_HASH_BYTES = 32
 
 _OUTCOMES: dict[int, Outcome] = {int(outcome): outcome for outcome in Outcome}
 _ENCODINGS: dict[int, Encoding] = {int(encoding): encoding for encoding in Encoding}
@@ -57,6 +59,8 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
     retry_after = _retry_after(message)
     if outcome is Outcome.SNOOZED and retry_after is None:
         raise InvalidRequestError("results.retry_after", "a snoozed task must say for how long")
+    if outcome is Outcome.COMPLETE_LATER:
+        return _handed_over(task_id, token, message)
     ended = Result(
         task_id,
         token,
@@ -68,6 +72,28 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
         traceback=_cut(_clean(message.traceback), _TRACEBACK_LIMIT),
         checkpoint=checkpoint("results", message.checkpoint),
         with_worker=message.worker_died and outcome is Outcome.CRASHED,
+    )
+    return _with_uses(ended, message) if message.attachments else ended
+
+
+def _handed_over(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Result:
+    if len(message.completion_hash) != _HASH_BYTES:
+        raise InvalidRequestError("results.completion_hash", f"must be the {_HASH_BYTES} bytes of a SHA-256")
+    if not message.HasField("complete_within"):
+        raise InvalidRequestError(
+            "results.complete_within", "a task that is completed later must say by when at the latest"
+        )
+    within = read_duration(
+        "results.complete_within", message.complete_within, LONGEST_WAIT, least=SHORTEST_WAIT
+    )
+    ended = Result(
+        task_id,
+        token,
+        Outcome.COMPLETE_LATER,
+        started_at=_started_at("results", message),
+        checkpoint=checkpoint("results", message.checkpoint),
+        completion_hash=message.completion_hash,
+        complete_within=within,
     )
     return _with_uses(ended, message) if message.attachments else ended
 

@@ -79,6 +79,8 @@ class _ReasonKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasonKind
     """All `limit` slots of the Executors that serve its lambda are taken. `tasks` has those that hold them the longest."""
     REASON_KIND_CLOCK_SKEW: _ReasonKind.ValueType  # 25
     """The clock that made its id, or that of `holder`, is off by `clock_ahead`. Only Postgres's clock decides when it runs."""
+    REASON_KIND_COMPLETION: _ReasonKind.ValueType  # 26
+    """Its callback handed it over at `since_at`: it waits to be completed by token, until `until_at`."""
 
 class ReasonKind(_ReasonKind, metaclass=_ReasonKindEnumTypeWrapper):
     """What a task waits for, or how it stands."""
@@ -134,6 +136,8 @@ REASON_KIND_SLOTS_TAKEN: ReasonKind.ValueType  # 24
 """All `limit` slots of the Executors that serve its lambda are taken. `tasks` has those that hold them the longest."""
 REASON_KIND_CLOCK_SKEW: ReasonKind.ValueType  # 25
 """The clock that made its id, or that of `holder`, is off by `clock_ahead`. Only Postgres's clock decides when it runs."""
+REASON_KIND_COMPLETION: ReasonKind.ValueType  # 26
+"""Its callback handed it over at `since_at`: it waits to be completed by token, until `until_at`."""
 Global___ReasonKind: _TypeAlias = ReasonKind  # noqa: Y015
 
 class _HistoryKind:
@@ -191,6 +195,8 @@ class _HistoryKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HistoryKi
     """A gate moved its due time."""
     HISTORY_KIND_KILL_REQUESTED: _HistoryKind.ValueType  # 28
     """Somebody asked to kill its callback."""
+    HISTORY_KIND_HANDED_OVER: _HistoryKind.ValueType  # 29
+    """Its callback gave a completion token to somebody who completes it later."""
 
 class HistoryKind(_HistoryKind, metaclass=_HistoryKindEnumTypeWrapper):
     """What happened to a task."""
@@ -244,6 +250,8 @@ HISTORY_KIND_DELAYED: HistoryKind.ValueType  # 27
 """A gate moved its due time."""
 HISTORY_KIND_KILL_REQUESTED: HistoryKind.ValueType  # 28
 """Somebody asked to kill its callback."""
+HISTORY_KIND_HANDED_OVER: HistoryKind.ValueType  # 29
+"""Its callback gave a completion token to somebody who completes it later."""
 Global___HistoryKind: _TypeAlias = HistoryKind  # noqa: Y015
 
 @_typing.final

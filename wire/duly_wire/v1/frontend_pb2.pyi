@@ -1073,3 +1073,165 @@ class PurgeTasksResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PurgeTasksResponse: _TypeAlias = PurgeTasksResponse  # noqa: Y015
+
+@_typing.final
+class CompleteTasksRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COMPLETIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def completions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Completion]:
+        """At most 1,000, and 8 MiB."""
+
+    def __init__(
+        self,
+        *,
+        completions: _abc.Iterable[Global___Completion] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["completions", b"completions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompleteTasksRequest: _TypeAlias = CompleteTasksRequest  # noqa: Y015
+
+@_typing.final
+class Completion(_message.Message):
+    """How the work ended for which a task was handed over."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    SUCCESS_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """What the callback gave out: 64 characters."""
+    @_builtins.property
+    def success(self) -> Global___CompletionSuccess: ...
+    @_builtins.property
+    def failure(self) -> Global___CompletionFailure: ...
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        success: Global___CompletionSuccess | None = ...,
+        failure: Global___CompletionFailure | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "outcome", b"outcome", "success", b"success"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "outcome", b"outcome", "success", b"success", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["success", "failure"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
+
+Global___Completion: _TypeAlias = Completion  # noqa: Y015
+
+@_typing.final
+class CompletionSuccess(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULT_FIELD_NUMBER: _builtins.int
+    RESULT_ENCODING_FIELD_NUMBER: _builtins.int
+    result: _builtins.bytes
+    """At most 1 MiB."""
+    result_encoding: _task_pb2.Encoding.ValueType
+    """JSON, RAW or ENCRYPTED: a result that somebody completes has no attachments."""
+    def __init__(
+        self,
+        *,
+        result: _builtins.bytes = ...,
+        result_encoding: _task_pb2.Encoding.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["result", b"result", "result_encoding", b"result_encoding"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompletionSuccess: _TypeAlias = CompletionSuccess  # noqa: Y015
+
+@_typing.final
+class CompletionFailure(_message.Message):
+    """Counts as a failure of the attempt."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    IS_FATAL_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_FIELD_NUMBER: _builtins.int
+    message: _builtins.str
+    """For people: at most 4 KiB; never the payload."""
+    is_fatal: _builtins.bool
+    """The task ends, whatever attempts are left. Otherwise it runs again if attempts are left."""
+    @_builtins.property
+    def retry_after(self) -> _duration_pb2.Duration:
+        """Without is_fatal: run again after this time, instead of the backoff."""
+
+    def __init__(
+        self,
+        *,
+        message: _builtins.str = ...,
+        is_fatal: _builtins.bool = ...,
+        retry_after: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["retry_after", b"retry_after"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_fatal", b"is_fatal", "message", b"message", "retry_after", b"retry_after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompletionFailure: _TypeAlias = CompletionFailure  # noqa: Y015
+
+@_typing.final
+class CompleteTasksResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompletionResult]:
+        """One for each completion of the request, in its order."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___CompletionResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompleteTasksResponse: _TypeAlias = CompleteTasksResponse  # noqa: Y015
+
+@_typing.final
+class CompletionResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """Absent with TOKEN_NOT_CURRENT and TOKEN_TOO_EARLY."""
+    status: _task_pb2.TaskStatus.ValueType
+    """After this call, or after an earlier one with the same token and outcome. With ALREADY_FINAL: how it ended instead."""
+    @_builtins.property
+    def error(self) -> _task_pb2.ItemError:
+        """TOKEN_NOT_CURRENT, TOKEN_TOO_EARLY or ALREADY_FINAL."""
+
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        status: _task_pb2.TaskStatus.ValueType = ...,
+        error: _task_pb2.ItemError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompletionResult: _TypeAlias = CompletionResult  # noqa: Y015

@@ -94,6 +94,11 @@ class FrontendServiceStub:
                 request_serializer=duly_dot_v1_dot_frontend__pb2.PurgeTasksRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_frontend__pb2.PurgeTasksResponse.FromString,
                 _registered_method=True)
+        self.CompleteTasks = channel.unary_unary(
+                '/duly.v1.FrontendService/CompleteTasks',
+                request_serializer=duly_dot_v1_dot_frontend__pb2.CompleteTasksRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_frontend__pb2.CompleteTasksResponse.FromString,
+                _registered_method=True)
 
 
 class FrontendServiceServicer:
@@ -195,6 +200,14 @@ class FrontendServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CompleteTasks(self, request, context):
+        """Completes tasks whose callbacks ended with COMPLETE_LATER. Whoever has the token of a task may: a caller needs no role. Each is
+        answered for itself; an item with an error has changed nothing. Unknown outcome: send the same request again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FrontendServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -257,6 +270,11 @@ def add_FrontendServiceServicer_to_server(servicer, server):
                     servicer.PurgeTasks,
                     request_deserializer=duly_dot_v1_dot_frontend__pb2.PurgeTasksRequest.FromString,
                     response_serializer=duly_dot_v1_dot_frontend__pb2.PurgeTasksResponse.SerializeToString,
+            ),
+            'CompleteTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompleteTasks,
+                    request_deserializer=duly_dot_v1_dot_frontend__pb2.CompleteTasksRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_frontend__pb2.CompleteTasksResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -583,6 +601,33 @@ class FrontendService:
             '/duly.v1.FrontendService/PurgeTasks',
             duly_dot_v1_dot_frontend__pb2.PurgeTasksRequest.SerializeToString,
             duly_dot_v1_dot_frontend__pb2.PurgeTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompleteTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.FrontendService/CompleteTasks',
+            duly_dot_v1_dot_frontend__pb2.CompleteTasksRequest.SerializeToString,
+            duly_dot_v1_dot_frontend__pb2.CompleteTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -75,6 +75,10 @@ class FrontendServiceStub:
     """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key; tasks of
     graphs that run stay. Pages as CancelTasks does. Unknown outcome: send the same request again.
     """
+    CompleteTasks: _grpc.UnaryUnaryMultiCallable[_frontend_pb2.CompleteTasksRequest, _frontend_pb2.CompleteTasksResponse]
+    """Completes tasks whose callbacks ended with COMPLETE_LATER. Whoever has the token of a task may: a caller needs no role. Each is
+    answered for itself; an item with an error has changed nothing. Unknown outcome: send the same request again.
+    """
 
 @_typing.type_check_only
 class FrontendServiceAsyncStub(FrontendServiceStub):
@@ -122,6 +126,10 @@ class FrontendServiceAsyncStub(FrontendServiceStub):
     PurgeTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.PurgeTasksRequest, _frontend_pb2.PurgeTasksResponse]  # type: ignore[assignment]
     """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key; tasks of
     graphs that run stay. Pages as CancelTasks does. Unknown outcome: send the same request again.
+    """
+    CompleteTasks: _aio.UnaryUnaryMultiCallable[_frontend_pb2.CompleteTasksRequest, _frontend_pb2.CompleteTasksResponse]  # type: ignore[assignment]
+    """Completes tasks whose callbacks ended with COMPLETE_LATER. Whoever has the token of a task may: a caller needs no role. Each is
+    answered for itself; an item with an error has changed nothing. Unknown outcome: send the same request again.
     """
 
 class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -239,6 +247,16 @@ class FrontendServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_frontend_pb2.PurgeTasksResponse, _abc.Awaitable[_frontend_pb2.PurgeTasksResponse]]:
         """Deletes the finished tasks that a filter finds, with payload, result, history and idempotency key; tasks of
         graphs that run stay. Pages as CancelTasks does. Unknown outcome: send the same request again.
+        """
+
+    @_abc_1.abstractmethod
+    def CompleteTasks(
+        self,
+        request: _frontend_pb2.CompleteTasksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_frontend_pb2.CompleteTasksResponse, _abc.Awaitable[_frontend_pb2.CompleteTasksResponse]]:
+        """Completes tasks whose callbacks ended with COMPLETE_LATER. Whoever has the token of a task may: a caller needs no role. Each is
+        answered for itself; an item with an error has changed nothing. Unknown outcome: send the same request again.
         """
 
 def add_FrontendServiceServicer_to_server(servicer: FrontendServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

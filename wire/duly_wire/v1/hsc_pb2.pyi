@@ -98,6 +98,10 @@ class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.Value
     """Its process died. Counts as a crash, not as a failure."""
     OUTCOME_CANCELLED: _Outcome.ValueType  # 6
     """The callback stopped because the task was cancelled."""
+    OUTCOME_COMPLETE_LATER: _Outcome.ValueType  # 7
+    """The callback gave a completion token to somebody who completes the task later (FrontendService.CompleteTasks). The task waits
+    for that, without a slot, for complete_within at most: then the attempt has failed.
+    """
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
     """How a run ended."""
@@ -113,6 +117,10 @@ OUTCOME_CRASHED: Outcome.ValueType  # 5
 """Its process died. Counts as a crash, not as a failure."""
 OUTCOME_CANCELLED: Outcome.ValueType  # 6
 """The callback stopped because the task was cancelled."""
+OUTCOME_COMPLETE_LATER: Outcome.ValueType  # 7
+"""The callback gave a completion token to somebody who completes the task later (FrontendService.CompleteTasks). The task waits
+for that, without a slot, for complete_within at most: then the attempt has failed.
+"""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
 class _ResultVerdict:
@@ -672,6 +680,8 @@ class TaskResult(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     WORKER_DIED_FIELD_NUMBER: _builtins.int
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
+    COMPLETION_HASH_FIELD_NUMBER: _builtins.int
+    COMPLETE_WITHIN_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     result: _builtins.bytes
     """With SUCCESS: at most 1 MiB."""
@@ -685,6 +695,8 @@ class TaskResult(_message.Message):
     """Unless SUCCESS: what the callback kept, as in HeartbeatItem. Empty: nothing since the last heartbeat."""
     worker_died: _builtins.bool
     """With CRASHED: the whole worker, or its machine, died. Nothing of what it ran is more suspect than the rest."""
+    completion_hash: _builtins.bytes
+    """With COMPLETE_LATER: the SHA-256 of the token's 48 bytes. The token itself is never sent."""
     @_builtins.property
     def claim(self) -> Global___Claim: ...
     @_builtins.property
@@ -714,6 +726,10 @@ class TaskResult(_message.Message):
         or not stored makes a success a fatal failure (BAD_RESULT); otherwise it is left out.
         """
 
+    @_builtins.property
+    def complete_within(self) -> _duration_pb2.Duration:
+        """With COMPLETE_LATER: from 1 s to 7 days."""
+
     def __init__(
         self,
         *,
@@ -731,10 +747,12 @@ class TaskResult(_message.Message):
         nodes: _abc.Iterable[_graphs_pb2.GraphNode] | None = ...,
         worker_died: _builtins.bool = ...,
         attachments: _abc.Iterable[_task_pb2.AttachmentUse] | None = ...,
+        completion_hash: _builtins.bytes = ...,
+        complete_within: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "retry_after", b"retry_after", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "complete_within", b"complete_within", "retry_after", b"retry_after", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "checkpoint", b"checkpoint", "children", b"children", "claim", b"claim", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "nodes", b"nodes", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback", "worker_died", b"worker_died"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "checkpoint", b"checkpoint", "children", b"children", "claim", b"claim", "complete_within", b"complete_within", "completion_hash", b"completion_hash", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "nodes", b"nodes", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback", "worker_died", b"worker_died"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

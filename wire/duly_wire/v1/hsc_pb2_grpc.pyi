@@ -43,7 +43,9 @@ class HscServiceStub:
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.HeartbeatRequest, _hsc_pb2.HeartbeatResponse]
     """claimed | processing -> processing: renews the lease."""
     SetResults: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.SetResultsRequest, _hsc_pb2.SetResultsResponse]
-    """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed): writes results."""
+    """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed) | waiting (complete later):
+    writes results.
+    """
     Release: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.ReleaseRequest, _hsc_pb2.ReleaseResponse]
     """claimed | processing -> new, due now: releases tasks, uncharged, so that they run elsewhere."""
     Work: _grpc.StreamStreamMultiCallable[_hsc_pb2.WorkRequest, _hsc_pb2.WorkResponse]
@@ -63,7 +65,9 @@ class HscServiceAsyncStub(HscServiceStub):
     Heartbeat: _aio.UnaryUnaryMultiCallable[_hsc_pb2.HeartbeatRequest, _hsc_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """claimed | processing -> processing: renews the lease."""
     SetResults: _aio.UnaryUnaryMultiCallable[_hsc_pb2.SetResultsRequest, _hsc_pb2.SetResultsResponse]  # type: ignore[assignment]
-    """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed): writes results."""
+    """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed) | waiting (complete later):
+    writes results.
+    """
     Release: _aio.UnaryUnaryMultiCallable[_hsc_pb2.ReleaseRequest, _hsc_pb2.ReleaseResponse]  # type: ignore[assignment]
     """claimed | processing -> new, due now: releases tasks, uncharged, so that they run elsewhere."""
     Work: _aio.StreamStreamMultiCallable[_hsc_pb2.WorkRequest, _hsc_pb2.WorkResponse]  # type: ignore[assignment]
@@ -104,7 +108,9 @@ class HscServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hsc_pb2.SetResultsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hsc_pb2.SetResultsResponse, _abc.Awaitable[_hsc_pb2.SetResultsResponse]]:
-        """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed): writes results."""
+        """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed) | waiting (complete later):
+        writes results.
+        """
 
     @_abc_1.abstractmethod
     def Release(

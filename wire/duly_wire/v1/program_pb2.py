@@ -28,7 +28,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64uly/v1/program.proto\x12\x07\x64uly.v1\x1a\x11\x64uly/v1/hsc.proto\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"O\n\x0cProgramOrder\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x14.duly.v1.ProgramTaskH\x00\x12\x10\n\x06\x63\x61ncel\x18\x02 \x01(\tH\x00\x42\x07\n\x05order\"\xfb\x02\n\x0bProgramTask\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06lambda\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12+\n\x10payload_encoding\x18\x04 \x01(\x0e\x32\x11.duly.v1.Encoding\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x05\x12\r\n\x05\x66\x65nce\x18\x06 \x01(\x05\x12#\n\x08priority\x18\x07 \x01(\x0e\x32\x11.duly.v1.Priority\x12*\n\x06\x64ue_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x64\x65\x61\x64line\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncheckpoint\x18\n \x01(\x0c\x12\x0e\n\x06\x64omain\x18\x0b \x01(\t\x12+\n\x07tick_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\"\n\x05graph\x18\r \x01(\x0b\x32\x13.duly.v1.GraphPlace\"\xee\x02\n\rProgramReport\x12\n\n\x02id\x18\x01 \x01(\t\x12&\n\x05ready\x18\x02 \x01(\x0b\x32\x15.duly.v1.ProgramReadyH\x00\x12,\n\x08progress\x18\x03 \x01(\x0b\x32\x18.duly.v1.ProgramProgressH\x00\x12\x14\n\ncheckpoint\x18\x04 \x01(\x0cH\x00\x12*\n\x07success\x18\x05 \x01(\x0b\x32\x17.duly.v1.ProgramSuccessH\x00\x12(\n\x05retry\x18\x06 \x01(\x0b\x32\x17.duly.v1.ProgramFailureH\x00\x12(\n\x05\x66\x61tal\x18\x07 \x01(\x0b\x32\x17.duly.v1.ProgramFailureH\x00\x12+\n\x06snooze\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12.\n\tcancelled\x18\t \x01(\x0b\x32\x19.duly.v1.ProgramCancelledH\x00\x42\x08\n\x06report\"\x0e\n\x0cProgramReady\"1\n\x0fProgramProgress\x12\x10\n\x08\x66raction\x18\x01 \x01(\x01\x12\x0c\n\x04note\x18\x02 \x01(\t\"L\n\x0eProgramSuccess\x12\x0e\n\x06result\x18\x01 \x01(\x0c\x12*\n\x0fresult_encoding\x18\x02 \x01(\x0e\x32\x11.duly.v1.Encoding\"Q\n\x0eProgramFailure\x12\x0f\n\x07message\x18\x01 \x01(\t\x12.\n\x0bretry_after\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x12\n\x10ProgramCancelledb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x64uly/v1/program.proto\x12\x07\x64uly.v1\x1a\x11\x64uly/v1/hsc.proto\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"O\n\x0cProgramOrder\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x14.duly.v1.ProgramTaskH\x00\x12\x10\n\x06\x63\x61ncel\x18\x02 \x01(\tH\x00\x42\x07\n\x05order\"\x95\x03\n\x0bProgramTask\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0e\n\x06lambda\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12+\n\x10payload_encoding\x18\x04 \x01(\x0e\x32\x11.duly.v1.Encoding\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\x05\x12\r\n\x05\x66\x65nce\x18\x06 \x01(\x05\x12#\n\x08priority\x18\x07 \x01(\x0e\x32\x11.duly.v1.Priority\x12*\n\x06\x64ue_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x64\x65\x61\x64line\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncheckpoint\x18\n \x01(\x0c\x12\x0e\n\x06\x64omain\x18\x0b \x01(\t\x12+\n\x07tick_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\"\n\x05graph\x18\r \x01(\x0b\x32\x13.duly.v1.GraphPlace\x12\x18\n\x10\x63ompletion_token\x18\x0e \x01(\t\"\xa3\x03\n\rProgramReport\x12\n\n\x02id\x18\x01 \x01(\t\x12&\n\x05ready\x18\x02 \x01(\x0b\x32\x15.duly.v1.ProgramReadyH\x00\x12,\n\x08progress\x18\x03 \x01(\x0b\x32\x18.duly.v1.ProgramProgressH\x00\x12\x14\n\ncheckpoint\x18\x04 \x01(\x0cH\x00\x12*\n\x07success\x18\x05 \x01(\x0b\x32\x17.duly.v1.ProgramSuccessH\x00\x12(\n\x05retry\x18\x06 \x01(\x0b\x32\x17.duly.v1.ProgramFailureH\x00\x12(\n\x05\x66\x61tal\x18\x07 \x01(\x0b\x32\x17.duly.v1.ProgramFailureH\x00\x12+\n\x06snooze\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12.\n\tcancelled\x18\t \x01(\x0b\x32\x19.duly.v1.ProgramCancelledH\x00\x12\x33\n\x0e\x63omplete_later\x18\n \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x42\x08\n\x06report\"\x0e\n\x0cProgramReady\"1\n\x0fProgramProgress\x12\x10\n\x08\x66raction\x18\x01 \x01(\x01\x12\x0c\n\x04note\x18\x02 \x01(\t\"L\n\x0eProgramSuccess\x12\x0e\n\x06result\x18\x01 \x01(\x0c\x12*\n\x0fresult_encoding\x18\x02 \x01(\x0e\x32\x11.duly.v1.Encoding\"Q\n\x0eProgramFailure\x12\x0f\n\x07message\x18\x01 \x01(\t\x12.\n\x0bretry_after\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"\x12\n\x10ProgramCancelledb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,17 +38,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PROGRAMORDER']._serialized_start=138
   _globals['_PROGRAMORDER']._serialized_end=217
   _globals['_PROGRAMTASK']._serialized_start=220
-  _globals['_PROGRAMTASK']._serialized_end=599
-  _globals['_PROGRAMREPORT']._serialized_start=602
-  _globals['_PROGRAMREPORT']._serialized_end=968
-  _globals['_PROGRAMREADY']._serialized_start=970
-  _globals['_PROGRAMREADY']._serialized_end=984
-  _globals['_PROGRAMPROGRESS']._serialized_start=986
-  _globals['_PROGRAMPROGRESS']._serialized_end=1035
-  _globals['_PROGRAMSUCCESS']._serialized_start=1037
-  _globals['_PROGRAMSUCCESS']._serialized_end=1113
-  _globals['_PROGRAMFAILURE']._serialized_start=1115
-  _globals['_PROGRAMFAILURE']._serialized_end=1196
-  _globals['_PROGRAMCANCELLED']._serialized_start=1198
-  _globals['_PROGRAMCANCELLED']._serialized_end=1216
+  _globals['_PROGRAMTASK']._serialized_end=625
+  _globals['_PROGRAMREPORT']._serialized_start=628
+  _globals['_PROGRAMREPORT']._serialized_end=1047
+  _globals['_PROGRAMREADY']._serialized_start=1049
+  _globals['_PROGRAMREADY']._serialized_end=1063
+  _globals['_PROGRAMPROGRESS']._serialized_start=1065
+  _globals['_PROGRAMPROGRESS']._serialized_end=1114
+  _globals['_PROGRAMSUCCESS']._serialized_start=1116
+  _globals['_PROGRAMSUCCESS']._serialized_end=1192
+  _globals['_PROGRAMFAILURE']._serialized_start=1194
+  _globals['_PROGRAMFAILURE']._serialized_end=1275
+  _globals['_PROGRAMCANCELLED']._serialized_start=1277
+  _globals['_PROGRAMCANCELLED']._serialized_end=1295
 # @@protoc_insertion_point(module_scope)

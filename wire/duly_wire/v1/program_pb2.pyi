@@ -67,6 +67,7 @@ class ProgramTask(_message.Message):
     DOMAIN_FIELD_NUMBER: _builtins.int
     TICK_AT_FIELD_NUMBER: _builtins.int
     GRAPH_FIELD_NUMBER: _builtins.int
+    COMPLETION_TOKEN_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     payload: _builtins.bytes
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -80,6 +81,8 @@ class ProgramTask(_message.Message):
     """JSON: what an attempt before kept. Empty: nothing."""
     domain: _builtins.str
     """Empty: none."""
+    completion_token: _builtins.str
+    """By which somebody completes the task after `complete_later`. Keep it out of logs."""
     @_builtins.property
     def due_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -107,10 +110,11 @@ class ProgramTask(_message.Message):
         domain: _builtins.str = ...,
         tick_at: _timestamp_pb2.Timestamp | None = ...,
         graph: _hsc_pb2.GraphPlace | None = ...,
+        completion_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["deadline", b"deadline", "due_at", b"due_at", "graph", b"graph", "tick_at", b"tick_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "deadline", b"deadline", "domain", b"domain", "due_at", b"due_at", "fence", b"fence", "graph", b"graph", "id", b"id", "lambda", b"lambda", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "tick_at", b"tick_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "checkpoint", b"checkpoint", "completion_token", b"completion_token", "deadline", b"deadline", "domain", b"domain", "due_at", b"due_at", "fence", b"fence", "graph", b"graph", "id", b"id", "lambda", b"lambda", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "tick_at", b"tick_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -131,6 +135,7 @@ class ProgramReport(_message.Message):
     FATAL_FIELD_NUMBER: _builtins.int
     SNOOZE_FIELD_NUMBER: _builtins.int
     CANCELLED_FIELD_NUMBER: _builtins.int
+    COMPLETE_LATER_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The task that it is about; empty with `ready`."""
     checkpoint: _builtins.bytes
@@ -151,6 +156,10 @@ class ProgramReport(_message.Message):
 
     @_builtins.property
     def cancelled(self) -> Global___ProgramCancelled: ...
+    @_builtins.property
+    def complete_later(self) -> _duration_pb2.Duration:
+        """Somebody completes the task later, with its completion_token; if nobody does within this time, the attempt has failed."""
+
     def __init__(
         self,
         *,
@@ -163,12 +172,13 @@ class ProgramReport(_message.Message):
         fatal: Global___ProgramFailure | None = ...,
         snooze: _duration_pb2.Duration | None = ...,
         cancelled: Global___ProgramCancelled | None = ...,
+        complete_later: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "checkpoint", b"checkpoint", "fatal", b"fatal", "progress", b"progress", "ready", b"ready", "report", b"report", "retry", b"retry", "snooze", b"snooze", "success", b"success"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "checkpoint", b"checkpoint", "complete_later", b"complete_later", "fatal", b"fatal", "progress", b"progress", "ready", b"ready", "report", b"report", "retry", b"retry", "snooze", b"snooze", "success", b"success"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "checkpoint", b"checkpoint", "fatal", b"fatal", "id", b"id", "progress", b"progress", "ready", b"ready", "report", b"report", "retry", b"retry", "snooze", b"snooze", "success", b"success"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "checkpoint", b"checkpoint", "complete_later", b"complete_later", "fatal", b"fatal", "id", b"id", "progress", b"progress", "ready", b"ready", "report", b"report", "retry", b"retry", "snooze", b"snooze", "success", b"success"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_report: _TypeAlias = _typing.Literal["ready", "progress", "checkpoint", "success", "retry", "fatal", "snooze", "cancelled"]  # noqa: Y015
+    _WhichOneofReturnType_report: _TypeAlias = _typing.Literal["ready", "progress", "checkpoint", "success", "retry", "fatal", "snooze", "cancelled", "complete_later"]  # noqa: Y015
     _WhichOneofArgType_report: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_report) -> _WhichOneofReturnType_report | None: ...
 

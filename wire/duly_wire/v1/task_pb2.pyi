@@ -71,7 +71,9 @@ class _TaskStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskStatus
     TASK_STATUS_DROPPED: _TaskStatus.ValueType  # 9
     """Final: it ended without a run, such as a node of a graph that no branch leads to any more."""
     TASK_STATUS_WAITING: _TaskStatus.ValueType  # 10
-    """Written; waits for another task, such as the one before it in its session, or one that holds units of a resource."""
+    """Written; waits for another task, such as the one before it in its session, or one that holds units of a resource; or for whoever
+    completes it by token.
+    """
 
 class TaskStatus(_TaskStatus, metaclass=_TaskStatusEnumTypeWrapper):
     """The state machine of docs/lifecycle.md."""
@@ -96,7 +98,9 @@ TASK_STATUS_CANCELLED: TaskStatus.ValueType  # 8
 TASK_STATUS_DROPPED: TaskStatus.ValueType  # 9
 """Final: it ended without a run, such as a node of a graph that no branch leads to any more."""
 TASK_STATUS_WAITING: TaskStatus.ValueType  # 10
-"""Written; waits for another task, such as the one before it in its session, or one that holds units of a resource."""
+"""Written; waits for another task, such as the one before it in its session, or one that holds units of a resource; or for whoever
+completes it by token.
+"""
 Global___TaskStatus: _TypeAlias = TaskStatus  # noqa: Y015
 
 class _SessionOrder:
@@ -264,6 +268,8 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     """It did not run: an operator's gate dropped it."""
     FAILURE_KIND_GRAPH_FAILED: _FailureKind.ValueType  # 15
     """It was skipped: another node of its graph failed, and the graph fails fast."""
+    FAILURE_KIND_COMPLETION_TIMEOUT: _FailureKind.ValueType  # 16
+    """The callback handed the task over to somebody who was to complete it, and nobody did in time."""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper):
     """Why an attempt failed, or why a task ended without success."""
@@ -299,6 +305,8 @@ FAILURE_KIND_GATE_DROPPED: FailureKind.ValueType  # 14
 """It did not run: an operator's gate dropped it."""
 FAILURE_KIND_GRAPH_FAILED: FailureKind.ValueType  # 15
 """It was skipped: another node of its graph failed, and the graph fails fast."""
+FAILURE_KIND_COMPLETION_TIMEOUT: FailureKind.ValueType  # 16
+"""The callback handed the task over to somebody who was to complete it, and nobody did in time."""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 class _AttemptOutcome:
@@ -322,6 +330,10 @@ class _AttemptOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attemp
     """Released by the worker, before it started or before it finished."""
     ATTEMPT_OUTCOME_CANCELLED: _AttemptOutcome.ValueType  # 7
     """The callback stopped because the task was cancelled."""
+    ATTEMPT_OUTCOME_HANDED_OVER: _AttemptOutcome.ValueType  # 8
+    """The callback gave a completion token to somebody who completes the task later. If that is a failure, or does not come, the
+    outcome becomes RETRIABLE_FAILURE or FATAL_FAILURE.
+    """
 
 class AttemptOutcome(_AttemptOutcome, metaclass=_AttemptOutcomeEnumTypeWrapper):
     """How a run ended that did not succeed."""
@@ -341,6 +353,10 @@ ATTEMPT_OUTCOME_RELEASED: AttemptOutcome.ValueType  # 6
 """Released by the worker, before it started or before it finished."""
 ATTEMPT_OUTCOME_CANCELLED: AttemptOutcome.ValueType  # 7
 """The callback stopped because the task was cancelled."""
+ATTEMPT_OUTCOME_HANDED_OVER: AttemptOutcome.ValueType  # 8
+"""The callback gave a completion token to somebody who completes the task later. If that is a failure, or does not come, the
+outcome becomes RETRIABLE_FAILURE or FATAL_FAILURE.
+"""
 Global___AttemptOutcome: _TypeAlias = AttemptOutcome  # noqa: Y015
 
 class _TaskView:
@@ -385,7 +401,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_NOT_FOUND: _ErrorCode.ValueType  # 5
     """No task has this id: it was never scheduled, or was removed after its retention."""
     ERROR_CODE_ALREADY_FINAL: _ErrorCode.ValueType  # 6
-    """The task has ended, so it cannot be cancelled."""
+    """The task has ended, so it cannot be cancelled, or completed."""
     ERROR_CODE_NOT_A_DEAD_LETTER: _ErrorCode.ValueType  # 7
     """Only a task that ended as FATAL_FAILURE can be redriven."""
     ERROR_CODE_UNKNOWN_SETTING: _ErrorCode.ValueType  # 8
@@ -420,6 +436,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """An attachment that is used is not stored in the namespace of the lambda. The message has its hash: upload it first."""
     ERROR_CODE_ATTACHMENT_QUOTA_EXCEEDED: _ErrorCode.ValueType  # 81
     """The attachments of the namespace would exceed attachments.quota."""
+    ERROR_CODE_TOKEN_NOT_CURRENT: _ErrorCode.ValueType  # 90
+    """No task waits for this completion token: it is of an attempt that is over, or of no task."""
+    ERROR_CODE_TOKEN_TOO_EARLY: _ErrorCode.ValueType  # 91
+    """The attempt that may have given out this completion token still runs. Send the same request again soon."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -437,7 +457,7 @@ another lambda.
 ERROR_CODE_NOT_FOUND: ErrorCode.ValueType  # 5
 """No task has this id: it was never scheduled, or was removed after its retention."""
 ERROR_CODE_ALREADY_FINAL: ErrorCode.ValueType  # 6
-"""The task has ended, so it cannot be cancelled."""
+"""The task has ended, so it cannot be cancelled, or completed."""
 ERROR_CODE_NOT_A_DEAD_LETTER: ErrorCode.ValueType  # 7
 """Only a task that ended as FATAL_FAILURE can be redriven."""
 ERROR_CODE_UNKNOWN_SETTING: ErrorCode.ValueType  # 8
@@ -472,6 +492,10 @@ ERROR_CODE_ATTACHMENT_MISSING: ErrorCode.ValueType  # 80
 """An attachment that is used is not stored in the namespace of the lambda. The message has its hash: upload it first."""
 ERROR_CODE_ATTACHMENT_QUOTA_EXCEEDED: ErrorCode.ValueType  # 81
 """The attachments of the namespace would exceed attachments.quota."""
+ERROR_CODE_TOKEN_NOT_CURRENT: ErrorCode.ValueType  # 90
+"""No task waits for this completion token: it is of an attempt that is over, or of no task."""
+ERROR_CODE_TOKEN_TOO_EARLY: ErrorCode.ValueType  # 91
+"""The attempt that may have given out this completion token still runs. Send the same request again soon."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -791,7 +815,9 @@ class Task(_message.Message):
     graph_label: _builtins.str
     """Its label in the graph; empty: none. Not filled by lists."""
     parked_on: _builtins.str
-    """While it is WAITING for units: the resource, or resource/key."""
+    """While it is WAITING for units: the resource, or resource/key. While a gate holds it: "gate:NAME". While it waits to be completed
+    by token: "completion:".
+    """
     scheduled_by: _builtins.str
     """The principal that scheduled it, or that scheduled the task whose callback did. Empty: nobody was asked who they
     are, or a time table did.

@@ -21,6 +21,7 @@ _OUTCOMES = frozenset(
         hsc_pb2.OUTCOME_SNOOZED,
         hsc_pb2.OUTCOME_CANCELLED,
         hsc_pb2.OUTCOME_CRASHED,
+        hsc_pb2.OUTCOME_COMPLETE_LATER,
     )
 )
 """What a callback ends with unless it succeeds. CRASHED: a program that ran the attempt for it died (`duly.programs`). A callback

@@ -110,6 +110,13 @@ KINDS: Mapping[str, tuple["explain_pb2.HistoryKind.ValueType", str, Status | Non
         None,
         "its holder is told by the next heartbeat, and ends its callback",
     ),
+    "handed_over": (
+        explain_pb2.HISTORY_KIND_HANDED_OVER,
+        HSC,
+        Status.WAITING,
+        "its callback handed it over: it waits to be completed by token",
+    ),
+    "completed": (explain_pb2.HISTORY_KIND_ENDED, FRONTEND, Status.SUCCESS, "completed by its token"),
     "cancelled": (explain_pb2.HISTORY_KIND_ENDED, FRONTEND, Status.CANCELLED, ""),
     "failed": (explain_pb2.HISTORY_KIND_ENDED, "", Status.FATAL_FAILURE, "{about}"),
     "redriven": (explain_pb2.HISTORY_KIND_REDRIVEN, FRONTEND, Status.NEW, "its attempts count from 1 again"),

@@ -49,7 +49,7 @@ def history_of(
         _event(replace(event, about="") if event.about in unnamed else event, withheld=withheld)
         for event in events_of(row["events"], row["live_events"])
     ]
-    lines += _current(row)
+    lines += _current(row, runs)
     if Status(row["status"]) in FINAL:
         lines += _end(row, lines, runs, withheld=withheld)
     lines.sort(key=lambda line: line[0])
@@ -99,6 +99,8 @@ def _run(run: TaskRow, sent: Collection[datetime | None], *, withheld: bool) -> 
     """Yield the lines of a run that did not succeed; `sent` has the instants at which references were sent."""
     yield from _begin(run, run["enqueued_at"], run["claimed_at"], run["started_at"])
     outcome = AttemptOutcome(run["outcome"])
+    if outcome is AttemptOutcome.HANDED_OVER:
+        return  # an event of its own tells of that
     is_end = run["next_trigger_at"] is None
     message = "" if withheld else run["failure_message"] or ""
     yield _line(
@@ -145,7 +147,7 @@ def _begin(
         )
 
 
-def _current(row: TaskRow) -> Iterator[_Line]:
+def _current(row: TaskRow, runs: Sequence[TaskRow]) -> Iterator[_Line]:
     """Yield what is known of the run that goes on, or that succeeded."""
     run = {
         "holder": row["holder"] or row["run_holder"],
@@ -154,6 +156,8 @@ def _current(row: TaskRow) -> Iterator[_Line]:
         "ended_at": row["finished_at"],
     }
     status = Status(row["status"])
+    if status is Status.SUCCESS and runs and runs[-1]["fence"] == row["fence"]:
+        return  # it was handed over, and then completed: the run has told how it began
     if status is Status.SUCCESS:
         yield from _begin(run, row["run_enqueued_at"], row["run_claimed_at"], row["run_started_at"])
     elif status in HELD:
@@ -183,7 +187,7 @@ def _end(row: TaskRow, lines: Sequence[_Line], runs: Sequence[TaskRow], *, withh
     finished_at = row["finished_at"]
     if any(
         line.kind == explain_pb2.HISTORY_KIND_ENDED
-        and line.status == task_pb2.TASK_STATUS_CANCELLED
+        and line.status in (task_pb2.TASK_STATUS_CANCELLED, task_pb2.TASK_STATUS_SUCCESS)
         and abs(happened_at - finished_at) < _SAME_STATEMENT
         for happened_at, line in lines
     ):

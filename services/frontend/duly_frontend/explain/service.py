@@ -13,6 +13,7 @@ from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.stubs import Context
+from duly_core.tasks.completions import PARKED_ON
 from duly_core.tasks.history import read_runs
 from duly_core.tasks.lifecycle import FINAL, HELD, Status
 from duly_core.tasks.store import TaskRow
@@ -86,7 +87,8 @@ class ExplainServicer(explain_pb2_grpc.ExplainServiceServicer):
             skew = await skew_of_holder(store, row["holder"])
             return [*held_reasons(row, self._heartbeat_timeout(), withheld=withheld), *skew]
         scope = restriction(Action.READ)
-        expiry = expiry_reasons(row)
+        # an attempt that was handed over goes on
+        expiry = [] if row["parked_on"] == PARKED_ON else expiry_reasons(row)
         if status is Status.WAITING:
             found = await waiting_reasons(store, row, scope)
         elif status is Status.ENQUEUED:

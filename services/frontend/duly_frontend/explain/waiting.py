@@ -5,6 +5,8 @@ from duly_core.explain.reads import MOST_COUNTED, read_claims, read_related
 from duly_core.explain.waits import MOST_SHOWN, read_nodes, read_session
 from duly_core.lambdas.session_names import SessionId
 from duly_core.postgres.pool import Store
+from duly_core.tasks.completions import PARKED_ON
+from duly_core.tasks.history import events_of
 from duly_core.tasks.store import TaskRow
 from duly_frontend.explain.conditions import read_conditions
 from duly_frontend.explain.gates import GATE
@@ -36,6 +38,8 @@ async def waiting_reasons(store: Store, row: TaskRow, scope: Scope | None) -> li
                 session=SessionId.parse(row["session"]).key if row["session"] else "",
             )
         ]
+    if row["parked_on"] == PARKED_ON:
+        return [_for_completion(row)]
     conditions = await read_conditions(store, row, scope, await read_claims(store, row))
     if row["parked_on"] is not None:
         if row["parked_on"].startswith(GATE):
@@ -48,6 +52,28 @@ async def waiting_reasons(store: Store, row: TaskRow, scope: Scope | None) -> li
     elif row["graph"] is not None:
         found = await _in_graph(store, row, scope)
     return [*found, *_due_later(row), *conditions.reasons]
+
+
+def _for_completion(row: TaskRow) -> explain_pb2.Reason:
+    """Say that its callback handed it over."""
+    until_at = row["next_trigger_at"]
+    handed_over = [
+        event.happened_at
+        for event in events_of(row["events"], row["live_events"])
+        if event.kind == "handed_over"
+    ]
+    left = (
+        f"; in {span(until_at - row['now'])} this attempt has failed"
+        if until_at > row["now"]
+        else ": the time for it is over, and this attempt fails soon"
+    )
+    return reason(
+        explain_pb2.REASON_KIND_COMPLETION,
+        f"its callback handed it over, and it waits to be completed by token{left}",
+        f"ask whoever has its token, or end it: {command('cancel', str(row['task_id']))}",
+        since_at=handed_over[-1] if handed_over else None,
+        until_at=until_at,
+    )
 
 
 def _due_later(row: TaskRow) -> list[explain_pb2.Reason]:

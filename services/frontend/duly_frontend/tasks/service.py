@@ -25,11 +25,13 @@ from duly_core.rpc.requests.problem import Problem, check_each
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.tasks import bulk as store_bulk
+from duly_core.tasks import completions as store_completions
 from duly_core.tasks import dead_letters as store_dead_letters
 from duly_core.tasks import queries as task_queries
 from duly_core.tasks import schedule as store_schedule
 from duly_core.tasks import store as store_tasks
 from duly_core.tasks import updates as store_changes
+from duly_core.tasks.completions import Completed, Completion
 from duly_core.tasks.dead_letters import Verdict
 from duly_core.tasks.lifecycle import FINAL, Status
 from duly_core.tasks.task import NewTask, Scheduled, TaskChange
@@ -44,7 +46,7 @@ from duly_frontend.lists import filters, page_token
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 from duly_frontend.tasks import bulk as bulk_pages
-from duly_frontend.tasks import dead_letters, scheduling
+from duly_frontend.tasks import completions, dead_letters, scheduling
 from duly_frontend.tasks import keys as task_keys
 from duly_frontend.tasks import updates as task_updates
 from duly_frontend.tasks.completion_watcher import CompletionWatcher
@@ -55,6 +57,7 @@ from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc, task_pb2
 Result = TypeVar("Result")
 
 _MOST_UPDATES = 1_000
+_MOST_COMPLETIONS = 1_000
 _DEFAULT_WAIT = timedelta(seconds=20)
 _WEIGHTY = 4 * 1024
 """Bytes of payload that count for another task in a group: a thousand of 1 MiB would be too much for one statement."""
@@ -98,6 +101,9 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             weigh=_weight,
             concurrency=settings.group_concurrency,
             observe=events.groups.observe,
+        )
+        self._complete = GroupCommit(
+            self._complete_group, max_items=settings.max_group, weigh=_weight_of_results
         )
 
         self._streams = CallStreams(
@@ -349,6 +355,23 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
                     events.log.info("tasks purged", count=page.count)
         return bulk_pages.to_wire(page, frontend_pb2.PurgeTasksResponse())
 
+    async def CompleteTasks(  # noqa: N802
+        self, request: frontend_pb2.CompleteTasksRequest, context: Context
+    ) -> frontend_pb2.CompleteTasksResponse:
+        check_count("completions", len(request.completions), _MOST_COMPLETIONS)
+        asked = completions.read(request.completions)
+        valid = [each for each in asked if isinstance(each, Completion)]
+        answers = await self._complete(valid, context.time_remaining(), current_caller()) if valid else []
+        return frontend_pb2.CompleteTasksResponse(results=completions.results(asked, answers))
+
+    async def _complete_group(self, asked: list[Completion]) -> list[Completed]:
+        async with failpoints.around("frontend.complete"):
+            done = await store_completions.complete(self._stores.writes, asked)
+        if done.due:
+            self._notifier.due_in(min(done.due.values()), done.due, len(done.due))
+        events.completions_answered(asked, done.answers)
+        return done.answers
+
     def _tell_due(self, answers: Collection[Changed], released: Collection[str]) -> None:
         """Who looks for due tasks may have to look sooner than it meant to."""
         changed = [each for each in answers if each.verdict is ChangeVerdict.CHANGED]
@@ -366,6 +389,10 @@ def _has_bodies(view: int) -> bool:
     if view not in task_pb2.TaskView.values():
         raise InvalidRequestError("view", f"{view} is not a view: use TASK_VIEW_FULL or TASK_VIEW_BASIC")
     return view != task_pb2.TASK_VIEW_BASIC
+
+
+def _weight_of_results(asked: Sequence[Completion]) -> int:
+    return len(asked) + sum(len(each.result or b"") for each in asked) // _WEIGHTY
 
 
 def _weight(tasks: Sequence[NewTask]) -> int:

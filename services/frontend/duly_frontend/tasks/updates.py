@@ -88,7 +88,10 @@ def _not_pending(answer: Changed) -> Problem:
     if answer.status in HELD:
         message = f"it runs now (it is {answer.status}): cancel it and schedule another, or wait for its end"
     elif answer.status is Status.WAITING:
-        message = "it waits for units of a resource, or is about to end because of a task that it waited for: it cannot be changed"
+        message = (
+            "it waits for units of a resource or for its completion, or is about to end because of a task that it waited for: "
+            "it cannot be changed"
+        )
     else:
         message = f"it is {answer.status} already: schedule another"
     return Problem("task_id", message, task_pb2.ERROR_CODE_NOT_PENDING)

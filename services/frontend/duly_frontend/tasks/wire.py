@@ -9,6 +9,7 @@ from duly_core.lambdas.session_names import SessionId
 from duly_core.postgres.task_fields import SHOWN
 from duly_core.rpc.requests.attachment_uses import use_to_wire
 from duly_core.rpc.requests.problem import Problem
+from duly_core.tasks.completions import PARKED_ON
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import TaskRow
 from duly_core.tasks.task import Attempt, AttemptOutcome
@@ -80,8 +81,9 @@ def task_to_wire(row: TaskRow, payloads: Scope | None = None) -> task_pb2.Task:
     for need in row["resources"] or ():
         task.resources.add(**need)
     if row["parked_on"] is not None:
-        is_gate = row["parked_on"].startswith("gate:")  # whose key is its id
-        key = None if is_gate else row["parked_key"]
+        # the key of a gate is its id, that of a completion the hash of its token
+        is_resource = not row["parked_on"].startswith(("gate:", PARKED_ON))
+        key = row["parked_key"] if is_resource else None
         task.parked_on = "/".join(filter(None, (row["parked_on"], key)))
     if row["failure_kind"] is not None:
         task.last_failure.kind = row["failure_kind"]
@@ -102,8 +104,11 @@ def _withhold(task: task_pb2.Task) -> None:
 
 
 def may_have_attempts(row: TaskRow) -> bool:
-    """Whether the task's history can have a line: false for what succeeded at once, or was never claimed."""
-    succeeded = row["status"] == Status.SUCCESS
+    """Whether the task's history can have a line: false for what succeeded at once, or was never claimed.
+
+    One that was handed over, and then completed, has events.
+    """
+    succeeded = row["status"] == Status.SUCCESS and not row["has_events"]
     return bool((row["fence"] or 0) > succeeded)
 
 

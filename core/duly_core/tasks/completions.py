@@ -1,0 +1,212 @@
+"""Complete tasks that their callbacks handed over. Whoever has the token of one may: its hash is compared in each write."""
+
+import enum
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from duly_core.postgres.arrays import byteas, int2s, intervals, texts, uuids
+from duly_core.postgres.pool import Store, fetch
+from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS
+from duly_core.tasks.lifecycle import FINAL, HELD, Status
+from duly_core.tasks.task import Encoding
+from duly_wire.enums import FailureKind, Outcome
+from duly_wire.ids import TaskId
+
+PARKED_ON = "completion:"
+"""What a task that was handed over is parked on."""
+
+SHORTEST_WAIT = timedelta(seconds=1)
+LONGEST_WAIT = timedelta(days=7)
+"""How long a task may wait for its completion."""
+
+_NOBODY = "nobody completed it in time"
+
+
+class Completion(NamedTuple):
+    """How the work ended for which a task was handed over."""
+
+    task_id: TaskId
+    token_hash: bytes
+    """SHA-256 of the completion token."""
+    outcome: Outcome
+    """SUCCESS, RETRIABLE_FAILURE or FATAL_FAILURE."""
+    result: bytes | None = None
+    encoding: Encoding = Encoding.JSON
+    failure_message: str = ""
+    retry_after: timedelta | None = None
+    by: str | None = None
+    """The principal that completes it; None: nobody was asked who they are."""
+
+
+class CompletionVerdict(enum.Enum):
+    """What became of a Completion."""
+
+    COMPLETED = "completed"
+    """Now, or before by the same token, and with the same outcome."""
+    ENDED = "ended"
+    """The token was the last one, and the task has ended otherwise."""
+    TOO_EARLY = "too early"
+    """The attempt that may have given out the token still runs."""
+    NOT_CURRENT = "not current"
+    """The token is of an attempt that is over, or of no task."""
+
+
+class Completed(NamedTuple):
+    """The store's answer to one Completion."""
+
+    verdict: CompletionVerdict
+    status: Status | None = None
+    """Of the task, with COMPLETED and ENDED."""
+
+
+class Completions(NamedTuple):
+    """What came of many."""
+
+    answers: list[Completed]
+    """One for each, in their order."""
+    due: dict[str, timedelta]
+    """The lambdas of tasks that run again, or that waited for one of these; and how far ahead the first of each is due."""
+
+
+class Uncompleted(NamedTuple):
+    """What came of tasks that nobody completed in time."""
+
+    ended: int
+    due: dict[str, timedelta]
+    """As in Completions."""
+
+
+async def complete(store: Store, completions: Sequence[Completion]) -> Completions:
+    """Complete tasks, each for itself. Of several completions of one task the first counts.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again with the same completions.
+    """
+    first: dict[TaskId, Completion] = {}
+    for each in completions:
+        first.setdefault(each.task_id, each)
+    batch = [each for _, each in sorted(first.items())]
+    succeeded = [each for each in batch if each.outcome is Outcome.SUCCESS]
+    failed = [each for each in batch if each.outcome is not Outcome.SUCCESS]
+    done: dict[bytes, Status] = {}
+    due: dict[str, timedelta] = {}
+    if succeeded:
+        for task_id, lambda_name, due_in in await _move(store, "complete", succeeded):
+            if task_id is None:
+                _note(due, lambda_name, due_in)
+            else:
+                done[first[task_id].token_hash] = Status.SUCCESS
+    if failed:
+        for task_id, status, lambda_name, due_in in await _move(store, "fail_handed_over", failed):
+            if task_id is not None:
+                done[first[task_id].token_hash] = Status(status)
+            if due_in is not None:
+                _note(due, lambda_name, due_in)
+    answers = [
+        Completed(CompletionVerdict.COMPLETED, done[each.token_hash])
+        if each is first[each.task_id] and each.token_hash in done
+        else Completed(CompletionVerdict.NOT_CURRENT)
+        for each in completions
+    ]
+    left = [place for place, answer in enumerate(answers) if answer.verdict is CompletionVerdict.NOT_CURRENT]
+    if left:
+        rows = await store.run(READS["completed_before"], _asked([completions[place] for place in left]))
+        for place, status, is_waiting, is_last, is_same in rows:
+            answers[left[place]] = _judge(
+                completions[left[place]],
+                Status(status),
+                is_waiting=is_waiting,
+                is_last=is_last,
+                is_same=is_same,
+            )
+    return Completions(answers, due)
+
+
+async def fail_uncompleted(store: Store, limit: int) -> Uncompleted:
+    """Fail the attempts of up to `limit` tasks that nobody completed in time.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    due: dict[str, timedelta] = {}
+    async with store.connection() as connection, connection.transaction():
+        over = await fetch(connection, LOCKS["lock_uncompleted"], {"limit": limit})
+        if not over:
+            return Uncompleted(0, due)
+        batch = [
+            Completion(task_id, bytes.fromhex(token_hash), Outcome.RETRIABLE_FAILURE, failure_message=_NOBODY)
+            for task_id, token_hash in sorted(over)
+        ]
+        parameters = _failures(batch, FailureKind.COMPLETION_TIMEOUT)
+        rows = await fetch(connection, TRANSITIONS["fail_handed_over"], parameters)
+    for _, _, lambda_name, due_in in rows:
+        if due_in is not None:
+            _note(due, lambda_name, due_in)
+    return Uncompleted(sum(row[1] == Status.FATAL_FAILURE for row in rows), due)
+
+
+async def _move(store: Store, move: str, batch: Sequence[Completion]) -> list[tuple[Any, ...]]:
+    """Write what these say of tasks that wait for it; the statement's rows."""
+    async with store.connection() as connection, connection.transaction():
+        asked = {"task_ids": uuids(each.task_id for each in batch)}
+        waiting = {row[0] for row in await fetch(connection, LOCKS["lock_waiting"], asked)}
+        found = [each for each in batch if each.task_id in waiting]
+        if not found:
+            return []
+        parameters = (
+            _asked(found) | {"by": texts([each.by for each in found])}
+            if move == "complete"
+            else _failures(found, FailureKind.CALLBACK)
+        )
+        return await fetch(connection, TRANSITIONS[move], parameters)
+
+
+def _judge(asked: Completion, status: Status, *, is_waiting: bool, is_last: bool, is_same: bool) -> Completed:
+    """Say why a task was not completed."""
+    if is_waiting:  # since just now: the word of it came between the statements
+        return Completed(CompletionVerdict.TOO_EARLY)
+    if not is_last:
+        verdict = CompletionVerdict.TOO_EARLY if status in HELD else CompletionVerdict.NOT_CURRENT
+        return Completed(verdict)
+    if status not in FINAL:
+        # it failed, and runs again or did so since
+        repeated = asked.outcome is Outcome.RETRIABLE_FAILURE
+        return (
+            Completed(CompletionVerdict.COMPLETED, status)
+            if repeated
+            else Completed(CompletionVerdict.NOT_CURRENT)
+        )
+    repeated = (
+        status is Status.SUCCESS and is_same
+        if asked.outcome is Outcome.SUCCESS
+        else status is Status.FATAL_FAILURE
+    )
+    return Completed(CompletionVerdict.COMPLETED if repeated else CompletionVerdict.ENDED, status)
+
+
+def _note(due: dict[str, timedelta], lambda_name: str, due_in: timedelta) -> None:
+    due[lambda_name] = min(due_in, due.get(lambda_name, due_in))
+
+
+def _hashes(batch: Sequence[Completion]) -> dict[str, Any]:
+    return {
+        "task_ids": uuids(each.task_id for each in batch),
+        "hashes": texts([each.token_hash.hex() for each in batch]),
+    }
+
+
+def _asked(batch: Sequence[Completion]) -> dict[str, Any]:
+    return _hashes(batch) | {
+        "results": byteas([each.result for each in batch]),
+        "encodings": int2s([each.encoding if each.result is not None else None for each in batch]),
+    }
+
+
+def _failures(batch: Sequence[Completion], kind: FailureKind) -> dict[str, Any]:
+    return _hashes(batch) | {
+        "outcomes": texts([each.outcome.name.lower() for each in batch]),
+        "retry_after": intervals([each.retry_after for each in batch]),
+        "failure_kinds": int2s([kind] * len(batch)),
+        "failure_messages": texts([each.failure_message or None for each in batch]),
+    }
