@@ -118,7 +118,7 @@ class MachineBase(RuleBasedStateMachine):
     )
     def tick_to_an_instant(self, number: int, beside: int, then: str, *, expiry: bool) -> None:
         """Just before, at, or just after the instant at which a task is looked at again, or expires."""
-        row = self._pick(number, *(WAITING if expiry else HELD)).row
+        row = self._pick(number, *(WAITING if expiry else {*HELD, Status.WAITING})).row
         instant = row.expires_at if expiry else row.next_trigger_at
         self._move_to(instant or row.next_trigger_at or self.model.now, beside)
         if then == "look":

@@ -63,6 +63,10 @@ class ModelTask:
     row: Row
     tokens: list[Token] = field(default_factory=list)
     """Every token that ever held it, oldest first."""
+    hashes: list[bytes] = field(default_factory=list)
+    """Those of every token by which somebody was to complete it, oldest first."""
+    is_completed: bool = False
+    """Its success came by such a token."""
     first: NewTask | None = None
     """Once it was changed: what it was scheduled as. `asked` is what it is now."""
 
@@ -167,6 +171,26 @@ class Model:
         if kind is not None:
             row.failure_kind, row.failed_at = kind, self.now
 
+    def hand_over(self, task: ModelTask, token_hash: bytes, within: timedelta) -> None:
+        """Somebody is to complete it."""
+        task.hashes.append(token_hash)
+        self.let_go(task, Status.WAITING, self.now + within)
+        if task.row.status is Status.CANCELLED:
+            task.row.last_token = token_hash[:16]
+
+    def fail_handed_over(
+        self, task: ModelTask, kind: FailureKind, wait: datetime | Between, *, is_fatal: bool = False
+    ) -> None:
+        """Nobody completed it in time, or somebody says that the work failed."""
+        row = task.row
+        row.last_token = task.hashes[-1][:16]
+        row.failures += 1
+        if is_fatal or row.failures >= self.lambdas[row.lambda_name].max_attempts:
+            self.end(task, Status.FATAL_FAILURE, kind if is_fatal else FailureKind.ATTEMPTS_EXHAUSTED)
+            return
+        row.status, row.failure_kind, row.failed_at = Status.RETRIABLE_FAILURE, kind, self.now
+        row.next_trigger_at = row.due_at = wait
+
     def redrive(self, task: ModelTask) -> None:
         """A dead letter begins anew; its fence and its last token go on."""
         row = task.row
@@ -218,7 +242,9 @@ class Model:
                 expected, got = getattr(task.row, name), getattr(found, name)
                 assert got == expected, f"{task_id.hex()}: {name} is {got!r}, not {expected!r}"
             _check_invariants(task_id, task, found)
-            without_a_record = (found.status in HELD) + (found.status is Status.SUCCESS)
+            without_a_record = (found.status in HELD) + (
+                found.status is Status.SUCCESS and not task.is_completed
+            )
             assert ended.get(task_id, 0) == found.fence - without_a_record, (
                 f"{task_id.hex()}: attempts are missing"
             )

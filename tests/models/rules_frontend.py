@@ -5,14 +5,16 @@ from datetime import timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from duly_core.tasks import dead_letters, schedule
+from duly_core.tasks import completions, dead_letters, schedule
 from duly_core.tasks import store as tasks
 from duly_core.tasks import updates as changes
+from duly_core.tasks.completions import Completed, Completion, CompletionVerdict
 from duly_core.tasks.dead_letters import Answer, Verdict
 from duly_core.tasks.lifecycle import FINAL, HELD, Status
 from duly_core.tasks.task import Encoding, NewTask, Scheduled, Scheduling, TaskChange
 from duly_core.tasks.updates import ChangeVerdict
-from duly_wire.enums import Priority
+from duly_wire.enums import Outcome, Priority
+from tests.models import store_answers
 from tests.models.machine_base import LAMBDAS, LIVES, PICKS, PRIORITIES, SECOND, SPANS, MachineBase
 from tests.models.model import WAITING
 
@@ -93,6 +95,10 @@ class FrontendRules(MachineBase):
             if task.row.status in WAITING:
                 self.model.end(task, Status.CANCELLED)
                 expected[task_id] = Status.CANCELLED
+            elif task.row.status is Status.WAITING:
+                self.model.end(task, Status.CANCELLED)
+                task.row.last_token = task.hashes[-1][:16]
+                expected[task_id] = Status.CANCELLED
             elif task.row.status in HELD:
                 task.row.cancel_requested = True
                 task.row.kill_requested |= kill
@@ -127,6 +133,40 @@ class FrontendRules(MachineBase):
             else:
                 expected[each.task_id] = (ChangeVerdict.NOT_PENDING, task.row.status)
         assert {task_id: (each.verdict, each.status) for task_id, each in answers.items()} == expected
+
+    @precondition(lambda self: any(task.hashes for task in self.model.tasks.values()))
+    @rule(
+        asked=st.lists(
+            st.tuples(
+                PICKS,
+                st.sampled_from(["last", "last", "last", "first", "foreign"]),
+                st.sampled_from([Outcome.SUCCESS, Outcome.RETRIABLE_FAILURE, Outcome.FATAL_FAILURE]),
+                st.none() | SPANS,
+                st.sampled_from([b"done", b"done", b"other"]),
+            ),
+            min_size=1,
+            max_size=3,
+        )
+    )
+    def complete(self, asked: list[tuple[int, str, Outcome, timedelta | None, bytes]]) -> None:
+        batch: dict[bytes, Completion] = {}
+        for number, which, outcome, span, result in asked:
+            task = self._pick(number, Status.WAITING)
+            known = task.hashes and which != "foreign"
+            succeeded = outcome is Outcome.SUCCESS
+            completion = Completion(
+                task.asked.task_id,
+                task.hashes[-1 if which == "last" else 0] if known else 2 * self._bytes(),
+                outcome,
+                result=result if succeeded else None,
+                failure_message="" if succeeded else "why",
+                retry_after=span if outcome is Outcome.RETRIABLE_FAILURE else None,
+            )
+            batch.setdefault(task.asked.task_id, completion)
+        unknown = Completion(self._bytes(), 2 * self._bytes(), Outcome.SUCCESS, b"done")
+        answers = self.world.run(completions.complete(self.world.store, [*batch.values(), unknown])).answers
+        expected = [store_answers.completed(self.model, each) for each in batch.values()]
+        assert answers == [*expected, Completed(CompletionVerdict.NOT_CURRENT)]
 
     @precondition(lambda self: self.model.in_status(FINAL))
     @rule(numbers=st.lists(PICKS, min_size=1, max_size=3))

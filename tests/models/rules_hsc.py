@@ -24,8 +24,6 @@ from tests.models.machine_base import (
 )
 from tests.models.model import ModelTask
 
-OUTCOMES = [outcome for outcome in Outcome if outcome is not Outcome.COMPLETE_LATER]
-
 
 class HscRules(MachineBase):
     """What hosts ask of the HSC: claims, heartbeats, results and releases."""
@@ -94,7 +92,7 @@ class HscRules(MachineBase):
     @precondition(lambda self: self.model.in_status(HELD))
     @rule(
         asked=st.lists(
-            st.tuples(PICKS, OWNERSHIPS, st.sampled_from(OUTCOMES), SPANS, st.booleans()),
+            st.tuples(PICKS, OWNERSHIPS, st.sampled_from(list(Outcome)), SPANS, st.booleans()),
             min_size=1,
             max_size=4,
         ),
@@ -119,6 +117,7 @@ class HscRules(MachineBase):
 
     def _result(self, task: ModelTask, token: Token, outcome: Outcome, span: timedelta | None) -> Result:
         failed = outcome in (Outcome.FATAL_FAILURE, Outcome.RETRIABLE_FAILURE, Outcome.CRASHED)
+        is_handed_over = outcome is Outcome.COMPLETE_LATER
         kind = FailureKind.CRASH if outcome is Outcome.CRASHED else FailureKind.CALLBACK
         return Result(
             task.asked.task_id,
@@ -129,6 +128,8 @@ class HscRules(MachineBase):
             failure_message="why" if failed else "",
             retry_after=(span or SECOND) if outcome is Outcome.SNOOZED else span,
             started_at=self.model.now - SECOND,
+            completion_hash=2 * self._bytes() if is_handed_over else b"",
+            complete_within=max(span or SECOND, SECOND) if is_handed_over else None,
         )
 
     @precondition(lambda self: self.model.in_status(HELD))

@@ -8,7 +8,8 @@ from duly_core.config.live_sections import LONGEST_LEASE
 from duly_core.lambdas.names import QueueKey
 from duly_core.results.store import Written
 from duly_core.tasks.claims import Caller, Work
-from duly_core.tasks.lifecycle import HELD, READY, Status
+from duly_core.tasks.completions import Completed, Completion, CompletionVerdict
+from duly_core.tasks.lifecycle import FINAL, HELD, READY, Status
 from duly_core.tasks.polling import TimedOut
 from duly_core.tasks.task import Applied, ClaimedTask, Proposal, Result, Token
 from duly_wire.enums import FailureKind, Outcome
@@ -48,6 +49,9 @@ def silence(model: Model, answer: TimedOut, room: Mapping[QueueKey, int] | None,
         if model.expired(task.row):
             model.end(task, Status.FATAL_FAILURE, FailureKind.EXPIRED)
             ended += 1
+    for task in model.silent({Status.WAITING}):
+        model.fail_handed_over(task, FailureKind.COMPLETION_TIMEOUT, model.backoff(task))
+        ended += task.row.status is Status.FATAL_FAILURE
     for task in silent:
         last = model.last_crash(task)
         model.charge(task, crash=True)
@@ -221,6 +225,10 @@ def _write(
         model.let_go(task, Status.NEW, again)
         return again
     row.started_at = result.started_at
+    if result.outcome is Outcome.COMPLETE_LATER:
+        assert result.complete_within is not None
+        model.hand_over(task, result.completion_hash, result.complete_within)
+        return None
     if result.outcome is Outcome.SUCCESS:
         row.result = result.result
         model.end(task, Status.SUCCESS)
@@ -253,3 +261,32 @@ def _wait(model: Model, task: ModelTask, result: Result, hold_back: Mapping[str,
         bounds = Between(model.now + result.retry_after, model.now + result.retry_after)
     least = hold_back.get(task.row.lambda_name, timedelta(0))
     return Between(max(bounds.earliest, model.now + least), max(bounds.latest, model.now + least * 1.5))
+
+
+def completed(model: Model, asked: Completion) -> Completed:
+    """What a completion must be answered; one with the token of a task that waits for it is written."""
+    task = model.tasks[asked.task_id]
+    row = task.row
+    if row.status is Status.WAITING and task.hashes[-1] == asked.token_hash:
+        if asked.outcome is Outcome.SUCCESS:
+            row.last_token, row.result, task.is_completed = asked.token_hash[:16], asked.result, True
+            model.end(task, Status.SUCCESS)
+        else:
+            wait: datetime | Between = model.backoff(task)
+            if asked.retry_after is not None:
+                wait = model.now + asked.retry_after
+            is_fatal = asked.outcome is Outcome.FATAL_FAILURE
+            model.fail_handed_over(task, FailureKind.CALLBACK, wait, is_fatal=is_fatal)
+        return Completed(CompletionVerdict.COMPLETED, row.status)
+    if row.last_token != asked.token_hash[:16]:
+        return Completed(CompletionVerdict.TOO_EARLY if row.status in HELD else CompletionVerdict.NOT_CURRENT)
+    if row.status not in FINAL:
+        if asked.outcome is Outcome.RETRIABLE_FAILURE:
+            return Completed(CompletionVerdict.COMPLETED, row.status)
+        return Completed(CompletionVerdict.NOT_CURRENT)
+    is_same = (
+        row.status is Status.SUCCESS and row.result == asked.result
+        if asked.outcome is Outcome.SUCCESS
+        else row.status is Status.FATAL_FAILURE
+    )
+    return Completed(CompletionVerdict.COMPLETED if is_same else CompletionVerdict.ENDED, row.status)
