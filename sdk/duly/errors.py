@@ -283,8 +283,9 @@ class UnavailableError(DulyError, ConnectionError):
     """No Frontend answered within the time allowed.
 
     After `schedule` the outcome is unknown: the task may have been written. Schedule it again only with
-    the same idempotency key. Repeats within one call are always safe. After `schedule` of one task without a
-    key, `task_id` is the id that the task has if it was written: ask for it later. Otherwise it is empty.
+    the same idempotency key. Repeats within one call are always safe. After `schedule` of a task without a
+    key, `task_id` is the id that the task has if it was written: ask for it later. Otherwise it is empty. In the results of a
+    ScheduleManyError each task has an error of its own.
     """
 
     task_id: str = ""

@@ -393,6 +393,26 @@ async def test_the_tasks_that_failed_among_many_are_told_after_all_were_tried(cl
     assert third.created
 
 
+async def test_of_many_tasks_that_may_have_been_written_each_error_has_the_id(client, frontend):
+    frontend.failures.extend([(grpc.StatusCode.UNAVAILABLE,)] * 100)
+
+    with pytest.raises(duly.ScheduleManyError) as raised:
+        await client.schedule_many(
+            [
+                duly.NewTask("mail.send"),
+                duly.NewTask("mail.send", idempotency_key="a"),
+                duly.NewTask("mail.send"),
+            ],
+            timeout=timedelta(seconds=0.3),
+        )
+
+    assert all(isinstance(each, duly.UnavailableError) for each in raised.value.results)
+    assert [each.task_id for each in raised.value.results] == [
+        task.task_id for task in frontend.requests[0].tasks
+    ]
+    assert raised.value.results[1].task_id == ""
+
+
 async def test_scheduling_nothing_asks_nobody(client, frontend):
     assert await client.schedule_many([]) == []
     assert frontend.requests == []

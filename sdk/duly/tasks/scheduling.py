@@ -123,7 +123,7 @@ class Scheduler:
         try:
             answers = iter(await self._send(call.request, timeout) if call.request.tasks else ())
         except DulyError as error:
-            return [sent if isinstance(sent, DulyError) else error for sent in call.sent]
+            return [sent if isinstance(sent, DulyError) else _of_one(sent, error) for sent in call.sent]
         written = [
             sent if isinstance(sent, DulyError) else _written(sent, next(answers)) for sent in call.sent
         ]
@@ -148,6 +148,15 @@ class Scheduler:
         call = self._caller.call(self._caller.schedule, request, timeout)
         response: frontend_pb2.ScheduleResponse = await call
         return response.results
+
+
+def _of_one(task_id: str, error: DulyError) -> DulyError:
+    """Return the error of a call for one of its tasks; of one that may have been written it has the id."""
+    if not isinstance(error, UnavailableError):
+        return error
+    unknown = UnavailableError(*error.args)
+    unknown.task_id = task_id
+    return unknown
 
 
 def _naming(task: frontend_pb2.NewTask, error: UnavailableError) -> UnavailableError:
