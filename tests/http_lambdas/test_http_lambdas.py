@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,13 @@ from duly.callbacks.payload import SentPayload
 from duly.callbacks.predecessors import Predecessor
 from duly.errors import AppImportError
 from duly.http_lambdas.ended_event import ended_event
+from duly.http_lambdas.sender import Sender
 from duly.testing import TestRun, run
 from duly_local.certificates import make_authority, make_certificate
 from duly_wire.enums import TaskStatus
 from duly_wire.ids import new_task_id_text
 from duly_wire.v1 import task_pb2
+from tests.fixtures.waiting import until
 
 KEY = webhooks.new_key()
 LIMIT = 2_000
@@ -156,6 +159,19 @@ async def test_bytes_and_nothing_are_posted_as_such(receiver: Receiver, payload,
     await receiver.run("cookie", payload)
 
     assert (receiver.requests[0].content_type, receiver.bodies) == (kind, [body])
+
+
+async def test_a_connection_that_idles_is_closed_in_time(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly.http_lambdas.sender._IDLE_SECONDS", 0.05)
+    sender = Sender((ip_network("127.0.0.1/32"),), timedelta(seconds=5), "")
+
+    await sender.post(f"http://127.0.0.1:{receiver.port}/cookie", b"1", {}, LIMIT, timedelta(seconds=5))
+
+    (connection,) = receiver.connections
+    await until(connection.is_closing)
+    await sender.close()
 
 
 async def test_tasks_share_a_connection_and_nothing_else(receiver: Receiver) -> None:
