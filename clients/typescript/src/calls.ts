@@ -47,7 +47,8 @@ export class Caller {
   readonly address: string;
   readonly #connection: Connection;
   readonly #token: Connecting["token"];
-  readonly #timeoutMs: number;
+  /** Of a call with its repeats. */
+  readonly timeoutMs: number;
   #closed = false;
 
   /** Throws DulyError for an address without a port, and for a token that would be sent in clear. */
@@ -61,7 +62,7 @@ export class Caller {
       throw new DulyError(`a token would go to ${this.address} in clear: set tls, or allowPlaintext`);
     }
     this.#token = token;
-    this.#timeoutMs = connecting.timeoutMs ?? 30_000;
+    this.timeoutMs = connecting.timeoutMs ?? 30_000;
     this.#connection = new Connection(
       this.address,
       tls ? credentials.createSsl(buffer(tls.ca), buffer(tls.key), buffer(tls.cert)) : credentials.createInsecure(),
@@ -87,7 +88,7 @@ export class Caller {
     servedMs = 0,
   ): Promise<MessageShape<M["output"]>> {
     const serialized = Buffer.from(toBinary(method.input, create(method.input, request)));
-    const until = Date.now() + (options.timeoutMs ?? this.#timeoutMs) + servedMs;
+    const until = Date.now() + (options.timeoutMs ?? this.timeoutMs) + servedMs;
     let pauseMs = FIRST_PAUSE_MS;
     for (;;) {
       if (this.#closed) throw new ClosedError("the client is closed");

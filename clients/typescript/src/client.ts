@@ -1,12 +1,28 @@
 /** The client. */
 
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 
 import { Caller, sleep, type CallOptions, type Connecting } from "./calls.js";
-import { DulyError, RequestError, ScheduleManyError, TaskFailedError, UnavailableError, WaitTimeoutError, fromItem } from "./errors.js";
-import { FrontendService, type GetTaskResult, type NewTask as Sent, type ScheduleResult } from "./gen/duly/v1/frontend_pb.js";
+import {
+  DulyError,
+  RequestError,
+  ScheduleManyError,
+  TaskFailedError,
+  TokenTooEarlyError,
+  UnavailableError,
+  WaitTimeoutError,
+  fromItem,
+} from "./errors.js";
+import {
+  CompletionSchema,
+  FrontendService,
+  type GetTaskResult,
+  type NewTask as Sent,
+  type ScheduleResult,
+} from "./gen/duly/v1/frontend_pb.js";
 import { newTask, queueName, type TaskOptions } from "./new_task.js";
-import type { Payload } from "./payload.js";
+import { encode, type Payload } from "./payload.js";
 import { Task, statusName, type Scheduled, type TaskStatus } from "./task.js";
 
 /** What names a task: its id, the answer of `schedule`, a Task, or its lambda and idempotency key. */
@@ -31,6 +47,8 @@ const LONGEST_POLL_MS = 20_000;
 const SHORTEST_POLL_MS = 100;
 /** How much longer than the caller waits an answer may take. */
 const POLL_GRACE_MS = 5_000;
+const FIRST_PAUSE_MS = 50;
+const LONGEST_PAUSE_MS = 1_000;
 const TASKS_PER_CALL = 10_000;
 const BYTES_PER_CALL = 6 * 1024 * 1024;
 
@@ -131,6 +149,53 @@ export class Client {
     const result = only(results);
     if (result.error) throw fromItem(result.error);
     return statusName(result.status);
+  }
+
+  /**
+   * Complete a task whose callback handed it over: it ends as SUCCESS, with this result. A repeated call is answered as the first.
+   *
+   * `token`: what the callback gave out. Rejects with TokenNotCurrentError, TaskFinalError (it has ended otherwise), TokenTooEarlyError
+   * (its callback still runs, after all of `timeoutMs`).
+   */
+  async complete(token: string, result: Payload = null, options: CallOptions = {}): Promise<TaskStatus> {
+    const { data, encoding } = encode(result);
+    const success = { result: data, resultEncoding: encoding };
+    return this.#complete({ token, outcome: { case: "success", value: success } }, options);
+  }
+
+  /**
+   * Say that the work of a task failed that its callback handed over. It runs again if attempts are left, and `retry` is not false.
+   *
+   * Resolves with its status: RETRIABLE_FAILURE or FATAL_FAILURE. Rejects as `complete` does.
+   */
+  async fail(
+    token: string,
+    message: string,
+    options: CallOptions & { retry?: boolean; retryAfterMs?: number } = {},
+  ): Promise<TaskStatus> {
+    const { retry = true, retryAfterMs } = options;
+    const failure = {
+      message,
+      isFatal: !retry,
+      ...(retryAfterMs === undefined ? {} : { retryAfter: durationFromMs(retryAfterMs) }),
+    };
+    return this.#complete({ token, outcome: { case: "failure", value: failure } }, options);
+  }
+
+  async #complete(completion: MessageInitShape<typeof CompletionSchema>, options: CallOptions): Promise<TaskStatus> {
+    const until = Date.now() + (options.timeoutMs ?? this.#caller.timeoutMs);
+    let pauseMs = FIRST_PAUSE_MS;
+    for (;;) {
+      const timeoutMs = Math.max(1, until - Date.now());
+      const request = { completions: [completion] };
+      const { results } = await this.#caller.call(FrontendService.method.completeTasks, request, { ...options, timeoutMs });
+      const result = only(results);
+      if (!result.error) return statusName(result.status);
+      const error = fromItem(result.error);
+      if (!(error instanceof TokenTooEarlyError) || Date.now() + pauseMs >= until) throw error;
+      await sleep(pauseMs * (0.5 + Math.random() / 2), options.signal);
+      pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
+    }
   }
 
   /** Close the connection. Calls that are under way end with ClosedError or UnavailableError. */

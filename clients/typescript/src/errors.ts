@@ -39,8 +39,14 @@ export class KeyConflictError extends DulyError {}
 /** No task has this id or key: it was never scheduled, or was removed after its retention. */
 export class TaskNotFoundError extends DulyError {}
 
-/** The task had already ended, so it cannot be cancelled. An earlier try of your own cancel may have ended it. */
+/** The task had already ended, so it cannot be cancelled, or completed. An earlier try of your own cancel may have ended it. */
 export class TaskFinalError extends DulyError {}
+
+/** No task waits for this completion token: its attempt is over, or no task has it. */
+export class TokenNotCurrentError extends DulyError {}
+
+/** The callback that gave out this completion token still runs: try again. */
+export class TokenTooEarlyError extends DulyError {}
 
 /** No resource of this name is declared. */
 export class UnknownResourceError extends DulyError {}
@@ -101,6 +107,8 @@ const BY_CODE = new Map<ErrorCode, new (message: string) => DulyError>([
   [ErrorCode.UNKNOWN_RESOURCE, UnknownResourceError],
   [ErrorCode.QUOTA_EXCEEDED, QuotaExceededError],
   [ErrorCode.PERMISSION_DENIED, PermissionDeniedError],
+  [ErrorCode.TOKEN_NOT_CURRENT, TokenNotCurrentError],
+  [ErrorCode.TOKEN_TOO_EARLY, TokenTooEarlyError],
 ]);
 
 /** The error of one item of a request. */

@@ -20,6 +20,8 @@ export interface Delivery {
   readonly sentAt: Date;
   /** Of the key that verified it. */
   readonly keyId: string;
+  /** Answer 202 without Retry-After, and complete the task with it later. Keep it out of logs. No signature covers it. */
+  readonly completionToken: string;
 }
 
 /** Of Node's `http`, and of `fetch`. */
@@ -56,12 +58,18 @@ export function verifyWebhook(
   if (Number.isNaN(until.getTime())) throw new SignatureError("duly-deadline must be a time of RFC 3339");
   const lines = ["duly1", taskId, timestamp, lambda, attempt, fence, deadline].map((line) => `${line}\n`).join("");
   const keyId = verified(header(headers, "webhook-signature"), keys, Buffer.concat([Buffer.from(lines), body]));
-  return { taskId, lambda, attempt: Number(attempt), fence: BigInt(fence), deadline: until, sentAt, keyId };
+  const completionToken = value(headers, "duly-completion-token") ?? "";
+  return { taskId, lambda, attempt: Number(attempt), fence: BigInt(fence), deadline: until, sentAt, keyId, completionToken };
+}
+
+function value(headers: RequestHeaders, name: string): string | undefined {
+  const found = typeof headers.get === "function" ? headers.get(name) : (headers as Record<string, unknown>)[name];
+  return typeof found === "string" && found !== "" ? found : undefined;
 }
 
 function header(headers: RequestHeaders, name: string): string {
-  const found = typeof headers.get === "function" ? headers.get(name) : (headers as Record<string, unknown>)[name];
-  if (typeof found !== "string" || found === "") throw new SignatureError(`the request has no header ${name}`);
+  const found = value(headers, name);
+  if (found === undefined) throw new SignatureError(`the request has no header ${name}`);
   if (!LINE.test(found)) throw new SignatureError(`the header ${name} is not one line of ASCII`);
   return found;
 }

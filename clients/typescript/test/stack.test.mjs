@@ -1,5 +1,8 @@
 // Against a running Duly (DULY_ADDRESS) whose worker serves tests.fixtures.callbacks.
 import assert from "node:assert/strict";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, test } from "node:test";
 
 import * as duly from "../dist/index.js";
@@ -46,6 +49,37 @@ test("a task for later is cancelled before it runs", async () => {
   await assert.rejects(client.cancel(later), duly.TaskFinalError);
   await assert.rejects(client.wait(later, { throwOnFailure: true }), duly.TaskFailedError);
 });
+
+test("a task that was handed over is completed by its token", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "duly-"));
+  const [failed, done] = ["failed", "done"].map((name) => join(folder, name));
+  const tasks = await client.scheduleMany([failed, done].map((payload) => ({ lambda: "test.hands_over", payload })));
+
+  const statuses = [
+    await client.fail(await token(failed), "no parcel", { retry: false }),
+    await client.complete(await token(done), { parcel: 3 }),
+    await client.complete(await token(done), { parcel: 3 }),
+  ];
+
+  const ended = await Promise.all(tasks.map((each) => client.wait(each, { timeoutMs: 30_000 })));
+  assert.deepEqual(statuses, ["FATAL_FAILURE", "SUCCESS", "SUCCESS"]);
+  assert.equal(ended[0].failure.message, "no parcel");
+  assert.deepEqual(ended[1].result, { parcel: 3 });
+  await assert.rejects(client.complete(await token(failed)), duly.TaskFinalError);
+  await assert.rejects(client.complete("A".repeat(64)), duly.TokenNotCurrentError);
+  await assert.rejects(client.complete("secret"), duly.InvalidTaskError);
+  await rm(folder, { recursive: true });
+});
+
+/** What the callback wrote into this file. */
+async function token(file) {
+  for (let tries = 0; tries < 600; tries++) {
+    const text = await readFile(file, "utf8").catch(() => "");
+    if (text.length === 64) return text;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  throw new Error("no token");
+}
 
 test("many tasks are written or refused each for itself", async () => {
   const good = await client.scheduleMany([1, 2, 3].map((payload) => ({ lambda: "test.echo", payload })));
