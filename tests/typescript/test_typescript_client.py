@@ -92,7 +92,7 @@ class Scripted(frontend_pb2_grpc.FrontendServiceServicer):
             violation = error_details_pb2.BadRequest.FieldViolation(field="tasks[0].lambda")
             details = error_details_pb2.BadRequest(field_violations=[violation])
             await refuse(context, code_pb2.INVALID_ARGUMENT, "it is wrong", details)
-        if name == "unavailable.always" or (name == "unavailable.twice" and self.calls[name] < 3):
+        if name.startswith("unavailable.always") or (name == "unavailable.twice" and self.calls[name] < 3):
             await refuse(context, code_pb2.UNAVAILABLE, "the store is away")
         if name == "cancelled.once" and self.calls[name] < 2:
             await refuse(context, code_pb2.CANCELLED, "it stops")

@@ -92,12 +92,20 @@ export class Client {
   /**
    * Schedule many tasks. Each is written or refused for itself.
    *
-   * Rejects with ScheduleManyError if some were refused, and as `schedule` does if a call failed as a whole.
+   * Rejects with ScheduleManyError, once all were tried, if any were not written: its `results` tell which. An UnavailableError in them has the
+   * id that the task has if it was written.
    */
   async scheduleMany(tasks: Iterable<NewTask>, options: CallOptions = {}): Promise<Scheduled[]> {
     const sent = [...tasks].map((each) => newTask(each.lambda, each.payload ?? null, each));
     const results: (Scheduled | DulyError)[] = [];
-    for (const some of inCalls(sent)) results.push(...(await this.#write(some, options)));
+    for (const some of inCalls(sent)) {
+      try {
+        results.push(...(await this.#write(some, options)));
+      } catch (error) {
+        if (!(error instanceof DulyError)) throw error; // the caller's own abort
+        results.push(...some.map((task) => ofOne(task, error)));
+      }
+    }
     const written = results.filter((each): each is Scheduled => !(each instanceof DulyError));
     if (written.length < results.length) throw new ScheduleManyError(results);
     return written;
@@ -251,6 +259,14 @@ function* inCalls(tasks: Sent[]): Generator<Sent[]> {
     bytes += size;
   }
   if (some.length) yield some;
+}
+
+/** The error of a call, for one of its tasks. */
+function ofOne(task: Sent, error: DulyError): DulyError {
+  if (!(error instanceof UnavailableError)) return error;
+  const unknown = new UnavailableError(error.message);
+  unknown.taskId = task.taskId;
+  return unknown;
 }
 
 function scheduled(result: ScheduleResult): Scheduled | DulyError {

@@ -35,6 +35,20 @@ test("what stays unknown is told with the id that the task may have", () =>
       return true;
     })));
 
+test("of many tasks each is told what became of it, though a call failed", () =>
+  using({ timeoutMs: 1_000 }, (client) => {
+    const payload = new Uint8Array(3_500_000); // a call for each
+    const tasks = ["good.before", "unavailable.always.again", "invalid", "good.after"].map((lambda) => ({ lambda, payload }));
+    return assert.rejects(client.scheduleMany(tasks), (error) => {
+      assert.ok(error instanceof duly.ScheduleManyError);
+      const [before, unknown, refused, after] = error.results;
+      assert.deepEqual([before.created, after.created], [true, true]);
+      assert.ok(unknown instanceof duly.UnavailableError && refused instanceof duly.InvalidTaskError);
+      assert.equal(unknown.taskId.length, 36);
+      return true;
+    });
+  }));
+
 test("a refusal names its field, and is not repeated", () =>
   using({}, (client) =>
     assert.rejects(client.schedule("invalid", 1), (error) => {
