@@ -32,6 +32,8 @@ from duly_cli.lambdas import commands as lambdas
 from duly_cli.lambdas import register
 from duly_cli.limits import commands as resources
 from duly_cli.local import conformance, stack
+from duly_cli.pools import autoscaler
+from duly_cli.pools import commands as pools
 from duly_cli.postgres import db, migrate
 from duly_cli.sessions import commands as sessions
 from duly_cli.settings import commands as settings
@@ -98,6 +100,7 @@ dead_letters.add_commands(app)
 purge.add_command(app)
 sessions.add_commands(app)
 resources.add_commands(app)
+pools.add_commands(app)
 gates.add_commands(app)
 pausing.add_commands(app)
 backlog.add_commands(app)
@@ -120,6 +123,7 @@ audit.add_command(app)
 certs.add_command(app)
 db.add_commands(app)
 run_services.add_commands(app)
+autoscaler.add_commands(app)
 
 
 def main(on_loaded: Callable[[], object] = lambda: None) -> None:

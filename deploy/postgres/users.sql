@@ -7,6 +7,7 @@
 create role duly_frontend nologin;
 create role duly_store_consumer nologin;
 create role duly_hsc nologin;
+create role duly_autoscaler nologin;
 create role duly_client nologin;
 
 do $$

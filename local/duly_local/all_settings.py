@@ -11,6 +11,7 @@ _SECTIONS = (
     ("duly_controller.settings", "ControllerSettings"),
     ("duly_executor.settings", "ExecutorSettings"),
     ("duly_console.settings", "ConsoleSettings"),
+    ("duly_autoscaler.settings", "AutoscalerSettings"),
     ("duly_core.config.timing", "Timing"),
     ("duly_core.queues.settings", "QueueSettings"),
     ("duly_core.postgres.settings", "StoreSettings"),

@@ -1,5 +1,6 @@
 """What the local stack tells each process through its environment: all names are here."""
 
+import json
 import os
 from datetime import timedelta
 
@@ -7,6 +8,7 @@ from duly_core.config.config_file import config_file, read_config
 from duly_core.config.durations import parse_duration
 from duly_local.moto import AWS_ENVIRONMENT
 from duly_local.options import (
+    AUTOSCALER,
     CONSOLE,
     FRONTEND,
     HSC,
@@ -121,6 +123,8 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
         }
     if name == CONSOLE:
         return environment
+    if name == AUTOSCALER:
+        return environment | _autoscaler_environment(options, dsn, ports)
     if name in (SERVER, *SERVICES):
         roles = SERVICES if name == SERVER else (name,)
         environment |= {_LISTEN[role]: ports.address(role) for role in roles}
@@ -140,6 +144,32 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
     environment["DULY_CONTROLLER_HEALTH_LISTEN"] = ports.address(name)
     if options.ports == "usual":
         environment["DULY_CONTROLLER_EXECUTOR_METRICS_PORT"] = str(ports.metrics[name] + EXECUTOR_METRICS)
+    return environment | _executor_environment(options)
+
+
+_AUTOSCALER_DRAIN = "12s"
+"""Its workers have to end before `SupervisionTiming.grace` is over: it is killed then."""
+_REPORT_INTERVAL = "2s"
+"""Of its workers: the next worker that is needed should not wait for the report of the last one."""
+
+
+def _autoscaler_environment(options: StackOptions, dsn: str, ports: Ports) -> dict[str, str]:
+    """The settings of the autoscaler, and of the workers that it starts, which inherit them."""
+    drivers = {name: {"kind": "local", "application": app} for name, app in options.pools.items()}
+    environment = _worker_environment(options, ports) | {
+        "DULY_AUTOSCALER_LISTEN": ports.address(AUTOSCALER),
+        "DULY_AUTOSCALER_DRIVERS": json.dumps(drivers),
+        "DULY_AUTOSCALER_DRAIN_TIMEOUT": _AUTOSCALER_DRAIN,
+        "DULY_STORE_DSN": dsn,
+        "DULY_STORE_DSN_FILE": "",
+    }
+    if not _is_set_by_the_user("controller", "report_interval"):
+        environment["DULY_CONTROLLER_REPORT_INTERVAL"] = _REPORT_INTERVAL
+    return environment | _executor_environment(options)
+
+
+def _executor_environment(options: StackOptions) -> dict[str, str]:
+    environment = {}
     if not _is_set_by_the_user("executor", "drain_grace"):
         environment["DULY_EXECUTOR_DRAIN_GRACE"] = DRAIN_GRACE
     numbers = {

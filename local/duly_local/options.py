@@ -27,6 +27,8 @@ SERVICES = (FRONTEND, STORE_CONSUMER, HSC)
 SERVER = "server"
 """The process that runs all of `SERVICES`, and the console."""
 CONSOLE = "console"
+AUTOSCALER = "autoscaler"
+"""Starts and ends the workers of an elastic stack."""
 
 
 def default_data_directory() -> Path:
@@ -52,15 +54,15 @@ class Ports:
     @classmethod
     def usual(cls, workers: tuple[str, ...]) -> Self:
         """7401 frontend, 7402 HSC, 7403 Store Consumer, 7480 console, 7501... workers; metrics on 7411..."""
-        grpc = {FRONTEND: 7401, HSC: 7402, STORE_CONSUMER: 7403, CONSOLE: 7480}
+        grpc = {FRONTEND: 7401, HSC: 7402, STORE_CONSUMER: 7403, AUTOSCALER: 7404, CONSOLE: 7480}
         grpc |= {name: 7501 + position for position, name in enumerate(workers)}
         metrics = {name: 7411 + position for position, name in enumerate((*SERVICES, *workers))}
-        return cls(grpc, metrics | {CONSOLE: 7481})
+        return cls(grpc, metrics | {CONSOLE: 7481, AUTOSCALER: 7482})
 
     @classmethod
     def free(cls, workers: tuple[str, ...]) -> Self:
         """Ports that nothing uses now, so that any number of stacks run side by side."""
-        names = (*SERVICES, CONSOLE, *workers)
+        names = (*SERVICES, CONSOLE, AUTOSCALER, *workers)
         found = free_ports(2 * len(names))
         return cls(dict(zip(names, found[::2], strict=True)), dict(zip(names, found[1::2], strict=True)))
 
@@ -107,10 +109,19 @@ class StackOptions:
     ports: Literal["usual", "free"] | Ports = "usual"
     console: bool = False
     """Serve the console, too."""
+    elastic: bool = False
+    """An autoscaler starts and ends workers, between none and `max_workers` of each app, instead of one that always runs."""
+    max_workers: int | None = None
+    """Of each app; None: as many as the machine has processors, for a pool that is new."""
 
     @property
     def workers(self) -> dict[str, str]:
-        """The app of each worker, by the worker's name."""
+        """The app of each worker that always runs, by the worker's name."""
+        return {} if self.elastic else self.pools
+
+    @property
+    def pools(self) -> dict[str, str]:
+        """The app of each worker or pool of workers, by its name."""
         if len(self.apps) == 1:
             return {"worker": self.apps[0]}
         return {f"worker-{position}": app for position, app in enumerate(self.apps, start=1)}
@@ -118,9 +129,10 @@ class StackOptions:
     @property
     def services(self) -> tuple[str, ...]:
         """The names of the processes that run the services."""
+        elastic = (AUTOSCALER,) if self.elastic else ()
         if not self.separate:
-            return (SERVER,)
-        return (*SERVICES, CONSOLE) if self.console else SERVICES
+            return (SERVER, *elastic)
+        return (*SERVICES, *((CONSOLE,) if self.console else ()), *elastic)
 
     def choose_ports(self) -> Ports:
         """The ports of one run."""

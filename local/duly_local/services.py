@@ -7,7 +7,7 @@ from datetime import timedelta
 from duly_local.child_spec import ChildSpec
 from duly_local.environment import service_environment
 from duly_local.keepalive_pipes import KeepalivePipes
-from duly_local.options import CONSOLE, FRONTEND, HSC, SERVER, SERVICES, Ports, StackOptions
+from duly_local.options import AUTOSCALER, CONSOLE, FRONTEND, HSC, SERVER, SERVICES, Ports, StackOptions
 
 # Only a worker may import what stands in the working folder: a queue.py there must not become ours.
 _SERVICE = (sys.executable, "-P", "-m", "duly_cli")
@@ -31,7 +31,9 @@ def child_specs(
         return ChildSpec(name, command, environment, addresses)
 
     services = [
-        lines.of_service(spec(name, (*_SERVICE, name, *_roles(options, name)))) for name in options.services
+        lines.of_service(spec(name, (*_SERVICE, name, *_roles(options, name))))
+        for name in options.services
+        if name != AUTOSCALER
     ]
     needed = (FRONTEND, HSC) if options.separate else (SERVER,)
     workers = [
@@ -43,7 +45,13 @@ def child_specs(
         )
         for name, app in options.workers.items()
     ]
-    return services + workers
+    # its workers are its children: it ends after them, and services after it
+    autoscalers = [
+        replace(lines.of_worker(spec(AUTOSCALER, (*_WORKER[:-1], AUTOSCALER))), depends_on=needed)
+        for name in options.services
+        if name == AUTOSCALER
+    ]
+    return services + workers + autoscalers
 
 
 def _roles(options: StackOptions, name: str) -> tuple[str, ...]:

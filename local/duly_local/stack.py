@@ -17,11 +17,12 @@ from duly_core.config.settings import format_duration
 from duly_core.errors import DulyError, SettingsError
 from duly_core.rpc.settings import RpcSettings
 from duly_local.child_spec import ChildSpec, SupervisionTiming
+from duly_local.elastic_pools import declare
 from duly_local.environment import drain_grace, drain_time, joining_environment
 from duly_local.keepalive_pipes import KeepalivePipes
 from duly_local.merged_output import MergedOutput
 from duly_local.moto import MotoServer
-from duly_local.options import CONSOLE, FRONTEND, HSC, SERVICES, Ports, StackOptions
+from duly_local.options import AUTOSCALER, CONSOLE, FRONTEND, HSC, SERVICES, Ports, StackOptions
 from duly_local.ports import await_free
 from duly_local.postgres.data_directory import make_data_directory, no_space
 from duly_local.postgres.embedded import EmbeddedPostgres
@@ -110,7 +111,7 @@ class LocalStack:
             self._output.write(
                 "duly", "killing everything; tasks that ran count a crash, and run again later"
             )
-        elif self.options.workers:
+        elif self.options.pools:
             grace = format_duration(min(drain_grace(), self._timing.grace))
             self._output.write(
                 "duly",
@@ -129,7 +130,7 @@ class LocalStack:
             DulyError: Postgres or the SQS look-alike cannot be started.
         """
         workers = tuple(self.options.workers)
-        self._output.announce(["duly", "postgres", "sqs", *self.options.services, *workers])
+        self._output.announce(["duly", "postgres", "sqs", *self.options.services, *self.options.pools])
         options = self.options
         if options.dsn is not None:
             _check_dsn(options.dsn)
@@ -147,7 +148,7 @@ class LocalStack:
             moto = MotoServer(options.data_directory / "sqs.log")
             self._start_program("sqs", moto)
             options = replace(options, endpoint_url=moto.endpoint_url)
-        for name in (*SERVICES, *((CONSOLE,) if options.console else ()), *workers):
+        for name in self._listening():
             self._await_port(self.ports.grpc[name], name)
         for name in (*options.services, *workers):
             self._await_port(self.ports.metrics_port(name), f"{name} (for its metrics)")
@@ -156,11 +157,22 @@ class LocalStack:
         specs = child_specs(options, self.dsn, self.ports, self._keepalive_pipes)
         self.supervisor = Supervisor(specs, self._output, self._timing)
         self.supervisor.start()
+        if options.elastic:
+            self._keepers.append(asyncio.create_task(self._declare_pools(self.supervisor)))
         if options.reload:
             self._reload_workers(specs, self.supervisor)
         for name, program in self._programs.items():
             self._keepers.append(asyncio.create_task(keep_running(name, program, self._output)))
         return self.supervisor
+
+    async def _declare_pools(self, supervisor: Supervisor) -> None:
+        try:
+            await supervisor.wait_until_ready()
+        except DulyError:  # `run` raises it too
+            return
+        for name, application in self.options.pools.items():
+            for line in await declare(name, application, self.frontend_address, self.options.max_workers):
+                self._say(name, line)
 
     def _reload_workers(self, specs: Iterable[ChildSpec], supervisor: Supervisor) -> None:
         environments = {spec.name: spec.env for spec in specs}
@@ -172,6 +184,12 @@ class LocalStack:
                 partial(probe, application, environments[name]),
             )
             self._keepers.append(asyncio.create_task(reloader.run()))
+
+    def _listening(self) -> tuple[str, ...]:
+        """What has a port for gRPC, or the console's."""
+        options = self.options
+        console = (CONSOLE,) if options.console else ()
+        return (*SERVICES, *console, *((AUTOSCALER,) if options.elastic else ()), *options.workers)
 
     def _say(self, name: str, text: str) -> None:
         self._output.write(name, f"[duly] {text}")

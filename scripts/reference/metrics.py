@@ -15,6 +15,7 @@ _PARTS = {
     "core/duly_core/queues": "Store Consumer and Controller, with SQS",
     "services/frontend": "Frontend",
     "services/store_consumer": "Store Consumer",
+    "services/autoscaler": "autoscaler",
     "services/hsc": "HSC",
     "services/console": "Console",
     "services/controller": "Controller",

@@ -36,6 +36,7 @@ from duly.gates.gate import Breaker, Gate, GateHits
 from duly.keep import KEEP
 from duly.lambdas.policy import Backoff
 from duly.limits.resource import Backlog, DeclaredResource, Rate, Resource, ResourceKey, ResourceNeed
+from duly.pools.pool import AnnouncedWorkers, AutoscalerLeader, DeclaredPool, PoolPlan, WorkerPool
 from duly.sessions.session import Session, SessionState
 from duly.task_output.piece import OutputPiece
 from duly.tasks.new_task import NewTask, ScheduledTask
@@ -76,6 +77,7 @@ __all__ = [
     "KEEP",
     "Access",
     "Activity",
+    "AnnouncedWorkers",
     "App",
     "AsyncClient",
     "Attachment",
@@ -84,6 +86,7 @@ __all__ = [
     "Attempt",
     "AttemptOutcome",
     "AuditEvent",
+    "AutoscalerLeader",
     "Backlog",
     "Backoff",
     "Breaker",
@@ -93,6 +96,7 @@ __all__ = [
     "CatchUp",
     "Client",
     "CompleteLater",
+    "DeclaredPool",
     "DeclaredResource",
     "EdgeCondition",
     "EncryptedPayload",
@@ -123,6 +127,7 @@ __all__ = [
     "OutputPiece",
     "OutputStream",
     "Overlap",
+    "PoolPlan",
     "Priority",
     "QueueOrder",
     "Rate",
@@ -152,6 +157,7 @@ __all__ = [
     "TaskUpdate",
     "Token",
     "TransferProgress",
+    "WorkerPool",
     "any_of",
     "graph_from_json",
 ]

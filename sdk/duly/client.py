@@ -21,6 +21,7 @@ from duly.graphs.calls import GraphCalls
 from duly.lambdas import registration
 from duly.lambdas.calls import LambdaCalls
 from duly.limits.calls import ResourceCalls
+from duly.pools.calls import PoolCalls
 from duly.sessions.calls import SessionCalls
 from duly.settings.calls import SettingCalls
 from duly.task_output.calls import OutputCalls
@@ -65,6 +66,7 @@ class AsyncClient(
     GraphCalls,
     TimeTableCalls,
     ResourceCalls,
+    PoolCalls,
     GateCalls,
     AccessCalls,
     LambdaCalls,

@@ -40,6 +40,7 @@ __all__ = [
     "PayloadError",
     "PayloadTooLargeError",
     "PermissionDeniedError",
+    "PoolConflictError",
     "QuotaExceededError",
     "RegistrationError",
     "RequestError",
@@ -60,6 +61,7 @@ __all__ = [
     "UnavailableError",
     "UnknownGateError",
     "UnknownLambdaError",
+    "UnknownPoolError",
     "UnknownResourceError",
     "UnknownSettingError",
     "WaitTimeoutError",
@@ -213,6 +215,14 @@ class TimeTableConflictError(DulyError):
 
 class UnknownResourceError(DulyError):
     """No resource of this name is declared: an operator declares it with `duly resources set`."""
+
+
+class UnknownPoolError(DulyError):
+    """No pool of this name is declared: an operator declares it with `duly pools set`."""
+
+
+class PoolConflictError(DulyError):
+    """Somebody changed the pool since it was read: look at it, and decide again."""
 
 
 class QuotaExceededError(DulyError):

@@ -195,6 +195,10 @@ class Client(Blocking):
     backfill_table = blocking(AsyncClient.backfill_table)
 
     resources = blocking(AsyncClient.resources)
+    pools = blocking(AsyncClient.pools)
+    autoscaler_leader = blocking(AsyncClient.autoscaler_leader)
+    put_pool = blocking(AsyncClient.put_pool)
+    delete_pool = blocking(AsyncClient.delete_pool)
     put_gate = blocking(AsyncClient.put_gate)
     gate_hits = blocking(AsyncClient.gate_hits)
     delete_gate = blocking(AsyncClient.delete_gate)

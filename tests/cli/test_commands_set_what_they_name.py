@@ -9,6 +9,7 @@ from typer.main import get_command
 import duly
 from duly_cli.__main__ import app
 from duly_core.limits.changes import RESOURCE_FIELDS
+from duly_core.pools.rules import POOL_FIELDS
 from duly_frontend.gates.breakers import BREAKER_FIELDS
 from duly_frontend.gates.checks import GATE_FIELDS
 from duly_frontend.time_tables.definitions import TABLE_FIELDS
@@ -142,13 +143,45 @@ PAUSE = Command(
     without_no={},
     unchanging=frozenset({"name"}),
 )
-COMMANDS = (RESOURCE, GATE, BREAKER, TABLE, PAUSE)
+POOL = Command(
+    words=("pools", "set", "mail"),
+    fields=POOL_FIELDS,
+    options={
+        ("--lambda", OTHER): {"lambdas"},
+        ("--max", "30"): {"maximum"},
+        ("--min", "3"): {"minimum"},
+        ("--driver", "local"): {"driver"},
+        ("--driver-setting", "deployment=post"): {"driver_settings"},
+        ("--no-driver-settings",): {"driver_settings"},
+        ("--slots", "16"): {"slots"},
+        ("--label", "gpu"): {"labels"},
+        ("--no-labels",): {"labels"},
+        ("--target-age", "20s"): {"target_age"},
+        ("--idle-time", "4m"): {"idle_time"},
+        ("--budget", "24h"): {"budget"},
+        ("--no-budget",): {"budget"},
+        ("--note", "the post team"): {"note"},
+        ("--no-note",): {"note"},
+    },
+    without_no={
+        "lambdas": "its workers run something",
+        "maximum": "a pool has one",
+        "driver": "something starts its workers",
+        "minimum": "--min 0 says the same",
+        "slots": "--slots 1 says the same",
+        "target_age": "--target-age 30s says the same",
+        "idle_time": "--idle-time 1m says the same",
+    },
+    unchanging=frozenset({"name", "expected_changed_at"}),
+)
+COMMANDS = (RESOURCE, GATE, BREAKER, TABLE, PAUSE, POOL)
 REQUESTS = {
     "PutResourceRequest",
     "PutGateRequest",
     "PutBreakerRequest",
     "PutTimeTablesRequest",
     "PauseTimeTablesRequest",
+    "PutPoolsRequest",
 }
 
 
@@ -184,6 +217,8 @@ def sent(run_duly, monkeypatch):
         (request,) = requests
         if request.DESCRIPTOR.name == "PutResourceRequest":
             (mask,) = request.update_masks.values()
+        elif request.DESCRIPTOR.name == "PutPoolsRequest":
+            mask = request.pools[0].update_mask
         elif request.DESCRIPTOR.name == "PutTimeTablesRequest":
             mask = request.tables[0].update_mask
         else:

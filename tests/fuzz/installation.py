@@ -165,6 +165,7 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
                 "FrontendService": frontend.channel,
                 "InspectionService": frontend.channel,
                 "LimitService": frontend.channel,
+                "PoolService": frontend.channel,
                 "OutputService": frontend.channel,
                 "RegistryService": frontend.channel,
                 "SessionService": frontend.channel,

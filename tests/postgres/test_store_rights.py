@@ -200,7 +200,7 @@ def test_the_command_makes_the_roles(dsn):
     done = CliRunner().invoke(app, ["migrate", "--roles", "--dsn", dsn])
 
     assert done.exit_code == 0, done.output
-    assert "roles: duly_frontend, duly_store_consumer, duly_hsc, duly_client" in done.output
+    assert "roles: duly_frontend, duly_store_consumer, duly_hsc, duly_autoscaler, duly_client" in done.output
 
 
 def test_a_user_who_may_not_make_roles_is_told_what_to_do(dsn):

@@ -35,6 +35,8 @@ from duly_wire.v1 import (
     inspection_pb2,
     limits_pb2,
     limits_pb2_grpc,
+    pools_pb2,
+    pools_pb2_grpc,
     registry_pb2,
     sessions_pb2,
     settings_pb2,
@@ -64,6 +66,10 @@ def of(kind, fields):
             inner = getattr(inner, name)
         if isinstance(value, Message):
             getattr(inner, last).CopyFrom(value)
+        elif isinstance(value, tuple):
+            getattr(inner, last).extend(value)
+        elif isinstance(value, dict):
+            getattr(inner, last).update(value)
         else:
             setattr(inner, last, value)
     return message
@@ -229,7 +235,43 @@ TIME_TABLE = Thing(
     never_unset=frozenset({"lambda", "cron", "every"}),
     not_settable=frozenset({"name"}),
 )
-THINGS = (GATE, BREAKER, RESOURCE, TIME_TABLE)
+POOL = Thing(
+    method="PoolService/PutPools",
+    kind=pools_pb2.Pool,
+    key={"name": "mail"},
+    whole={
+        "lambdas": (LAMBDA,),
+        "labels": ("gpu",),
+        "minimum": 2,
+        "maximum": 20,
+        "slots": 8,
+        "target_age": duration(10),
+        "idle_time": duration(120),
+        "budget": duration(172_800),
+        "driver": "kubernetes",
+        "driver_settings": {"deployment": "mail"},
+        "note": "the mail team",
+    },
+    others={
+        "lambdas": (OTHER, "mail.*"),
+        "labels": ("region=eu",),
+        "minimum": 3,
+        "maximum": 30,
+        "slots": 16,
+        "target_age": duration(20),
+        "idle_time": duration(240),
+        "budget": duration(86_400),
+        "driver": "local",
+        "driver_settings": {"deployment": "post"},
+        "note": "the post team",
+    },
+    with_others={},
+    cleared={},
+    defaults={"minimum": 0, "slots": 1, "target_age": duration(30), "idle_time": duration(60)},
+    never_unset=frozenset({"lambdas", "maximum", "driver"}),
+    not_settable=frozenset({"name"}),
+)
+THINGS = (GATE, BREAKER, RESOURCE, TIME_TABLE, POOL)
 NEEDED = {"rate.units", "catch_up"}
 """Not removed alone from `whole`, for what depends on them."""
 
@@ -249,7 +291,7 @@ OTHERWISE = {
 """RPCs that change something, and why no field of theirs can be erased by a call that does not name it."""
 MODULES = (
     access_pb2, controller_pb2, explain_pb2, fleet_pb2, frontend_pb2, gates_pb2, graphs_pb2, hsc_pb2, inspection_pb2,
-    limits_pb2, registry_pb2, sessions_pb2, settings_pb2, time_tables_pb2,
+    limits_pb2, pools_pb2, registry_pb2, sessions_pb2, settings_pb2, time_tables_pb2,
 )  # fmt: skip
 CHANGING = (
     "Put",
@@ -280,6 +322,8 @@ async def apply(frontend, task_states):
     gates = gates_pb2_grpc.GateServiceStub(frontend.channel)
     limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
 
+    pools = pools_pb2_grpc.PoolServiceStub(frontend.channel)
+
     async def read(thing):
         if thing is GATE:
             (now,) = (await gates.ListGates(gates_pb2.ListGatesRequest())).gates
@@ -290,6 +334,9 @@ async def apply(frontend, task_states):
         if thing is RESOURCE:
             (found,) = (await limits.ListResources(limits_pb2.ListResourcesRequest())).resources
             return found.limit
+        if thing is POOL:
+            (status,) = (await pools.ListPools(pools_pb2.ListPoolsRequest())).pools
+            return status.pool
         request = time_tables_pb2.GetTimeTablesRequest(names=["nightly"])
         (found,) = (await frontend.time_tables.GetTimeTables(request)).results
         return found.table.table
@@ -304,6 +351,9 @@ async def apply(frontend, task_states):
             masks = {} if masked is None else {"database": masked}
             request = limits_pb2.PutResourceRequest(resources=[asked], update_masks=masks)
             (answer,) = (await limits.PutResource(request)).results
+        elif thing is POOL:
+            new = pools_pb2.NewPool(pool=asked, update_mask=masked)
+            (answer,) = (await pools.PutPools(pools_pb2.PutPoolsRequest(pools=[new]))).results
         else:
             new = time_tables_pb2.NewTimeTable(table=asked, update_mask=masked)
             request = time_tables_pb2.PutTimeTablesRequest(tables=[new])
@@ -330,6 +380,8 @@ async def apply(frontend, task_states):
             await gates.DeleteBreakers(gates_pb2.DeleteBreakersRequest(lambdas=[LAMBDA]))
         elif thing is RESOURCE:
             await limits.DeleteResource(limits_pb2.DeleteResourceRequest(names=["database"]))
+        elif thing is POOL:
+            await pools.DeletePools(pools_pb2.DeletePoolsRequest(names=["mail"]))
         else:
             request = time_tables_pb2.DeleteTimeTablesRequest(names=["nightly"])
             await frontend.time_tables.DeleteTimeTables(request)
@@ -343,7 +395,7 @@ def leaves(descriptor, prefix=""):
     """The paths of a message, into messages of ours."""
     for field in descriptor.fields:
         inner = field.message_type
-        if inner is not None and inner.full_name.startswith("duly."):
+        if inner is not None and inner.full_name.startswith("duly.") and not inner.GetOptions().map_entry:
             yield from leaves(inner, f"{prefix}{field.name}.")
         else:
             yield prefix + field.name
@@ -499,6 +551,7 @@ async def test_what_a_new_thing_does_not_name_is_the_default(apply, thing):
         "PutBreaker": {"failure_rate": 0.5},
         "PutResource": {"capacity": 3},
         "PutTimeTables": {"lambda": LAMBDA, "cron": "@daily"},
+        "PutPools": {"lambdas": (LAMBDA,), "maximum": 3, "driver": "local"},
     }[thing.method.partition("/")[2]]
 
     now, answer = await apply(thing, of(thing.kind, {**thing.key, **thing.whole, **needed}), list(needed))

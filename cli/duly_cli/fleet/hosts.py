@@ -142,6 +142,7 @@ def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
             f"{each.busy_slots}/{each.slots}",
             str(each.lambda_count),
             ", ".join(each.labels),
+            each.pool,
             age_text(now - each.started_at),
             age_text(now - each.reported_at),
             clock_text(each.clock_ahead),
@@ -151,7 +152,19 @@ def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
     ]
     if not rows:
         return iter(["no hosts match; `duly worker MODULE:APP` starts one"])
-    heads = ("STATE", "VERSION", "EXECUTORS", "BUSY", "LAMBDAS", "LABELS", "UP", "REPORTED", "CLOCK", "HOST")
+    heads = (
+        "STATE",
+        "VERSION",
+        "EXECUTORS",
+        "BUSY",
+        "LAMBDAS",
+        "LABELS",
+        "POOL",
+        "UP",
+        "REPORTED",
+        "CLOCK",
+        "HOST",
+    )
     return columns(heads, rows, left_out_first=("UP", "VERSION"), styles={"STATE": status_style})
 
 
@@ -170,6 +183,7 @@ def host_lines(host: duly.Host) -> Iterator[str]:
         "busy slots": f"{host.busy_slots} of {host.slots}",
         "clock": clock_text(host.clock_ahead, long=True),
         "labels": ", ".join(host.labels),
+        "pool": host.pool,
         "lambdas": host.lambda_count,
     }
     for name, value in values.items():

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from duly_cli.startup.light_start import command_lambdas, http_lambdas
+from duly_cli.startup.option_values import invalid
 from duly_cli.startup.programs import Lambdas, Program, program_of
 
 _PANEL = "On this machine"
@@ -84,6 +85,21 @@ def up(
     console: Annotated[
         bool, typer.Option("--console/--no-console", help="Serve the console: pages for people.")
     ] = True,
+    elastic: Annotated[
+        bool,
+        typer.Option(
+            "--elastic",
+            help="Start and end workers as tasks need them, by an autoscaler with a pool for each application.",
+        ),
+    ] = False,
+    max_workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="With --elastic: the most workers of each application.",
+            show_default="as many as processors",
+        ),
+    ] = None,
     free_ports: Annotated[
         bool,
         typer.Option(
@@ -98,6 +114,10 @@ def up(
     from duly_local.options import StackOptions, default_data_directory
     from duly_local.stack import up as run_stack
 
+    if max_workers is not None and not elastic:
+        raise invalid("--max-workers", "only with --elastic")
+    if reload and elastic:
+        raise invalid("--reload", "not with --elastic: its workers come and go")
     served = program_of(program, lambdas or ())
     try:
         queue = queue or QueueSettings.load().backend
@@ -122,6 +142,8 @@ def up(
         profile=profile,
         ports="free" if free_ports else "usual",
         console=console,
+        elastic=elastic,
+        max_workers=max_workers,
     )
     sys.exit(asyncio.run(run_stack(options)))
 

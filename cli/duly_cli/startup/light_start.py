@@ -39,6 +39,7 @@ SERVICES = {
         "duly_store_consumer.__main__", options={"--listen": str, "--poll-interval": str}
     ),
     "hsc": Service("duly_hsc.__main__", options={"--listen": str}),
+    "autoscaler": Service("duly_autoscaler.__main__", options={"--listen": str}),
     "console": Service("duly_console.__main__", options={"--listen": str, "--frontend-address": str}),
     "worker": Service(
         "duly_controller.__main__",
@@ -49,6 +50,7 @@ SERVICES = {
             "--slots": int,
             "--domain": str,
             "--label": str,
+            "--pool": str,
             "--http": http_lambdas,
             "--commands": command_lambdas,
         },

@@ -8,7 +8,7 @@ from duly_cli.startup.light_start import command_lambdas, http_lambdas
 from duly_cli.startup.option_values import parse_duration
 from duly_cli.startup.programs import Lambdas, Program, program_of
 
-_PANEL = "Services (any order, any number of replicas)"
+PANEL = "Services (any order, any number of replicas)"
 
 Listen = Annotated[str | None, typer.Option(help="HOST:PORT to serve on.", show_default=False)]
 Application = Annotated[
@@ -26,7 +26,7 @@ Slots = Annotated[
 def add_commands(app: typer.Typer) -> None:
     """Add the services' commands."""
     for command in (server, frontend, store_consumer, hsc, console, worker, controller, executor):
-        app.command(rich_help_panel=_PANEL)(command)
+        app.command(rich_help_panel=PANEL)(command)
 
 
 def server(
@@ -149,6 +149,13 @@ def worker(
             show_default="executor.labels",
         ),
     ] = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(
+            help="The pool that this worker belongs to, as `duly pools` lists it: the autoscaler counts it, and may tell it to end.",
+            show_default="controller.pool",
+        ),
+    ] = None,
 ) -> None:
     """Runs one application, a file of HTTP or command lambdas, or a program: a Controller and its Executors."""
     from duly_controller.__main__ import run_worker
@@ -169,7 +176,7 @@ def worker(
             "name either an application, as in examples.hello:app, or a file with --http or --commands, or a program with --exec"
         )
     domains, labels = (", ".join(each) if each else None for each in (domain, label))
-    run_worker(named[0], processes, slots, domains, labels, executors=executors)
+    run_worker(named[0], processes, slots, domains, labels, executors=executors, pool=pool)
 
 
 def controller(

@@ -7,7 +7,7 @@ from pathlib import Path
 from duly_core.errors import SettingsError
 
 SECTIONS = (
-    "frontend", "store_consumer", "hsc", "controller", "executor", "console",
+    "frontend", "store_consumer", "hsc", "controller", "executor", "console", "autoscaler",
     "timing", "queue", "store", "attachments", "rpc", "auth", "telemetry",
 )  # fmt: skip
 """All sections; a section's environment variables begin with its name."""

@@ -1,19 +1,19 @@
 -- name: report_host
 insert into host as known (
     host_id, name, version, queue_backend, started_at, first_reported_at, reported_at, report_interval, draining, stopped,
-    reported_by, executors, settings_read_at, clock_ahead
+    reported_by, executors, settings_read_at, clock_ahead, pool
 )
 select %(host_id)b::text, %(name)b::text, %(version)b::text, %(queue_backend)b::text, %(started_at)b::timestamptz, now, now,
     %(interval)b::interval, %(draining)b::boolean, %(stopped)b::boolean, %(reported_by)b::text, %(executors)b::jsonb,
-    now - %(settings_age)b::interval, %(clock_ahead)b::interval
+    now - %(settings_age)b::interval, %(clock_ahead)b::interval, %(pool)b::text
 from (select duly_now() as now) as clock
 on conflict (host_id) do update
 set name = excluded.name, version = excluded.version, queue_backend = excluded.queue_backend,
     started_at = excluded.started_at, reported_at = excluded.reported_at, report_interval = excluded.report_interval,
     draining = excluded.draining, stopped = excluded.stopped, executors = excluded.executors,
-    settings_read_at = excluded.settings_read_at, clock_ahead = excluded.clock_ahead
+    settings_read_at = excluded.settings_read_at, clock_ahead = excluded.clock_ahead, pool = excluded.pool
 where known.reported_by = excluded.reported_by
-returning known.reported_at, known.lambdas_digest = %(digest)b::bytea
+returning known.reported_at, known.lambdas_digest = %(digest)b::bytea, known.drain_requested_at is not null
 
 -- name: report_host_lambdas
 with served (lambda, lambda_set, version) as materialized (

@@ -177,6 +177,7 @@ def _stored(row: Mapping[str, Any], lambdas: Sequence[ServedLambda]) -> StoredHo
             executors=executors,
             lambdas_digest=row["lambdas_digest"],
             clock_ahead=row["clock_ahead"],
+            pool=row["pool"],
         ),
         HostState(row["state"]),
         row["reported_at"],

@@ -74,6 +74,8 @@ class HostReport:
     """How long ago the live settings that it has were read from the store; None: it has none."""
     clock_ahead: timedelta | None = None
     """By how much its wall clock is ahead of the store's, as it measured; negative: behind. None: unknown."""
+    pool: str = ""
+    """Whose worker it says it is; empty: of no pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ class Reported(NamedTuple):
     verdict: Verdict
     at: datetime | None
     """The store's clock then; None: it was refused."""
+    is_to_drain: bool = False
+    """The host is to take no more tasks and end."""
 
 
 _REPORT = FLEET["report_host"]
@@ -134,6 +138,7 @@ async def report_host(
         "digest": report.lambdas_digest,
         "settings_age": report.settings_age,
         "clock_ahead": report.clock_ahead,
+        "pool": report.pool,
     }
     if lambdas is None:
         rows = await store.run(_REPORT, parameters)
@@ -153,11 +158,11 @@ async def report_host(
                 "digest": report.lambdas_digest,
             },
         )
-    return Reported(Verdict.WRITTEN, rows[0][0])
+    return Reported(Verdict.WRITTEN, rows[0][0], rows[0][2])
 
 
 def _reported(rows: Sequence[Any]) -> Reported:
     if not rows:
         return Reported(Verdict.NOT_YOURS, None)
-    ((at, has_lambdas),) = rows
-    return Reported(Verdict.WRITTEN if has_lambdas else Verdict.LAMBDAS_WANTED, at)
+    ((at, has_lambdas, is_to_drain),) = rows
+    return Reported(Verdict.WRITTEN if has_lambdas else Verdict.LAMBDAS_WANTED, at, is_to_drain)

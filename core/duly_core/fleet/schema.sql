@@ -24,7 +24,11 @@ create table host (
     -- When what it has of the live settings was read from this store, at the earliest; null: unknown.
     settings_read_at timestamptz,
     -- By how much its wall clock was ahead of this store's, as it measured; null: unknown. It decides nothing.
-    clock_ahead interval
+    clock_ahead interval,
+    -- The pool whose worker it says it is; empty: of none.
+    pool text not null default '' check (octet_length(pool) <= 63),
+    -- Since when it is to take no more tasks and end, as the autoscaler decided; it is told in the answer to a report.
+    drain_requested_at timestamptz
 ) with (
     -- each report writes its row
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0
@@ -38,6 +42,7 @@ create table host_lambda (
     version text not null,
     primary key (host_id, lambda, lambda_set)
 );
+create index host_by_pool on host (pool) where pool <> '';
 create index host_lambda_by_lambda on host_lambda (lambda, host_id);
 
 -- A process of a Frontend, an HSC or a Store Consumer.

@@ -9,6 +9,7 @@ from psycopg.rows import TupleRow
 FRONTEND = "duly_frontend"
 STORE_CONSUMER = "duly_store_consumer"
 HSC = "duly_hsc"
+AUTOSCALER = "duly_autoscaler"
 
 Rights: TypeAlias = dict[str, str]
 
@@ -54,6 +55,9 @@ TABLES: dict[str, Rights] = {
         "gate_version": "su",
         "breaker": "siud",
         "breaker_count": "sd",
+        "worker_pool": "siud",
+        "pool_plan": "s",
+        "autoscaler_lease": "s",
     },
     STORE_CONSUMER: {
         "alembic_version": "s",
@@ -116,6 +120,22 @@ TABLES: dict[str, Rights] = {
         "gate_version": "s",
         "breaker": "s",
         "breaker_count": "siu",
+    },
+    AUTOSCALER: {
+        "alembic_version": "s",
+        "audit_event": "i",
+        "autoscaler_lease": "su",
+        "breaker": "s",
+        "gate": "s",
+        "gate_version": "s",
+        "host": "su",
+        "host_lambda": "s",
+        "lambda": "s",
+        "pool_plan": "siu",
+        "service_instance": "siu",
+        "task": "s",
+        "task_assoc": "s",
+        "worker_pool": "s",
     },
 }
 """By role and table: s(elect), i(nsert), u(pdate), d(elete)."""

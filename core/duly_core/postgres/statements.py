@@ -64,7 +64,18 @@ def resolve(sql: str, fragments: dict[str, str]) -> str:
 
 CONSTANTS = {block.name: block.sql for block in _blocks("postgres/constants.sql")}
 """Numbers with names; and a lambda's policy with its defaults, for tasks whose lambda is gone."""
-_ROOMS = ("attachments", "tasks", "sessions", "graphs", "limits", "gates", "time_tables", "fleet", "explain")
+_ROOMS = (
+    "attachments",
+    "tasks",
+    "sessions",
+    "graphs",
+    "limits",
+    "gates",
+    "time_tables",
+    "fleet",
+    "explain",
+    "pools",
+)
 _FRAGMENTS = (
     CONSTANTS
     | FRAGMENTS

@@ -72,6 +72,8 @@ class Host:
     lambdas: tuple[ServedLambda, ...] = ()
     # By how much its wall clock is ahead of Postgres's; negative: behind. None: unknown.
     clock_ahead: timedelta | None = None
+    # The pool whose worker it says it is; empty: of none.
+    pool: str = ""
 
     @property
     def slots(self) -> int:

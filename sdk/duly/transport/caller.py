@@ -32,6 +32,7 @@ from duly_wire.v1.graphs_pb2_grpc import GraphServiceStub
 from duly_wire.v1.inspection_pb2_grpc import InspectionServiceStub
 from duly_wire.v1.limits_pb2_grpc import LimitServiceStub
 from duly_wire.v1.output_pb2_grpc import OutputServiceStub
+from duly_wire.v1.pools_pb2_grpc import PoolServiceStub
 from duly_wire.v1.registry_pb2_grpc import RegistryServiceStub
 from duly_wire.v1.sessions_pb2_grpc import SessionServiceStub
 from duly_wire.v1.settings_pb2_grpc import SettingsServiceStub
@@ -132,6 +133,7 @@ class Caller:
         self.gates = GateServiceStub(self._channel)
         self.inspection = InspectionServiceStub(self._channel)
         self.limits = LimitServiceStub(self._channel)
+        self.pools = PoolServiceStub(self._channel)
         self.time_tables = TimeTableServiceStub(self._channel)
         self.graphs = GraphServiceStub(self._channel)
         self.explains = ExplainServiceStub(self._channel)

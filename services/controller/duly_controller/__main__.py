@@ -127,6 +127,8 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 host_settings.take,
                 host_settings.age.now,
                 take_label_queues=partial(_take_label_queues, attached, poller),
+                pool=settings.pool,
+                drain=stop.set,
             )
             at_the_end.push_async_callback(host_reporter.begin(stop))
             servicer = ControllerServicer(

@@ -48,6 +48,8 @@ class HostReporter:
         settings_age: Callable[[], timedelta | None] = lambda: None,
         clock: WallClock | None = None,
         take_label_queues: Callable[[Sequence[str]], bool] = lambda _: False,
+        pool: str = "",
+        drain: Callable[[], None] = lambda: None,
     ) -> None:
         """Make one.
 
@@ -64,7 +66,11 @@ class HostReporter:
             clock: of this machine.
             take_label_queues: given the queues of tasks that require labels with each answer, if an Executor has labels; returns
                 whether the Executors serve others now.
+            pool: whose worker this host is; empty: of none.
+            drain: called when the Frontend answers that this host is to end.
         """
+        self._pool = pool
+        self._drain = drain
         self._take_label_queues = take_label_queues
         self._clock = clock or WallClock()
         self._take_settings = take_settings
@@ -143,6 +149,9 @@ class HostReporter:
                 response.label_queues
             ):
                 self._changed.set()  # the next report tells that this host serves them
+            if response.drain and not draining:
+                log.info("this host is to end: the autoscaler has no more use for it", pool=self._pool)
+                self._drain()
             if response.lambdas_wanted and not with_lambdas:
                 request.lambda_sets.extend(_to_wire(sets))
                 await self._fleet.ReportHost(request, timeout=self._call_timeout)
@@ -190,6 +199,7 @@ class HostReporter:
             stopped=stopped,
             executors=() if stopped else reported,
             lambdas_digest=_digest(bounded),
+            pool=self._pool,
         )
         if (age := self._settings_age()) is not None:
             request.settings_age.CopyFrom(to_duration(age))

@@ -1,14 +1,28 @@
 """Settings of the Controller."""
 
+import re
 from datetime import timedelta
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from duly_core.config.addresses import OptionalListen, Peers
 from duly_core.config.live_sections import LiveControllerSettings
 from duly_core.config.settings import Duration, Section
+
+_POOL = re.compile(r"([a-z0-9][a-z0-9_.-]{0,62})?")
+
+
+def _check_pool(name: str) -> str:
+    if _POOL.fullmatch(name) is None:
+        raise ValueError(
+            "must be the name of a pool: 1 to 63 of a-z, 0-9, '_', '.', '-', the first a letter or a digit"
+        )
+    return name
+
+
+PoolName = Annotated[str, AfterValidator(_check_pool)]
 
 
 class ControllerSettings(LiveControllerSettings):
@@ -30,6 +44,8 @@ class ControllerSettings(LiveControllerSettings):
         default=timedelta(seconds=10), ge=timedelta(seconds=1), le=timedelta(minutes=10)
     )
     """How often this host reports itself to the Frontend (`duly hosts`). After three missed reports it counts as silent."""
+    pool: PoolName = ""
+    """The pool of workers that this host belongs to (`duly pools`); empty: none. The autoscaler counts it, and may tell it to end."""
     low_priority_share: float = Field(default=0.1, ge=0, le=0.5)
     """With SQS: the share of starts that lower priorities get while higher ones wait."""
     poll_timeout: Duration = timedelta(seconds=20)

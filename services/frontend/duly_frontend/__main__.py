@@ -42,6 +42,7 @@ from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.limits.service import LimitServicer
 from duly_frontend.live_settings.follower import LiveConfig
 from duly_frontend.live_settings.service import SettingsServicer
+from duly_frontend.pools.service import PoolServicer
 from duly_frontend.sessions.service import SessionServicer
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import open_stores
@@ -105,6 +106,7 @@ def build(
                     live,
                     explain,
                     GateServicer(stores),
+                    PoolServicer(stores),
                     time_tables,
                     fleet,
                     inspection,

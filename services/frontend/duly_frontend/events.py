@@ -23,6 +23,9 @@ purged = Counter("duly_purged_total", "Finished tasks that were deleted because 
 _completions = Counter(
     "duly_completions_total", "Completions by token, by outcome and verdict.", ["outcome", "verdict"]
 )
+pools_changed = Counter(
+    "duly_pools_changed_total", "Pools of workers that operators declared, changed or removed."
+)
 resources_changed = Counter(
     "duly_resources_changed_total", "Resources that operators declared, changed or removed."
 )

@@ -91,6 +91,7 @@ class ReportHostRequest(_message.Message):
     LAMBDA_SETS_FIELD_NUMBER: _builtins.int
     SETTINGS_AGE_FIELD_NUMBER: _builtins.int
     CLOCK_AHEAD_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     """New for each start of a Controller. Only the principal that reported it first may report it again."""
     name: _builtins.str
@@ -105,6 +106,8 @@ class ReportHostRequest(_message.Message):
     """It has ended."""
     lambdas_digest: _builtins.bytes
     """A digest of all lambda sets: 16 bytes."""
+    pool: _builtins.str
+    """The pool whose worker it is; empty: of none. The autoscaler counts it as one if it serves a lambda that the pool is for."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -145,10 +148,11 @@ class ReportHostRequest(_message.Message):
         lambda_sets: _abc.Iterable[Global___LambdaSet] | None = ...,
         settings_age: _duration_pb2.Duration | None = ...,
         clock_ahead: _duration_pb2.Duration | None = ...,
+        pool: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "interval", b"interval", "settings_age", b"settings_age", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "draining", b"draining", "executors", b"executors", "host_id", b"host_id", "interval", b"interval", "lambda_sets", b"lambda_sets", "lambdas_digest", b"lambdas_digest", "name", b"name", "queue_backend", b"queue_backend", "settings_age", b"settings_age", "started_at", b"started_at", "stopped", b"stopped", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "draining", b"draining", "executors", b"executors", "host_id", b"host_id", "interval", b"interval", "lambda_sets", b"lambda_sets", "lambdas_digest", b"lambdas_digest", "name", b"name", "pool", b"pool", "queue_backend", b"queue_backend", "settings_age", b"settings_age", "started_at", b"started_at", "stopped", b"stopped", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -162,8 +166,11 @@ class ReportHostResponse(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     STORE_AT_FIELD_NUMBER: _builtins.int
     LABEL_QUEUES_FIELD_NUMBER: _builtins.int
+    DRAIN_FIELD_NUMBER: _builtins.int
     lambdas_wanted: _builtins.bool
     """Report again at once, with `lambda_sets`: the store has none of this digest."""
+    drain: _builtins.bool
+    """The autoscaler has no more use for this host: take no more tasks, let those that run end, and end."""
     @_builtins.property
     def settings(self) -> Global___HostSettings:
         """Absent: the Frontend has not read them yet; the host keeps what it has."""
@@ -185,10 +192,11 @@ class ReportHostResponse(_message.Message):
         settings: Global___HostSettings | None = ...,
         store_at: _timestamp_pb2.Timestamp | None = ...,
         label_queues: _abc.Iterable[_builtins.str] | None = ...,
+        drain: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings", "store_at", b"store_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_queues", b"label_queues", "lambdas_wanted", b"lambdas_wanted", "settings", b"settings", "store_at", b"store_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drain", b"drain", "label_queues", b"label_queues", "lambdas_wanted", b"lambdas_wanted", "settings", b"settings", "store_at", b"store_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -361,6 +369,7 @@ class Host(_message.Message):
     LAMBDA_COUNT_FIELD_NUMBER: _builtins.int
     LAMBDAS_FIELD_NUMBER: _builtins.int
     CLOCK_AHEAD_FIELD_NUMBER: _builtins.int
+    POOL_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     name: _builtins.str
     state: Global___HostState.ValueType
@@ -370,6 +379,8 @@ class Host(_message.Message):
     """The principal that reports it; empty: nobody is asked who they are."""
     lambda_count: _builtins.int
     """How many lambdas it serves that the caller may see."""
+    pool: _builtins.str
+    """The pool whose worker it says it is; empty: of none."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -404,10 +415,11 @@ class Host(_message.Message):
         lambda_count: _builtins.int = ...,
         lambdas: _abc.Iterable[Global___ServedLambda] | None = ...,
         clock_ahead: _duration_pb2.Duration | None = ...,
+        pool: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "interval", b"interval", "reported_at", b"reported_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "executors", b"executors", "host_id", b"host_id", "interval", b"interval", "lambda_count", b"lambda_count", "lambdas", b"lambdas", "name", b"name", "queue_backend", b"queue_backend", "reported_at", b"reported_at", "reported_by", b"reported_by", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "executors", b"executors", "host_id", b"host_id", "interval", b"interval", "lambda_count", b"lambda_count", "lambdas", b"lambdas", "name", b"name", "pool", b"pool", "queue_backend", b"queue_backend", "reported_at", b"reported_at", "reported_by", b"reported_by", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

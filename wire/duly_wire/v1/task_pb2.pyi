@@ -440,6 +440,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """No task waits for this completion token: it is of an attempt that is over, or of no task."""
     ERROR_CODE_TOKEN_TOO_EARLY: _ErrorCode.ValueType  # 91
     """The attempt that may have given out this completion token still runs. Send the same request again soon."""
+    ERROR_CODE_UNKNOWN_POOL: _ErrorCode.ValueType  # 95
+    """No pool of this name is declared."""
+    ERROR_CODE_POOL_CONFLICT: _ErrorCode.ValueType  # 96
+    """Somebody changed the pool since it was read."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -496,6 +500,10 @@ ERROR_CODE_TOKEN_NOT_CURRENT: ErrorCode.ValueType  # 90
 """No task waits for this completion token: it is of an attempt that is over, or of no task."""
 ERROR_CODE_TOKEN_TOO_EARLY: ErrorCode.ValueType  # 91
 """The attempt that may have given out this completion token still runs. Send the same request again soon."""
+ERROR_CODE_UNKNOWN_POOL: ErrorCode.ValueType  # 95
+"""No pool of this name is declared."""
+ERROR_CODE_POOL_CONFLICT: ErrorCode.ValueType  # 96
+"""Somebody changed the pool since it was read."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

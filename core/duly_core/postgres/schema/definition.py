@@ -24,6 +24,7 @@ FILES = (
     "time_tables/schema.sql",
     "gates/schema.sql",
     "fleet/schema.sql",
+    "pools/schema.sql",
     "live_settings/schema.sql",
     "upkeep/functions.sql",
     "tasks/client_function.sql",

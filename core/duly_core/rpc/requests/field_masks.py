@@ -101,6 +101,9 @@ def _copy(source: Message, target: Message, path: Sequence[str]) -> None:
     elif rest:
         getattr(target, name).SetInParent()
         _copy(getattr(source, name), getattr(target, name), rest)
+    elif field.is_repeated:  # maps, too
+        target.ClearField(name)
+        getattr(target, name).MergeFrom(getattr(source, name))
     elif field.message_type is not None:
         getattr(target, name).CopyFrom(getattr(source, name))
     else:

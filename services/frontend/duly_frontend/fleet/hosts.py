@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from duly_core.fleet.hosts import ExecutorReport, HostReport, HostState, ServedLambda, StoredHost
 from duly_core.fleet.services import ServiceInstance
+from duly_core.pools.rules import NO_POOL_NAME, POOL_NAME
 from duly_core.rpc.requests.checks import check_holder, check_text, read_duration, read_instant
 from duly_core.rpc.requests.names import check_lambda_name
 from duly_core.rpc.requests.problem import Problem
@@ -71,7 +72,14 @@ def read_report(request: fleet_pb2.ReportHostRequest) -> HostReport:
         lambdas_digest=request.lambdas_digest,
         settings_age=_settings_age(request),
         clock_ahead=_clock_ahead(request),
+        pool=_pool(request),
     )
+
+
+def _pool(request: fleet_pb2.ReportHostRequest) -> str:
+    if request.pool and POOL_NAME.fullmatch(request.pool) is None:
+        raise Problem("pool", NO_POOL_NAME)
+    return request.pool
 
 
 def _settings_age(request: fleet_pb2.ReportHostRequest) -> timedelta | None:
@@ -161,6 +169,7 @@ def host_to_wire(host: StoredHost) -> fleet_pb2.Host:
         reported_at=to_timestamp(host.reported_at),
         interval=to_duration(report.interval),
         reported_by=host.reported_by,
+        pool=report.pool,
         executors=map(_executor_to_wire, report.executors),
         lambda_count=host.lambda_count,
         lambdas=[

@@ -49,7 +49,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
         for served in lambdas or ():
             require(Action.RUN, served.name)
         access = current_access()
-        verdict, at = await report_host(self._stores.writes, report, lambdas, access.principal)
+        verdict, at, is_to_drain = await report_host(self._stores.writes, report, lambdas, access.principal)
         if verdict is Verdict.NOT_YOURS:
             raise PermissionDeniedError(
                 f"{access.principal!r} may not report the host {report.host_id!r}, which another principal reported first: start "
@@ -60,6 +60,7 @@ class FleetServicer(fleet_pb2_grpc.FleetServiceServicer):
             settings=self._host_settings(),
             store_at=None if at is None else to_timestamp(at),
             label_queues=await self._label_queues(report),
+            drain=is_to_drain,
         )
 
     async def _label_queues(self, report: HostReport) -> list[str]:

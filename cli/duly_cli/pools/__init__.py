@@ -1,0 +1,1 @@
+"""Pools of workers, and what the autoscaler plans for them."""

@@ -1,0 +1,1 @@
+"""Pools of workers, and the plan of how many workers each has."""

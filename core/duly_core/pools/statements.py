@@ -1,0 +1,5 @@
+"""The statements of pools."""
+
+from duly_core.postgres.statements import load
+
+POOLS = load("pools/pools.sql")

@@ -1,0 +1,1 @@
+"""Pools of workers, which the autoscaler starts and ends."""

@@ -1,0 +1,1 @@
+"""The autoscaler: plans how many workers each pool has, and has drivers start and end them."""

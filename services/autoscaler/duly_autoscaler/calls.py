@@ -1,0 +1,103 @@
+"""Calls of a pool's driver: one at a time, each with a deadline, and none that outlives the term of the leader."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+from duly_autoscaler import events
+from duly_autoscaler.drivers.port import DriverError
+from duly_autoscaler.leadership import Term
+
+_FIRST_PAUSE = timedelta(seconds=4)
+_LONGEST_PAUSE = timedelta(minutes=5)
+
+
+class DriverCalls:
+    """Of one pool. A driver that failed is called again after a pause that grows."""
+
+    def __init__(self, pool: str, timeout: timedelta) -> None:
+        self._pool = pool
+        self._timeout = timeout
+        self._running: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._again_at = float("-inf")
+        self.failure: str | None = None
+        """Why the last call failed; None: it did not."""
+        self.failed_since: datetime | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a call is under way, or a failed one is too recent to try again."""
+        if self._running is not None and not self._running.done():
+            return True
+        return asyncio.get_running_loop().time() < self._again_at
+
+    def begin(
+        self, call: Callable[[], Awaitable[None]], driver: str, term: Term, now: datetime
+    ) -> asyncio.Task[None]:
+        """Make a call; nobody waits for it. `now` is the store's time."""
+        self._running = asyncio.get_running_loop().create_task(self._make(call, driver, term, now))
+        return self._running
+
+    async def _make(
+        self, call: Callable[[], Awaitable[None]], driver: str, term: Term, now: datetime
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        def took() -> timedelta:
+            return timedelta(seconds=loop.time() - began)
+
+        if term.ended.is_set():
+            events.driver_called("given_up", took())
+            return
+        making = asyncio.ensure_future(call())
+        ending = asyncio.ensure_future(term.ended.wait())
+        try:
+            await asyncio.wait(
+                {making, ending}, timeout=self._timeout.total_seconds(), return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            ending.cancel()
+            if not making.done():
+                making.cancel()
+                await asyncio.wait({making}, timeout=1)
+        if term.ended.is_set() and (not making.done() or making.cancelled()):
+            events.driver_called("given_up", took())
+            return
+        error = None if not making.done() or making.cancelled() else making.exception()
+        if making.done() and not making.cancelled() and error is None:
+            events.driver_called("done", took())
+            self._worked(driver)
+        elif error is None:
+            events.driver_called("timeout", took())
+            self._failed(driver, f"no answer within {self._timeout.total_seconds():g} s", now)
+        else:
+            events.driver_called("failed", took())
+            if not isinstance(error, DriverError):
+                events.log.error("driver failed unexpectedly", pool=self._pool, driver=driver, exc_info=error)
+            self._failed(driver, str(error) or type(error).__name__, now)
+
+    def refuse(self, driver: str, reason: str, now: datetime) -> None:
+        """Count what stands before a call, such as a driver that is not there, as a failure of it."""
+        self._failed(driver, reason, now)
+
+    def _worked(self, driver: str) -> None:
+        if self._failures:
+            events.driver_works_again(self._pool, driver, self._failures)
+        self._failures = 0
+        self.failure = self.failed_since = None
+
+    def _failed(self, driver: str, reason: str, now: datetime) -> None:
+        self._failures += 1
+        pause = min(_FIRST_PAUSE * (1 << min(self._failures - 1, 10)), _LONGEST_PAUSE)
+        self._again_at = asyncio.get_running_loop().time() + pause.total_seconds()
+        self.failure = f"{driver}: {reason}"[:1000].replace("\x00", "")
+        self.failed_since = self.failed_since or now
+        events.driver_failed(self._pool, driver, self._failures, reason, pause)
+
+    async def close(self) -> None:
+        """Give up what is under way."""
+        if self._running is not None and not self._running.done():
+            self._running.cancel()
+            await asyncio.wait({self._running}, timeout=2)

@@ -1,0 +1,1 @@
+"""Drivers: what starts and ends the workers of pools."""
