@@ -49,13 +49,11 @@ class TaskContext(FollowUps):
     """
 
     __slots__ = (
-        "_attachments",
         "_cancelled",
         "_interrupted",
         "_keep",
         "_output",
         "_report",
-        "_services",
         "_waiter",
         "attempt",
         "checkpointed",
@@ -248,15 +246,6 @@ class TaskContext(FollowUps):
         A later attempt replaces what earlier ones kept. At most 100. `role`: FILE, STDOUT or STDERR. Otherwise as `attach`.
         """
         return self.attachments.keep(source, name, role, media_type)
-
-    @property
-    def attachments(self) -> AttemptAttachments:
-        """For what runs the callback."""
-        if self._attachments is None:
-            from duly.attachments.of_attempt import AttemptAttachments
-
-            self._attachments = AttemptAttachments(self._services, self.task_id, self.lambda_name, self.codec)
-        return self._attachments
 
     @property
     def can_attach(self) -> bool:

@@ -213,19 +213,19 @@ def _as_run(
         retry_after=result.retry_after.ToTimedelta() if result.HasField("retry_after") else None,
         progress=tuple(told),
         checkpoints=tuple(kept),
-        scheduled=tuple(_as_new_task(child, codec) for child in result.children),
-        added={node.label: _as_new_task(node.task, codec) for node in result.nodes},
+        scheduled=tuple(_as_new_task(child, codec, files) for child in result.children),
+        added={node.label: _as_new_task(node.task, codec, files) for node in result.nodes},
         complete_within=result.complete_within.ToTimedelta() if result.HasField("complete_within") else None,
         completion_token=completion_token,
         kept=files.kept(result.attachments),
     )
 
 
-def _as_new_task(child: frontend_pb2.NewTask, codec: Codec | None) -> NewTask:
+def _as_new_task(child: frontend_pb2.NewTask, codec: Codec | None, files: _Files) -> NewTask:
     lambda_name = getattr(child, "lambda")
     return NewTask(
         lambda_name,
-        decode(*reveal(codec, child.payload, child.payload_encoding, payload_of(lambda_name))),
+        files.decode(*reveal(codec, child.payload, child.payload_encoding, payload_of(lambda_name))),
         Priority(child.priority),
         at=to_datetime(child.scheduled_at) if child.HasField("scheduled_at") else None,
         delay=to_timedelta(child.delay) if child.HasField("delay") else None,

@@ -9,6 +9,7 @@ import pytest
 
 import duly
 from duly.encryption import AesGcm
+from duly.graphs.new_graph import NewGraph
 from duly_core.attachments.rules import AttachmentUse
 from duly_core.postgres.pool import Store
 from duly_core.tasks.task import NewTask, Scheduled, Scheduling
@@ -357,6 +358,22 @@ async def test_an_encrypted_file_is_given_on_to_another_task(frontend):
 
         assert await client.read_attachment(payload["again"]) == b"secret"
         assert use.stored_bytes > len(b"secret")
+
+
+@pytest.mark.parametrize("codec", [None, AesGcm({"k": bytes(32)}, "k")])
+async def test_nodes_of_a_graph_are_given_files_and_a_repeat_makes_no_second_graph(frontend, codec):
+    graph = NewGraph("files")
+    first = graph.task(LAMBDA, {"file": duly.Attachment(b"one")}, label="first")
+    graph.task(LAMBDA, [duly.Attachment(b"two"), {"and": duly.Attachment(b"one")}], after=first)
+    async with duly.AsyncClient(frontend.address, codec=codec) as client:
+        made = await client.schedule_graph(graph)
+        again = await client.schedule_graph(graph)
+        payloads = [(await client.get(each)).payload for each in made.task_ids.values()]
+        attachments = [payloads[0]["file"], payloads[1][0], payloads[1][1]["and"]]
+        read = [await client.read_attachment(each) for each in attachments]
+
+    assert (made.created, again.created) == (True, False)
+    assert read == [b"one", b"two", b"one"]
 
 
 UNREAD_OF_ONE = 16

@@ -9,6 +9,7 @@ import pytest
 
 import duly
 from duly.encryption import AesGcm
+from duly.graphs.new_graph import NewGraph
 from duly.testing import run
 
 _CODEC = AesGcm({"k": bytes(32)}, "k")
@@ -138,3 +139,35 @@ def test_a_checkpoint_cannot_have_an_attachment() -> None:
     attempt = run(_app(keeps), "a")
 
     assert "stands where none can be" in attempt.failure_message
+
+
+@pytest.mark.parametrize("codec", [None, _CODEC])
+def test_tasks_and_nodes_that_a_callback_adds_have_attachments(codec: object) -> None:
+    def adds(payload: dict[str, duly.Attachment], ctx: duly.TaskContext) -> None:
+        ctx.schedule("b", {"came with it": payload["file"], "made here": duly.Attachment(b"made")})
+        ctx.add_node("b", [duly.Attachment(b"of a node")], label="n")
+
+    attempt = run(_app(adds, codec), "a", {"file": duly.Attachment(b"came")}, results={})
+
+    assert attempt.outcome is duly.Outcome.SUCCESS, attempt
+    (child,), node = attempt.scheduled, attempt.added["n"]
+    assert [each.read() for each in child.payload.values()] == [b"came", b"made"]
+    assert node.payload[0].read() == b"of a node"
+
+
+def test_attachments_do_not_leave_their_namespace_with_a_task_that_a_callback_adds() -> None:
+    def adds(payload: None, ctx: duly.TaskContext) -> None:
+        ctx.schedule("shop/b", {"file": duly.Attachment(b"x")})
+
+    attempt = run(_app(adds), "a")
+
+    assert "attachments stay in their namespace" in attempt.failure_message
+
+
+def test_a_definition_of_a_graph_keeps_no_attachments() -> None:
+    graph = NewGraph("g")
+    graph.task("a", {"file": duly.Attachment(b"x")}, label="first")
+
+    for send in (graph.to_definition, graph.to_proto):
+        with pytest.raises(duly.EncodingError, match="the payload of 'first' has attachments"):
+            send()

@@ -273,7 +273,17 @@ def reads_file(payload: dict[str, Any], ctx: duly.TaskContext) -> dict[str, Any]
     with _journal.execution(ctx) as running:
         _read(running, payload["file"], payload["sha"])
         ctx.keep(f"{ctx.task_id} {ctx.fence}".encode(), name="run.log")
+        if payload["gives_on"]:
+            given = {"kind": "gets_file", "file": payload["file"], "sha": payload["sha"]}
+            ctx.schedule(BY_NAME["gets_file"].lambda_name, given)
         return _made(running, payload["returns"], ctx)
+
+
+@_callback("gets_file")
+def gets_file(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Reads the file that it was given."""
+    with _journal.execution(ctx) as running:
+        _read(running, payload["file"], payload["sha"])
 
 
 @_callback("makes_file")

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import duly
-from duly.attachments.sending import fields_of
+from duly.attachments.sending import encoded_payloads, fields_of
 from duly.graphs.new_graph import NewGraph
 from duly_core.attachments.folder import FolderBlobs
 from duly_core.process.clock import since_boot_ns
@@ -99,12 +99,7 @@ class FileClients:
         number, returns, is_kept = self._number(), self._number(), self._one_in(_ONE_IN_KEPT)
         for _ in range(10):
             collection = f"files-{self._random.getrandbits(64):x}"
-            payload = {
-                "kind": kind.name,
-                "file": duly.Attachment(content(number), name=f"{number}.txt"),
-                "sha": sha256_of(number),
-                "returns": returns,
-            }
+            payload = _given(kind.name, number) | {"returns": returns, "gives_on": is_kept}
             new = duly.NewTask(kind.lambda_name, payload, collection=collection)
             fields = await self._client.anywhere(lambda caller, new=new: fields_of(caller, new, _TIMEOUT))  # type: ignore[misc]
             task = frontend_pb2.NewTask(**fields)
@@ -125,16 +120,25 @@ class FileClients:
 
     async def _graph(self) -> None:
         """Schedule a graph of which one node returns a file, and the others read it."""
-        collection = f"files-{self._random.getrandbits(64):x}"
-        graph = NewGraph("chaos.files")
-        kinds = [BY_NAME["makes_file"], BY_NAME["takes_file"], BY_NAME["takes_file"]]
-        payloads = [{"kind": "makes_file", "returns": self._number()}, *[{"kind": "takes_file"}] * 2]
-        first = None
-        for kind, payload in zip(kinds, payloads, strict=True):
-            node = graph.task(kind.lambda_name, payload, after=first, collection=collection)
-            first = first or node
-        request = graph.to_proto()
-        answer, _ = await self._client.call("ScheduleGraph", request, "graphs")
+        kinds = [BY_NAME[name] for name in ("makes_file", "gets_file", "takes_file", "takes_file")]
+        payloads = [
+            {"kind": "makes_file", "returns": self._number()},
+            _given("gets_file", self._number()),
+            *[{"kind": "takes_file"}] * 2,
+        ]
+        for _ in range(10):
+            graph = NewGraph("chaos.files")
+            first = None
+            for kind, payload in zip(kinds, payloads, strict=True):
+                node = graph.task(kind.lambda_name, payload, after=first)
+                first = first or node
+            stored = await self._client.anywhere(
+                lambda caller, graph=graph: encoded_payloads(caller, graph.attaching, _TIMEOUT)  # type: ignore[misc]
+            )
+            request = graph.to_proto(payloads=stored)
+            answer, _ = await self._client.call("ScheduleGraph", request, "graphs")
+            if answer.error.code != task_pb2.ERROR_CODE_ATTACHMENT_MISSING:
+                break
         if answer.HasField("error"):
             self.problems.append(f"ScheduleGraph of files refused: {answer.error.message}")
             return
@@ -178,6 +182,12 @@ class FileClients:
             sent = attachments_pb2.UploadPartsRequest(parts=[part])
             setattr(sent, "lambda", BY_NAME["reads_file"].lambda_name)
             await self._client.call("UploadParts", sent, "attachments")
+
+
+def _given(kind: str, number: int) -> dict[str, Any]:
+    """Return the payload of a task that is given a file."""
+    file = duly.Attachment(content(number), name=f"{number}.txt")
+    return {"kind": kind, "file": file, "sha": sha256_of(number)}
 
 
 def _hashes(data: bytes) -> tuple[bytes, bytes]:

@@ -100,6 +100,7 @@ KINDS = (
     TaskKind("reads_file", 0, longest=_UPLOAD),
     TaskKind("makes_file", 0, longest=_UPLOAD),
     TaskKind("takes_file", 0, longest=_UPLOAD),
+    TaskKind("gets_file", 0, longest=_UPLOAD),
     TaskKind("fails_with_file", 0, (SUCCESS, FATAL), longest=_UPLOAD),
     TaskKind("expiring", 100, (SUCCESS, FATAL), executions_least=0),
 )

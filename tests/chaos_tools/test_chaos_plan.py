@@ -115,7 +115,7 @@ def test_every_kind_has_somebody_who_does_it_and_something_to_break() -> None:
         assert any(kind.targets(topology) for topology in (Topology(), Topology(servers=1)))
 
 
-WITH_FILES = {"reads_file", "makes_file", "takes_file", "fails_with_file"}
+WITH_FILES = {"reads_file", "gets_file", "makes_file", "takes_file", "fails_with_file"}
 """Their clients choose them by themselves."""
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from duly.attachments.service import AttachmentService
     from duly.callbacks.codec import Codec
 
+_INPUT = task_pb2.ATTACHMENT_ROLE_INPUT
 _RESULT = task_pb2.ATTACHMENT_ROLE_RESULT
 
 
@@ -64,7 +65,7 @@ class AttemptAttachments:
     def keep(self, source: Source, name: str, role: AttachmentRole, media_type: str) -> Attachment:
         """Upload, and have it kept with the task."""
         wire_role = task_pb2.AttachmentRole.ValueType(AttachmentRole(role))
-        if wire_role in (task_pb2.ATTACHMENT_ROLE_INPUT, _RESULT):
+        if wire_role in (_INPUT, _RESULT):
             raise InvalidTaskError(
                 "role: a callback keeps FILE, STDOUT or STDERR; results are returned", "role"
             )
@@ -92,6 +93,16 @@ class AttemptAttachments:
         """Encode a result that has attachments. Raises NotSentError, EncodingError."""
         return encode_with(value, _RESULT, self._send_result)
 
+    def encode_input(self, payload: object, lambda_name: str) -> Encoded:
+        """Encode the payload of another task, which has attachments. Raises InvalidTaskError, EncodingError, and what `attach` raises."""
+        if _namespace_of(lambda_name) != _namespace_of(self._lambda_name):
+            raise InvalidTaskError(
+                f"payload: attachments stay in their namespace, and {lambda_name!r} is in another one than {self._lambda_name!r}: use a "
+                "client, with what the attachment's `read` returns",
+                "payload",
+            )
+        return encode_with(payload, _INPUT, self.send)
+
     def encode_whole_result(self, encoded: Encoded) -> Encoded:
         """Make an attachment of a result that is too large; return it as it is where attachments are off. Raises NotSentError."""
         try:
@@ -111,3 +122,7 @@ class AttemptAttachments:
         """Return the bytes and the encoding of what is an attachment as a whole. Raises PayloadError, and what `read` raises."""
         attachment, encoding = whole_of(data, self.origin)
         return attachment.read(), encoding
+
+
+def _namespace_of(lambda_name: str) -> str:
+    return lambda_name.partition("@")[0].rpartition("/")[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,25 @@ def _encoded(
 
     encoded = encode_with(payload, _INPUT, send)
     return encode_whole(encoded, "payload", _INPUT, send) if whole else encoded
+
+
+async def encoded_payloads(
+    caller: Caller, tasks: Mapping[str, NewTask], timeout: timedelta
+) -> dict[str, Encoded]:
+    """Return the payloads of tasks, by what names them, with their attachments, which are stored then.
+
+    Raises what uploading raises.
+    """
+
+    def encode_all(service: ClientService) -> dict[str, Encoded]:
+        return {
+            label: _encoded(
+                new.payload, name_of(new.lambda_name).partition("@")[0], caller.codec, False, service
+            )
+            for label, new in tasks.items()
+        }
+
+    return await in_thread(caller, encode_all, timeout)
 
 
 async def fields_of(caller: Caller, new: NewTask, timeout: timedelta) -> dict[str, Any]:

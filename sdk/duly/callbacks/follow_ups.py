@@ -7,7 +7,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Unpack
 
+from duly.attachments.attachment import AttachmentsInsideError
 from duly.callbacks import tracing
+from duly.callbacks.lambda_of import name_of
 from duly.errors import InvalidTaskError
 from duly.tasks.new_task import ScheduledTask, new_task
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import timedelta
 
+    from duly.attachments.of_attempt import AttachmentServices, AttemptAttachments
     from duly.callbacks.codec import Codec
     from duly.callbacks.lambda_of import TaskOptions
     from duly.graphs.new_graph import After, NewNode, OnTimeout
@@ -28,11 +31,15 @@ _MOST_EDGES = 10_000
 class FollowUps:
     """The part of a task's context that schedules tasks, and adds nodes to its graph. Any thread may use it."""
 
-    __slots__ = ("_child_bytes", "children", "codec", "nodes")
+    __slots__ = ("_attachments", "_child_bytes", "_services", "children", "codec", "nodes")
 
     codec: Codec | None
+    task_id: str
+    lambda_name: str
     graph_id: str
     domain: str
+    _attachments: AttemptAttachments | None
+    _services: AttachmentServices | None
     children: list[frontend_pb2.NewTask] | None
     nodes: dict[str, graphs_pb2.GraphNode] | None
     _child_bytes: int
@@ -46,10 +53,10 @@ class FollowUps:
         """Schedule a task that is written if this attempt succeeds, in the same transaction; otherwise it never is.
 
         Arguments as for `Client.schedule`; `delay` counts from the success. Returns at once, with the id that the task
-        will have. At most 1,000 tasks and 4 MiB in one attempt. A lambda that is not registered, or a payload larger
+        will have; only attachments in its payload that are not stored yet are uploaded first. At most 1,000 tasks and 4 MiB in one attempt. A lambda that is not registered, or a payload larger
         than it takes, makes the attempt a fatal failure. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
         """
-        new = new_task(lambda_name, payload, options).to_proto(self.codec)
+        new = self._new(lambda_name, payload, options)
         with _lock:
             children = self._children()
             self._count(new.ByteSize())
@@ -99,7 +106,7 @@ class FollowUps:
 
         if self.domain:
             options = {"domain": self.domain, **options}
-        task = new_task(lambda_name, payload, options).to_proto(self.codec)
+        task = self._new(lambda_name, payload, options)
         node = node_of(
             label, task, after, ignore_failure=ignore_failure, max_runtime=max_runtime, on_timeout=on_timeout
         )
@@ -120,6 +127,28 @@ class FollowUps:
             self._count(node.ByteSize())
             self.nodes[label] = node
         return NewNode(label, task.task_id)
+
+    @property
+    def attachments(self) -> AttemptAttachments:
+        """For what runs the callback."""
+        if self._attachments is None:
+            from duly.attachments.of_attempt import AttemptAttachments
+
+            self._attachments = AttemptAttachments(self._services, self.task_id, self.lambda_name, self.codec)
+        return self._attachments
+
+    def _new(
+        self, lambda_name: str | Callable[..., Any], payload: Any, options: TaskOptions
+    ) -> frontend_pb2.NewTask:
+        """Return a task as it is sent, having stored the attachments of its payload."""
+        from duly_wire.v1 import frontend_pb2
+
+        new = new_task(lambda_name, payload, options)
+        try:
+            return new.to_proto(self.codec)
+        except AttachmentsInsideError:
+            encoded = self.attachments.encode_input(payload, name_of(new.lambda_name))
+        return frontend_pb2.NewTask(**new.to_fields(self.codec, encoded))
 
     def _children(self) -> list[frontend_pb2.NewTask]:
         if self.children is None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from duly.attachments.sending import encoded_payloads
 from duly.errors import GraphWaitTimeoutError
 from duly.graphs.definition import GraphDefinition, run_of
 from duly.graphs.graph import Graph, GraphNode, GraphRef, ScheduledGraph, graph_id_of
@@ -105,10 +106,12 @@ class GraphCalls(ClientPart):
         """Schedule a graph; when this returns, all its tasks are durable.
 
         Raises InvalidTaskError (a cycle, an unknown label, too many nodes: the message names the nodes),
-        UnknownLambdaError, PayloadTooLargeError, KeyConflictError, or UnavailableError (the outcome is then unknown).
+        UnknownLambdaError, PayloadTooLargeError, KeyConflictError, what uploading attachments raises, or UnavailableError (the outcome
+        is then unknown).
         """
         caller = self._caller
-        request = graph.to_proto(caller.codec)
+        payloads = await encoded_payloads(caller, graph.attaching, timeout) if graph.attaching else None
+        request = graph.to_proto(caller.codec, payloads)
         response = await caller.call(caller.graphs.ScheduleGraph, request, timeout, one_try=_ONE_TRY)
         _check(response.error)
         task_ids = dict(zip((node.label for node in request.nodes), response.task_ids, strict=True))

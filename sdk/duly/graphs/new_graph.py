@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
+from duly.attachments.attachment import AttachmentsInsideError
 from duly.callbacks.codec import Codec, payload_of, protect
 from duly.callbacks.lambda_of import TaskOptions, name_of
 from duly.errors import InvalidTaskError
-from duly.tasks.new_task import new_task
+from duly.tasks.new_task import NewTask, check_size, new_task
 from duly_wire.enums import EdgeCondition
 from duly_wire.ids import new_task_id_text
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import frontend_pb2, graphs_pb2
+
+if TYPE_CHECKING:
+    from duly.attachments.encoded import Encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +127,18 @@ class NewGraph:
         self.definition = "", 0
         """Name and version of the definition that it was made of."""
         self._nodes: dict[str, graphs_pb2.GraphNode] = {}
+        self._attaching: dict[str, NewTask] = {}
+        """By label: tasks whose payloads have attachments, which are encoded when these are stored."""
 
     @property
     def labels(self) -> list[str]:
         """The labels of its nodes, in their order."""
         return list(self._nodes)
+
+    @property
+    def attaching(self) -> Mapping[str, NewTask]:
+        """The tasks whose payloads have attachments, by label. For what sends graphs."""
+        return self._attaching
 
     def task(
         self,
@@ -156,13 +167,19 @@ class NewGraph:
         - `at`, `delay`: not before then, even if nothing is waited for any more; a delay counts from the scheduling of the graph.
         - `expires_at`: if it has not started by then it fails.
 
+        `duly.Attachment`s in the payload are uploaded when the graph is scheduled.
+
         Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
         """
         task = new_task(lambda_name, payload, options)
         after = _listed(after)
+        try:
+            fields, attaching = task.to_fields(), None
+        except AttachmentsInsideError:
+            fields, attaching = replace(task, payload=None).to_fields(), task
         node = node_of(
             label or self._free_label(name_of(task.lambda_name)),
-            task.to_fields(),
+            fields,
             after,
             ignore_failure=ignore_failure,
             max_runtime=max_runtime,
@@ -174,7 +191,10 @@ class NewGraph:
                     f"{node.label!r} waits for {edge.node.label!r}, which is not a node of this graph",
                     "after",
                 )
-        return self.add(node)
+        added = self.add(node)
+        if attaching is not None:
+            self._attaching[node.label] = attaching
+        return added
 
     def add(self, node: graphs_pb2.GraphNode) -> NewNode:
         """Add a node as it is sent. Raises InvalidTaskError if its label is taken, or if it is no node."""
@@ -191,8 +211,13 @@ class NewGraph:
         self._nodes[node.label] = node
         return NewNode(node.label, node.task.task_id)
 
-    def to_proto(self, codec: Codec | None = None) -> graphs_pb2.ScheduleGraphRequest:
-        """Return the graph as it is sent; `codec` encrypts the payloads."""
+    def to_proto(
+        self, codec: Codec | None = None, payloads: Mapping[str, Encoded] | None = None
+    ) -> graphs_pb2.ScheduleGraphRequest:
+        """Return the graph as it is sent; `codec` encrypts the payloads.
+
+        `payloads`: by label, those that have attachments, which are stored. Raises AttachmentsInsideError without them.
+        """
         definition, version = self.definition
         request = graphs_pb2.ScheduleGraphRequest(
             graph_id=self.graph_id,
@@ -202,12 +227,22 @@ class NewGraph:
             definition_version=version,
             fail_fast=self.fail_fast,
         )
+        payloads = payloads or {}
+        self._check_attached(payloads, "client.schedule_graph sends them")
         for node in request.nodes:
+            if (encoded := payloads.get(node.label)) is not None:
+                node.task.payload, node.task.payload_encoding = encoded.data, encoded.encoding
+                node.task.attachments = encoded.serialized_uses()
+                check_size(encoded.data)
             _encrypt(node, codec, node.task.task_id)
         return request
 
     def to_definition(self, codec: Codec | None = None) -> list[graphs_pb2.GraphNode]:
-        """Return the nodes as a definition has them: without ids; `codec` encrypts the payloads."""
+        """Return the nodes as a definition has them: without ids; `codec` encrypts the payloads.
+
+        Raises AttachmentsInsideError for a payload that has attachments: a definition keeps none.
+        """
+        self._check_attached((), "a definition keeps none")
         nodes = []
         for node in self._nodes.values():
             bare = graphs_pb2.GraphNode()
@@ -216,6 +251,11 @@ class NewGraph:
             _encrypt(bare, codec, f"definition {self.name} {node.label}")
             nodes.append(bare)
         return nodes
+
+    def _check_attached(self, payloads: Container[str], why: str) -> None:
+        for label in self._attaching:
+            if label not in payloads:
+                raise AttachmentsInsideError(f"the payload of {label!r} has attachments: {why}")
 
     def _free_label(self, name: str) -> str:
         label, number = name, 1
