@@ -88,7 +88,7 @@ class Scripted(frontend_pb2_grpc.FrontendServiceServicer):
             await refuse(context, code_pb2.PERMISSION_DENIED, name)
         if name == "show.token":
             await refuse(context, code_pb2.PERMISSION_DENIED, told.get("authorization", "none"))
-        if name == "invalid":
+        if name.startswith("invalid"):
             violation = error_details_pb2.BadRequest.FieldViolation(field="tasks[0].lambda")
             details = error_details_pb2.BadRequest(field_violations=[violation])
             await refuse(context, code_pb2.INVALID_ARGUMENT, "it is wrong", details)

@@ -36,9 +36,9 @@ test("what stays unknown is told with the id that the task may have", () =>
     })));
 
 test("of many tasks each is told what became of it, though a call failed", () =>
-  using({ timeoutMs: 1_000 }, (client) => {
+  using({ timeoutMs: 4_000 }, (client) => {
     const payload = new Uint8Array(3_500_000); // a call for each
-    const tasks = ["good.before", "unavailable.always.again", "invalid", "good.after"].map((lambda) => ({ lambda, payload }));
+    const tasks = ["good.before", "unavailable.always.again", "invalid.too", "good.after"].map((lambda) => ({ lambda, payload }));
     return assert.rejects(client.scheduleMany(tasks), (error) => {
       assert.ok(error instanceof duly.ScheduleManyError);
       const [before, unknown, refused, after] = error.results;
