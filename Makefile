@@ -113,6 +113,9 @@ reference: $(STAMP) ## Rewrite docs/reference from the code (settings, metrics, 
 proto-baseline: $(STAMP) ## On release: take today's proto/ as what must not be broken from now on
 	$(BIN)/buf build -o proto/baseline.binpb
 
+schema-baseline: $(STAMP) ## On release: take today's schema and statements as what must not be broken from now on
+	@$(BIN)/python -m scripts.schema_baseline
+
 constraints: $(STAMP) ## Move constraints.txt to the newest versions that pyproject.toml allows
 	scripts/constraints --upgrade
 
@@ -150,5 +153,5 @@ $(AUDIT_VENV)/.installed: Makefile
 	@$(AUDIT_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-input 'cyclonedx-bom>=7,<8' 'pip-audit>=2.9,<3'
 	@touch $@
 
-.PHONY: typescript demo setup test test-all lint types format chaos bench bench-recovery soak verify proto proto-baseline constraints clean help
+.PHONY: typescript demo setup test test-all lint types format chaos bench bench-recovery soak verify proto proto-baseline schema-baseline constraints clean help
 .PHONY: models fuzz docs reference sql sbom audit

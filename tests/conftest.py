@@ -39,6 +39,7 @@ pytest_plugins = [
     "tests.fixtures.dead_letters",  # after task_states, which it imports
     "tests.fixtures.moto",
     "tests.fixtures.postgres",
+    "tests.fixtures.base_release",  # after postgres, which it imports
     "tests.fixtures.embedded",  # after postgres, which it imports
     "tests.fixtures.postgres_versions",  # after postgres, which it imports
     "tests.fixtures.programs",

@@ -47,3 +47,32 @@ select 'type', typname, (
 )
 from pg_type join home on typnamespace = home.oid
 where typname = any (%(types)s::text[]) and typtype = 'c';
+
+-- name: older_processes
+select service || ' on ' || host_name || coalesce(nullif(' (release ' || version || ')', ' (release )'), '') as process
+from service_instance
+where not stopped and reported_at > duly_now() - 3 * report_interval
+    and coalesce(to_jsonb(service_instance) ->> 'schema_version', '') < %(version)s::text  -- older schemas have no such column
+union all
+select 'worker on ' || name || ' (release ' || version || ')'
+from host
+where not stopped and reported_at > duly_now() - 3 * report_interval
+    and version <> %(release)s::text
+order by 1;
+
+-- name: oldest_transactions
+select format('pid %%s (%%s, %%s) since %%s', pid, coalesce(nullif(application_name, ''), usename::text), state,
+    date_trunc('second', xact_start))
+from pg_stat_activity
+where datname = current_database() and pid <> pg_backend_pid() and xact_start is not null
+order by xact_start
+limit 3;
+
+-- name: partitions_of_index
+select leaf.relid::regclass::text, attached.inhrelid is not null
+from pg_partition_tree(%(table)s::text::regclass) as leaf
+left join (
+    pg_inherits as attached join pg_index on indexrelid = attached.inhrelid
+) on indrelid = leaf.relid and attached.inhparent = to_regclass(%(name)s::text)
+where leaf.isleaf and leaf.level > 0
+order by 2 desc, 1;

@@ -43,12 +43,12 @@ select case when host.stopped then 'stopped'
 -- name: report_service
 insert into service_instance (
     instance_id, service, host_name, version, address, started_at, reported_at, report_interval, stopped,
-    settings_read_at, clock_ahead
+    settings_read_at, clock_ahead, schema_version
 )
 values (
     %(instance_id)b::text, %(service)b::text, %(host_name)b::text, %(version)b::text, %(address)b::text,
     %(started_at)b::timestamptz, duly_now(), %(interval)b::interval, %(stopped)b::boolean,
-    duly_now() - %(settings_age)b::interval, %(clock_ahead)b::interval
+    duly_now() - %(settings_age)b::interval, %(clock_ahead)b::interval, %(schema_version)b::text
 )
 on conflict (instance_id) do update
 set reported_at = excluded.reported_at, stopped = excluded.stopped, settings_read_at = excluded.settings_read_at,

@@ -1816,7 +1816,9 @@ create table service_instance (
     report_interval interval not null,
     stopped boolean not null,
     settings_read_at timestamptz,
-    clock_ahead interval
+    clock_ahead interval,
+    -- The newest schema that it knows; null: it is of a release that did not say.
+    schema_version text
 ) with (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0
 );

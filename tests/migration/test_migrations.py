@@ -2,29 +2,20 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from uuid import uuid4
 
 import psycopg
 import pytest
-import sqlalchemy as sa
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from structlog.testing import capture_logs
 
-import duly_core.postgres.schema.migrate as migrate_module
 from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.postgres.schema.migrate import migrate
-from duly_core.postgres.schema.migrations.url import sqlalchemy_url
+from duly_core.postgres.schema.steps import NEWEST
 from duly_core.tasks.lifecycle import Status
 from duly_core.upkeep.partitions import first_id
 from duly_wire.ids import new_task_id
 from tests.fixtures.invariants import add_invariants
 from tests.fixtures.rows import ATTEMPT, ENDED, FAILED, TASK, insert
-
-SCRIPTS = Path(migrate_module.__file__).parent / "migrations"
-HEAD = max(path.stem for path in (Path(SCRIPTS) / "versions").glob("[0-9]*.py")).split("_")[0]
 
 
 @pytest.fixture
@@ -34,18 +25,6 @@ def empty_dsn(postgres_server):
     postgres_server._create(name, "template1")
     yield postgres_server.dsn_of(name)
     postgres_server.drop(name)
-
-
-@pytest.fixture
-def alembic(dsn):
-    """Alembic's own connection to a migrated database, and its configuration."""
-    engine = sa.create_engine(sqlalchemy_url(dsn), poolclass=sa.NullPool)
-    with engine.connect() as connection:
-        config = Config()
-        config.set_main_option("script_location", str(SCRIPTS))
-        config.attributes["connection"] = connection
-        yield connection, config
-    engine.dispose()
 
 
 def schema_of(dsn):
@@ -117,20 +96,6 @@ def test_a_schema_from_before_the_first_release_is_refused_and_left_alone(dsn):
     assert (revision_of(dsn), schema_of(dsn)) == ([("0008",)], before)
 
 
-def test_every_migration_can_be_taken_back_and_made_again(alembic, dsn):
-    connection, config = alembic
-    before = schema_of(dsn)
-
-    command.downgrade(config, "base")
-    connection.commit()
-    assert revision_of(dsn) == []
-    assert "task_assoc" not in repr(schema_of(dsn))
-
-    migrate(dsn)
-    add_invariants(dsn)
-    assert schema_of(dsn) == before
-
-
 def test_every_dead_letter_is_found_whichever_statement_wrote_it(dsn):
     inserted, updated = (row | {"task_id": str(uuid4())} for row in (FAILED, TASK))
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -178,13 +143,7 @@ def test_a_migration_takes_its_time_whatever_the_role_is_set_to(empty_dsn):
 
     migrate(empty_dsn)
 
-    assert revision_of(empty_dsn) == [(HEAD,)]
-
-
-def test_migrations_are_one_line_without_branches():
-    scripts = ScriptDirectory(str(SCRIPTS))
-
-    assert len(scripts.get_heads()) == len(scripts.get_bases()) == 1
+    assert revision_of(empty_dsn) == [(NEWEST,)]
 
 
 def test_a_database_that_is_away_is_said_to_be_away_without_the_password():

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 from duly_cli.__main__ import app
 from duly_core.errors import SettingsError
 from duly_core.postgres.schema.comparison import compare, stamp_of
-from duly_core.postgres.schema.digest import FIRST, NEWEST, Stamp, plain, source_digest
+from duly_core.postgres.schema.digest import Stamp, plain, source_digest
 from duly_core.postgres.schema.migrate import migrate
+from duly_core.postgres.schema.steps import NEWEST
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.start import ready_when_there
 
@@ -141,27 +142,28 @@ def test_who_may_not_make_a_schema_is_told_what_to_grant(fresh):
     change(fresh, f"drop owned by {role}; drop role {role}")
 
 
-def test_the_command_changes_nothing_and_exits_with_78_for_another_schema(fresh):
+def test_the_command_changes_nothing_and_its_exit_code_says_what_to_do(fresh):
     same = CliRunner().invoke(app, ["migrate", "--check", "--dsn", fresh])
     change(fresh, "alter table attempt drop column claimed_at; drop table former_setting")
     other = CliRunner().invoke(app, ["migrate", "--check", "--dsn", fresh])
     change(fresh, "update alembic_version set version_num = '0008'")
-    older = CliRunner().invoke(app, ["migrate", "--check", "--dsn", fresh])
+    too_old = CliRunner().invoke(app, ["migrate", "--check", "--dsn", fresh])
+    change(fresh, "update alembic_version set version_num = '9999'")
+    newer = CliRunner().invoke(app, ["migrate", "--check", "--dsn", fresh])
     change(fresh, "drop table alembic_version")
     none = CliRunner().invoke(app, ["migrate", "--check", "--dsn", fresh])
+    away = CliRunner().invoke(app, ["migrate", "--check", "--dsn", "postgresql://duly@127.0.0.1:1/duly"])
 
-    assert (same.exit_code, same.stdout) == (0, "the store's schema is this release's\n")
-    assert (other.exit_code, other.stdout.splitlines()) == (
-        78,
+    assert (same.exit_code, same.stdout) == (0, f"the store's schema is {NEWEST}, as this release needs\n")
+    assert (other.exit_code, other.stdout.splitlines()[:2]) == (
+        2,
         ["table former_setting is missing", "column attempt.claimed_at is missing"],
     )
-    assert (older.exit_code, "is 0008, and this release's is" in older.stderr) == (78, True)
-    assert (none.exit_code, "has no schema of Duly" in none.stderr) == (78, True)
+    assert (too_old.exit_code, "from before the first release" in too_old.stdout) == (2, True)
+    assert (newer.exit_code, "this release works on it" in newer.stdout) == (0, True)
+    assert (none.exit_code, "has no schema of Duly" in none.stdout) == (1, True)
+    assert (away.exit_code, "cannot be reached" in away.stderr) == (2, True)
 
 
 def test_comments_and_spaces_are_no_other_schema():
     assert plain("create table a (  -- one\n  b int)") == plain("-- head\ncreate table a ( b int)")
-
-
-def test_the_comparison_makes_all_that_migrations_make():
-    assert NEWEST == FIRST, "`differences` runs the first migration only: let it run the later ones, too"

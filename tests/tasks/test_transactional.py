@@ -18,7 +18,6 @@ import duly
 from duly import transactional
 from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.postgres.client_role import grant
-from duly_core.postgres.schema.migrations.url import sqlalchemy_url
 from duly_core.tasks.store import get_tasks
 from duly_frontend import stores
 from duly_wire.ids import new_task_id
@@ -249,7 +248,9 @@ async def test_rows_may_be_of_any_kind_and_a_cursor_will_do(task_states, dsn):
 
 
 async def test_a_sqlalchemy_connection_or_session_schedules_in_its_transaction(task_states, dsn):
-    engine = sa.create_engine(sqlalchemy_url(dsn), poolclass=sa.NullPool)
+    engine = sa.create_engine(
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(dsn), poolclass=sa.NullPool
+    )
     with engine.begin() as opened:
         first = transactional.schedule(opened, LAMBDA, {"a": 1}, delay=HOUR)
     with Session(engine) as session:
@@ -268,7 +269,11 @@ async def test_a_sqlalchemy_connection_or_session_schedules_in_its_transaction(t
 async def test_async_connections_schedule_in_their_transactions(task_states, dsn):
     async with await psycopg.AsyncConnection.connect(dsn) as opened:
         first = await transactional.schedule_async(opened, LAMBDA, [1])
-    engine = create_async_engine(sqlalchemy_url(dsn), poolclass=sa.NullPool)
+    engine = create_async_engine(
+        "postgresql+psycopg://",
+        async_creator=lambda: psycopg.AsyncConnection.connect(dsn),
+        poolclass=sa.NullPool,
+    )
     async with engine.begin() as begun:
         second = await transactional.schedule_async(begun, LAMBDA, [2])
         with pytest.raises(duly.InvalidTaskError, match="collection"):

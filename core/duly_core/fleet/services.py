@@ -13,6 +13,7 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.fleet.hosts import HostState
 from duly_core.fleet.statements import FLEET
 from duly_core.postgres.pool import Store
+from duly_core.postgres.schema.steps import NEWEST
 from duly_core.process.identity import host_name
 from duly_core.process.version import duly_version
 from duly_core.process.wall_clock import WallClock
@@ -68,6 +69,7 @@ async def reporting(
         "started_at": datetime.now(UTC),
         "interval": _INTERVAL,
         "stopped": False,
+        "schema_version": NEWEST,
     }
 
     def measured() -> dict[str, timedelta | None]:

@@ -8,7 +8,8 @@ from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.postgres.dsn import describe
 from duly_core.postgres.pool import connect_arguments_now
 from duly_core.postgres.rights import missing_rights
-from duly_core.postgres.schema.digest import NEWEST, Stamp, source_digest
+from duly_core.postgres.schema.digest import Stamp, source_digest
+from duly_core.postgres.schema.steps import NEEDED, NEWEST
 from duly_core.postgres.settings import StoreSettings
 
 
@@ -19,8 +20,10 @@ class SchemaState(Enum):
     OLDER = "older"
     OTHER = "other"
     """It has the version of this release's, and another build made it, or it was never compared."""
+    CONTRACTED = "contracted"
+    """A newer release has taken away what this one uses."""
     USABLE = "usable"
-    """It is this release's, or a newer one's: each migration works under the release before."""
+    """It is this release's, or a newer one's: the older release works on what expand steps made."""
 
 
 async def look_at_schema(settings: StoreSettings) -> SchemaState:
@@ -49,9 +52,12 @@ async def look_at_schema(settings: StoreSettings) -> SchemaState:
     if row is None:
         return SchemaState.MISSING
     version, comment = row
-    if version != NEWEST:
-        return SchemaState.USABLE if version > NEWEST else SchemaState.OLDER
+    if version < NEEDED:
+        return SchemaState.OLDER
     stamp = Stamp.read(comment)
+    if version > NEWEST:
+        is_gone = stamp is not None and stamp.contracted > NEWEST
+        return SchemaState.CONTRACTED if is_gone else SchemaState.USABLE
     is_ours = stamp is not None and stamp.source == source_digest()
     return SchemaState.USABLE if is_ours else SchemaState.OTHER
 
@@ -71,13 +77,18 @@ async def check_store(settings: StoreSettings, role: str | None) -> None:
         )
     if state is SchemaState.OLDER:
         raise SettingsError(
-            f"the schema of the store at {where} is older than this release, which needs {NEWEST}: "
+            f"the schema of the store at {where} is older than this release, which needs {NEEDED}: "
             "run `duly migrate`, or set store.migrate = true"
         )
     if state is SchemaState.OTHER:
         raise SettingsError(
             f"the schema of the store at {where} says that it is {NEWEST}, but not this build made it: run `duly migrate`, "
             "which compares it, or set store.migrate = true"
+        )
+    if state is SchemaState.CONTRACTED:
+        raise SettingsError(
+            f"the schema of the store at {where} is a newer release's, which has taken away what this release uses: "
+            "run the newer release here, too"
         )
     if role is None:
         return

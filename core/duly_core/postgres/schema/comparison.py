@@ -1,6 +1,6 @@
 """Compares the schema of a store with the one that this release makes: by what Postgres says of both."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -9,8 +9,9 @@ from psycopg.rows import TupleRow
 from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.postgres.admin_connection import admin_connection
 from duly_core.postgres.dsn import describe
-from duly_core.postgres.schema.definition import made_names, schema_sql
-from duly_core.postgres.schema.digest import NEWEST, Stamp, digest, plain, source_digest
+from duly_core.postgres.schema.definition import made_names
+from duly_core.postgres.schema.digest import Stamp, contracted, digest, plain, source_digest
+from duly_core.postgres.schema.steps import NEEDED, NEWEST, STEPS, Step, sql_at
 from duly_core.postgres.statements import load
 
 _DESCRIBE = load("postgres/catalogue.sql")["describe_schema"]
@@ -39,7 +40,7 @@ def compare(dsn: str) -> list[str]:
             row = connection.execute("select to_regclass('alembic_version') is not null").fetchone()
             versions = connection.execute("select version_num from alembic_version") if row == (True,) else ()
             for (version,) in versions:
-                if version != NEWEST:
+                if not NEEDED <= version <= NEWEST:
                     raise SettingsError(
                         f"the schema of the store at {where} is {version}, and this release's is {NEWEST}: "
                         + (
@@ -48,7 +49,7 @@ def compare(dsn: str) -> list[str]:
                             else "compare with the release that made it"
                         )
                     )
-                return differences(connection)
+                return differences(connection, version)
             raise SettingsError(f"the store at {where} has no schema of Duly: run `duly migrate`")
     except psycopg.OperationalError as error:
         raise StoreUnavailableError(f"the store at {where} cannot be reached: {_line(error)}") from error
@@ -56,25 +57,26 @@ def compare(dsn: str) -> list[str]:
         raise cannot_compare(dsn, error) from error
 
 
-def keep_or_compare(connection: Connection, dsn: str, *, is_new: bool) -> None:
+def keep_or_compare(
+    connection: Connection, dsn: str, version: str, steps: Sequence[Step] = STEPS, *, is_new: bool = False
+) -> None:
     """Stamp a schema that this process made; of another, check that it is this release's, and stamp it.
 
     Raises:
         SettingsError: it is another; says in what it differs.
         psycopg.errors.InsufficientPrivilege: the user may not make a schema, or does not own the tables.
     """
-    stamp = Stamp(source_digest(), _digest_of_catalogue(connection))
+    stamp = Stamp(source_digest(), _digest_of_catalogue(connection), contracted(version, steps))
     if stamp == stamp_of(connection):
         return
-    found = [] if is_new else differences(connection)
+    found = [] if is_new else differences(connection, version, steps)
     if found:
         raise SettingsError(
-            f"the schema of the store at {describe(dsn)} says that it is {NEWEST}, and is not this release's: "
+            f"the schema of the store at {describe(dsn)} says that it is {version}, and is not this release's: "
             f"{_some(found)}. Another build made it, or somebody changed it. Make a new database, and name it in store.dsn "
             "(`duly up`: another folder with --data), or undo the changes; `duly migrate --check` lists all"
         )
     connection.execute(f"comment on table alembic_version is '{stamp}'".encode())
-    connection.commit()
 
 
 def stamp_of(connection: Connection) -> Stamp | None:
@@ -83,8 +85,8 @@ def stamp_of(connection: Connection) -> Stamp | None:
     return Stamp.read(row[0] if row else None)
 
 
-def differences(connection: Connection) -> list[str]:
-    """Return in words how the schema that is there differs from this release's; empty: it does not.
+def differences(connection: Connection, version: str = NEWEST, steps: Sequence[Step] = STEPS) -> list[str]:
+    """Return in words how the schema that is there differs from this release's of that version; empty: it does not.
 
     Raises:
         psycopg.errors.InsufficientPrivilege: the user may not make a schema.
@@ -95,13 +97,13 @@ def differences(connection: Connection) -> list[str]:
     ((schema, quoted, literal),) = rows.fetchall()
     found = _description(connection, schema)
     connection.rollback()
-    try:
+    # no subtransaction: in one, a value that was added to an enum cannot be used
+    with connection.transaction(force_rollback=True):
         connection.execute(f"create schema {_SCRATCH}".encode())
         connection.execute(f"set local search_path = {_SCRATCH}".encode())
-        connection.execute(schema_sql(_SCRATCH).encode())
+        for text in sql_at(version, _SCRATCH, steps):
+            connection.execute(text.encode())
         made = _description(connection, _SCRATCH)
-    finally:
-        connection.rollback()
     wanted = {
         key: text.replace(f"'{_SCRATCH}'", literal).replace(_SCRATCH, quoted) for key, text in made.items()
     }

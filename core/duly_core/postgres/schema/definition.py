@@ -31,11 +31,6 @@ FILES = (
 )
 
 _MADE = re.compile(r"^create (table|function|type) (?:\{\{schema\}\}\.)?(\w+)", re.MULTILINE)
-_DROPS = (
-    ("table", "drop table {names} cascade;"),
-    ("function", "drop function {names} cascade;"),
-    ("type", "drop type {names};"),
-)
 
 
 def schema_sql(schema: str) -> str:
@@ -49,13 +44,10 @@ def schema_sql(schema: str) -> str:
 def made_names() -> dict[str, list[str]]:
     """Return the names of all that `schema_sql` makes, sorted, by what they are: table, function, type."""
     made = _MADE.findall("\n".join(map(_text, FILES)))
-    return {kind: sorted({name for kind_, name in made if kind_ == kind}) for kind, _ in _DROPS}
-
-
-def drop_sql() -> str:
-    """Return what removes all that `schema_sql` makes."""
-    names = made_names()
-    return "\n".join(drop.format(names=", ".join(names[kind])) for kind, drop in _DROPS)
+    return {
+        kind: sorted({name for kind_, name in made if kind_ == kind})
+        for kind in ("table", "function", "type")
+    }
 
 
 def _text(name: str) -> str:

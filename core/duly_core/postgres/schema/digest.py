@@ -5,23 +5,15 @@ It is the comment of the table `alembic_version`: everybody may read it, a dump 
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple, Self
 
 from duly_core.postgres.schema.definition import schema_sql
-
-FIRST = "0009"
-"""The first migration that was released. Those before it are gone, and so is the way on from their schemas."""
-
-VERSIONS = Path(__file__).parent / "migrations" / "versions"
-
-NEWEST = max(path.stem for path in VERSIONS.glob("[0-9]*.py")).split("_")[0]
-"""The version of the schema that this release needs."""
+from duly_core.postgres.schema.steps import FIRST, STEPS, Kind, Step
 
 _COMMENT = re.compile(r"--[^\n]*")
-_STAMP = re.compile(r"made by ([0-9a-f]{16}), is ([0-9a-f]{16})")
+_STAMP = re.compile(r"made by ([0-9a-f]{16}), is ([0-9a-f]{16})(?:, for releases that know ([0-9]{4}))?")
 
 
 class Stamp(NamedTuple):
@@ -31,15 +23,18 @@ class Stamp(NamedTuple):
     """The digest of the text that made the schema."""
     catalogue: str
     """The digest of what Postgres said of it, right after."""
+    contracted: str = FIRST
+    """The last contract step that ran: a release that does not know it finds that its statements fail."""
 
     @classmethod
     def read(cls, comment: str | None) -> Self | None:
         """Return the stamp; None: there is none."""
         found = _STAMP.search(comment or "")
-        return None if found is None else cls(*found.groups())
+        return None if found is None else cls(found[1], found[2], found[3] or FIRST)
 
     def __str__(self) -> str:
-        return f"made by {self.source}, is {self.catalogue}"
+        # the base release reads the first two
+        return f"made by {self.source}, is {self.catalogue}, for releases that know {self.contracted}"
 
 
 def plain(sql: str) -> str:
@@ -56,13 +51,13 @@ def digest(parts: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
+def contracted(version: str, steps: Sequence[Step] = STEPS) -> str:
+    """Return the last contract step of a schema of this version."""
+    done = [step.version for step in steps if step.kind is Kind.CONTRACT and step.version <= version]
+    return done[-1] if done else FIRST
+
+
 @cache
-def source_digest() -> str:
+def source_digest(steps: Sequence[Step] = STEPS) -> str:
     """Return the digest of what makes this release's schema."""
-    return digest((plain(schema_sql("SCHEMA")), *_later_migrations()))
-
-
-def _later_migrations() -> Iterator[str]:
-    for path in sorted(VERSIONS.glob("[0-9]*.py")):
-        if not path.stem.startswith(FIRST):
-            yield path.read_text(encoding="utf-8")
+    return digest((plain(schema_sql("SCHEMA")), *(plain(step.text) for step in steps)))

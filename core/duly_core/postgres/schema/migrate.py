@@ -1,29 +1,30 @@
-"""Bring the store's schema up to this release, one process at a time.
+"""Brings the store's schema up to this release, step by step, one process at a time.
 
 `python -m duly_core.postgres.schema.migrate` does so for a service that starts, and tells a refusal on stdout.
 """
 
 import os
+import random
 import sys
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import psycopg
-import sqlalchemy as sa
 import structlog
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from psycopg.rows import TupleRow
 
 from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
 from duly_core.postgres.admin_connection import CONNECT
-from duly_core.postgres.dsn import describe
+from duly_core.postgres.dsn import describe, parse
+from duly_core.postgres.schema import indexes
 from duly_core.postgres.schema.comparison import cannot_compare, keep_or_compare
-from duly_core.postgres.schema.digest import FIRST
-from duly_core.postgres.schema.migrations.url import sqlalchemy_url
+from duly_core.postgres.schema.definition import schema_sql
+from duly_core.postgres.schema.processes import older_processes
+from duly_core.postgres.schema.steps import FIRST, STEPS, Kind, Step, needed, newest
 from duly_core.postgres.start import MIGRATE_DSN
+from duly_core.postgres.statements import load
 from duly_core.process.parent import die_with_parent
 from duly_core.process.telemetry import TelemetrySettings, set_up_logging
 
@@ -32,8 +33,6 @@ log = structlog.get_logger()
 LOCK = 0x64756C79  # "duly": the advisory lock that only one migrating process holds
 
 _SESSION = (
-    # somebody holds a table: whoever waits tries again, and holds nobody up
-    "lock_timeout = '10s'",
     # what a role behind a pooler is given is for the task path: here whole tables are read, for as long as it takes
     "statement_timeout = 0",
     "idle_in_transaction_session_timeout = 0",
@@ -42,80 +41,199 @@ _SESSION = (
     "enable_hashjoin = on",
     "enable_mergejoin = on",
 )
+_LOCK_TIMEOUT = timedelta(milliseconds=500)
+"""While a step waits for a table, all others wait behind it: so it waits briefly, gives up, and tries again."""
+_INDEX_LOCK_TIMEOUT = timedelta(minutes=5)
+"""An index that is built concurrently waits for older transactions, and nobody waits behind it."""
+_RETRY_FOR = timedelta(seconds=60)
+_LONGEST_PAUSE = timedelta(seconds=2)
 
 _LONGEST_WAIT = timedelta(seconds=10)
 _ASK_AGAIN = timedelta(milliseconds=50)
 
+BATCH = 1000
+"""The rows that a backfill changes in a transaction."""
 
-def migrate(dsn: str) -> None:
-    """Run the migrations that are missing, under an advisory lock; starting services call it at once, safely.
+Connection = psycopg.Connection[TupleRow]
 
-    A schema that is newer than this release is left alone: each migration works under the previous release. One that was
-    there before is compared with this release's, unless it is as the last migration left it.
+_OLDEST = load("postgres/catalogue.sql")["oldest_transactions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """What `migrate` did."""
+
+    done: tuple[Step, ...]
+    waiting: Step | None
+    """The contract step that did not run."""
+    waits_for: tuple[str, ...]
+    """The processes that it waits for, in words; empty: contract steps were not asked for."""
+
+
+def migrate(dsn: str, *, contract: bool = False, steps: Sequence[Step] = STEPS) -> Migrated:
+    """Run the steps that are missing, under an advisory lock; starting services call it at once, safely.
+
+    Contract steps at the end run with `contract` alone, and when no process of an older release is alive. A schema that is newer
+    than this release is left alone: each step works under the release before. One that was there before is compared with
+    this release's, unless it is as the last migration left it.
 
     Raises:
-        StoreUnavailableError: Postgres cannot be reached, or another process holds the schema for long.
-        SettingsError: the user may not create tables, the schema is older than the first release, or it has this release's
-            version and is another.
+        StoreUnavailableError: Postgres cannot be reached, or another process holds the schema, or a table, for long.
+        SettingsError: the user may not create tables, the schema is older than the base release, a contract step must run first
+            and may not yet, or the schema has this release's version and is another.
     """
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    engine = sa.create_engine(sqlalchemy_url(dsn), poolclass=sa.NullPool, connect_args=CONNECT)
+    parse(dsn)
+    where = describe(dsn)
     try:
-        with engine.connect() as connection:
+        with psycopg.connect(dsn, autocommit=True, **CONNECT) as connection:  # type: ignore[arg-type]  # libpq takes them as text
             for setting in _SESSION:
-                connection.execute(sa.text(f"set {setting}"))
+                connection.execute(f"set {setting}".encode())
             _lock(connection)
-            try:
-                current = MigrationContext.configure(connection).get_current_revision()
-                connection.commit()  # each migration has transactions of its own
-                if current is not None and current < FIRST:
-                    raise SettingsError(
-                        f"the schema of the store at {describe(dsn)} was made before the first release: "
-                        "make a new database, and name it in store.dsn"
-                    )
-                if current is not None and current not in known:
-                    log.warning("schema newer than this release", schema=current)
-                    return
-                config.attributes["connection"] = connection
-                command.upgrade(config, "head")
-                connection.commit()
-                _keep_or_compare(connection, dsn, is_new=current is None)
-            finally:
-                connection.rollback()
-                connection.execute(sa.text("select pg_advisory_unlock(:lock)"), {"lock": LOCK})
-                connection.commit()
-    except sa.exc.OperationalError as error:
-        reason = str(error.orig).strip().splitlines()[0]
-        raise StoreUnavailableError(f"the store at {describe(dsn)} cannot be reached: {reason}") from error
-    except sa.exc.ProgrammingError as error:
-        if not isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
-            raise
-        reason = str(error.orig).strip().splitlines()[0]
+            migrated = _Migration(connection, dsn, tuple(steps)).run(contract=contract)
+            connection.execute("select pg_advisory_unlock(%s)", [LOCK])
+            return migrated
+    except psycopg.OperationalError as error:
+        raise StoreUnavailableError(f"the store at {where} cannot be reached: {_line(error)}") from error
+    except psycopg.errors.InsufficientPrivilege as error:
         raise SettingsError(
-            f"cannot migrate the store at {describe(dsn)}: {reason}; let the user of store.dsn create tables there "
+            f"cannot migrate the store at {where}: {_line(error)}; let the user of store.dsn create tables there "
             "(grant create on schema public to that user), or run `duly migrate --dsn` as one who may"
         ) from error
-    finally:
-        engine.dispose()
 
 
-def _keep_or_compare(connection: sa.Connection, dsn: str, *, is_new: bool) -> None:
-    driver = connection.connection.driver_connection
-    if not isinstance(driver, psycopg.Connection):
-        raise TypeError("SQLAlchemy uses another driver than psycopg")
-    try:
-        keep_or_compare(driver, dsn, is_new=is_new)
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise cannot_compare(dsn, error) from error
-    except psycopg.OperationalError as error:
-        raise StoreUnavailableError(f"the store at {describe(dsn)} does not answer: {error}") from error
-    finally:
-        driver.rollback()
+class _Migration:
+    """One run over a connection that holds the lock."""
+
+    def __init__(self, connection: Connection, dsn: str, steps: tuple[Step, ...]) -> None:
+        self._connection = connection
+        self._dsn = dsn
+        self._steps = steps
+
+    def run(self, *, contract: bool) -> Migrated:
+        current = version_of(self._connection)
+        if current is None:
+            self._create()
+            return Migrated((), None, ())
+        if current < FIRST:
+            raise SettingsError(
+                f"the schema of the store at {describe(self._dsn)} was made before the first release: "
+                "make a new database, and name it in store.dsn"
+            )
+        if current > newest(self._steps):
+            log.warning("schema newer than this release", schema=current)
+            return Migrated((), None, ())
+        done: list[Step] = []
+        waiting: Step | None = None
+        waits_for: list[str] = []
+        for step in self._steps:
+            if step.version <= current:
+                continue
+            if step.kind is Kind.CONTRACT:
+                is_last = step.version > needed(self._steps)
+                waits_for = older_processes(self._connection, step.version)
+                if (is_last and not contract) or waits_for:
+                    if not is_last:
+                        raise SettingsError(
+                            f"step {step.version} of the schema takes away what older releases use, and these processes are of "
+                            f"one: {', '.join(waits_for)}; end them, and run `duly migrate` again"
+                        )
+                    waiting = step
+                    break
+            self._run(step)
+            done.append(step)
+        reached = version_of(self._connection) or FIRST
+        try:
+            keep_or_compare(self._connection, self._dsn, reached, self._steps)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise cannot_compare(self._dsn, error) from error
+        return Migrated(tuple(done), waiting, tuple(waits_for))
+
+    def _create(self) -> None:
+        """Make this release's schema at once: where there is none, there is nothing to upgrade."""
+        with self._connection.transaction():
+            schema = self._schema()
+            self._connection.execute(
+                "create table alembic_version (version_num varchar(32) not null, constraint alembic_version_pkc primary key (version_num))"
+            )
+            self._connection.execute(schema_sql(schema).encode())
+            self._connection.execute("insert into alembic_version values (%s)", [newest(STEPS)])
+        keep_or_compare(self._connection, self._dsn, newest(STEPS), STEPS, is_new=True)
+
+    def _run(self, step: Step) -> None:
+        log.info("schema: step begins", step=step.version, kind=str(step.kind), name=step.name)
+        sql = step.sql(self._schema())
+        match step.kind:
+            case Kind.EXPAND | Kind.CONTRACT:
+                self._patiently(step, lambda: self._in_a_transaction(step, sql))
+            case Kind.INDEX:
+                self._patiently(step, lambda: indexes.build(self._connection, sql), _INDEX_LOCK_TIMEOUT)
+                self._reached(step)
+            case Kind.BACKFILL:
+                self._backfill(step, sql)
+        log.info("schema: step done", step=step.version)
+
+    def _in_a_transaction(self, step: Step, sql: str) -> None:
+        with self._connection.transaction():
+            self._connection.execute(sql.encode())
+            self._reached(step)
+
+    def _backfill(self, step: Step, sql: str) -> None:
+        """Change rows batch by batch, and rest between them as long as a batch took: others want the disk, too."""
+        changed = 0
+        while True:
+            began = time.monotonic()
+            count = self._patiently(
+                step, lambda: self._connection.execute(sql.encode(), {"batch": BATCH}).rowcount
+            )
+            if count == 0:
+                break
+            changed += count
+            log.info("schema: rows changed", step=step.version, rows=changed)
+            time.sleep(min(time.monotonic() - began, _LONGEST_PAUSE.total_seconds()))
+        self._reached(step)
+
+    def _reached(self, step: Step) -> None:
+        self._connection.execute("update alembic_version set version_num = %s", [step.version])
+
+    def _patiently(
+        self, step: Step, work: Callable[[], int | None], timeout: timedelta = _LOCK_TIMEOUT
+    ) -> int:
+        """Do what may have to wait for others' locks: give up early, so that nobody waits behind it, and try again.
+
+        Raises:
+            StoreUnavailableError: somebody holds a table for long.
+        """
+        self._connection.execute(f"set lock_timeout = {_milliseconds(timeout)}".encode())
+        end = time.monotonic() + _RETRY_FOR.total_seconds()
+        pause = _ASK_AGAIN.total_seconds()
+        while True:
+            try:
+                return work() or 0
+            except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+                if time.monotonic() > end:
+                    oldest = [text for (text,) in self._connection.execute(_OLDEST.sql, {})]
+                    raise StoreUnavailableError(
+                        f"step {step.version} of the schema waits for a table that others hold ({_line(error)}); the oldest "
+                        f"transactions: {'; '.join(oldest) or 'none now'}. What was done stays; run `duly migrate` again"
+                    ) from error
+            time.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 (spreads load)
+            pause = min(2 * pause, _LONGEST_PAUSE.total_seconds())
+
+    def _schema(self) -> str:
+        ((schema,),) = self._connection.execute("select quote_ident(current_schema())").fetchall()
+        return str(schema)
 
 
-def _lock(connection: sa.Connection) -> None:
+def version_of(connection: Connection) -> str | None:
+    """Return the version of the schema that is there; None: there is none."""
+    row = connection.execute("select to_regclass('alembic_version') is not null").fetchone()
+    if row != (True,):
+        return None
+    found = connection.execute("select version_num from alembic_version").fetchone()
+    return None if found is None else str(found[0])
+
+
+def _lock(connection: Connection) -> None:
     """Take the lock, asking for it again and again: a statement that waits has a snapshot, and for those with an old
     snapshot an index that is built concurrently waits.
 
@@ -124,13 +242,20 @@ def _lock(connection: sa.Connection) -> None:
     """
     end = time.monotonic() + _LONGEST_WAIT.total_seconds()
     while True:
-        taken = connection.execute(sa.text("select pg_try_advisory_lock(:lock)"), {"lock": LOCK}).scalar()
-        connection.commit()
-        if taken:
+        taken = connection.execute("select pg_try_advisory_lock(%s)", [LOCK]).fetchone()
+        if taken == (True,):
             return
         if time.monotonic() > end:
             raise StoreUnavailableError("another process brings the schema up to date, and is not done yet")
         time.sleep(_ASK_AGAIN.total_seconds())
+
+
+def _milliseconds(time: timedelta) -> int:
+    return time // timedelta(milliseconds=1)
+
+
+def _line(error: psycopg.Error) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def main() -> None:

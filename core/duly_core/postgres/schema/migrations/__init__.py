@@ -1,1 +1,0 @@
-"""The schema's history; `duly_core.postgres.schema.migrate` runs it."""
