@@ -70,6 +70,19 @@ async def test_a_host_that_reports_is_listed_with_its_executors_and_lambdas(flee
     )
 
 
+async def test_a_host_tells_its_zone(fleet, client, run_duly):
+    report = a_report(lambdas=("mail.send",))
+    report.executors[0].zone = "east"
+    await fleet.ReportHost(report)
+
+    (host,) = [each async for each in client.hosts()]
+    listed, one = [(await run_duly("hosts", *ids)).stdout for ids in ((), (host.host_id,))]
+
+    assert host.zone == "east"
+    assert "ZONE" in listed.splitlines()[0]
+    assert "        zone  east" in one
+
+
 async def test_lambdas_are_asked_for_when_the_store_has_others(fleet, client):
     first = await fleet.ReportHost(a_report(lambdas=()))
     await fleet.ReportHost(a_report(lambdas=("mail.send", "mail.read")))
@@ -138,6 +151,7 @@ async def test_a_report_that_is_out_of_bounds_changes_nothing(fleet, client):
         ({"lambdas_digest": b"short"}, "lambdas_digest"),
         ({"executors": [{"executor_id": "e"}] * 257}, "executors"),
         ({"executors": [{"executor_id": "e", "pid": -1}]}, "executors[0].pid"),
+        ({"executors": [{"executor_id": "e", "zone": "a=b"}]}, "executors[0].zone"),
         ({"lambda_sets": [{"lambdas": [{"name": "No Name"}]}]}, "lambda_sets[0].lambdas"),
         ({"lambda_sets": [{"lambdas": [{"name": "a"}] * 10_001}]}, "lambda_sets"),
     ]:

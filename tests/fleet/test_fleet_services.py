@@ -30,10 +30,22 @@ async def test_a_process_is_listed_while_it_runs_and_as_stopped_afterwards(store
     as_json = json.loads((await run_duly("services", "--json")).stdout)
 
     assert (running.service, running.address, running.state) == ("hsc", "0.0.0.0:7402", duly.HostState.ALIVE)
+    assert running.zone == ""
     assert "0.0.0.0:7402" in shown
+    assert "ZONE" not in shown
     assert stopped.state is duly.HostState.STOPPED
     assert as_json["state"] == "stopped"
     assert await client.services(alive=True) == []
+
+
+async def test_a_process_tells_its_zone(store, client, run_duly):
+    async with reporting(store, "hsc", "0.0.0.0:7402", zone="east"):
+        await poll(lambda: is_listed(store))
+        (running,) = await client.services(alive=True)
+        shown = (await run_duly("services")).stdout
+
+    assert (running.zone, running.address) == ("east", "0.0.0.0:7402")
+    assert shown.splitlines()[0].split()[-3:] == ["ZONE", "ADDRESS", "PROCESS"]
 
 
 async def test_what_ended_is_removed_after_a_day_and_what_lives_is_kept(store, frontend, client, clock):

@@ -134,6 +134,8 @@ def host_as_json(host: duly.Host) -> dict[str, Any]:
 def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
     """Hosts, a line each."""
     now = datetime.now().astimezone()
+    hosts = list(found)
+    has_zones = any(each.zone for each in hosts)
     rows = [
         (
             each.state.name.lower(),
@@ -143,15 +145,17 @@ def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
             str(each.lambda_count),
             ", ".join(each.labels),
             each.pool,
+            *((one_line(each.zone),) if has_zones else ()),
             age_text(now - each.started_at),
             age_text(now - each.reported_at),
             clock_text(each.clock_ahead),
             one_line(each.host_id),
         )
-        for each in found
+        for each in hosts
     ]
     if not rows:
         return iter(["no hosts match; `duly worker MODULE:APP` starts one"])
+    zone = ("ZONE",) if has_zones else ()
     heads = (
         "STATE",
         "VERSION",
@@ -160,6 +164,7 @@ def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
         "LAMBDAS",
         "LABELS",
         "POOL",
+        *zone,
         "UP",
         "REPORTED",
         "CLOCK",
@@ -184,6 +189,7 @@ def host_lines(host: duly.Host) -> Iterator[str]:
         "clock": clock_text(host.clock_ahead, long=True),
         "labels": ", ".join(host.labels),
         "pool": host.pool,
+        "zone": host.zone,
         "lambdas": host.lambda_count,
     }
     for name, value in values.items():

@@ -68,6 +68,8 @@ def show_service(
 
 def _table(found: Iterable[duly.ServiceInstance]) -> Iterator[str]:
     now = datetime.now().astimezone()
+    processes = list(found)
+    has_zones = any(each.zone for each in processes)
     rows = [
         (
             each.service,
@@ -76,12 +78,14 @@ def _table(found: Iterable[duly.ServiceInstance]) -> Iterator[str]:
             age_text(now - each.started_at),
             age_text(now - each.reported_at),
             clock_text(each.clock_ahead),
+            *((one_line(each.zone),) if has_zones else ()),
             one_line(each.address),
             one_line(each.instance_id),
         )
-        for each in found
+        for each in processes
     ]
     if not rows:
         return iter(["no processes of services report"])
-    heads = ("SERVICE", "STATE", "VERSION", "UP", "REPORTED", "CLOCK", "ADDRESS", "PROCESS")
+    zone = ("ZONE",) if has_zones else ()
+    heads = ("SERVICE", "STATE", "VERSION", "UP", "REPORTED", "CLOCK", *zone, "ADDRESS", "PROCESS")
     return columns(heads, rows, left_out_first=("UP",), styles={"STATE": status_style})

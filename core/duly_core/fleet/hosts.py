@@ -45,6 +45,15 @@ class ExecutorReport:
     lambda_set: int
     labels: Sequence[str] = ()
     """What it says of its host."""
+    zone: str = ""
+    """Where its host is; empty: it has no zone."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What is stored; a release that knows no zones reads it, too, unless there is one."""
+        stored = asdict(self)
+        if not self.zone:
+            del stored["zone"]
+        return stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +143,7 @@ async def report_host(
         "draining": report.draining,
         "stopped": report.stopped,
         "reported_by": reported_by,
-        "executors": Jsonb([asdict(each) for each in report.executors]),
+        "executors": Jsonb([each.as_json() for each in report.executors]),
         "digest": report.lambdas_digest,
         "settings_age": report.settings_age,
         "clock_ahead": report.clock_ahead,

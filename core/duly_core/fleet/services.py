@@ -54,10 +54,13 @@ async def reporting(
     address: str,
     settings_age: Callable[[], timedelta | None] = lambda: None,
     clock: WallClock | None = None,
+    *,
+    zone: str = "",
 ) -> AsyncIterator[None]:
     """Report this process while the block lasts, and at its end that it has stopped. A store that is away is no error.
 
-    `settings_age` tells how long ago it read the live settings; None: it has not. `clock` is this machine's.
+    `settings_age` tells how long ago it read the live settings; None: it has not. `clock` is this machine's. `zone` is where
+    it is; it is stored before the address, as in lists of addresses.
     """
     clock = clock or WallClock()
     report = {
@@ -65,7 +68,7 @@ async def reporting(
         "service": service,
         "host_name": host_name(),
         "version": duly_version(),
-        "address": address,
+        "address": f"{zone}={address}" if zone else address,
         "started_at": datetime.now(UTC),
         "interval": _INTERVAL,
         "stopped": False,

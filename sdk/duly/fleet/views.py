@@ -32,6 +32,8 @@ class ExecutorInfo:
     lambda_set: int
     # What it says of its host: `gpu`, `region=eu`.
     labels: tuple[str, ...] = ()
+    # Where its host is; empty: it has no zone.
+    zone: str = ""
 
     @classmethod
     def from_proto(cls, executor: fleet_pb2.Executor) -> ExecutorInfo:
@@ -90,6 +92,11 @@ class Host:
         """What its Executors say of it: `gpu`, `region=eu`."""
         return tuple(sorted({label for each in self.executors for label in each.labels}))
 
+    @property
+    def zone(self) -> str:
+        """Where it is, as it reports with its Executors; empty: it has no zone."""
+        return next((each.zone for each in self.executors), "")
+
     @classmethod
     def from_proto(cls, host: fleet_pb2.Host) -> Host:
         """Return the view of a host as it came over the wire."""
@@ -117,6 +124,8 @@ class ServiceInstance:
     reported_at: datetime
     # By how much its machine's clock is ahead of Postgres's; negative: behind. None: unknown.
     clock_ahead: timedelta | None = None
+    # Where it is; empty: it has no zone.
+    zone: str = ""
 
     @classmethod
     def from_proto(cls, service: fleet_pb2.ServiceInstance) -> ServiceInstance:

@@ -130,7 +130,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 pool=settings.pool,
                 drain=stop.set,
             )
-            at_the_end.push_async_callback(host_reporter.begin(stop))
+            at_the_end.push_async_callback(host_reporter.begin(stop, rpc.zone))
             servicer = ControllerServicer(
                 host_id,
                 attached,

@@ -71,6 +71,7 @@ class HostReporter:
         """
         self._pool = pool
         self._drain = drain
+        self._zone = ""
         self._take_label_queues = take_label_queues
         self._clock = clock or WallClock()
         self._take_settings = take_settings
@@ -88,8 +89,12 @@ class HostReporter:
         self._changed = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
 
-    def begin(self, stop: asyncio.Event) -> Callable[[], Awaitable[None]]:
-        """Report from now on; once `stop` is set, that the host drains. Return what ends this."""
+    def begin(self, stop: asyncio.Event, zone: str = "") -> Callable[[], Awaitable[None]]:
+        """Report from now on; once `stop` is set, that the host drains. Return what ends this.
+
+        `zone` is where this host is; empty: it has none.
+        """
+        self._zone = zone
         self._running = asyncio.get_running_loop().create_task(self._run(stop))
         return self._finish
 
@@ -186,7 +191,7 @@ class HostReporter:
         reported = []
         for executor in executors:
             place = sets.setdefault(executor.declared, len(sets))
-            reported.append(_executor(executor, place))
+            reported.append(_executor(executor, place, self._zone))
         bounded = _bounded([*sets])
         request = fleet_pb2.ReportHostRequest(
             host_id=self._host_id,
@@ -208,7 +213,7 @@ class HostReporter:
         return request, bounded
 
 
-def _executor(executor: AttachedExecutor, lambda_set: int) -> fleet_pb2.Executor:
+def _executor(executor: AttachedExecutor, lambda_set: int, zone: str) -> fleet_pb2.Executor:
     message = fleet_pb2.Executor(
         executor_id=executor.executor_id,
         pid=executor.pid,
@@ -218,6 +223,7 @@ def _executor(executor: AttachedExecutor, lambda_set: int) -> fleet_pb2.Executor
         busy_slots=executor.busy_slots(),
         lambda_set=lambda_set,
         labels=executor.labels,
+        zone=zone,
     )
     if executor.started_at is not None:
         message.started_at.CopyFrom(executor.started_at)

@@ -126,7 +126,7 @@ def build(
                 log.info("frontend serves", address=address)
                 health = HealthFollower(server, stores.all, store_settings.unhealthy_after)
                 async with (
-                    reporting(stores.lists, "frontend", address, config.age.now),
+                    reporting(stores.lists, "frontend", address, config.age.now, zone=rpc_settings.zone),
                     asyncio.TaskGroup() as group,
                 ):
                     group.create_task(health.run(stop))

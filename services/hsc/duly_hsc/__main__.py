@@ -92,7 +92,7 @@ def build(
                     on_gate=gates.may_have_changed,
                 )
                 async with (
-                    reporting(stores.results, "hsc", address, config.age.now),
+                    reporting(stores.results, "hsc", address, config.age.now, zone=rpc_settings.zone),
                     asyncio.TaskGroup() as group,
                 ):
                     group.create_task(health.run(stop))

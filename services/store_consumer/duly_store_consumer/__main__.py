@@ -140,7 +140,9 @@ def build(
                 server, [store], store_settings.unhealthy_after, consumer.unhealthy_reason
             )
             async with (
-                reporting(store, "store-consumer", address, consumer.live_config.age.now),
+                reporting(
+                    store, "store-consumer", address, consumer.live_config.age.now, zone=rpc_settings.zone
+                ),
                 asyncio.TaskGroup() as group,
             ):
                 group.create_task(health.run(stop))

@@ -267,6 +267,7 @@ class Executor(_message.Message):
     STARTED_AT_FIELD_NUMBER: _builtins.int
     LAMBDA_SET_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    ZONE_FIELD_NUMBER: _builtins.int
     executor_id: _builtins.str
     pid: _builtins.int
     version: _builtins.str
@@ -278,6 +279,8 @@ class Executor(_message.Message):
     """Callbacks that ran when the host reported. Absent: unknown."""
     lambda_set: _builtins.int
     """The place of the lambdas that it serves among the host's sets, from 0."""
+    zone: _builtins.str
+    """The zone of its host (`rpc.zone`); empty: none. At most 63 bytes."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -296,10 +299,11 @@ class Executor(_message.Message):
         started_at: _timestamp_pb2.Timestamp | None = ...,
         lambda_set: _builtins.int = ...,
         labels: _abc.Iterable[_builtins.str] | None = ...,
+        zone: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_busy_slots", b"_busy_slots", "busy_slots", b"busy_slots", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_busy_slots", b"_busy_slots", "busy_slots", b"busy_slots", "executor_id", b"executor_id", "labels", b"labels", "lambda_set", b"lambda_set", "pid", b"pid", "processes", b"processes", "slots", b"slots", "started_at", b"started_at", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_busy_slots", b"_busy_slots", "busy_slots", b"busy_slots", "executor_id", b"executor_id", "labels", b"labels", "lambda_set", b"lambda_set", "pid", b"pid", "processes", b"processes", "slots", b"slots", "started_at", b"started_at", "version", b"version", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__busy_slots: _TypeAlias = _typing.Literal["busy_slots"]  # noqa: Y015
     _WhichOneofArgType__busy_slots: _TypeAlias = _typing.Literal["_busy_slots", b"_busy_slots"]  # noqa: Y015
@@ -570,6 +574,7 @@ class ServiceInstance(_message.Message):
     STARTED_AT_FIELD_NUMBER: _builtins.int
     REPORTED_AT_FIELD_NUMBER: _builtins.int
     CLOCK_AHEAD_FIELD_NUMBER: _builtins.int
+    ZONE_FIELD_NUMBER: _builtins.int
     instance_id: _builtins.str
     service: _builtins.str
     """`frontend`, `hsc` or `store-consumer`."""
@@ -579,6 +584,8 @@ class ServiceInstance(_message.Message):
     address: _builtins.str
     """Where it serves, as it sees it."""
     state: Global___HostState.ValueType
+    zone: _builtins.str
+    """Where it is (`rpc.zone`); empty: it has no zone."""
     @_builtins.property
     def started_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -599,10 +606,11 @@ class ServiceInstance(_message.Message):
         started_at: _timestamp_pb2.Timestamp | None = ...,
         reported_at: _timestamp_pb2.Timestamp | None = ...,
         clock_ahead: _duration_pb2.Duration | None = ...,
+        zone: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "reported_at", b"reported_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "clock_ahead", b"clock_ahead", "host_name", b"host_name", "instance_id", b"instance_id", "reported_at", b"reported_at", "service", b"service", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "clock_ahead", b"clock_ahead", "host_name", b"host_name", "instance_id", b"instance_id", "reported_at", b"reported_at", "service", b"service", "started_at", b"started_at", "state", b"state", "version", b"version", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

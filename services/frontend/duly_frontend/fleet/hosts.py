@@ -9,6 +9,7 @@ from duly_core.pools.rules import NO_POOL_NAME, POOL_NAME
 from duly_core.rpc.requests.checks import check_holder, check_text, read_duration, read_instant
 from duly_core.rpc.requests.names import check_lambda_name
 from duly_core.rpc.requests.problem import Problem
+from duly_wire.peers import is_zone, split_peers
 from duly_wire.queue_names import check_labels
 from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import fleet_pb2
@@ -123,7 +124,14 @@ def _executor(place: int, each: fleet_pb2.Executor) -> ExecutorReport:
         started_at=started_at,
         lambda_set=each.lambda_set,
         labels=_labels(f"{field}.labels", each.labels),
+        zone=_zone(f"{field}.zone", each.zone),
     )
+
+
+def _zone(field: str, name: str) -> str:
+    if name and not is_zone(name):
+        raise Problem(field, "must be letters, digits, dots, hyphens and underscores, at most 63")
+    return name
 
 
 def _labels(field: str, labels: Sequence[str]) -> list[str]:
@@ -192,6 +200,7 @@ def _executor_to_wire(executor: ExecutorReport) -> fleet_pb2.Executor:
         busy_slots=executor.busy_slots,
         lambda_set=executor.lambda_set,
         labels=executor.labels,
+        zone=executor.zone,
     )
     if executor.started_at:
         message.started_at.FromDatetime(datetime.fromisoformat(executor.started_at))
@@ -200,12 +209,14 @@ def _executor_to_wire(executor: ExecutorReport) -> fleet_pb2.Executor:
 
 def service_to_wire(service: ServiceInstance) -> fleet_pb2.ServiceInstance:
     """Return a process of a service as the wire has it."""
+    (served,) = split_peers(service.address)
     message = fleet_pb2.ServiceInstance(
         instance_id=service.instance_id,
         service=service.service,
         host_name=service.host_name,
         version=service.version,
-        address=service.address,
+        address=served.address,
+        zone=served.zone,
         state=_STATES[service.state],
         started_at=to_timestamp(service.started_at),
         reported_at=to_timestamp(service.reported_at),
