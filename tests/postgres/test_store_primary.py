@@ -123,3 +123,17 @@ async def test_statements_that_hang_at_a_server_that_is_cut_off_end_soon_and_oth
 
     assert {type(failure) for failure in failures} <= {StoreUnavailableError, type(None)}
     assert took < SOON
+
+
+async def test_postgres_ends_the_sessions_of_a_machine_that_is_gone_without_a_word(store: Store) -> None:
+    names = ("tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count")
+
+    async with await Connection.connect(**connect_arguments(store.settings)) as connection:
+        cursor = await connection.execute(
+            "select inet_server_addr() is not null, array(select current_setting(unnest(%s::text[]))::int4)",
+            [list(names)],
+        )
+        (is_tcp, (idle, interval, count)), *_ = await cursor.fetchall()
+
+    assert is_tcp
+    assert 0 < idle + interval * count <= 30

@@ -38,10 +38,18 @@ def options(settings: StoreSettings, lock_timeout: timedelta | None = None) -> d
     }
 
 
+_KEEPALIVES = {
+    "tcp_keepalives_idle": 10,
+    "tcp_keepalives_interval": 5,
+    "tcp_keepalives_count": 3,
+}
+"""In seconds. Postgres ends the session of a machine that is gone without a word (its zone is cut off, its power failed) within half a
+minute. By itself it would keep it for two hours, and each such loss would leave sessions, up to `max_connections`."""
+
+
 def start_up(settings: StoreSettings, lock_timeout: timedelta | None = None) -> dict[str, Any]:
     """The libpq parameter that says so; none to a pooler, which refuses it and shares sessions out anew."""
     if settings.pooled:
         return {}
-    return {
-        "options": " ".join(f"-c {name}={value}" for name, value in options(settings, lock_timeout).items())
-    }
+    set_to = options(settings, lock_timeout) | _KEEPALIVES
+    return {"options": " ".join(f"-c {name}={value}" for name, value in set_to.items())}
