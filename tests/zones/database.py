@@ -219,6 +219,21 @@ class ZonedPostgres:
             while not await asyncio.to_thread(self.is_whole):
                 await asyncio.sleep(_LOOK_EVERY_S)
 
+    async def wait_until_alone(self, within: timedelta) -> None:
+        """Until no session of Duly is left.
+
+        Raises:
+            TimeoutError: some are.
+        """
+        async with asyncio.timeout(within.total_seconds()), await self.connect() as connection:
+            while True:
+                cursor = await connection.execute(
+                    "select from pg_stat_activity where datname = current_database() and application_name <> 'chaos' limit 1"
+                )
+                if await cursor.fetchone() is None:
+                    return
+                await asyncio.sleep(_LOOK_EVERY_S)
+
     async def connect(self) -> psycopg.AsyncConnection:
         """A connection of the run's own, by the back door."""
         return await psycopg.AsyncConnection.connect(

@@ -8,6 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
+import psycopg
+
 from tests.chaos.access import Tokens
 from tests.chaos.environment import Environments, mark
 from tests.chaos.fork_client import ForkServer
@@ -19,6 +21,8 @@ from tests.zones.database import ZonedPostgres
 from tests.zones.network import ZONES, Network
 
 _READY_WITHIN = timedelta(seconds=90)
+_NOTICED_WITHIN = timedelta(seconds=30)
+"""Postgres asks its clients for a sign of life: 10 s, and three times 5 s."""
 # As an operator has them; runs of chaos have shorter ones.
 _WAITS = {
     "DULY_STORE_STATEMENT_TIMEOUT": "8s",
@@ -157,9 +161,11 @@ class ZonedSystem:
             self.let_up(name)
 
     async def stop(self) -> None:
-        """Stop the services gracefully; Postgres goes on."""
+        """Stop the services gracefully; Postgres goes on, and ends the sessions of those that went without a word."""
         if self._keepers is not None:
             await self._keepers.stop()
+            with suppress(TimeoutError, psycopg.Error):
+                await self.postgres.wait_until_alone(_NOTICED_WITHIN)
 
     async def stop_postgres(self) -> None:
         """The last thing: what all others stand on."""
