@@ -114,11 +114,19 @@ class Lambda:
         )
         return work.tasks
 
-    async def end(self, tasks, *, failed=False):
-        outcome = Outcome.RETRIABLE_FAILURE if failed else Outcome.SUCCESS
+    async def end(self, tasks, *, failed=False, ended_as=Outcome.SUCCESS):
+        outcome = Outcome.RETRIABLE_FAILURE if failed else ended_as
         kind = FailureKind.EXCEPTION if failed else None
         results = [
-            Result(task.task_id, task.token, outcome, failure_kind=kind, retry_after=timedelta(hours=1))
+            Result(
+                task.task_id,
+                task.token,
+                outcome,
+                failure_kind=kind,
+                retry_after=timedelta(hours=1),
+                completion_hash=os.urandom(32),
+                complete_within=timedelta(hours=1),
+            )
             for task in tasks
         ]
         counts = BreakerCounts(self.store, lambda: self.cache.breaker_lambdas)
@@ -141,7 +149,8 @@ async def guarded(store, task_states, clock):
     return made
 
 
-async def test_a_bad_deploy_is_paused_probed_and_resumed(store, guarded, clock):
+@pytest.mark.parametrize("ended_as", [Outcome.SUCCESS, Outcome.COMPLETE_LATER])
+async def test_a_bad_deploy_is_paused_probed_and_resumed(store, guarded, clock, ended_as):
     await guarded.schedule(50)
     await guarded.end(await guarded.claim(12), failed=True)
 
@@ -156,7 +165,7 @@ async def test_a_bad_deploy_is_paused_probed_and_resumed(store, guarded, clock):
     probes = await guarded.claim()
     assert len(probes) == 3
     assert await guarded.claim() == []
-    await guarded.end(probes)
+    await guarded.end(probes, ended_as=ended_as)
 
     assert await guarded.judge() == [State.CLOSED]
     assert await gates.list_gates(store) == []
