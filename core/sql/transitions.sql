@@ -1579,7 +1579,7 @@ with asked as (
         assoc.fence, assoc.failures, assoc.crashes, left(asked.hash, 32)::uuid as last_token, asked.result,
         asked.encoding as result_encoding, assoc.enqueued_at, assoc.claimed_at, null::text as holder, assoc.session, assoc.session_policy, assoc.graph,
         assoc.doom, assoc.resources, assoc.taken,
-        duly_note(assoc.events, 'completed', (select duly_now()), null, null, asked.by) as events, null::int2 as failure_kind, null::text as failure_message
+        duly_note(assoc.events, 'completed', (select duly_now()), null, null, asked.by) as events, asked.hash, null::int2 as failure_kind, null::text as failure_message
 ), entity as (
     insert into task (
         task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
@@ -1629,7 +1629,7 @@ with asked as (
         linked.taken
     ) as released
 )
-select ended.task_id, released.lambda, released.due_in from ended full join released on false;
+select ended.hash, released.lambda, released.due_in from ended full join released on false;
 
 -- name: fail_handed_over
 with clock as materialized (
@@ -1745,7 +1745,7 @@ with clock as materialized (
         linked.taken
     ) as released
 )
-select done.task_id, done.status, coalesce(done.lambda, released.lambda) as lambda,
+select done.hash, done.status, coalesce(done.lambda, released.lambda) as lambda,
     case when done.task_id is null then released.due_in else done.next_at - (select duly_now()) end as due_in
 from done full join released on false;
 

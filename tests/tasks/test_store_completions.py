@@ -189,6 +189,22 @@ async def test_only_the_token_of_the_attempt_that_waits_completes_it(task_states
     assert await complete(store, success(task, after)) == [DONE]
 
 
+async def test_wrong_tokens_of_a_task_that_come_first_do_not_hold_up_the_right_one(task_states):
+    store = task_states.store
+    tasks_ = [await task_states.processing() for _ in range(2)]
+    hashes = [await hand_over(store, task) for task in tasks_]
+
+    answers = await complete(
+        store,
+        success(tasks_[0], b"\x00" * 32),
+        success(tasks_[0], hashes[0]),
+        failure(tasks_[1], b"\x00" * 31 + b"\x01"),
+        failure(tasks_[1], hashes[1]),
+    )
+
+    assert answers == [NOT_CURRENT, DONE, NOT_CURRENT, Completed(COMPLETED, Status.RETRIABLE_FAILURE)]
+
+
 async def test_a_cancelled_task_tells_its_token_so_and_others_nothing(task_states, processing_task):
     store, task = task_states.store, processing_task
     token_hash = await hand_over(store, task)

@@ -78,34 +78,35 @@ class Uncompleted(NamedTuple):
 
 
 async def complete(store: Store, completions: Sequence[Completion]) -> Completions:
-    """Complete tasks, each for itself. Of several completions of one task the first counts.
+    """Complete tasks, each for itself. Of several completions by one token the first counts.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again with the same completions.
     """
-    first: dict[TaskId, Completion] = {}
+    # by token: whoever guesses one of a task must not hold up the right one
+    first: dict[bytes, Completion] = {}
     for each in completions:
-        first.setdefault(each.task_id, each)
-    batch = [each for _, each in sorted(first.items())]
+        first.setdefault(each.token_hash, each)
+    batch = sorted(first.values(), key=lambda each: (each.task_id, each.token_hash))
     succeeded = [each for each in batch if each.outcome is Outcome.SUCCESS]
     failed = [each for each in batch if each.outcome is not Outcome.SUCCESS]
     done: dict[bytes, Status] = {}
     due: dict[str, timedelta] = {}
     if succeeded:
-        for task_id, lambda_name, due_in in await _move(store, "complete", succeeded):
-            if task_id is None:
+        for token_hash, lambda_name, due_in in await _move(store, "complete", succeeded):
+            if token_hash is None:
                 _note(due, lambda_name, due_in)
             else:
-                done[first[task_id].token_hash] = Status.SUCCESS
+                done[bytes.fromhex(token_hash)] = Status.SUCCESS
     if failed:
-        for task_id, status, lambda_name, due_in in await _move(store, "fail_handed_over", failed):
-            if task_id is not None:
-                done[first[task_id].token_hash] = Status(status)
+        for token_hash, status, lambda_name, due_in in await _move(store, "fail_handed_over", failed):
+            if token_hash is not None:
+                done[bytes.fromhex(token_hash)] = Status(status)
             if due_in is not None:
                 _note(due, lambda_name, due_in)
     answers = [
         Completed(CompletionVerdict.COMPLETED, done[each.token_hash])
-        if each is first[each.task_id] and each.token_hash in done
+        if each is first[each.token_hash] and each.token_hash in done
         else Completed(CompletionVerdict.NOT_CURRENT)
         for each in completions
     ]

@@ -881,9 +881,9 @@ with asked as (
         assoc.fence, assoc.failures, assoc.crashes, {{completion_as_token: asked.hash}} as last_token, asked.result,
         asked.encoding as result_encoding, {{run_times}}, null::text as holder, assoc.session, assoc.session_policy, assoc.graph,
         assoc.doom, assoc.resources, assoc.taken,
-        duly_note(assoc.events, 'completed', (select duly_now()), null, null, asked.by) as events, {{no_failure}}
+        duly_note(assoc.events, 'completed', (select duly_now()), null, null, asked.by) as events, asked.hash, {{no_failure}}
 ), {{end_task: ended}}
-select ended.task_id, released.lambda, released.due_in from ended {{and_released}}
+select ended.hash, released.lambda, released.due_in from ended {{and_released}}
 
 -- name: fail_handed_over
 -- move: waiting -> retriable_failure|fatal_failure
@@ -939,7 +939,7 @@ with clock as materialized (
 ), done as (
     select * from retried union all select * from ended
 ), {{rewrite_attempt: done}}, {{note_failure: retried}}, {{end_task: done}}
-select done.task_id, done.status, coalesce(done.lambda, released.lambda) as lambda,
+select done.hash, done.status, coalesce(done.lambda, released.lambda) as lambda,
     case when done.task_id is null then released.due_in else done.next_at - (select duly_now()) end as due_in
 from done {{and_released}}
 
