@@ -226,21 +226,30 @@ async def test_a_cancel_that_was_asked_for_while_it_ran_ends_it_at_once(task_sta
     assert await complete(store, success(task, token_hash)) == [Completed(ENDED, Status.CANCELLED)]
 
 
-async def test_a_repeated_word_of_the_hand_over_changes_nothing(task_states, processing_task):
+@pytest.mark.parametrize("ended_by", ["nothing", "completion", "failure", "cancel"])
+async def test_a_repeated_word_of_the_hand_over_changes_nothing(task_states, processing_task, ended_by):
     store, task = task_states.store, processing_task
     token_hash = await hand_over(store, task)
-    again = Result(
-        task.task_id,
-        task.token,
-        Outcome.COMPLETE_LATER,
-        completion_hash=new_hash(),
-        complete_within=SECOND,
+    if ended_by == "cancel":
+        await tasks.cancel_tasks(store, [task.task_id])
+    elif ended_by != "nothing":
+        await complete(store, (success if ended_by == "completion" else failure)(task, token_hash))
+    before = await task_states.row(task.task_id)
+    again, another = (
+        Result(
+            task.task_id,
+            token,
+            Outcome.COMPLETE_LATER,
+            completion_hash=each_hash,
+            complete_within=SECOND,
+        )
+        for token, each_hash in ((task.token, token_hash), (os.urandom(16), new_hash()))
     )
 
-    verdicts = (await set_results(store, [again])).verdicts
+    verdicts = (await set_results(store, [again, another])).verdicts
 
-    assert verdicts == [Applied.ALREADY_APPLIED]
-    assert await complete(store, success(task, token_hash)) == [DONE]
+    assert verdicts == [Applied.ALREADY_APPLIED, Applied.LOST]
+    assert await task_states.row(task.task_id) == before
 
 
 async def test_expires_at_does_not_end_an_attempt_that_goes_on(task_states, clock):

@@ -14,6 +14,7 @@ from duly_core.results.kept import keep_uses
 from duly_core.results.successes import claims_of, finish_with_children, success_parameters
 from duly_core.tasks.checkpoints import keep_checkpoints
 from duly_core.tasks.claims import answer
+from duly_core.tasks.completions import completion_as_token
 from duly_core.tasks.task import Applied, AttemptOutcome, Result, Token
 from duly_wire.enums import Outcome
 
@@ -116,7 +117,7 @@ async def set_results(
             written, freed = await _hand_over(connection, handed_over)
             applied |= written
             released += freed
-    verdicts = await answer(store, [(result.task_id, result.token) for result in results], applied)
+    verdicts = await _answer(store, results, applied)
     due_in += [row[3] for row in released]
     lambdas = frozenset(retried) | chained_lambdas | {row[2] for row in released}
     return Written(verdicts, min(due_in, default=None), frozenset() if snoozed else lambdas, retried)
@@ -141,6 +142,25 @@ async def _hand_over(
         written = {row[1] for row in rows}
         await keep_uses(connection, [each for each in results if each.token in written])
     return written, released
+
+
+async def _answer(store: Store, results: Sequence[Result], applied: set[Token]) -> list[Applied]:
+    """Answer as `answer` does. A hand-over that was written before may be over: the completion's is the last token since then."""
+    verdicts = await answer(store, [(result.task_id, result.token) for result in results], applied)
+    if Applied.LOST not in verdicts:
+        return verdicts
+    lost = [
+        place
+        for place, (result, verdict) in enumerate(zip(results, verdicts, strict=True))
+        if verdict is Applied.LOST and result.outcome is Outcome.COMPLETE_LATER
+    ]
+    if lost:
+        hashes = [
+            (results[place].task_id, completion_as_token(results[place].completion_hash)) for place in lost
+        ]
+        for place, verdict in zip(lost, await answer(store, hashes, set()), strict=True):
+            verdicts[place] = verdict
+    return verdicts
 
 
 def _transaction_if(connection: Connection, needed: bool) -> AbstractAsyncContextManager[object]:  # noqa: FBT001

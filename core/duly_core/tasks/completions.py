@@ -9,7 +9,7 @@ from duly_core.postgres.arrays import byteas, int2s, intervals, texts, uuids
 from duly_core.postgres.pool import Store, fetch
 from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS
 from duly_core.tasks.lifecycle import FINAL, HELD, Status
-from duly_core.tasks.task import Encoding
+from duly_core.tasks.task import Encoding, Token
 from duly_wire.enums import FailureKind, Outcome
 from duly_wire.ids import TaskId
 
@@ -75,6 +75,11 @@ class Uncompleted(NamedTuple):
     ended: int
     due: dict[str, timedelta]
     """As in Completions."""
+
+
+def completion_as_token(token_hash: bytes) -> Token:
+    """Return the hash of a completion token as the last token of a task, as the fragment of this name writes it."""
+    return token_hash[:16]
 
 
 async def complete(store: Store, completions: Sequence[Completion]) -> Completions:
