@@ -51,6 +51,7 @@ SERVICES = {
             "--domain": str,
             "--label": str,
             "--pool": str,
+            "--exit-when-idle": str,
             "--http": http_lambdas,
             "--commands": command_lambdas,
         },

@@ -156,6 +156,13 @@ def worker(
             show_default="controller.pool",
         ),
     ] = None,
+    exit_when_idle: Annotated[
+        str | None,
+        typer.Option(
+            help="End, with code 0, after so long without a task, such as 5m.",
+            show_default="controller.exit_when_idle, which is never unless it is set",
+        ),
+    ] = None,
 ) -> None:
     """Runs one application, a file of HTTP or command lambdas, or a program: a Controller and its Executors."""
     from duly_controller.__main__ import run_worker
@@ -176,7 +183,16 @@ def worker(
             "name either an application, as in examples.hello:app, or a file with --http or --commands, or a program with --exec"
         )
     domains, labels = (", ".join(each) if each else None for each in (domain, label))
-    run_worker(named[0], processes, slots, domains, labels, executors=executors, pool=pool)
+    run_worker(
+        named[0],
+        processes,
+        slots,
+        domains,
+        labels,
+        executors=executors,
+        pool=pool,
+        exit_when_idle=exit_when_idle,
+    )
 
 
 def controller(

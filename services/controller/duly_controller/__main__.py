@@ -20,6 +20,7 @@ from duly_controller.events import log
 from duly_controller.executor_registry import AttachedExecutor, ExecutorRegistry
 from duly_controller.host_reporter import HostReporter
 from duly_controller.host_settings import HostSettings
+from duly_controller.idle_watch import IdleWatch
 from duly_controller.lambda_registration import LambdaRegistration
 from duly_controller.message_acks import MessageAcks
 from duly_controller.queue_poller import QueuePoller
@@ -79,7 +80,6 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
     if has_queue:
         _check_dwell(queue_settings.visibility, settings.dwell_margin)
     executors = DrainSettings.load()
-    patience = executors.drain_grace + _BEYOND_GRACE
     rpc = RpcSettings.load()
     timing = Timing.load()
     telemetry = TelemetrySettings.load()
@@ -164,6 +164,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
             if settings.health_listen:
                 health = RpcServer(settings.health_listen, [], rpc.for_health(settings.health_listen))
                 await _begin_health(health, attached, 1 if executor_arguments else 0, stop, at_the_end)
+            at_the_end.callback(_watch_idle(attached, settings.exit_when_idle, stop).cancel)
             log.info("controller serves", address=address, host=host_id)
             supervisor = Supervisor(
                 settings.executors if executor_arguments else 0,
@@ -172,7 +173,7 @@ def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
                 address,
                 settings.hsc_address,
                 journals.path,
-                patience,
+                executors.drain_grace + _BEYOND_GRACE,
             )
             await _run(supervisor, stop, work_requests, poller, give_back)
 
@@ -190,6 +191,14 @@ def _take_label_queues(attached: ExecutorRegistry, poller: QueuePoller, known: S
 def _begin(takeover: Takeover, stop: asyncio.Event) -> asyncio.Future[None]:
     """Look for what dead workers held, off the way of the start."""
     return asyncio.ensure_future(repeat("takeover", takeover.look, stop, asyncio.Event()))
+
+
+def _watch_idle(attached: ExecutorRegistry, limit: timedelta, stop: asyncio.Event) -> asyncio.Future[None]:
+    """End this host after a time without a task: it drains, so a task that comes just then is run or handed back."""
+    if not limit:
+        return asyncio.get_running_loop().create_future()
+    watch = IdleWatch(attached, limit, stop.set)
+    return asyncio.ensure_future(repeat("idle watch", watch.look, stop, asyncio.Event()))
 
 
 async def _run(

@@ -80,6 +80,12 @@ class AttachedExecutor:
         """Return how many callbacks it runs now; None: its board cannot be read."""
         return None if self.board is None else sum(1 for _ in self.board.running())
 
+    def starts(self) -> int | None:
+        """Return how many tasks its callback processes have started, so far as is known; None: its board cannot be read."""
+        if self.board is None:
+            return None
+        return sum(self.board.starts(process) for process in range(self.board.processes))
+
     def close_files(self) -> None:
         """Close the journal and the board."""
         for descriptor in (self.journal_fd, self.board_fd):

@@ -46,6 +46,8 @@ class ControllerSettings(LiveControllerSettings):
     """How often this host reports itself to the Frontend (`duly hosts`). After three missed reports it counts as silent."""
     pool: PoolName = ""
     """The pool of workers that this host belongs to (`duly pools`); empty: none. The autoscaler counts it, and may tell it to end."""
+    exit_when_idle: Duration = timedelta()
+    """This worker ends, with code 0, after so long without a task. 0s: never."""
     low_priority_share: float = Field(default=0.1, ge=0, le=0.5)
     """With SQS: the share of starts that lower priorities get while higher ones wait."""
     poll_timeout: Duration = timedelta(seconds=20)

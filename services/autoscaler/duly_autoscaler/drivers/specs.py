@@ -31,7 +31,21 @@ class CommandSpec:
     """One that ends a worker that drains: `{worker}` stands for its host. None: `command` with fewer workers ends some."""
 
 
-DriverSpec = LocalSpec | CommandSpec
+@dataclass(frozen=True, slots=True)
+class KubernetesSpec:
+    """Deployments or StatefulSets of one namespace, by their scale."""
+
+    resource: str = "deployments"
+    """`deployments` or `statefulsets`."""
+    server: str = ""
+    """Of the API, https://HOST:PORT. Empty: as a pod finds it."""
+    namespace: str = ""
+    """Empty: that of the pod."""
+    folder: str = "/var/run/secrets/kubernetes.io/serviceaccount"
+    """Where `token`, `ca.crt` and `namespace` of the service account are."""
+
+
+DriverSpec = LocalSpec | CommandSpec | KubernetesSpec
 
 
 def parse_drivers(text: str) -> Mapping[str, DriverSpec]:
@@ -81,7 +95,23 @@ def _command(name: str, table: dict[str, Any]) -> CommandSpec:
     return spec
 
 
-_KINDS: Mapping[str, Callable[[str, dict[str, Any]], DriverSpec]] = {"local": _local, "command": _command}
+def _kubernetes(name: str, table: dict[str, Any]) -> KubernetesSpec:
+    said = {
+        key: _text(name, table, key) for key in ("resource", "server", "namespace", "folder") if key in table
+    }
+    spec = KubernetesSpec(**said)
+    if spec.resource not in ("deployments", "statefulsets"):
+        raise ValueError(f"{name}.resource: must be deployments or statefulsets")
+    if spec.server and not spec.server.startswith("https://"):
+        raise ValueError(f"{name}.server: must be https://HOST:PORT: the token is sent there")
+    return spec
+
+
+_KINDS: Mapping[str, Callable[[str, dict[str, Any]], DriverSpec]] = {
+    "local": _local,
+    "command": _command,
+    "kubernetes": _kubernetes,
+}
 
 
 def fill(words: tuple[str, ...], values: Mapping[str, str]) -> list[str]:
