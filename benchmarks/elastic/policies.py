@@ -11,7 +11,8 @@ from duly_core.pools.planner import Due, LambdaLoad, Memory, RunTime, Workers, l
 from duly_core.pools.rules import Pool
 
 MIDNIGHT = datetime(2026, 11, 26, tzinfo=UTC)
-_SAMPLE = 300
+_LATEST, _EACH = 9000, 30
+"""Of the latest runs, each 30th: the last to end of a spike are its longest."""
 _MEASURED_EVERY = 20.0
 
 
@@ -109,7 +110,7 @@ def _loads(seen: Seen, run_times: Mapping[str, RunTime | None], ahead: float) ->
 def _run_time(ended: list[float]) -> RunTime | None:
     if not ended:
         return None
-    sample = sorted(ended[-_SAMPLE:])
+    sample = sorted(ended[-_LATEST::_EACH] or ended)
     return RunTime(
         timedelta(seconds=sum(sample) / len(sample)),
         timedelta(seconds=sample[len(sample) // 2]),
