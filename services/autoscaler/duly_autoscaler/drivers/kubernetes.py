@@ -77,7 +77,7 @@ class KubernetesDriver:
             with connection.getresponse() as answer:
                 said = answer.read(_MOST_READ)
         except (OSError, HTTPException) as error:
-            raise DriverError(f"no answer from {server}: {error or type(error).__name__}") from error
+            raise DriverError(f"no answer from {server}: {str(error) or type(error).__name__}") from error
         finally:
             connection.close()
         if answer.status not in (200, 201):
