@@ -17,7 +17,7 @@ from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.task import Applied, AttemptOutcome, Encoding, ResourceNeed, Result, Session
 from duly_wire.enums import EdgeCondition, FailureKind, Outcome, Priority
 from tests.fixtures import whole
-from tests.fixtures.graph_states import write_graph
+from tests.fixtures.graph_states import end, write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
@@ -293,6 +293,23 @@ async def test_a_node_that_waits_for_it_is_released_by_its_completion(task_state
     assert before == {"a": Status.WAITING, "b": Status.WAITING}
     assert done.due.keys() == {LAMBDA}
     assert await graph.statuses() == {"a": Status.SUCCESS, "b": Status.NEW}
+
+
+async def test_a_node_that_waits_for_it_is_dropped_when_its_graph_fails_fast_and_its_token_is_told_so(
+    task_states,
+):
+    store = task_states.store
+    graph = await write_graph(
+        store, {"c": {"a": EdgeCondition.SUCCEEDED, "b": EdgeCondition.SUCCEEDED}}, fail_fast=True
+    )
+    claimed = await graph.claim()
+    token_hash = await hand_over(store, claimed["a"])
+
+    await end(store, [claimed["b"]], Outcome.FATAL_FAILURE)
+    await polling.handle_timeouts(store, None, ENQUEUE_TIMEOUT, 100)
+
+    assert (await graph.statuses())["a"] is Status.DROPPED
+    assert await complete(store, success(claimed["a"], token_hash)) == [Completed(ENDED, Status.DROPPED)]
 
 
 async def test_of_a_completion_a_cancel_and_a_timeout_at_a_time_one_counts(task_states, clock):
