@@ -145,8 +145,6 @@ begin
     )
     update task_assoc as assoc
     set status = 'waiting', doom = {{kind.graph_failed}}, parked_on = null, parked_key = null, start_at = null, next_trigger_at = now,
-        -- as the fragment last_token has it
-        last_token = case when assoc.parked_on = 'completion:' then left(assoc.parked_key, 32)::uuid else assoc.last_token end,
         events = duly_note(assoc.events, 'graph_failed', now, now)
     from stopped
     where assoc.task_id = any (array[stopped.task_id])
