@@ -75,6 +75,7 @@ MUTATIONS: Mapping[str, Mutation] = {
     "finish-without-token": _store("a result needs no token"),
     "fail-without-token": _store("a failure needs no token"),
     "snooze-without-token": _store("a snooze needs no token"),
+    "hand-over-without-token": _store("a task is handed over without a token"),
     "release-without-token": _store("a release needs no token"),
     "heartbeat-without-token": _store("a heartbeat needs no token"),
     "checkpoint-without-token": _store("a checkpoint needs no token"),

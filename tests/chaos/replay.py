@@ -93,6 +93,9 @@ class Stale:
             result.failure_kind, result.failure_message = 1, "stale"
         if outcome == hsc_pb2.OUTCOME_SNOOZED:
             result.retry_after.CopyFrom(Duration(seconds=1))
+        if outcome == hsc_pb2.OUTCOME_COMPLETE_LATER:
+            result.completion_hash = bytes(32)
+            result.complete_within.CopyFrom(Duration(seconds=1))
         if what == "children":
             result.children.append(_new_task())
         if what == "nodes":
@@ -109,6 +112,7 @@ _OUTCOMES = {
     "crash": hsc_pb2.OUTCOME_CRASHED,
     "cancel": hsc_pb2.OUTCOME_CANCELLED,
     "snooze": hsc_pb2.OUTCOME_SNOOZED,
+    "hand over": hsc_pb2.OUTCOME_COMPLETE_LATER,
 }
 _FAILURES = (hsc_pb2.OUTCOME_RETRIABLE_FAILURE, hsc_pb2.OUTCOME_FATAL_FAILURE, hsc_pb2.OUTCOME_CRASHED)
 

@@ -26,6 +26,7 @@ SHARED = (
     "a result needs no token",
     "a failure needs no token",
     "a snooze needs no token",
+    "a task is handed over without a token",
     "a release needs no token",
     "a heartbeat needs no token",
     "a claim takes what another holds",
@@ -44,6 +45,16 @@ OWN = {
         "fail",
         "failures = planned.failures",
         "failures = assoc.failures",
+    ),
+    "a failure of what was handed over is not counted": (
+        "fail_handed_over",
+        "failures = planned.failures",
+        "failures = assoc.failures",
+    ),
+    "a completed task forgets its token": (
+        "complete",
+        "left(asked.hash, 32)::uuid as last_token",
+        "null::uuid as last_token",
     ),
     "a claim takes what has expired": ("claim", "assoc.expires_at > (select duly_now())", "true"),
     "a claim takes another lambda's task": ("claim", "assoc.lambda = asked.lambda and ", ""),
@@ -64,8 +75,8 @@ OWN = {
     ),
     "a redriven task begins with an old fence": (
         "redrive",
-        "expires_at, fence, last_token from",
-        "expires_at, 0, last_token from",
+        "due_at, due_at, fence, last_token\n    from",
+        "due_at, due_at, 0, last_token\n    from",
     ),
     "a changed task's message is still good": (
         "update_pending",
@@ -165,6 +176,14 @@ CHOSEN = (
     if os.environ.get("DULY_MODEL_EXHAUSTIVE")
     else {name: MUTATIONS[name] for name in MUTATIONS if name in QUICK}
 )
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_each_guard_is_still_in_its_statement(mutation):
+    for edit in MUTATIONS[mutation]:
+        statement = edit.home()[edit.name]
+
+        assert edit.mutated(statement).sql != statement.sql
 
 
 @pytest.mark.long  # each searches for seconds, and some for minutes
