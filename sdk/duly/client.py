@@ -41,6 +41,7 @@ from duly.transport.after_fork import check_no_fork
 from duly.transport.caller import Caller, Reachability
 from duly.transport.channel import resolve_address, resolve_zone
 from duly.transport.client_part import only
+from duly.transport.message_fields import wire_member
 from duly_wire.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly_wire.enums import TaskStatus
 from duly_wire.v1 import frontend_pb2, task_pb2
@@ -204,7 +205,7 @@ class AsyncClient(
             results += [
                 error_mapping.from_item(result.error)
                 if result.HasField("error")
-                else TaskStatus(result.status)
+                else wire_member(TaskStatus, result.status)
                 for result in response.results
             ]
         return results

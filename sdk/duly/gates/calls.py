@@ -10,6 +10,7 @@ from duly.keep import KEEP, Keep, said
 from duly.transport import error_mapping
 from duly.transport.client_part import ClientPart
 from duly.transport.enum_members import member
+from duly.transport.message_fields import wire_member
 from duly_wire.enums import GateKind, Priority, TaskStatus
 from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import gates_pb2
@@ -88,7 +89,7 @@ class GateCalls(ClientPart):
         request = _request(name, kind, lambda_name, collection, priority, session)
         request.dry_run = True
         response = await self._caller.call(self._caller.gates.PutGate, request)
-        counts = {TaskStatus(each.status): each.count for each in response.hits}
+        counts = {wire_member(TaskStatus, each.status): each.count for each in response.hits}
         return GateHits(counts, response.truncated)
 
     async def delete_gate(self, name: str) -> None:

@@ -15,6 +15,7 @@ from duly.errors import EncodingError, InvalidTaskError, TokenTooEarlyError
 from duly.transport import error_mapping
 from duly.transport.caller import DEFAULT_TIMEOUT, seconds
 from duly.transport.client_part import ClientPart
+from duly.transport.message_fields import wire_member
 from duly_wire.completion_tokens import read_completion_token
 from duly_wire.enums import TaskStatus
 from duly_wire.time_conversion import to_duration
@@ -78,7 +79,7 @@ class CompletionCalls(ClientPart):
             response = await self._caller.call(self._caller.frontend.CompleteTasks, request, left)
             (result,) = response.results
             if not result.HasField("error"):
-                return TaskStatus(result.status)
+                return wire_member(TaskStatus, result.status)
             error = error_mapping.from_item(result.error)
             if not isinstance(error, TokenTooEarlyError) or clock() + pause >= deadline:
                 raise error

@@ -10,6 +10,7 @@ from duly.errors import DulyError, InvalidTaskError, NotADeadLetterError, Unavai
 from duly.tasks.reads import in_chunks
 from duly.transport import error_mapping
 from duly.transport.caller import DEFAULT_TIMEOUT, Caller
+from duly.transport.message_fields import wire_member
 from duly_wire.enums import TaskStatus
 from duly_wire.time_conversion import to_datetime, to_timedelta
 from duly_wire.v1 import frontend_pb2, task_pb2
@@ -43,11 +44,11 @@ async def redrive_tasks(caller: Caller, ids: Sequence[str]) -> list[TaskStatus |
 def _redriven(result: frontend_pb2.RedriveTaskResult, *, repeated: bool) -> TaskStatus | DulyError:
     """Read one answer. After a repeated try a task that waits to run was redriven by the first, whose reply was lost."""
     if not result.HasField("error"):
-        return TaskStatus(result.status)
+        return wire_member(TaskStatus, result.status)
     error = error_mapping.from_item(result.error)
     waits = result.status in (task_pb2.TASK_STATUS_NEW, task_pb2.TASK_STATUS_ENQUEUED)
     if repeated and waits and isinstance(error, NotADeadLetterError):
-        return TaskStatus(result.status)
+        return wire_member(TaskStatus, result.status)
     return error
 
 

@@ -17,6 +17,7 @@ from duly.tasks.update import TaskUpdate
 from duly.transport import error_mapping
 from duly.transport.caller import Caller
 from duly.transport.client_part import ClientPart, only
+from duly.transport.message_fields import wire_member
 from duly_wire.enums import Priority, TaskStatus
 from duly_wire.v1 import frontend_pb2
 
@@ -111,10 +112,10 @@ async def _lambda_names(caller: Caller, updates: Sequence[tuple[str, TaskUpdate]
 
 def _updated(result: frontend_pb2.UpdateTaskResult, *, repeated: bool) -> TaskStatus | DulyError:
     if not result.HasField("error"):
-        return TaskStatus(result.status)
+        return wire_member(TaskStatus, result.status)
     error = error_mapping.from_item(result.error)
     if isinstance(error, NotPendingError):
-        error.status = TaskStatus(result.status)
+        error.status = wire_member(TaskStatus, result.status)
         if repeated:
             error.add_note("an earlier try, whose answer was lost, may have changed it before it ran")
     return error

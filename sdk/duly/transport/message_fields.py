@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from enum import IntEnum
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -11,12 +12,12 @@ from duly_wire.time_conversion import to_datetime, to_timedelta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from enum import IntEnum
 
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from google.protobuf.message import Message
 
 View = TypeVar("View")
+Member = TypeVar("Member", bound=IntEnum)
 
 _MESSAGES: dict[str, Callable[[Any], Any]] = {
     "google.protobuf.Timestamp": to_datetime,
@@ -72,8 +73,22 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+def wire_member(members: type[Member], number: int) -> Member:
+    """Return the member of an enum. A server of a newer release may send one that this SDK does not know: `UNKNOWN_27`.
+
+    >>> wire_member(enums.TaskStatus, 6), wire_member(enums.TaskStatus, 27).name
+    (<TaskStatus.SUCCESS: 6>, 'UNKNOWN_27')
+    """
+    try:
+        return members(number)
+    except ValueError:
+        unknown = int.__new__(members, number)
+        unknown._name_, unknown._value_ = f"UNKNOWN_{number}", number
+        return unknown
+
+
 def _member(members: type[IntEnum], number: int) -> IntEnum | None:
-    return members(number) if number else None
+    return wire_member(members, number) if number else None
 
 
 def _each(read: Callable[[Any], Any], values: Iterable[Any]) -> tuple[Any, ...]:
