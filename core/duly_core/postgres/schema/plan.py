@@ -18,11 +18,11 @@ from duly_core.postgres.schema.migrate import version_of
 from duly_core.postgres.schema.processes import older_processes
 from duly_core.postgres.schema.steps import FIRST, STEPS, Kind, Lock, Step, needed, newest
 
-ROWS_A_SECOND = {Kind.EXPAND: 1_000_000, Kind.INDEX: 300_000, Kind.BACKFILL: 10_000, Kind.CONTRACT: 1_000_000}
-"""How many rows of `task` a step of a kind reads or changes, as `benchmarks/migration.py` measured, rounded down."""
+ROWS_A_SECOND = {Kind.EXPAND: 100_000, Kind.INDEX: 100_000, Kind.BACKFILL: 5_000, Kind.CONTRACT: 100_000}
+"""How many rows a step of a kind reads or changes: `benchmarks/migration.py` on two busy cores, rounded down."""
 
-_SHORT = timedelta(milliseconds=100)
-"""What a step that reads no table takes, with all round trips."""
+_SHORT = timedelta(milliseconds=500)
+"""What a step takes that reads no table, with the comparison afterwards."""
 
 
 class State(StrEnum):
