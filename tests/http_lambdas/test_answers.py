@@ -67,6 +67,11 @@ def test_a_receiver_that_accepted_the_work_completes_it_by_token(headers) -> Non
     assert outcome_of(202, headers, b"its own words", NOW, HOUR) == CompleteLater(HOUR)
 
 
+def test_a_webhook_whose_receiver_has_accepted_it_is_done():
+    assert outcome_of(202, {}, b"accepted", NOW, None) == Success()
+    assert outcome_of(202, {"retry-after": "5"}, b"", NOW, None) == Snooze(timedelta(seconds=5))
+
+
 @pytest.mark.parametrize(
     ("status", "headers", "body", "message"),
     [

@@ -61,7 +61,7 @@ def test_a_file_says_urls_keys_and_policies(tmp_path, monkeypatch) -> None:
     )
     assert mail.keys == {"2026-11": key_from_text(KEY), "old": key_from_text(KEY)}
     assert mail.policy.max_runtime == timedelta(seconds=30)
-    assert (mail.completion_timeout, ended.completion_timeout) == (timedelta(hours=2), timedelta(hours=1))
+    assert (mail.completion_timeout, ended.completion_timeout) == (timedelta(hours=2), None)
     assert tuple(mail.policy.requires) == ("region=eu",)
     assert mail.policy.backoff.maximum == timedelta(minutes=5)
     assert (mail.is_webhook, ended.is_webhook) == (False, True)
@@ -93,6 +93,11 @@ def test_a_file_says_urls_keys_and_policies(tmp_path, monkeypatch) -> None:
         ('"2s"', '"99999999999999d"', "is no duration"),
         ('"2s"', '"0s"', "network.connect_timeout: '0s' is no duration"),
         ('"2h"', '"8d"', "mail.send.completion_timeout: must be from"),
+        (
+            '[webhooks."mail.ended"]',
+            '[webhooks."mail.ended"]\ncompletion_timeout = "1h"',
+            "webhooks.mail.ended.completion_timeout: unknown here",
+        ),
         ('"2h"', '"10ms"', "mail.send.completion_timeout: must be from"),
         ("https://mail", "http://mail", "lambdas.mail.send.url: http:// sends payloads and results in clear"),
         ("https://mail", "ftp://mail", "'ftp' is no scheme"),

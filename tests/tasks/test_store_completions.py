@@ -155,6 +155,7 @@ async def test_an_attempt_that_nobody_completes_in_time_has_failed(task_states, 
     last = await time_out(store, clock, room)
 
     assert (early.ended, over.ended, over.released) == (0, 0, {LAMBDA})
+    assert (early.uncompleted, over.uncompleted, last.uncompleted) == (0, 1, 1)
     assert (row["status"], row["failures"], row["failure_kind"]) == (
         "retriable_failure",
         1,
@@ -203,6 +204,19 @@ async def test_wrong_tokens_of_a_task_that_come_first_do_not_hold_up_the_right_o
     )
 
     assert answers == [NOT_CURRENT, DONE, NOT_CURRENT, Completed(COMPLETED, Status.RETRIABLE_FAILURE)]
+
+
+async def test_a_wrong_token_waits_for_no_lock_of_the_task_that_it_names(task_states):
+    store = task_states.store
+    task = await task_states.processing(session=Session("of one"))
+    await hand_over(store, task)
+
+    async with store.connection() as busy, busy.transaction():
+        await busy.execute("select 1 from session for update")
+        async with asyncio.timeout(10):
+            guessed = await complete(store, success(task, new_hash()), failure(task, new_hash()))
+
+    assert guessed == [NOT_CURRENT, NOT_CURRENT]
 
 
 async def test_a_cancelled_task_tells_its_token_so_and_others_nothing(task_states, processing_task):

@@ -72,7 +72,10 @@ class Completions(NamedTuple):
 class Uncompleted(NamedTuple):
     """What came of tasks that nobody completed in time."""
 
+    failed: int
+    """Attempts."""
     ended: int
+    """Of these, those that were the last of their task."""
     due: dict[str, timedelta]
     """As in Completions."""
 
@@ -139,7 +142,7 @@ async def fail_uncompleted(store: Store, limit: int) -> Uncompleted:
     async with store.connection() as connection, connection.transaction():
         over = await fetch(connection, LOCKS["lock_uncompleted"], {"limit": limit})
         if not over:
-            return Uncompleted(0, due)
+            return Uncompleted(0, 0, due)
         batch = [
             Completion(task_id, bytes.fromhex(token_hash), Outcome.RETRIABLE_FAILURE, failure_message=_NOBODY)
             for task_id, token_hash in sorted(over)
@@ -149,11 +152,17 @@ async def fail_uncompleted(store: Store, limit: int) -> Uncompleted:
     for _, _, lambda_name, due_in in rows:
         if due_in is not None:
             _note(due, lambda_name, due_in)
-    return Uncompleted(sum(row[1] == Status.FATAL_FAILURE for row in rows), due)
+    failed = [row[1] for row in rows if row[0] is not None]
+    return Uncompleted(len(failed), failed.count(Status.FATAL_FAILURE), due)
 
 
 async def _move(store: Store, move: str, batch: Sequence[Completion]) -> list[tuple[Any, ...]]:
     """Write what these say of tasks that wait for it; the statement's rows."""
+    # whoever guesses locks no session, graph or resource of somebody else
+    rows = await store.run(READS["completed_before"], _asked(batch))
+    batch = [batch[place] for place in sorted(row[0] for row in rows if row[2])]
+    if not batch:
+        return []
     async with store.connection() as connection, connection.transaction():
         asked = {"task_ids": uuids(each.task_id for each in batch)}
         waiting = {row[0] for row in await fetch(connection, LOCKS["lock_waiting"], asked)}

@@ -33,7 +33,9 @@ class TimedOut:
     """Run again: marked as enqueued, to be sent to their queues; or due, where there are no queues."""
     reclaimed: int = 0
     ended: int = 0
-    """Quarantined, cancelled or expired."""
+    """Quarantined, cancelled, expired, or not completed in time."""
+    uncompleted: int = 0
+    """Attempts that were handed over, and failed because nobody completed them in time."""
     revoked: int = 0
     """Claims taken from holders that fell silent, whatever became of their tasks."""
     released: frozenset[str] = frozenset()
@@ -137,7 +139,7 @@ async def handle_timeouts(
         unclaimed = await part(store.run(TRANSITIONS["enqueue_again"], sending_again), [])
     ended = await part(store.run(TRANSITIONS["expire"], {"limit": limit}), [])
     ended += await part(end_waiting(store, limit), [])
-    uncompleted = await part(fail_uncompleted(store, limit), Uncompleted(0, {}))
+    uncompleted = await part(fail_uncompleted(store, limit), Uncompleted(0, 0, {}))
     passed_over: frozenset[str] = await part(release_skipped(store, limit), frozenset())
     runs_again: dict[str, Any] = (
         {"status": Status.RETRIABLE_FAILURE, "trigger_in": timedelta()}
@@ -151,6 +153,7 @@ async def handle_timeouts(
     return TimedOut(
         _due([*(row for row in unclaimed if row[3]), *again]),
         reclaimed=len(again),
+        uncompleted=uncompleted.failed,
         ended=uncompleted.ended + sum(row[0] is not None for row in ended),
         revoked=len(again) + sum(row[0] is not None for row in stopped),
         released=passed_over.union(

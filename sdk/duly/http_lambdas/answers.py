@@ -40,15 +40,18 @@ def outcome_of(
     headers: Mapping[str, str],
     body: bytes | None,
     now: datetime,
-    completion_timeout: timedelta,
+    completion_timeout: timedelta | None,
 ) -> CallbackOutcome:
     """Return what an answer means; `headers` by names in lower case, `body` None: it is too large.
 
-    `completion_timeout`: how long a receiver has that completes the task by token.
+    `completion_timeout`: how long a receiver has that completes the task by token; None: it completes nothing, and 202 says that it
+    has what was posted.
     """
     if status == _ACCEPTED:
         delay = retry_after(headers, now)
-        return CompleteLater(completion_timeout) if delay is None else Snooze(max(delay, _SHORTEST_SNOOZE))
+        if delay is not None:
+            return Snooze(max(delay, _SHORTEST_SNOOZE))
+        return Success() if completion_timeout is None else CompleteLater(completion_timeout)
     if 200 <= status < 300:
         return _success(headers, body)
     if 300 <= status < 400:

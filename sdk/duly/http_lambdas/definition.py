@@ -37,7 +37,7 @@ class HttpLambda:
     url: str = field(repr=False)  # its path and query may be secrets
     keys: Mapping[str, bytes] = field(repr=False)
     policy: Policy
-    completion_timeout: timedelta
+    completion_timeout: timedelta | None  # None: of a webhook, which nobody completes later
     # A webhook tells the end of another task; other lambdas get the task's payload.
     is_webhook: bool
 
@@ -106,15 +106,17 @@ class _Reader:
         place = f"{section}.{name}"
         if not isinstance(given, Mapping):
             self._toml.refuse(place, "must be a table with a url")
-        self._toml.only(given, place, ("url", "keys", "max_runtime", "completion_timeout", *POLICY))
+        is_webhook = section == "webhooks"
+        own = () if is_webhook else ("completion_timeout",)
+        self._toml.only(given, place, ("url", "keys", "max_runtime", *own, *POLICY))
         max_runtime = self._toml.duration(given, "max_runtime", place)
         return HttpLambda(
             name=name,
             url=self._url(given, place, allowed, plaintext=plaintext),
             keys=self._keys(given, place, known),
             policy=self._toml.policy(given, place, max_runtime or _MAX_RUNTIME),
-            completion_timeout=self._completion_timeout(given, place),
-            is_webhook=section == "webhooks",
+            completion_timeout=None if is_webhook else self._completion_timeout(given, place),
+            is_webhook=is_webhook,
         )
 
     def _completion_timeout(self, given: Mapping[str, Any], place: str) -> timedelta:

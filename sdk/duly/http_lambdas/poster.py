@@ -76,7 +76,8 @@ class _Poster:
             deadline=ctx.deadline,
         )
         headers["idempotency-key"] = f'"{ctx.task_id}"'
-        headers[COMPLETION_TOKEN] = ctx.completion_token()
+        if target.completion_timeout is not None:
+            headers[COMPLETION_TOKEN] = ctx.completion_token()
         headers["content-type"] = "application/json" if is_json else "application/octet-stream"
         headers["user-agent"] = "duly"
         timeout = max(ctx.deadline - datetime.now(UTC), timedelta()) + _LATER

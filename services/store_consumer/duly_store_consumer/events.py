@@ -35,6 +35,9 @@ _unsent = ByLambda(
     )
 )
 _reclaimed = Counter("duly_reclaimed_total", "Claims reclaimed from silent Executors.")
+_uncompleted = Counter(
+    "duly_uncompleted_total", "Attempts that failed because nobody completed them by token in time."
+)
 _ended = Counter(
     "duly_store_consumer_ended_total",
     "Tasks ended by the Store Consumer: expired, quarantined, cancelled, skipped, failed with their session.",
@@ -214,9 +217,12 @@ def timeouts_handled(found: TimedOut) -> None:
     """Count and log tasks whose next trigger passed while they were on their way or running."""
     _reclaimed.inc(found.reclaimed)
     _ended.inc(found.ended)
+    _uncompleted.inc(found.uncompleted)
     sent_again = len(found.again) - found.reclaimed
     if sent_again:
         log.info("unclaimed references sent again", count=sent_again)
+    if found.uncompleted:
+        log.warning("attempts failed that nobody completed in time", count=found.uncompleted)
     if found.reclaimed or found.ended:
         log.warning("silent claims ended", reclaimed=found.reclaimed, ended=found.ended)
 

@@ -71,7 +71,7 @@ class Timeouts:
                 self._store, free, settings.enqueue_timeout, _BATCH, self._reclaim_allowance
             )
             self._limiter.revoked(found.revoked)
-        if found.again or found.ended:
+        if found.again or found.ended or found.uncompleted:
             events.timeouts_handled(found)
         if found.silent and self._breaker_lambdas():
             await self._count_silent(found.silent)
