@@ -59,6 +59,9 @@ format: $(STAMP) ## Put code and proto files into their one format
 chaos: $(STAMP) ## Break a whole Duly for a minute and judge what became of the tasks (ARGS="--seed 7 --runs 20 --parallel 2")
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
+zones: $(STAMP) ## Cut, slow and kill three zones and judge what became of the tasks (root; ARGS="--seed 7 --runs 20")
+	@$(BIN)/python -m tests.zones $(ARGS)
+
 bench: $(STAMP) ## Measure Duly and its rivals on the same work (an hour; ARGS="--only duly drain --runs 1")
 	@$(BIN)/python -m benchmarks $(ARGS)
 
@@ -153,5 +156,5 @@ $(AUDIT_VENV)/.installed: Makefile
 	@$(AUDIT_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-input 'cyclonedx-bom>=7,<8' 'pip-audit>=2.9,<3'
 	@touch $@
 
-.PHONY: typescript demo setup test test-all lint types format chaos bench bench-recovery soak verify proto proto-baseline schema-baseline constraints clean help
+.PHONY: typescript demo setup test test-all lint types format chaos zones bench bench-recovery soak verify proto proto-baseline schema-baseline constraints clean help
 .PHONY: models fuzz docs reference sql sbom audit

@@ -35,7 +35,7 @@ PROGRAMS = ("/usr/bin/patroni", "/usr/bin/etcd")
 SETTINGS: Mapping[str, object] = {
     "ttl": 5,
     "loop_wait": 1,
-    "retry_timeout": 2,
+    "retry_timeout": 1,
     "maximum_lag_on_failover": 1_048_576,
     "primary_start_timeout": 0,  # a primary that crashed is not waited for
     # Not strict: while a standby's zone is away the primary writes alone. Nothing can be lost by that, for Patroni promotes

@@ -27,7 +27,6 @@ _LONG = timedelta(milliseconds=1_500)
 """A statement that has no answer by then may wait for a server that is gone."""
 _ANSWERS_WITHIN = timedelta(seconds=1)
 """A server that can be written to says so by then."""
-_LOOK_WITHIN = timedelta(seconds=3)
 _CONNECT_WITHIN_S = 2
 """libpq's least."""
 
@@ -37,16 +36,19 @@ async def leave_lost_server(settings: StoreSettings) -> int:
     arguments = await connect_arguments_now(settings)
     if not _may_lead_elsewhere(arguments):
         return 0
-    waited_for = _waited_for(servers_of(arguments))
+    waited_for = sorted(_waited_for(servers_of(arguments)))
     if not waited_for:
         return 0
-    primary = await _primary(arguments, _LOOK_WITHIN)
+    # at the same time: work stands still until this is known
+    primary, *answers = await asyncio.gather(
+        _primary(arguments), *(_primary(arguments | _only(address)) for address in waited_for)
+    )
     if primary is None:
         return 0
     lost = [
         address
-        for address in waited_for - {primary}
-        if await _primary(arguments | _only(address), _ANSWERS_WITHIN) is None
+        for address, answer in zip(waited_for, answers, strict=True)
+        if answer is None and address != primary
     ]
     hung_up = [each for each in Connection.OPEN if not each.closed and each.address in lost]
     for each in hung_up:
@@ -74,10 +76,10 @@ def _waited_for(servers: str) -> set[str]:
     }
 
 
-async def _primary(arguments: Mapping[str, Any], within: timedelta) -> str | None:
+async def _primary(arguments: Mapping[str, Any]) -> str | None:
     """The address of the server that can be written to; None: none can be reached."""
     with suppress(psycopg.Error, OSError, TimeoutError, StoreUnavailableError):
-        async with asyncio.timeout(within.total_seconds()):
+        async with asyncio.timeout(_ANSWERS_WITHIN.total_seconds()):
             connection = await Connection.connect(
                 **{**arguments, "connect_timeout": _CONNECT_WITHIN_S}, autocommit=True
             )
