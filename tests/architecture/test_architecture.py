@@ -280,7 +280,7 @@ def test_every_program_sets_what_grpc_reads_before_it_imports_grpc():
     ]
     tools = [
         module
-        for folder in ("benchmarks", "scripts", "tests/chaos", "tests/fuzz")
+        for folder in ("benchmarks", "scripts", "tests/chaos", "tests/zones", "tests/fuzz")
         for module in (ROOT / folder).rglob("*.py")
         if 'if __name__ == "__main__":' in module.read_text(encoding="utf-8")
         and module.relative_to(ROOT).as_posix() not in PROGRAMS_WITHOUT_GRPC

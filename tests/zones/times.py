@@ -36,6 +36,7 @@ def flows(history: History) -> list[Flow]:
     faults = sorted(
         (fault for fault in history.faults if fault.kind != "machine_busy"), key=lambda each: each.from_ns
     )
+    traffic_ends_ns = max((task.acked_ns for task in history.acked), default=0)
     busy = [fault for fault in history.faults if fault.kind == "machine_busy"]
     found = []
     for number, fault in enumerate(faults):
@@ -43,6 +44,7 @@ def flows(history: History) -> list[Flow]:
             [
                 fault.until_ns + _AFTER_NS,
                 history.healed_ns,
+                max(traffic_ends_ns, fault.from_ns),
                 *(each.from_ns for each in faults[number + 1 : number + 2]),
             ]
         )
