@@ -1,5 +1,7 @@
 """Simulate the days under each policy, and print a table: `python -m benchmarks.elastic`."""
 
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 from datetime import timedelta
 
 from benchmarks.elastic.days import DAY, mixed, spikes

@@ -3,6 +3,8 @@
 python -m benchmarks.elastic.real --minutes 10
 """
 
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
 import argparse
 import asyncio
 import tempfile

@@ -167,9 +167,9 @@ async def test_workers_of_a_pool_are_those_that_say_so_and_serve_its_lambdas(
 
 async def test_the_load_has_what_is_due_what_will_be_and_what_runs(store, client, task_states):
     await task_states.register()
+    await task_states.register("other")
     for delay in (0, 0, 0, 12, 13, 3000):
         await client.schedule(LAMBDA, delay=timedelta(seconds=delay))
-    await task_states.register("other")
     await client.schedule("other")
 
     now, loads = await LoadReader(store).read([POOL], timedelta(minutes=5), NO_GATES)
