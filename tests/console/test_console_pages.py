@@ -49,7 +49,7 @@ async def dead_letter(task_states, message: str = "the mail server refused", **f
 
 
 @pytest.fixture
-async def filled(frontend, task_states):
+async def filled(frontend, client, task_states):
     """Return the addresses of all pages, each of something that is there."""
     await task_states.register()
     dead = await dead_letter(task_states)
@@ -67,6 +67,7 @@ async def filled(frontend, task_states):
     await limits.PutResource(limits_pb2.PutResourceRequest(resources=[resource]))
     fleet = fleet_pb2_grpc.FleetServiceStub(frontend.channel)
     await fleet.ReportHost(a_report(lambdas=(LAMBDA,)))
+    await client.put_pool("mailers", lambdas=[LAMBDA], maximum=2, driver="here")
     return {
         "/hosts/{host_id}": "/hosts/rack-1:1:a",
         "/tasks/{task_id}": f"/tasks/{dead}",
@@ -74,6 +75,7 @@ async def filled(frontend, task_states):
         "/sessions/session": "/sessions/session?key=a/b%20c",
         "/graphs/{graph_id}": f"/graphs/{graph_id}",
         "/time-tables/{name}": "/time-tables/nightly",
+        "/pools/{name}": "/pools/mailers",
     }
 
 

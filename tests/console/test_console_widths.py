@@ -28,7 +28,7 @@ NAME = "a-name-that-is-long." * 6
 SESSION = "customer-" * 27
 
 pytestmark = [
-    pytest.mark.long,  # it opens 22 pages, and lays each out five times
+    pytest.mark.long,  # it opens 24 pages, and lays each out five times
     pytest.mark.timeout(300),
     pytest.mark.skipif(not CHROMIUM.exists(), reason="Chromium is not installed: install chromium"),
 ]
@@ -77,6 +77,15 @@ async def paths(frontend, client, task_states) -> list[str]:
     await client.put_resource(NAME[:128], 0, rate=duly.Rate(5), note="n" * 400)
     await client.put_resource(f"lambda:{LONG}", 2)
     await client.create_table(NAME[:128], LONG, cron="0 2 * * *")
+    await client.put_pool(
+        NAME[:63],
+        lambdas=[LONG, f"{LONG}*"],
+        labels=[f"label-{number}={'v' * 20}" for number in range(32)],
+        maximum=10_000,
+        driver="d" * 63,
+        driver_settings={"s" * 63: "v" * 253},
+        note="n" * 400,
+    )
     await client.set_setting("store_consumer.poll_interval", "7s")
     async with client.graph(NAME) as graph:
         first = graph.task(LONG, label="l" * 100)
@@ -89,6 +98,7 @@ async def paths(frontend, client, task_states) -> list[str]:
         "/lambdas/{name:path}": f"/lambdas/{LONG}",
         "/sessions/session": f"/sessions/session?namespace={LONG.partition('/')[0]}&key={SESSION}",
         "/graphs/{graph_id}": f"/graphs/{graph.graph_id}",
+        "/pools/{name}": f"/pools/{NAME[:63]}",
         "/time-tables/{name}": f"/time-tables/{NAME[:128]}",
     }
     listed = [of.get(path, path) for path, _, _ in PAGES if path != "/live"]

@@ -22,6 +22,7 @@ PAGES = (
     "/sessions",
     "/graphs",
     "/time-tables",
+    "/pools",
     "/resources",
     "/settings",
     "/audit",

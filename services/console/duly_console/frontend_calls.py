@@ -16,6 +16,7 @@ from duly_wire.v1 import (
     inspection_pb2_grpc,
     limits_pb2_grpc,
     output_pb2_grpc,
+    pools_pb2_grpc,
     registry_pb2_grpc,
     sessions_pb2_grpc,
     settings_pb2_grpc,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from duly_wire.v1.inspection_pb2_grpc import InspectionServiceAsyncStub
     from duly_wire.v1.limits_pb2_grpc import LimitServiceAsyncStub
     from duly_wire.v1.output_pb2_grpc import OutputServiceAsyncStub
+    from duly_wire.v1.pools_pb2_grpc import PoolServiceAsyncStub
     from duly_wire.v1.registry_pb2_grpc import RegistryServiceAsyncStub
     from duly_wire.v1.sessions_pb2_grpc import SessionServiceAsyncStub
     from duly_wire.v1.settings_pb2_grpc import SettingsServiceAsyncStub
@@ -59,6 +61,7 @@ class FrontendStubs:
         )
         self.limits = cast("LimitServiceAsyncStub", limits_pb2_grpc.LimitServiceStub(channel))
         self.output = cast("OutputServiceAsyncStub", output_pb2_grpc.OutputServiceStub(channel))
+        self.pools = cast("PoolServiceAsyncStub", pools_pb2_grpc.PoolServiceStub(channel))
         self.registry = cast("RegistryServiceAsyncStub", registry_pb2_grpc.RegistryServiceStub(channel))
         self.sessions = cast("SessionServiceAsyncStub", sessions_pb2_grpc.SessionServiceStub(channel))
         self.settings = cast("SettingsServiceAsyncStub", settings_pb2_grpc.SettingsServiceStub(channel))

@@ -30,6 +30,7 @@ SECTIONS = (
     )),
     ("Operation", (
         Link("/hosts", "Hosts"),
+        Link("/pools", "Pools", everywhere=True),
         Link("/gates", "Gates"),
         Link("/resources", "Resources"),
         Link("/settings", "Settings", everywhere=True),
