@@ -101,7 +101,7 @@ audit: $(RELEASE_VENV)/.installed $(AUDIT_VENV)/.installed ## Look for known vul
 
 ##@ Generated files
 
-proto: $(STAMP) ## Rewrite the stubs in wire/duly_wire/v1 from proto/
+proto: $(STAMP) ## Rewrite the stubs in wire/duly_wire from proto/
 	scripts/genproto
 
 typescript: $(STAMP) ## Build the TypeScript client in clients/typescript (needs node and npm)

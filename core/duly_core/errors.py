@@ -71,6 +71,10 @@ class PermissionDeniedError(DulyError):
     """Whoever made the call may not do this."""
 
 
+class NotFoundError(DulyError):
+    """A call names something that there is not."""
+
+
 class InvalidRequestError(DulyError):
     """A request is invalid as a whole. The details name the field."""
 

@@ -39,6 +39,11 @@ select pool, desired, reasons, planned_at, desired_since, memory, announced, fai
 from pool_plan
 where pool = any (%(pools)b::text[]);
 
+-- name: desired_workers
+select pool.name, plan.desired, duly_now() - plan.planned_at
+from worker_pool as pool
+left join pool_plan as plan on plan.pool = pool.name;
+
 -- name: workers_of_pools
 select host.pool, host.host_id, case when host.stopped then 'stopped'
     when host.reported_at <= duly_now() - 3 * host.report_interval then 'silent'

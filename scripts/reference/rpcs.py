@@ -10,7 +10,7 @@ _FIELDS, _VALUES, _METHODS = 2, 2, 2
 _CLIENTS = "duly/v1/frontend.proto"
 _INTERNAL = {"duly/v1/callback.proto"}
 _INTRODUCTION = """
-The files are in `proto/duly/v1`. Every server answers gRPC reflection and the standard health service.
+The files are in `proto/duly/v1`, KEDA's in `proto/externalscaler`. Every server answers gRPC reflection and the standard health service.
 Clients call `FrontendService`; the other services connect Duly's own processes.
 [Other languages](../clients.md#other-languages) shows a call without the SDK.
 

@@ -19,7 +19,7 @@ from tests.fixtures.moves import MOVES
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = [ROOT / package for package in PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
-GENERATED = ROOT / "wire" / "duly_wire" / "v1"
+GENERATED = [ROOT / "wire" / "duly_wire" / package for package in ("v1", "externalscaler")]
 TOOLS = Path(sys.executable).parent
 
 MAX_MEDIAN_LINES = 150
@@ -41,7 +41,7 @@ PROGRAMS_WITHOUT_GRPC = {
 def product() -> tuple[Path, ...]:
     """Every hand-written module of the product."""
     modules = [module for package in PACKAGES for module in sorted(package.rglob("*.py"))]
-    return tuple(module for module in modules if GENERATED not in module.parents)
+    return tuple(module for module in modules if module.parent not in GENERATED)
 
 
 @functools.cache
@@ -177,11 +177,12 @@ def test_generated_stubs_are_fresh(tmp_path: Path) -> None:
 
     fresh, committed = (
         {
-            file.name: file.read_text(encoding="utf-8")
+            f"{folder.name}/{file.name}": file.read_text(encoding="utf-8")
+            for folder in folders
             for file in folder.iterdir()
             if file.suffix in {".py", ".pyi"}
         }
-        for folder in (tmp_path / "duly_wire" / "v1", GENERATED)
+        for folders in ([tmp_path / "duly_wire" / folder.name for folder in GENERATED], GENERATED)
     )
     assert fresh.keys() == committed.keys()
     assert [name for name in fresh if fresh[name] != committed[name]] == [], "run: make proto"

@@ -325,6 +325,28 @@ def test_workers_are_scaled_by_a_metric_and_a_target_that_exist() -> None:
     assert policy["periodSeconds"] > budget  # the next worker goes when the last one has drained
 
 
+def test_workers_of_a_pool_are_scaled_by_the_plan_of_the_autoscaler() -> None:
+    scaled, authentication = documents("keda-pool")
+    (trigger,) = scaled["spec"]["triggers"]
+    component = kustomization("keda-pool")
+    (settings,) = component["configMapGenerator"]
+    (pool,) = settings["literals"]
+
+    target = scaled["spec"]["scaleTargetRef"]["name"]
+
+    assert target in WORKLOADS
+    assert {target} == {settings["name"], *(patch["target"]["name"] for patch in component["patches"])}
+    assert pool == f"DULY_CONTROLLER_POOL={trigger['metadata']['pool']}"
+    ControllerSettings.load(pool=trigger["metadata"]["pool"])
+    assert (trigger["type"], trigger["metricType"]) == ("external", "AverageValue")
+    assert trigger["authenticationRef"]["name"] == authentication["metadata"]["name"]
+    (secret,) = authentication["spec"]["secretTargetRef"]
+    assert (secret["parameter"], secret["name"]) == ("caCert", "duly-tls")
+    assert scaled["spec"]["minReplicaCount"] == 0
+    (policy,) = scaled["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleUp"]["policies"]
+    assert policy["value"] >= scaled["spec"]["maxReplicaCount"]  # the plan is not slowed down
+
+
 def test_the_example_names_the_images_and_settings_of_the_base() -> None:
     example = kustomization("example")
 

@@ -37,6 +37,12 @@ select pool, desired, reasons, planned_at, desired_since, memory, announced, fai
 from pool_plan
 where pool = any (%(pools)b::text[])
 
+-- name: desired_workers
+-- Of each pool, and how long ago they were planned; of one that nobody planned for, null.
+select pool.name, plan.desired, duly_now() - plan.planned_at
+from worker_pool as pool
+left join pool_plan as plan on plan.pool = pool.name
+
 -- name: workers_of_pools
 -- Hosts that say they are workers of these pools. Those of a pool count only if they serve a lambda that the pool is for.
 select host.pool, host.host_id, {{host_state}}, host.first_reported_at, coalesce(slots.number, 0)::int8, slots.busy,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from psycopg.rows import TupleRow
@@ -135,6 +135,25 @@ async def list_plans(store: Store, pools: Sequence[str]) -> dict[str, StoredPlan
         )
         for name, desired, reasons, planned_at, desired_since, memory, announced, failure, failed_since in rows
     }
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredWorkers:
+    """How many workers a pool is to have by its last plan."""
+
+    number: int
+    age: timedelta
+    """Of the plan, by Postgres's clock."""
+
+
+async def desired_workers(store: Store) -> dict[str, DesiredWorkers | None]:
+    """Return what the last plan of each pool says; None: nobody planned for it.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = await store.run(POOLS["desired_workers"], {})
+    return {name: None if number is None else DesiredWorkers(number, age) for name, number, age in rows}
 
 
 @dataclass(frozen=True, slots=True)

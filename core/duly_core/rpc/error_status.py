@@ -7,6 +7,7 @@ from duly_core.errors import (
     BlobsUnavailableError,
     DulyError,
     InvalidRequestError,
+    NotFoundError,
     OverloadedError,
     PermissionDeniedError,
     QueueUnavailableError,
@@ -19,6 +20,7 @@ from duly_wire.time_conversion import to_duration
 
 _CODES: tuple[tuple[type[DulyError] | tuple[type[DulyError], ...], int], ...] = (
     ((StoreUnavailableError, QueueUnavailableError, BlobsUnavailableError), code_pb2.UNAVAILABLE),
+    (NotFoundError, code_pb2.NOT_FOUND),
     (TooMuchError, code_pb2.RESOURCE_EXHAUSTED),
     (UnauthenticatedError, code_pb2.UNAUTHENTICATED),
     (PermissionDeniedError, code_pb2.PERMISSION_DENIED),

@@ -21,6 +21,9 @@ from duly_core.rpc.transport_limits import bounds
 _ONE_SERVER_A_PORT = ("grpc.so_reuseport", 0)
 """Two servers on one port by mistake would share its callers."""
 
+_PACKAGES = {"duly_wire.v1": "duly.v1", "duly_wire.externalscaler": "externalscaler"}
+"""What a package of stubs is called on the wire."""
+
 
 class RpcServer:
     """Serves on one address from `start` to `stop`; health says NOT_SERVING until told otherwise."""
@@ -126,6 +129,6 @@ class RpcServer:
 
 def _add(servicer: object, server: grpc.aio.Server) -> str:
     """Add a servicer to a server as protoc's module does; return the full name of its service."""
-    base = next(each for each in type(servicer).__mro__ if each.__module__.startswith("duly_wire.v1."))
+    base = next(each for each in type(servicer).__mro__ if each.__module__.rpartition(".")[0] in _PACKAGES)
     getattr(sys.modules[base.__module__], f"add_{base.__name__}_to_server")(servicer, server)
-    return f"duly.v1.{base.__name__.removesuffix('Servicer')}"
+    return f"{_PACKAGES[base.__module__.rpartition('.')[0]]}.{base.__name__.removesuffix('Servicer')}"

@@ -5,10 +5,13 @@ import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  #
 import asyncio
 import os
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from uuid import uuid4
 
+from duly_autoscaler.drivers.keda import KEDA, KedaDriver
 from duly_autoscaler.drivers.open_drivers import open_drivers
 from duly_autoscaler.events import log
+from duly_autoscaler.keda import ExternalScalerServicer, PlanReader
 from duly_autoscaler.leadership import Leadership
 from duly_autoscaler.rounds import Rounds
 from duly_autoscaler.settings import AutoscalerSettings
@@ -24,6 +27,9 @@ from duly_core.process.loop import repeat
 from duly_core.process.service import Serve, run_service
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
+
+_LEAST_MOST_AGE = timedelta(minutes=1)
+"""A younger plan is told to KEDA in any case: another autoscaler may be about to take over."""
 
 
 def build(**overrides: object) -> Serve:
@@ -50,9 +56,21 @@ def build(**overrides: object) -> Serve:
             rounds = Rounds(store, leadership, drivers, gates, settings.interval, settings.driver_timeout)
             at_the_end.push_async_callback(rounds.close)
             log.info("autoscaler runs", address=address, holder=holder, drivers=sorted(drivers))
-            health = HealthFollower(server, [store], store_settings.unhealthy_after)
+            servers = [server]
+            if settings.keda_address:
+                drivers[KEDA] = KedaDriver()
+                plans = PlanReader(store)
+                at_the_end.push_async_callback(plans.close)
+                most_age = max(_LEAST_MOST_AGE, 3 * (settings.interval + settings.lease))
+                scaler = ExternalScalerServicer(plans, settings.interval, most_age, stop)
+                keda = RpcServer(settings.keda_address, [scaler], rpc_settings)
+                log.info("answers KEDA", address=await keda.start())
+                at_the_end.push_async_callback(keda.stop)
+                servers.append(keda)
+            unhealthy_after = store_settings.unhealthy_after
             async with reporting(store, "autoscaler", address), asyncio.TaskGroup() as group:
-                group.create_task(health.run(stop))
+                for each in servers:
+                    group.create_task(HealthFollower(each, [store], unhealthy_after).run(stop))
                 group.create_task(repeat("gates", gates.run_once, stop, gates.wake))
                 group.create_task(repeat("lease", leadership.run_once, stop, asyncio.Event()))
                 group.create_task(repeat("plans", rounds.run_once, stop, asyncio.Event()))

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
+from duly_autoscaler.drivers.keda import KEDA
 from duly_autoscaler.drivers.specs import DriverSpec, parse_drivers
-from duly_core.config.addresses import Listen
+from duly_core.config.addresses import Listen, OptionalListen
 from duly_core.config.settings import Duration, Section
 
 
@@ -35,6 +36,9 @@ class AutoscalerSettings(Section):
 
     listen: Listen = "127.0.0.1:7404"
     """HOST:PORT for health checks and reflection."""
+    keda_address: OptionalListen = ""
+    """HOST:PORT where KEDA asks how many workers a pool is to have (docs/elastic-workers.md#keda). Pools of the driver `keda`
+    leave it to KEDA to start and end workers. Empty: not served."""
     drivers: DriversText = ""
     """What starts and ends workers, by the name that pools give (docs/elastic-workers.md): tables such as
     [autoscaler.drivers.local] in the file, or JSON in the environment. Empty: none."""
@@ -50,6 +54,14 @@ class AutoscalerSettings(Section):
     """How long it leads without a word from Postgres. After it another one takes over. It renews the lease three times as often."""
     drain_timeout: Duration = timedelta(seconds=60)
     """Of local workers: how long one that was told to end may take before it is killed."""
+
+    @model_validator(mode="after")
+    def _keda_is_one_driver(self) -> Self:
+        if self.keda_address and KEDA in self.driver_specs:
+            raise ValueError(
+                f"autoscaler.drivers.{KEDA} and autoscaler.keda_address make two drivers of one name: rename the former"
+            )
+        return self
 
     @property
     def driver_specs(self) -> Mapping[str, DriverSpec]:
