@@ -18,6 +18,7 @@ import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict
 
+from duly_autoscaler.drivers import aws
 from duly_console.session_cookie import SessionCookies
 from duly_controller.settings import DrainSettings
 from duly_core.config.settings import parse_duration
@@ -345,17 +346,32 @@ def test_an_iam_policy_allows_the_calls_that_the_code_makes_and_no_others(policy
     assert statement["Resource"].endswith(f":{QueueSettings.model_fields['prefix'].default}-*")
 
 
-def _actions_of(code: str) -> set[str]:
-    """What a module calls: boto3's methods by their names in strings, and the long poll."""
+def _actions_of(code: str, service: str = "sqs") -> set[str]:
+    """What a module calls: boto3's methods by their names in strings or as attributes, and the long poll."""
     nodes = list(ast.walk(ast.parse(code)))
     said = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    if service != "sqs":
+        said |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     polls = any(isinstance(node, ast.Attribute) and node.attr == "poll" for node in nodes)
-    model = botocore.session.get_session().get_service_model("sqs")
+    model = botocore.session.get_session().get_service_model(service)
     methods = {botocore.xform_name(name): name for name in model.operation_names}
     # a batch needs the right of the single call
     return {methods[name].removesuffix("Batch") for name in said & methods.keys()} | (
-        {"ReceiveMessage"} if polls else set()
+        {"ReceiveMessage"} if polls and service == "sqs" else set()
     )
+
+
+def test_the_policy_of_the_autoscaler_allows_the_calls_of_its_driver_and_no_others() -> None:
+    statements = json.loads((DEPLOY / "iam" / "autoscaler.json").read_text(encoding="utf-8"))["Statement"]
+    code = Path(aws.__file__).read_text(encoding="utf-8")
+
+    called = {
+        f"{service}:{action}" for service in ("autoscaling", "ec2") for action in _actions_of(code, service)
+    }
+
+    assert {action for each in statements for action in each["Action"]} == called
+    anywhere = {action for each in statements if each["Resource"] == "*" for action in each["Action"]}
+    assert all(action.partition(":")[2].startswith("Describe") for action in anywhere)
 
 
 def test_there_is_a_unit_for_every_service() -> None:

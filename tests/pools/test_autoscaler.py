@@ -39,8 +39,10 @@ class FakeDriver:
     drained: list = field(default_factory=list)
     fails: str = ""
     hangs: bool = False
+    workers: tuple = ()
 
     async def ensure(self, order):
+        self.workers = order.workers
         self.orders.append((order.pool.name, order.desired, order.start))
         if self.hangs:
             await asyncio.Event().wait()
@@ -126,6 +128,7 @@ async def test_idle_workers_drain_first_when_fewer_are_desired(store, frontend, 
         for name in ("busy", "idle")
     ]
     assert driver.drained == ["idle"]
+    assert driver.workers == ("busy", "idle")
     assert told == [False, True]
 
 

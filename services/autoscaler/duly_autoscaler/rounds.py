@@ -140,7 +140,7 @@ class Rounds:
             asked.expected,
             failing=calls.failure is not None,
         )
-        return planned, Order(pool, planned.desired, start)
+        return planned, Order(pool, planned.desired, start, tuple(each.host_id for each in found))
 
     async def _carry_out(
         self, pool: Pool, order: Order, found: Sequence[PoolWorker], term: Term, now: datetime

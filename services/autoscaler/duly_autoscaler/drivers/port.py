@@ -21,6 +21,8 @@ class Order:
     """All together, those that start among them."""
     start: int
     """How many of them are to be started now; none: they run or start already."""
+    workers: tuple[str, ...] = ()
+    """The hosts that report as workers of the pool, those that drain among them."""
 
 
 class Driver(Protocol):

@@ -45,7 +45,16 @@ class KubernetesSpec:
     """Where `token`, `ca.crt` and `namespace` of the service account are."""
 
 
-DriverSpec = LocalSpec | CommandSpec | KubernetesSpec
+@dataclass(frozen=True, slots=True)
+class AwsSpec:
+    """Auto Scaling groups of one region of AWS."""
+
+    region: str
+    endpoint_url: str = ""
+    """Of a look-alike, for tests. Empty: AWS."""
+
+
+DriverSpec = LocalSpec | CommandSpec | KubernetesSpec | AwsSpec
 
 
 def parse_drivers(text: str) -> Mapping[str, DriverSpec]:
@@ -107,10 +116,16 @@ def _kubernetes(name: str, table: dict[str, Any]) -> KubernetesSpec:
     return spec
 
 
+def _aws(name: str, table: dict[str, Any]) -> AwsSpec:
+    endpoint_url = _text(name, table, "endpoint_url") if "endpoint_url" in table else ""
+    return AwsSpec(_text(name, table, "region"), endpoint_url)
+
+
 _KINDS: Mapping[str, Callable[[str, dict[str, Any]], DriverSpec]] = {
     "local": _local,
     "command": _command,
     "kubernetes": _kubernetes,
+    "aws": _aws,
 }
 
 
