@@ -23,6 +23,7 @@ _ELSEWHERE = {
     "conformance",
     "db operator",
     "gates set",
+    "migrate",
     "settings reset",
     "settings set",
     "schedule",
