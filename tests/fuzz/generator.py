@@ -119,7 +119,10 @@ class Generator:
         for _ in range(count):
             if descriptor.type == _F.TYPE_MESSAGE and descriptor.message_type.GetOptions().map_entry:
                 entry: Any = self._inner(descriptor, depth)
-                values.get_or_create(entry.key).CopyFrom(entry.value)  # no map in a request has other values
+                if descriptor.message_type.fields_by_name["value"].type == _F.TYPE_MESSAGE:
+                    values.get_or_create(entry.key).CopyFrom(entry.value)
+                else:
+                    values[entry.key] = entry.value
             elif descriptor.type == _F.TYPE_MESSAGE:
                 values.add().CopyFrom(self._inner(descriptor, depth))
             else:

@@ -162,6 +162,7 @@ async def test_what_is_planned_anew_is_not_prepared_and_the_rest_is(task_states)
     assert {name for name, each in (READS | TRANSITIONS).items() if each.anew} == {
         "existing",
         "applied_before",
+        "completed_before",
         "former_blockers",
         "redrive",
         "growing_graph",

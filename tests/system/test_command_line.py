@@ -210,7 +210,8 @@ def test_a_second_stack_on_the_same_data_is_refused(
 def test_a_second_worker_joins_by_the_line_that_up_prints_and_serves_the_client_of_the_documents(
     run: Duly, stack: WholeStack, tmp_path: Path
 ) -> None:
-    shop, _, client, *_ = python_blocks("lambdas.md")
+    shop, *blocks = python_blocks("lambdas.md")
+    client = next(block for block in blocks if "with duly.Client() as client" in block)
     (tmp_path / "shop.py").write_text(shop, encoding="utf-8")
     line = wait_until(lambda: re.search(r"to add a worker: (.*)", stack.output))[1]
     environment = clean_environment()

@@ -77,7 +77,7 @@ async def test_the_holder_of_a_task_is_asked_and_keeps_its_claim_meanwhile(task_
 
     after = await task_states.row(task.task_id)
     assert answers == {task.task_id: Status(rung)}
-    assert after == before | {"cancel_requested": True}
+    assert after == before | {"cancel_requested": True, "has_events": True}
     assert await task_states.heartbeat(task) is HeartbeatAnswer.CANCEL_REQUESTED
 
 

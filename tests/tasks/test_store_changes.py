@@ -84,7 +84,7 @@ async def test_what_is_not_said_stays_as_it_is(task_states, clock):
     await change(task_states, task, priority=Priority.HIGH)
 
     after = await task_states.row(task.task_id)
-    assert after == before | {"priority": 2, "edits": 1}
+    assert after == before | {"priority": 2, "edits": 1, "has_events": True}
 
 
 async def test_a_task_that_is_enqueued_is_due_again_at_once_and_its_message_is_refused(

@@ -140,6 +140,7 @@ async def test_however_a_task_came_to_its_fatal_failure_it_runs_again_with_a_cle
         "redrives": 1,
         "next_trigger_at": row["next_trigger_at"],
         "cancel_requested": False,
+        "has_events": True,
     }
     assert row == dead | began_anew  # the fence, and what is known of the last attempt, are as they were
     assert found(dsn) == set()

@@ -125,7 +125,7 @@ async def test_a_result_that_comes_after_the_claim_was_lost_is_refused(
     current = await lose_the_claim(task_states, clock, processing_task)
     before = await task_states.row(processing_task.task_id)
 
-    late = result_of(processing_task, outcome, retry_after=SECOND)
+    late = result_of(processing_task, outcome, retry_after=SECOND, **LATER)
 
     assert await write(task_states, late) == [Applied.LOST]
     assert await task_states.row(processing_task.task_id) == before
@@ -136,7 +136,7 @@ async def test_a_result_that_comes_after_the_claim_was_lost_is_refused(
 
 @pytest.mark.parametrize("outcome", Outcome)
 async def test_a_result_with_a_token_that_nobody_ever_had_is_refused(task_states, new_task, outcome):
-    forged = Result(new_task.task_id, os.urandom(16), outcome, retry_after=SECOND, **FAILED)
+    forged = Result(new_task.task_id, os.urandom(16), outcome, retry_after=SECOND, **FAILED, **LATER)
 
     assert await write(task_states, forged) == [Applied.LOST]
     assert await task_states.status(new_task.task_id) == "new"

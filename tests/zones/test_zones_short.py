@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,20 +23,23 @@ pytestmark = [
 ]
 
 
-def test_nothing_is_lost_and_nothing_runs_twice_at_once_whatever_becomes_of_a_zone(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.zones", "--seed=2", "--seconds=40", f"--folder={tmp_path}"]
-    command += [f"--only={kind}" for kind in _KINDS]
+def test_nothing_is_lost_and_nothing_runs_twice_at_once_whatever_becomes_of_a_zone() -> None:
+    with tempfile.TemporaryDirectory(prefix="duly-zones-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        folder.chmod(0o711)  # Postgres runs as a user of its own, which may not enter pytest's folders
+        command = [sys.executable, "-m", "tests.zones", "--seed=2", "--seconds=40", f"--folder={folder}"]
+        command += [f"--only={kind}" for kind in _KINDS]
 
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, PARENT_PID: str(os.getpid())},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, PARENT_PID: str(os.getpid())},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    (report,) = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text("utf-8").splitlines()]
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+        (report,) = [json.loads(line) for line in (folder / "runs.jsonl").read_text("utf-8").splitlines()]
     assert report["acked"] > 300
     assert len(report["flows"]) >= 2

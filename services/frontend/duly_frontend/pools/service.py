@@ -92,6 +92,8 @@ class PoolServicer(pools_pb2_grpc.PoolServiceServicer):
         size = page_size(request.page_size)
         if len(request.names) > _MOST:
             raise InvalidRequestError("names", f"there may be at most {_MOST}, not {len(request.names):,}")
+        for name in request.names:
+            check_pool_name(name)
         async with self._stores.listing("ListPools") as lists:
             found = await store_pools.list_pools(
                 lists,
