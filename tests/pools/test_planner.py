@@ -1,5 +1,6 @@
 """How many workers a pool is to have: the planner is pure, so a table and properties say what it does."""
 
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -313,3 +314,28 @@ def test_due_times_are_looked_at_for_long_enough_to_start_and_to_keep_workers(po
     ahead = look_ahead(pool, memory.spin_up)
 
     assert ahead >= min(memory.spin_up.expected * 1.25 + ROUND + pool.target_age, timedelta(minutes=15))
+
+
+def calls_to_plan(lambdas):
+    """How many functions are called to plan for lambdas that each have tasks due every 5 s for five minutes."""
+    dues = tuple(Due(NOON + 5 * step * SECOND, 3) for step in range(1, 61))
+    loads = [LambdaLoad(f"mail.{number}", due=dues) for number in range(lambdas)]
+    calls = 0
+
+    def count(_frame, event, _argument):
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        planned(a_pool(), *loads)
+    finally:
+        sys.setprofile(before)
+    return calls
+
+
+def test_a_plan_of_ten_times_as_many_due_times_costs_ten_times_as_much():
+    few, many = calls_to_plan(10), calls_to_plan(100)
+
+    assert many < 12 * few

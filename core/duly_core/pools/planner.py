@@ -11,9 +11,10 @@ Fewer workers are planned only when fewer were enough for the whole idle time, a
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from duly_core.pools.rules import Pool
 from duly_core.pools.spin_up import SpinUp
@@ -142,7 +143,8 @@ class _Need:
     """Workers that something needs, and what that is."""
 
     workers: int
-    reason: str
+    reason: Callable[[], str]
+    """There may be as many needs as due times: the reason is put into words only for those that count."""
     start_at: datetime | None = None
     """From then on; None: now."""
 
@@ -170,12 +172,14 @@ def plan(pool: Pool, loads: Sequence[LambdaLoad], workers: Workers, memory: Memo
     at_once = [need for need in needs if need.start_at is None or need.start_at <= now]
     later = [need for need in needs if need.start_at is not None and need.start_at > now]
     decisive = max(
-        at_once, key=lambda need: need.workers, default=_Need(0, "nothing is due, and nothing arrives")
+        at_once,
+        key=lambda need: need.workers,
+        default=_Need(0, lambda: "nothing is due, and nothing arrives"),
     )
     needed = decisive.workers
     used = _used(memory, workers, now)
     recent = _remember(_remembered(memory, workers, now), Recent(now, needed), now - pool.idle_time)
-    reasons = [decisive.reason]
+    reasons = [decisive.reason()]
     kept = max(each.workers for each in recent)
     if kept > needed:
         since = next(each for each in recent if each.workers == kept)
@@ -191,7 +195,7 @@ def plan(pool: Pool, loads: Sequence[LambdaLoad], workers: Workers, memory: Memo
     have = min(memory.desired, workers.coming)
     if soon is not None and min(soon.workers, have) > kept:
         kept = min(soon.workers, have)
-        reasons.insert(0, f"{kept} workers are kept: {soon.reason}")
+        reasons.insert(0, f"{kept} workers are kept: {soon.reason()}")
     desired, limits = _bounded(pool, kept, used)
     reasons[:0] = limits
     return Plan(
@@ -224,8 +228,10 @@ def _of_arrivals(loads: Sequence[LambdaLoad], slots: int) -> _Need:
     most = max(loads, key=lambda load: load.arrivals * load.run_seconds, default=LambdaLoad(""))
     return _Need(
         workers,
-        f"{_number(rate)} tasks a second arrive{_named(loads, most, 'arrivals')}, {_runs(most)}: they keep {_number(busy)} slots busy, "
-        f"so {_counted(workers, 'worker')} with a reserve, of {_counted(slots, 'slot')} each",
+        lambda: (
+            f"{_number(rate)} tasks a second arrive{_named(loads, most, 'arrivals')}, {_runs(most)}: they keep {_number(busy)} slots busy, "
+            f"so {_counted(workers, 'worker')} with a reserve, of {_counted(slots, 'slot')} each"
+        ),
     )
 
 
@@ -241,22 +247,26 @@ def _of_backlog(
     needed = _workers(waiting + running, slots)
     most = max(loads, key=lambda load: load.ready * load.run_seconds, default=LambdaLoad(""))
     if not ready:
-        return _Need(needed, f"{_counted(held, 'task')} {'runs' if held == 1 else 'run'}")
-    reason = (
-        f"{_counted(ready, 'task')} {'is' if ready == 1 else 'are'} due and {'waits' if ready == 1 else 'wait'}{_named(loads, most, 'ready')}, "
-        f"the oldest for {_seconds(age)}; {_runs(most)}; {held:,} run: {_counted(needed, 'worker')} of {_counted(slots, 'slot')} "
-        f"start all within {_seconds(left)}"
-    )
+        return _Need(needed, lambda: f"{_counted(held, 'task')} {'runs' if held == 1 else 'run'}")
     work = sum(load.ready * load.run_seconds for load in loads)
     if workers.alive and needed > workers.coming:
         cleared = timedelta(seconds=work / (workers.alive * slots))
         if cleared <= spin_up.expected:
             return _Need(
                 min(needed, workers.coming),
-                f"{_counted(ready, 'task')} wait; the workers that run start them within {_seconds(cleared)}, before a new one "
-                f"could ({_seconds(spin_up.expected)})",
+                lambda: (
+                    f"{_counted(ready, 'task')} wait; the workers that run start them within {_seconds(cleared)}, before a new one "
+                    f"could ({_seconds(spin_up.expected)})"
+                ),
             )
-    return _Need(needed, reason)
+    return _Need(
+        needed,
+        lambda: (
+            f"{_counted(ready, 'task')} {'is' if ready == 1 else 'are'} due and {'waits' if ready == 1 else 'wait'}"
+            f"{_named(loads, most, 'ready')}, the oldest for {_seconds(age)}; {_runs(most)}; {held:,} run: "
+            f"{_counted(needed, 'worker')} of {_counted(slots, 'slot')} start all within {_seconds(left)}"
+        ),
+    )
 
 
 def _of_due(pool: Pool, loads: Sequence[LambdaLoad], slots: int, spin_up: SpinUp) -> Iterator[_Need]:
@@ -270,28 +280,29 @@ def _of_due(pool: Pool, loads: Sequence[LambdaLoad], slots: int, spin_up: SpinUp
         ),
         key=lambda each: each[0],
     )
-    end = 0
-    tasks, share = 0, 0.0
-    for place, (at, _, _, _) in enumerate(dues):
-        while end < len(dues) and dues[end][0] < at + pool.target_age:
-            tasks, share = tasks + dues[end][1], share + dues[end][2]
-            end += 1
-        workers = _workers(share, slots)
-        start_at = at - lead
-        most = max(dues[place:end], key=lambda each: each[2])[3]
+
+    def reason(first: int, end: int, tasks: int, share: float) -> str:
+        at = dues[first][0]
+        most = max(dues[first:end], key=lambda each: each[2])[3]
         spin = (
             _seconds(spin_up.expected)
             if spin_up.is_measured
             else f"about {_seconds(spin_up.expected)} (not measured yet)"
         )
-        yield _Need(
-            workers,
+        return (
             f"{_counted(tasks, 'task')} {'is' if tasks == 1 else 'are'} due at {at:%H:%M:%S} UTC{_named(loads, most, 'due')}; {_runs(most)}; "
-            f"{_counted(_workers(share, 1), 'slot')}: {_counted(workers, 'worker')} by {at:%H:%M:%S}, asked for at {start_at:%H:%M:%S}, for a worker "
-            f"needs {spin} to start",
-            start_at,
+            f"{_counted(_workers(share, 1), 'slot')}: {_counted(_workers(share, slots), 'worker')} by {at:%H:%M:%S}, asked for at "
+            f"{at - lead:%H:%M:%S}, for a worker needs {spin} to start"
         )
-        tasks, share = tasks - dues[place][1], share - dues[place][2]
+
+    end = 0
+    tasks, share = 0, 0.0
+    for first, (at, _, _, _) in enumerate(dues):
+        while end < len(dues) and dues[end][0] < at + pool.target_age:
+            tasks, share = tasks + dues[end][1], share + dues[end][2]
+            end += 1
+        yield _Need(_workers(share, slots), partial(reason, first, end, tasks, share), at - lead)
+        tasks, share = tasks - dues[first][1], share - dues[first][2]
 
 
 def _remembered(memory: Memory, workers: Workers, now: datetime) -> tuple[Recent, ...]:
@@ -344,7 +355,7 @@ def _announced(later: Iterable[_Need], desired: int, pool: Pool) -> Announced | 
     first = min(more, key=lambda need: (need.start_at, -need.workers), default=None)
     if first is None or first.start_at is None:
         return None
-    return Announced(first.start_at, min(first.workers, pool.maximum), first.reason)
+    return Announced(first.start_at, min(first.workers, pool.maximum), first.reason())
 
 
 def _runs(load: LambdaLoad) -> str:
