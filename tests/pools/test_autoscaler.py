@@ -166,6 +166,24 @@ async def test_a_driver_that_fails_or_hangs_marks_its_pool_and_holds_up_no_other
     assert (plans["bad"].memory.spin_up.asked, len(plans["good"].memory.spin_up.asked)) == ((), 1)
 
 
+@pytest.mark.parametrize("said", ["\u65e5" * 5_000, "half of a pair: \ud800", "zero \x00 byte"])
+async def test_what_a_driver_says_cannot_keep_the_plans_of_other_pools_from_being_written(
+    store, task_states, autoscaler, said
+):
+    await task_states.register()
+    for name in ("bad", "good"):
+        await declare(store, Pool(**{**pool_fields(), "name": name, "driver": name, "minimum": 1}))
+    rounds, _ = await autoscaler({"bad": FakeDriver(fails=said), "good": FakeDriver()})
+    await rounds.run_once()
+    await until(lambda: rounds._calls["bad"].failure)
+
+    await rounds.run_once()
+
+    plans = await pools.list_plans(store, ["bad", "good"])
+    assert plans["bad"].failure.startswith(f"bad: {said[:4]}")
+    assert plans["good"].failure is None
+
+
 async def test_a_driver_that_works_again_is_told_again(store, task_states, autoscaler):
     await task_states.register()
     await declare(store, Pool(**{**pool_fields(), "minimum": 2}))

@@ -10,6 +10,8 @@ from duly_autoscaler.leadership import Term
 
 _FIRST_PAUSE = timedelta(seconds=4)
 _LONGEST_PAUSE = timedelta(minutes=5)
+_MOST_BYTES = 1_900
+"""Of a reason: the store keeps 2,048, with the driver's name."""
 
 
 class DriverCalls:
@@ -92,12 +94,19 @@ class DriverCalls:
         self._failures += 1
         pause = min(_FIRST_PAUSE * (1 << min(self._failures - 1, 10)), _LONGEST_PAUSE)
         self._again_at = asyncio.get_running_loop().time() + pause.total_seconds()
-        self.failure = f"{driver}: {reason}"[:1000].replace("\x00", "")
+        said = _storable(reason)
+        self.failure = f"{driver}: {said}"
         self.failed_since = self.failed_since or now
-        events.driver_failed(self._pool, driver, self._failures, reason, pause)
+        events.driver_failed(self._pool, driver, self._failures, said, pause)
 
     async def close(self) -> None:
         """Give up what is under way."""
         if self._running is not None and not self._running.done():
             self._running.cancel()
             await asyncio.wait({self._running}, timeout=2)
+
+
+def _storable(text: str) -> str:
+    """Return a text that came from outside as Postgres takes it: one bad failure would have the plans of all pools refused."""
+    kept = text.replace("\x00", "").encode(errors="replace")[:_MOST_BYTES]
+    return kept.decode(errors="ignore")
