@@ -106,7 +106,6 @@ async def _asks(stage: Stage) -> None:
 async def _backs_off(stage: Stage) -> None:
     """While calls for work fail, it asks again no more than five times a second."""
     stage.faults.away.add("ClaimWork")
-    await stage.tasks.tell()
     await stage.within(lambda: False, 1)
     since = time.monotonic()
     await stage.within(lambda: False, 3)

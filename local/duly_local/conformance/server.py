@@ -5,7 +5,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
@@ -29,7 +28,7 @@ Fault = Literal["refuse", "lose"]
 
 _WORK_METHODS = {"claim_work": "ClaimWork", "set_results": "SetResults"}
 _LONGEST_CALL = timedelta(seconds=75)
-_LOOK_AGAIN = 0.05
+_LOOK_AGAIN = 0.02
 
 
 @dataclass
@@ -95,7 +94,6 @@ class ScriptedDuly(_Hsc, _Registry, _Fleet):
         faults = self.faults.next.get(method)
         fault = faults.popleft() if faults else "refuse" if method in self.faults.away else None
         response = None if fault == "refuse" else work()
-        await self.tasks.tell()
         if delay := self.faults.delay.get(method):
             await asyncio.sleep(delay)
         if fault:
@@ -125,16 +123,13 @@ class ScriptedDuly(_Hsc, _Registry, _Fleet):
                 claimed = self.tasks.claim(lost, request.token_prefix)
         begun = Call(came, "ClaimWork begun", request)
         self.calls.append(begun)
-        await self.tasks.tell()
         if not claimed and not request.lost_prefixes and "ClaimWork" not in self.faults.away:
             until = came + min(request.timeout.ToTimedelta().total_seconds(), 60)
             while not (due := self.tasks.due(getattr(request, "lambdas"), request.max_tasks)):  # noqa: B009
                 left = until - time.monotonic()
                 if left <= 0 or "ClaimWork" in self.faults.away:
                     break
-                with suppress(TimeoutError):
-                    async with self.tasks.changed:
-                        await asyncio.wait_for(self.tasks.changed.wait(), min(left, _LOOK_AGAIN))
+                await asyncio.sleep(min(left, _LOOK_AGAIN))
             if due and (self.faults.next.get("ClaimWork") or [""])[0] != "refuse":
                 claimed = self.tasks.claim(due, request.token_prefix)
         waited = time.monotonic() - came

@@ -139,7 +139,6 @@ class Stage:
         """Make a task that is due now."""
         task = SuiteTask(lambda_name, *payload_of(payload), **fields)
         self.tasks.all[task.task_id] = task
-        await self.tasks.tell()
         return task
 
     async def tick(

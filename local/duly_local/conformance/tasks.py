@@ -1,6 +1,5 @@
 """The tasks of the suite and their claims, in memory: the same verdicts as the store gives, by token."""
 
-import asyncio
 import json
 import time
 from collections.abc import Sequence
@@ -62,12 +61,6 @@ class Tasks:
         self.all: dict[TaskId, SuiteTask] = {}
         self.unknown_tokens: list[str] = []
         """Writes under tokens that no claim ever had."""
-        self.changed = asyncio.Condition()
-
-    async def tell(self) -> None:
-        """Wake those that wait for a change."""
-        async with self.changed:
-            self.changed.notify_all()
 
     def due(self, lambdas: Sequence[str], most: int) -> list[SuiteTask]:
         """Return the tasks that may be claimed now."""
