@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from time import monotonic
 
 import psycopg
@@ -12,9 +13,10 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from duly_core.errors import StoreUnavailableError
-from duly_core.postgres.connection import Connection
+from duly_core.postgres.connection import Connection, servers_of
 from duly_core.postgres.health import HealthFollower
 from duly_core.postgres.pool import Store, connect_arguments
+from duly_core.postgres.primary import _waited_for, leave_lost_server
 from duly_core.postgres.settings import StoreSettings
 from tests.chaos.proxy import Proxy
 
@@ -123,6 +125,30 @@ async def test_statements_that_hang_at_a_server_that_is_cut_off_end_soon_and_oth
 
     assert {type(failure) for failure in failures} <= {StoreUnavailableError, type(None)}
     assert took < SOON
+
+
+async def test_the_password_is_not_read_while_no_statement_waits(pair: Pair, tmp_path: Path) -> None:
+    read = tmp_path / "read"
+    command = ("sh", "-c", f"touch {read}; echo secret")
+    settings = pair.settings.model_copy(update={"password_command": command})
+
+    hung_up = await leave_lost_server(settings)
+
+    assert hung_up == 0
+    assert not read.exists()
+
+
+async def test_a_server_that_is_waited_for_is_asked_by_its_name_which_its_certificate_has(pair: Pair) -> None:
+    named = StoreSettings(dsn=make_conninfo(pair.settings.dsn, host="localhost,localhost"))
+    arguments = connect_arguments(named)
+    async with await Connection.connect(**arguments) as connection:
+        connection.lent_at = asyncio.get_running_loop().time() - LONG.total_seconds()
+
+        waited_for = _waited_for(servers_of(arguments))
+
+    (asked,) = waited_for.values()
+    assert (asked["host"], asked["port"]) == ("localhost", str(pair.first.port))
+    assert asked["hostaddr"] == "127.0.0.1"
 
 
 async def test_postgres_ends_the_sessions_of_a_machine_that_is_gone_without_a_word(store: Store) -> None:

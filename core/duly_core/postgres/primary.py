@@ -18,7 +18,7 @@ import structlog
 
 from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.connection import Connection, hang_up, servers_of
-from duly_core.postgres.pool import connect_arguments_now
+from duly_core.postgres.pool import connect_arguments, connect_arguments_now
 from duly_core.postgres.settings import StoreSettings
 
 log = structlog.get_logger()
@@ -33,15 +33,16 @@ _CONNECT_WITHIN_S = 2
 
 async def leave_lost_server(settings: StoreSettings) -> int:
     """Look once, if a statement waits for long; how many connections were hung up."""
-    arguments = await connect_arguments_now(settings)
+    arguments = connect_arguments(settings)
     if not _may_lead_elsewhere(arguments):
         return 0
-    waited_for = sorted(_waited_for(servers_of(arguments)))
+    waited_for = _waited_for(servers_of(arguments))
     if not waited_for:
         return 0
+    arguments = await connect_arguments_now(settings)  # only here: a command may give the password
     # at the same time: work stands still until this is known
     primary, *answers = await asyncio.gather(
-        _primary(arguments), *(_primary(arguments | _only(address)) for address in waited_for)
+        _primary(arguments), *(_primary(arguments | server) for server in waited_for.values())
     )
     if primary is None:
         return 0
@@ -63,11 +64,11 @@ async def leave_lost_server(settings: StoreSettings) -> int:
     return len(hung_up)
 
 
-def _waited_for(servers: str) -> set[str]:
-    """The addresses of the servers that have not answered for long."""
+def _waited_for(servers: str) -> dict[str, dict[str, str]]:
+    """The servers that have not answered for long: the address of each, and the libpq parameters that lead there alone."""
     now = asyncio.get_running_loop().time()
     return {
-        each.address
+        each.address: _only(each)
         for each in Connection.OPEN
         if each.servers == servers
         and each.lent_at is not None
@@ -91,9 +92,10 @@ async def _primary(arguments: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _only(address: str) -> dict[str, str]:
-    host, _, port = address.rpartition(":")
-    return {"host": host, "hostaddr": "" if host.startswith("/") else host, "port": port}
+def _only(connection: Connection) -> dict[str, str]:
+    # with the name, for a certificate and a password file have that, and not the address
+    info = connection.info
+    return {"host": info.host, "hostaddr": info.hostaddr, "port": str(info.port)}
 
 
 def _may_lead_elsewhere(arguments: Mapping[str, Any]) -> bool:
