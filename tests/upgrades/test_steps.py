@@ -30,7 +30,7 @@ CHAIN = {
     "9002_notes_written": "-- Older attempts get theirs.\n-- step: backfill\n-- reads: attempt\n"
     "update attempt set note = 'none' where (task_id, fence) in "
     "(select task_id, fence from attempt where note is null limit %(batch)s)",
-    "9003_by_note": "-- Attempts are found by their notes.\n-- step: index\n-- locks: attempt share update exclusive\n"
+    "9003_by_note": "-- Attempts are found by their notes.\n-- step: index\n-- locks: attempt share\n"
     "-- reads: attempt\ncreate index concurrently attempt_by_note on attempt (note) where note is not null",
     "9004_note_checked": "-- Notes are short.\n-- step: expand\n-- locks: attempt access exclusive\n"
     "alter table attempt add constraint attempt_note check (length(note) < 100) not valid;",
@@ -199,7 +199,7 @@ def test_a_migration_that_is_killed_at_any_statement_is_continued_by_the_same_co
     assert {*seen} == {NEWEST, "9001", "9002", "9003", "9004", "9005", "9006"}
 
 
-def test_an_index_that_a_cut_left_half_built_is_built_anew(store, steps):
+def test_an_index_that_a_cut_left_half_built_is_built_again(store, steps):
     migrate(store, steps=[step for step in steps if step.version <= "9002"])
     with psycopg.connect(store, autocommit=True) as connection:
         connection.execute("create index attempt_by_note on only attempt (note) where note is not null")
@@ -218,20 +218,29 @@ def test_an_index_that_a_cut_left_half_built_is_built_anew(store, steps):
     assert "WHERE (note IS NOT NULL)" in definition
 
 
-async def test_a_step_that_waits_for_a_table_lets_others_pass_and_tries_again(store, steps):
-    with psycopg.connect(store) as reader, psycopg.connect(store, autocommit=True) as other:
-        reader.execute("select from attempt")
+@pytest.mark.parametrize(
+    ("done", "held", "passing"),
+    [
+        (NEWEST, "select from attempt", "select from attempt"),
+        ("9002", "lock table only attempt in row exclusive mode", "update attempt set note = 'a' where false"),
+    ],
+    ids=["expand", "index of a partitioned table"],
+)
+async def test_a_step_that_waits_for_a_table_lets_others_pass_and_tries_again(
+    store, steps, done, held, passing
+):
+    migrate(store, steps=[step for step in steps if step.version <= done])
+    with psycopg.connect(store) as holder, psycopg.connect(store, autocommit=True) as other:
+        holder.execute(held)
         migrating = asyncio.create_task(asyncio.to_thread(migrate, store, steps=steps))
         await until_a_statement_waits_for_a_lock(store)
         other.execute("set statement_timeout = '5 s'")
-        await asyncio.to_thread(
-            other.execute, "select from attempt"
-        )  # stands behind the step until that gives up
+        await asyncio.to_thread(other.execute, passing)  # stands behind the step until that gives up
         during = state_of(store)[0]
-        reader.rollback()
+        holder.rollback()
         await migrating
 
-    assert during == NEWEST
+    assert during == done
     assert state_of(store)[0] == "9005"
 
 
@@ -266,7 +275,7 @@ def test_the_plan_says_what_would_run_and_changes_nothing(store, steps):
         ("9006", Kind.CONTRACT, 0, False),
     ]
     assert made.steps[-1].waits_for == ("hsc on db-1 (release 0.1.0)",)
-    assert str(made.steps[2].locks[0]) == "attempt share update exclusive"
+    assert str(made.steps[2].locks[0]) == "attempt share"
     assert state_of(store)[0] == NEWEST
 
 

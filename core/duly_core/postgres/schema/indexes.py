@@ -1,7 +1,10 @@
-"""Builds one index while others read and write its table, and begins anew after a cut."""
+"""Builds one index while others read and write its table, and starts again after a cut."""
 
 import re
-from typing import NamedTuple
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import NamedTuple, Protocol
 
 import psycopg
 from psycopg import sql
@@ -18,7 +21,16 @@ _COMMENT = re.compile(r"--[^\n]*\n")
 _FIND = "select indisvalid from pg_index where indexrelid = to_regclass(%s)"
 _PARTITIONS = load("postgres/catalogue.sql")["partitions_of_index"]
 
+_CONCURRENT = timedelta(minutes=5)
+"""What is done concurrently waits for older transactions, and nobody waits behind it."""
+
 Connection = psycopg.Connection[TupleRow]
+
+
+class Patiently(Protocol):
+    """Does what has to wait for locks, again if it must: for so long each time, or else briefly, for others wait behind it."""
+
+    def __call__(self, work: Callable[[], None], timeout: timedelta = ..., /) -> object: ...
 
 
 class Index(NamedTuple):
@@ -45,7 +57,7 @@ def parse(text: str) -> Index:
     return Index((found["unique"] or "").strip(), found["name"], found["table"], found["rest"].strip())
 
 
-def build(connection: Connection, text: str) -> None:
+def build(connection: Connection, text: str, patiently: Patiently) -> None:
     """Build the index of a statement, if it is not there; an invalid one of this name is what a cut left.
 
     Of a partitioned table each partition gets its own, one after another. Partitions that are made meanwhile come with theirs.
@@ -55,20 +67,26 @@ def build(connection: Connection, text: str) -> None:
         "select relkind from pg_class where oid = %s::regclass", [index.table]
     ).fetchone()
     if kind != ("p",):
-        _build_one(connection, index)
+        patiently(lambda: _build_one(connection, index), _CONCURRENT)
         return
     if connection.execute(_FIND, [index.name]).fetchone() is None:
-        connection.execute(
-            f"create {index.unique} index {index.name} on only {index.table} {index.rest}".encode()
-        )
+        # not concurrently: Postgres cannot, and it reads nothing
+        create = f"create {index.unique} index {index.name} on only {index.table} {index.rest}".encode()
+        patiently(lambda: _run(connection, create))
     names = {"table": index.table, "name": index.name}
     for partition, is_attached in connection.execute(_PARTITIONS.sql, names).fetchall():
-        if is_attached:
-            continue
-        own = Index(index.unique, f"{partition}_{index.name}"[:63], partition, index.rest)
-        _build_one(connection, own)
-        attach = sql.SQL("alter index {} attach partition {}")
-        connection.execute(attach.format(sql.Identifier(index.name), sql.Identifier(own.name)))
+        if not is_attached:
+            with suppress(psycopg.errors.UndefinedTable):  # retention has dropped it meanwhile
+                _build_part(connection, index, partition, patiently)
+
+
+def _build_part(connection: Connection, index: Index, partition: str, patiently: Patiently) -> None:
+    own = Index(index.unique, f"{partition}_{index.name}"[:63], partition, index.rest)
+    attach = sql.SQL("alter index {} attach partition {}").format(
+        sql.Identifier(index.name), sql.Identifier(own.name)
+    )
+    patiently(lambda: _build_one(connection, own), _CONCURRENT)
+    patiently(lambda: _run(connection, attach))
 
 
 def _build_one(connection: Connection, index: Index) -> None:
@@ -80,3 +98,7 @@ def _build_one(connection: Connection, index: Index) -> None:
     connection.execute(
         f"create {index.unique} index concurrently {index.name} on {index.table} {index.rest}".encode()
     )
+
+
+def _run(connection: Connection, statement: bytes | sql.Composed) -> None:
+    connection.execute(statement)

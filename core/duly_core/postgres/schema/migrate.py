@@ -1,6 +1,6 @@
 """Brings the store's schema up to this release, step by step, one process at a time.
 
-`python -m duly_core.postgres.schema.migrate` does so for a service that starts, and tells a refusal on stdout.
+`python -m duly_core.postgres.schema.migrate` does so for a service that starts, and prints a refusal to stdout.
 """
 
 import os
@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 import psycopg
 import structlog
@@ -43,8 +44,6 @@ _SESSION = (
 )
 _LOCK_TIMEOUT = timedelta(milliseconds=500)
 """While a step waits for a table, all others wait behind it: so it waits briefly, gives up, and tries again."""
-_INDEX_LOCK_TIMEOUT = timedelta(minutes=5)
-"""An index that is built concurrently waits for older transactions, and nobody waits behind it."""
 _RETRY_FOR = timedelta(seconds=60)
 _LONGEST_PAUSE = timedelta(seconds=2)
 
@@ -129,14 +128,8 @@ class _Migration:
             if step.version <= current:
                 continue
             if step.kind is Kind.CONTRACT:
-                is_last = step.version > needed(self._steps)
-                waits_for = older_processes(self._connection, step.version)
-                if (is_last and not contract) or waits_for:
-                    if not is_last:
-                        raise SettingsError(
-                            f"step {step.version} of the schema takes away what older releases use, and these processes are of "
-                            f"one: {', '.join(waits_for)}; end them, and run `duly migrate` again"
-                        )
+                waits_for = self._waits_for(step)
+                if waits_for or (not contract and step.version > needed(self._steps)):
                     waiting = step
                     break
             self._run(step)
@@ -147,6 +140,20 @@ class _Migration:
         except psycopg.errors.InsufficientPrivilege as error:
             raise cannot_compare(self._dsn, error) from error
         return Migrated(tuple(done), waiting, tuple(waits_for))
+
+    def _waits_for(self, step: Step) -> list[str]:
+        """Return the processes that a contract step waits for.
+
+        Raises:
+            SettingsError: there are some, and this release needs a later step.
+        """
+        processes = older_processes(self._connection, step.version)
+        if processes and step.version < needed(self._steps):
+            raise SettingsError(
+                f"step {step.version} of the schema takes away what older releases use, and these processes are of "
+                f"one: {', '.join(processes)}; end them, and run `duly migrate` again"
+            )
+        return processes
 
     def _create(self) -> None:
         """Make this release's schema at once: where there is none, there is nothing to upgrade."""
@@ -166,7 +173,7 @@ class _Migration:
             case Kind.EXPAND | Kind.CONTRACT:
                 self._patiently(step, lambda: self._in_a_transaction(step, sql))
             case Kind.INDEX:
-                self._patiently(step, lambda: indexes.build(self._connection, sql), _INDEX_LOCK_TIMEOUT)
+                indexes.build(self._connection, sql, partial(self._patiently, step))
                 self._reached(step)
             case Kind.BACKFILL:
                 self._backfill(step, sql)
