@@ -70,12 +70,23 @@ where coalesce(assoc.last_token, task.last_token) = asked.token;
 -- name: completed_before
 select asked.place::int4 - 1 as place, coalesce(assoc.status, task.status)::text as status,
     coalesce(assoc.status::text = 'waiting' and assoc.parked_on = 'completion:' and assoc.parked_key = asked.hash, false) as is_waiting,
-    coalesce(coalesce(assoc.last_token, task.last_token) = left(asked.hash, 32)::uuid, false) as is_last,
+    known.is_last,
+    -- each later end of a run replaces the last token: so the last line is that of the attempt that was handed over
+    known.is_last and coalesce((
+        select attempt.failure_kind = 16
+        from attempt
+        where attempt.task_id = any (array[asked.task_id]) and attempt.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
+        order by attempt.fence desc
+        limit 1
+    ), false) as is_late,
     coalesce(task.result = asked.result and task.result_encoding = asked.encoding, false) as is_same
 from unnest(%(task_ids)b::uuid[], %(hashes)b::text[], %(results)b::bytea[], %(encodings)b::int2[]) with ordinality
     as asked (task_id, hash, result, encoding, place)
 join task on task.task_id = any (array[asked.task_id])
-left join task_assoc as assoc on assoc.task_id = any (array[asked.task_id]);
+left join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+cross join lateral (
+    select coalesce(coalesce(assoc.last_token, task.last_token) = left(asked.hash, 32)::uuid, false) as is_last
+) as known;
 
 -- name: claimed_under
 select task_id, token

@@ -28,6 +28,19 @@ MODULES = {
     "kills_itself": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
     "wants_more": "import a_package_that_nobody_has",
 }
+LOST_KEYS = """
+import duly
+
+class Codec:
+    def decrypt(self, data, bound_to):
+        raise KeyError("no such key")
+
+app = duly.App(codec=Codec())
+
+@app.callback("test.secret")
+def secret(payload):
+    pass
+"""
 
 
 async def test_hello_lists_the_lambdas_with_their_policies(in_root: None) -> None:
@@ -251,6 +264,27 @@ async def test_lines_are_json_where_the_executors_are(
     assert raised["event"].endswith("RuntimeError: the callback's own words")
     printed = json.loads(told.out.splitlines()[0])
     assert (printed["stream"], printed["service"], printed["lambda"]) == ("stdout", "callback", "test.talk")
+
+
+async def test_a_task_that_cannot_be_run_fails_and_its_traceback_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lost_keys.py").write_text(LOST_KEYS)
+    monkeypatch.chdir(tmp_path)
+    board = SlotBoard.create(1, SLOTS)
+    process = await CallbackProcess.start(0, "executor-id", "lost_keys:app", board, ProcessTree())
+    await process.hello()
+    callbacks, task = Callbacks(process, board), claimed("test.secret")
+    task.payload_encoding = task_pb2.ENCODING_ENCRYPTED
+
+    callbacks.give(task)
+    result = await callbacks.result(task)
+    process.kill()
+    await process.ended()
+
+    assert result.outcome == hsc_pb2.OUTCOME_RETRIABLE_FAILURE
+    assert result.failure_message == "the task cannot be run: KeyError: 'no such key'"
+    assert "in decrypt" in capfd.readouterr().err
 
 
 async def test_what_belongs_to_no_task_names_the_process(

@@ -62,7 +62,15 @@ def test_a_receiver_that_accepted_the_work_is_asked_again_uncharged(asked, delay
     assert outcome_of(202, {"retry-after": asked}, b"", NOW, HOUR) == Snooze(delay)
 
 
-@pytest.mark.parametrize("headers", [{}, {"retry-after": "soon"}, {"content-encoding": "gzip"}])
+@pytest.mark.parametrize("asked", ["soon", "", "-1"])
+@pytest.mark.parametrize("timeout", [HOUR, None])
+def test_a_receiver_that_asks_for_a_repeat_in_no_readable_time_fails(asked, timeout) -> None:
+    assert outcome_of(202, {"retry-after": asked}, b"", NOW, timeout) == RetriableFailure(
+        "the receiver answered 202 with a Retry-After that is neither seconds nor a date"
+    )
+
+
+@pytest.mark.parametrize("headers", [{}, {"content-encoding": "gzip"}])
 def test_a_receiver_that_accepted_the_work_completes_it_by_token(headers) -> None:
     assert outcome_of(202, headers, b"its own words", NOW, HOUR) == CompleteLater(HOUR)
 

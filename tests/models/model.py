@@ -65,6 +65,8 @@ class ModelTask:
     """Every token that ever held it, oldest first."""
     hashes: list[bytes] = field(default_factory=list)
     """Those of every token by which somebody was to complete it, oldest first."""
+    late_hashes: set[bytes] = field(default_factory=set)
+    """Those of the tokens by which nobody completed it in time."""
     is_completed: bool = False
     """Its success came by such a token."""
     first: NewTask | None = None
@@ -184,6 +186,8 @@ class Model:
         """Nobody completed it in time, or somebody says that the work failed."""
         row = task.row
         row.last_token = task.hashes[-1][:16]
+        if kind is FailureKind.COMPLETION_TIMEOUT:
+            task.late_hashes.add(task.hashes[-1])
         row.failures += 1
         if is_fatal or row.failures >= self.lambdas[row.lambda_name].max_attempts:
             self.end(task, Status.FATAL_FAILURE, kind if is_fatal else FailureKind.ATTEMPTS_EXHAUSTED)

@@ -280,13 +280,14 @@ def completed(model: Model, asked: Completion) -> Completed:
         return Completed(CompletionVerdict.COMPLETED, row.status)
     if row.last_token != asked.token_hash[:16]:
         return Completed(CompletionVerdict.TOO_EARLY if row.status in HELD else CompletionVerdict.NOT_CURRENT)
+    is_late = asked.token_hash in task.late_hashes
     if row.status not in FINAL:
-        if asked.outcome is Outcome.RETRIABLE_FAILURE:
+        if asked.outcome is Outcome.RETRIABLE_FAILURE and not is_late:
             return Completed(CompletionVerdict.COMPLETED, row.status)
         return Completed(CompletionVerdict.NOT_CURRENT)
     is_same = (
         row.status is Status.SUCCESS and row.result == asked.result
         if asked.outcome is Outcome.SUCCESS
-        else row.status is Status.FATAL_FAILURE
+        else row.status is Status.FATAL_FAILURE and not is_late
     )
     return Completed(CompletionVerdict.COMPLETED if is_same else CompletionVerdict.ENDED, row.status)

@@ -443,7 +443,7 @@ CASES = {
     ),
     "completed_before": (
         {"task_ids": IDS, "hashes": HASHES, "results": [None] * 3, "encodings": [None] * 3},
-        ASSOC | ENTITY,
+        ASSOC | ENTITY | {"attempt_first_pkey"},
     ),
     "lock_uncompleted": ({"limit": 10}, WAITING_UNTIL | SESSIONS | GRAPHS | USES | {"resource_quotas"}),
     "release": (HELD | {"started_at": [None] * 3, "reasons": [None] * 3}, ASSOC),

@@ -149,6 +149,7 @@ async def test_an_attempt_that_nobody_completes_in_time_has_failed(task_states, 
     early = await polling.handle_timeouts(store, room, ENQUEUE_TIMEOUT, 100)
     over = await time_out(store, clock, room)
     row = await task_states.row(task.task_id)
+    late = await complete(store, failure(task, hashes[0]))
     await clock.tick(HOUR)
     task = await (task_states.take_of(LAMBDA) if room is None else task_states.take())
     hashes.append(await hand_over(store, task))
@@ -164,8 +165,10 @@ async def test_an_attempt_that_nobody_completes_in_time_has_failed(task_states, 
     assert last.ended == 1
     ended = await task_states.row(task.task_id)
     assert (ended["status"], ended["failure_kind"]) == ("fatal_failure", FailureKind.ATTEMPTS_EXHAUSTED)
+    assert late == [NOT_CURRENT]
     assert await complete(store, success(task, hashes[0])) == [NOT_CURRENT]
-    assert await complete(store, success(task, hashes[1])) == [Completed(ENDED, Status.FATAL_FAILURE)]
+    for each in (success(task, hashes[1]), failure(task, hashes[1])):
+        assert await complete(store, each) == [Completed(ENDED, Status.FATAL_FAILURE)]
 
 
 async def test_only_the_token_of_the_attempt_that_waits_completes_it(task_states, clock):

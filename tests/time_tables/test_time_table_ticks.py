@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from duly_core.errors import StoreUnavailableError
 from duly_core.results import store as results
@@ -169,9 +170,11 @@ async def test_a_table_that_cannot_be_computed_is_put_off_and_stops_no_other(tab
         )
     await tables.until_due()
 
-    fired = await tables.fire()
+    with capture_logs() as lines:
+        fired = await tables.fire()
 
     assert (fired.tasks, list(fired.put_off)) == (1, ["broken"])
+    assert [(line["time_table"], line["exc_info"]) for line in lines] == [("broken", True)]
     broken = await tables.row("broken")
     assert "Mars/Base" in broken.problem
     assert broken.next_fire_at > broken.read_at

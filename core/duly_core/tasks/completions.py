@@ -118,15 +118,19 @@ async def complete(store: Store, completions: Sequence[Completion]) -> Completio
         else Completed(CompletionVerdict.NOT_CURRENT)
         for each in completions
     ]
-    left = [place for place, answer in enumerate(answers) if answer.verdict is CompletionVerdict.NOT_CURRENT]
+    left = sorted(
+        (place for place, answer in enumerate(answers) if answer.verdict is CompletionVerdict.NOT_CURRENT),
+        key=lambda place: completions[place].task_id,
+    )
     if left:
         rows = await store.run(READS["completed_before"], _asked([completions[place] for place in left]))
-        for place, status, is_waiting, is_last, is_same in rows:
+        for place, status, is_waiting, is_last, is_late, is_same in rows:
             answers[left[place]] = _judge(
                 completions[left[place]],
                 Status(status),
                 is_waiting=is_waiting,
                 is_last=is_last,
+                is_late=is_late,
                 is_same=is_same,
             )
     return Completions(answers, due)
@@ -158,8 +162,8 @@ async def fail_uncompleted(store: Store, limit: int) -> Uncompleted:
 
 async def _move(store: Store, move: str, batch: Sequence[Completion]) -> list[tuple[Any, ...]]:
     """Write what these say of tasks that wait for it; the statement's rows."""
-    # whoever guesses locks no session, graph or resource of somebody else
-    rows = await store.run(READS["completed_before"], _asked(batch))
+    # whoever guesses locks no session, graph or resource of somebody else; results are of no use to this look
+    rows = await store.run(READS["completed_before"], _asked([each._replace(result=None) for each in batch]))
     batch = [batch[place] for place in sorted(row[0] for row in rows if row[2])]
     if not batch:
         return []
@@ -177,27 +181,27 @@ async def _move(store: Store, move: str, batch: Sequence[Completion]) -> list[tu
         return await fetch(connection, TRANSITIONS[move], parameters)
 
 
-def _judge(asked: Completion, status: Status, *, is_waiting: bool, is_last: bool, is_same: bool) -> Completed:
+def _judge(
+    asked: Completion, status: Status, *, is_waiting: bool, is_last: bool, is_late: bool, is_same: bool
+) -> Completed:
     """Say why a task was not completed."""
     if is_waiting:  # since just now: the word of it came between the statements
         return Completed(CompletionVerdict.TOO_EARLY)
     if not is_last:
         verdict = CompletionVerdict.TOO_EARLY if status in HELD else CompletionVerdict.NOT_CURRENT
         return Completed(verdict)
-    if status not in FINAL:
-        # it failed, and runs again or did so since
-        repeated = asked.outcome is Outcome.RETRIABLE_FAILURE
-        return (
-            Completed(CompletionVerdict.COMPLETED, status)
-            if repeated
-            else Completed(CompletionVerdict.NOT_CURRENT)
-        )
-    repeated = (
-        status is Status.SUCCESS and is_same
-        if asked.outcome is Outcome.SUCCESS
-        else status is Status.FATAL_FAILURE
+    is_final = status in FINAL
+    if asked.outcome is Outcome.SUCCESS:
+        is_repeated = status is Status.SUCCESS and is_same
+    elif is_final:
+        is_repeated = status is Status.FATAL_FAILURE and not is_late
+    else:  # it failed, and runs again or did so since
+        is_repeated = asked.outcome is Outcome.RETRIABLE_FAILURE and not is_late
+    if is_repeated:
+        return Completed(CompletionVerdict.COMPLETED, status)
+    return (
+        Completed(CompletionVerdict.ENDED, status) if is_final else Completed(CompletionVerdict.NOT_CURRENT)
     )
-    return Completed(CompletionVerdict.COMPLETED if repeated else CompletionVerdict.ENDED, status)
 
 
 def _note(due: dict[str, timedelta], lambda_name: str, due_in: timedelta) -> None:

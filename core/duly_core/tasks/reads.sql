@@ -47,16 +47,27 @@ where coalesce(assoc.last_token, task.last_token) = asked.token
 
 -- name: completed_before
 -- What there is instead of a task that waits for this completion token: how it stands, whether this token was the last that had to
--- do with it, and whether it ended with this result.
+-- do with it, whether nobody completed it in time, and whether it ended with this result. The ids are in order.
 -- Planned anew, as existing is.
 select asked.place::int4 - 1 as place, coalesce(assoc.status, task.status)::text as status,
     coalesce({{waits_for_completion: asked.hash}}, false) as is_waiting,
-    coalesce(coalesce(assoc.last_token, task.last_token) = {{completion_as_token: asked.hash}}, false) as is_last,
+    known.is_last,
+    -- each later end of a run replaces the last token: so the last line is that of the attempt that was handed over
+    known.is_last and coalesce((
+        select attempt.failure_kind = {{kind.completion_timeout}}
+        from attempt
+        where attempt.task_id = any (array[asked.task_id]) and attempt.task_id {{within_asked}}
+        order by attempt.fence desc
+        limit 1
+    ), false) as is_late,
     coalesce(task.result = asked.result and task.result_encoding = asked.encoding, false) as is_same
 from unnest(%(task_ids)b::uuid[], %(hashes)b::text[], %(results)b::bytea[], %(encodings)b::int2[]) with ordinality
     as asked (task_id, hash, result, encoding, place)
 join task on task.task_id = any (array[asked.task_id])
 left join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+cross join lateral (
+    select coalesce(coalesce(assoc.last_token, task.last_token) = {{completion_as_token: asked.hash}}, false) as is_last
+) as known
 
 -- name: claimed_under
 -- The claims that were made under these prefixes of tokens (claim_work). Reads all that is held: it is for callers that

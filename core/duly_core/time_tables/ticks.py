@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
+import structlog
+
 from duly_core.errors import RowLockedError, StatementTimeoutError, StoreUnavailableError
 from duly_core.postgres.arrays import texts, timestamps, uuids
 from duly_core.postgres.pool import Connection, Store, fetch, fetch_as
@@ -16,6 +18,8 @@ from duly_core.time_tables.statements import TIME_TABLES
 from duly_core.time_tables.tick_plan import TickPlan, fire_at, plan_ticks
 from duly_core.time_tables.time_table import Tick
 from duly_wire.ids import TaskId
+
+log = structlog.get_logger()
 
 MOST_TABLES = 500
 """Time tables of one transaction."""
@@ -178,7 +182,9 @@ def _plan_all(due: Sequence[TableRow], running: Collection[TaskId], fired: Fired
             break
         try:
             plan = plan_ticks(row.state, row.read_at, running=row.last_task_id in running, most=max(1, room))
-        except Exception as error:  # noqa: BLE001 (one bad table must not stop the others)
+        except Exception as error:
+            # one bad table must not stop the others
+            log.exception("ticks of a time table cannot be computed", time_table=row.name)
             fired.put_off[row.name] = f"{type(error).__name__}: {error}"[:256]
             continue
         plans[row.name] = plan

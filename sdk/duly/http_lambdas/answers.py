@@ -51,6 +51,10 @@ def outcome_of(
         delay = retry_after(headers, now)
         if delay is not None:
             return Snooze(max(delay, _SHORTEST_SNOOZE))
+        if "retry-after" in headers:  # it asks to be asked again, and so completes nothing
+            return RetriableFailure(
+                "the receiver answered 202 with a Retry-After that is neither seconds nor a date"
+            )
         return Success() if completion_timeout is None else CompleteLater(completion_timeout)
     if 200 <= status < 300:
         return _success(headers, body)

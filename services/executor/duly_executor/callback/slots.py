@@ -152,7 +152,9 @@ class Slots:
             )
         try:
             return attempt.run(callback)
-        except Exception as error:  # noqa: BLE001 (whatever a task is made of, its slot lives on)
+        except Exception as error:
+            # whatever a task is made of, its slot lives on
+            logging.getLogger("duly.callback").exception("the task cannot be run")
             return _unusable(task, error)
 
 
