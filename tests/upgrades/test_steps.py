@@ -222,7 +222,11 @@ def test_an_index_that_a_cut_left_half_built_is_built_again(store, steps):
     ("done", "held", "passing"),
     [
         (NEWEST, "select from attempt", "select from attempt"),
-        ("9002", "lock table only attempt in row exclusive mode", "update attempt set note = 'a' where false"),
+        (
+            "9002",
+            "lock table only attempt in row exclusive mode",
+            "update attempt set note = 'a' where false",
+        ),
     ],
     ids=["expand", "index of a partitioned table"],
 )
