@@ -272,7 +272,7 @@ def reads_file(payload: dict[str, Any], ctx: duly.TaskContext) -> dict[str, Any]
     """Reads a file, keeps another, and returns a third."""
     with _journal.execution(ctx) as running:
         _read(running, payload["file"], payload["sha"])
-        ctx.keep(f"{ctx.task_id} {ctx.fence}".encode(), name="run.log")
+        _keep_log(running, ctx)
         if payload["gives_on"]:
             given = {"kind": "gets_file", "file": payload["file"], "sha": payload["sha"]}
             ctx.schedule(BY_NAME["gets_file"].lambda_name, given)
@@ -308,9 +308,14 @@ def fails_with_file(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
     """Keeps a log, and fails for good; redriven, it reads its file again."""
     with _journal.execution(ctx) as running:
         _read(running, payload["file"], payload["sha"])
-        ctx.keep(f"{ctx.task_id} {ctx.fence}".encode(), name="run.log")
+        _keep_log(running, ctx)
         if ctx.fence == 1:
             raise duly.FatalFailure("the first run")
+
+
+def _keep_log(running: Running, ctx: duly.TaskContext) -> None:
+    _journal.file_sent(running)
+    ctx.keep(f"{ctx.task_id} {ctx.fence}".encode(), name="run.log")
 
 
 def _read(running: Running, attachment: duly.Attachment, wanted: str) -> None:

@@ -119,7 +119,7 @@ class Journal:
         )
 
     def file_sent(self, running: Running) -> None:
-        """Write down that the upload of what is returned begins."""
+        """Write down that an upload of the run begins."""
         self._write(event="sent", number=running.number, boot_ns=since_boot_ns())
 
     def _end(self, number: int, outcome: str) -> None:
