@@ -20,6 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
+from duly_local.ports import LOOPBACK
+
 Fault = Literal[
     "duplicate", "reorder", "delay", "lose_request", "lose_reply", "resurrect", "fail_entries", "refuse", "throttle", "hang"
 ]  # fmt: skip
@@ -76,8 +78,15 @@ class Chances:
 class FaultySqs:
     """Between boto3 and moto's server. One lock around all that is random, so that a seed means something."""
 
-    def __init__(self, target_url: str, seed: int = 0, chances: Chances | None = None, port: int = 0) -> None:
-        """Args: `target_url` is moto's; `port` 0 is any."""
+    def __init__(
+        self,
+        target_url: str,
+        seed: int = 0,
+        chances: Chances | None = None,
+        port: int = 0,
+        host: str = LOOPBACK,
+    ) -> None:
+        """Args: `target_url` is moto's; `port` 0 is any; `host` is where it listens."""
         self.chances = chances or Chances()
         self.done: Counter[str] = Counter()
         """How often each fault happened."""
@@ -90,13 +99,14 @@ class FaultySqs:
         """What was received, by its receipt: to be resurrected."""
         self._is_away = threading.Event()
         self._goes_on = threading.Event()
-        self._server = _Server(("127.0.0.1", port), _handler_of(self))
+        self._server = _Server((host, port), _handler_of(self))
         self._thread = threading.Thread(target=self._server.serve_forever, name="faulty-sqs", daemon=True)
 
     @property
     def endpoint_url(self) -> str:
         """Where it listens, from the start on."""
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        host, port = self._server.server_address[:2]
+        return f"http://{host!s}:{port}"
 
     def start(self) -> None:
         """Begin to serve."""

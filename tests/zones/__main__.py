@@ -20,9 +20,9 @@ from typing import Any
 from duly_core.process.parent import PARENT_PID, die_with_parent
 from tests.zones.database import make_template
 from tests.zones.network import remove_leftovers
-from tests.zones.plan import KINDS, make_plan
+from tests.zones.plan import KINDS, KINDS_OF_SQS, make_plan
 from tests.zones.requirements import what_is_missing
-from tests.zones.single import EXIT_BROKEN, EXIT_HELD, EXIT_INCONCLUSIVE, run_single
+from tests.zones.single import EXIT_BROKEN, EXIT_HELD, EXIT_INCONCLUSIVE, replay_command, run_single
 from tests.zones.times import read_flows, table
 
 _BEYOND_TRAFFIC_S = 300
@@ -38,6 +38,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=1, help="seeds from --seed on (default 1)")
     parser.add_argument("--seconds", type=float, default=60, help="of traffic with faults (default 60)")
     parser.add_argument("--rate", type=float, default=12, help="tasks a second (default 12)")
+    parser.add_argument(
+        "--queue", choices=("store", "sqs"), default="store", help="sqs: outside of the zones (default store)"
+    )
     parser.add_argument(
         "--only", action="append", default=[], metavar="KIND", help="only such faults; may be repeated"
     )
@@ -57,10 +60,13 @@ def main() -> int:
     arguments = _arguments()
     if arguments.kinds:
         print(*KINDS, sep="\n")
+        print(*(f"{name} (with --queue sqs)" for name in KINDS_OF_SQS), sep="\n")
         return EXIT_HELD
     seeds = range(arguments.seed, arguments.seed + arguments.runs)
     try:
-        plans = [make_plan(seed, arguments.seconds, only=arguments.only) for seed in seeds]
+        plans = [
+            make_plan(seed, arguments.seconds, queue=arguments.queue, only=arguments.only) for seed in seeds
+        ]
     except ValueError as error:
         print(f"zones: {error}", file=sys.stderr)
         return EXIT_INCONCLUSIVE
@@ -108,7 +114,8 @@ def _run(plan: Any, arguments: argparse.Namespace, folder: Path, template: Path)
                 output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
                 os.dup2(output, 1)
                 os.dup2(output, 2)
-            code = run_single(plan, own, arguments.rate, template, report, keep=arguments.keep)
+            replay = replay_command(plan, arguments.rate, arguments.only)
+            code = run_single(plan, own, arguments.rate, template, report, replay, keep=arguments.keep)
             sys.stdout.flush()
         finally:
             os._exit(code)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
 
+from tests.chaos.faults import sqs
 from tests.chaos.plan import Fault
 from tests.chaos.process_tree import descendants
 from tests.zones.network import both_ways, inwards, outwards
@@ -173,6 +174,11 @@ _HOW: dict[str, Callable[[ZonedSystem, Fault], Awaitable[str]]] = {
     "zone_link": _link,
     "zone_cut": _cut,
     "zone_kill": _kill_zone,
+    "queue_latency": _slow,
+    "queue_loss": _lossy,
+    "queue_mute": _mute,
+    "queue_cut": _cut,
+    "sqs_outage": sqs.inject,
     "database_switchover": _switch_over,
     "database_kill": _kill_primary,
     "database_host": _kill_database_host,

@@ -24,7 +24,10 @@ from tests.zones.router import CUT, Way, route
 
 ZONES = ("a", "b", "c")
 OUTSIDE = "outside"
-PLACES = (*ZONES, OUTSIDE)
+"""Where the client is."""
+QUEUE = "queue"
+"""Where SQS is, in the runs that have it."""
+PLACES = (*ZONES, OUTSIDE, QUEUE)
 DEVICE = "zone0"
 
 _NUMBERS = {place: number for number, place in enumerate(PLACES, 1)}

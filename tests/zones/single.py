@@ -5,13 +5,17 @@ import json
 import shutil
 import sys
 import traceback
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
+from tests.chaos import collect
 from tests.chaos.checker import check
 from tests.chaos.fork_client import ForkServer
+from tests.chaos.history import Limits
 from tests.chaos.plan import Plan
 from tests.chaos.report import as_json, show
 from tests.chaos.runner import Run, RunFailedError, Setup
@@ -20,18 +24,35 @@ from tests.chaos.shared import Shared
 from tests.fixtures.namespaces import enter
 from tests.zones import times
 from tests.zones.faults import inject, wait_until_calm
-from tests.zones.network import OUTSIDE, Network
+from tests.zones.network import OUTSIDE, ZONES, Network
 from tests.zones.system import ZonedSystem
 
 EXIT_HELD, EXIT_BROKEN, EXIT_INCONCLUSIVE = 0, 1, 2
 
 
-def run_single(plan: Plan, folder: Path, rate: float, template: Path, report: Path, *, keep: bool) -> int:
+def replay_command(plan: Plan, rate: float, only: Sequence[str]) -> str:
+    """What makes the same plan again."""
+    parts = [
+        "python -m tests.zones",
+        f"--seed {plan.seed}",
+        f"--seconds {plan.seconds:g}",
+        f"--rate {rate:g}",
+    ]
+    return " ".join([*parts, f"--queue {plan.queue}", *(f"--only {kind}" for kind in only)])
+
+
+def limits_of(plan: Plan, rate: float) -> Limits:
+    """What this plan promises: the hosts that may join later need not."""
+    return replace(collect.limits_of(plan, rate), least_seen=len(ZONES))
+
+
+def run_single(
+    plan: Plan, folder: Path, rate: float, template: Path, report: Path, replay: str, *, keep: bool
+) -> int:
     """Run it, report it; the exit code. Call it before this process has threads; it enters a namespace."""
     network = Network(plan.seed)
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o711)
-    replay = f"python -m tests.zones --seed {plan.seed} --seconds {plan.seconds:g} --rate {rate:g}"
     print(f"zones: seed {plan.seed}; to replay: {replay}", flush=True)
     try:
         network.start()
@@ -41,7 +62,9 @@ def run_single(plan: Plan, folder: Path, rate: float, template: Path, report: Pa
         def make_system(own: Path, planned: Plan, forks: ForkServer, _: Shared) -> ZonedSystem:
             return ZonedSystem(own, planned, forks, network, template)
 
-        run = Run(plan, folder, rate, fork_server, Shared(), Setup(make_system, inject, wait_until_calm))
+        run = Run(
+            plan, folder, rate, fork_server, Shared(), Setup(make_system, inject, limits_of, wait_until_calm)
+        )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             outcome = runner.run(run.execute())
     except Exception as error:  # noqa: BLE001 (whatever it is, nothing was judged)

@@ -10,15 +10,17 @@ from uuid import uuid4
 
 import psycopg
 
+from duly_local.moto import MotoServer
 from tests.chaos.access import Tokens
 from tests.chaos.environment import Environments, mark
+from tests.chaos.faulty_sqs import FaultySqs
 from tests.chaos.fork_client import ForkServer
 from tests.chaos.plan import Plan
 from tests.chaos.process_keeper import ProcessKeepers
 from tests.chaos.topology import STALE_HSC
-from tests.fixtures.namespaces import NAMESPACE
+from tests.fixtures.namespaces import NAMESPACE, Inside
 from tests.zones.database import ZonedPostgres
-from tests.zones.network import ZONES, Network
+from tests.zones.network import QUEUE, ZONES, Network
 
 _READY_WITHIN = timedelta(seconds=90)
 _NOTICED_WITHIN = timedelta(seconds=30)
@@ -30,7 +32,7 @@ _WAITS = {
     "DULY_STORE_CONNECT_TIMEOUT": "5s",
     "DULY_RPC_CALL_TIMEOUT": "10s",
 }
-_PORTS = {"frontend": 7401, "hsc": 7402, "store-consumer": 7403, "stale-hsc": 7409, "host": 7500}
+_PORTS = {"frontend": 7401, "hsc": 7402, "store-consumer": 7403, "stale-hsc": 7409, "host": 7500, QUEUE: 7600}
 
 
 def zone_of(name: str) -> str:
@@ -56,6 +58,8 @@ class ZonedLinks:
 
     def address(self, link: str) -> str:
         target = link.partition(">")[2]
+        if target == QUEUE:  # one of all zones
+            return f"{self._network.address(QUEUE)}:{_PORTS[QUEUE]}"
         zone = zone_of(target)
         return f"{zone}={self._network.address(zone)}:{port_of(target)}"
 
@@ -65,8 +69,6 @@ class ZonedLinks:
 
 class ZonedSystem:
     """One installation; it looks to a run of chaos as `tests.chaos.stack.System` does."""
-
-    sqs = None
 
     def __init__(
         self, folder: Path, plan: Plan, fork_server: ForkServer, network: Network, template: Path
@@ -90,6 +92,8 @@ class ZonedSystem:
         self.addresses: dict[str, str] = {}
         """Where each process is found by the runner, by its name."""
         self.clock_moves: list[tuple[int, int]] = []
+        self.sqs: FaultySqs | None = None
+        self._moto: MotoServer | None = None
         self._fork_server = fork_server
         self._keepers: ProcessKeepers | None = None
 
@@ -104,6 +108,8 @@ class ZonedSystem:
             DulyError: a part cannot be started.
         """
         await asyncio.to_thread(self.postgres.start)
+        if self.plan.queue == "sqs":
+            self._start_sqs()
         topology = self.topology
         services = (topology.frontend_names(), topology.hsc_names(), topology.store_consumer_names())
         for name in (*(each for names in services for each in names), STALE_HSC, *topology.host_names()):
@@ -124,6 +130,16 @@ class ZonedSystem:
             self._keepers.hold_down(name)
         self._keepers.start()
         await self.wait_until_ready()
+
+    def _start_sqs(self) -> None:
+        """Outside of the zones: what is sent to its address goes through the router, and its own way to moto does not."""
+        self._moto = MotoServer(self.folder / "sqs.log")
+        self._moto.start()
+        with Inside(self.network.namespace(QUEUE)):
+            self.sqs = FaultySqs(
+                self._moto.endpoint_url, self.plan.seed, port=_PORTS[QUEUE], host=self.network.address(QUEUE)
+            )
+        self.sqs.start()
 
     def joining(self) -> list[str]:
         """Hosts beyond the first of each zone."""
@@ -169,6 +185,10 @@ class ZonedSystem:
 
     async def stop_postgres(self) -> None:
         """The last thing: what all others stand on."""
+        if self.sqs is not None:
+            self.sqs.stop()
+        if self._moto is not None:
+            self._moto.stop()
         await asyncio.to_thread(self.postgres.stop)
 
     def pid(self, name: str) -> int | None:

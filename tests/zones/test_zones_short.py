@@ -13,7 +13,10 @@ from duly_core.process.parent import PARENT_PID
 from tests.zones.requirements import what_is_missing
 
 ROOT = Path(__file__).parents[2]
-_KINDS = ("zone_cut", "database_kill", "fleet_leave")
+_KINDS = {
+    "store": ("zone_cut", "database_kill", "fleet_leave"),
+    "sqs": ("zone_cut", "queue_cut", "database_kill"),
+}
 
 pytestmark = [
     pytest.mark.system,
@@ -23,12 +26,13 @@ pytestmark = [
 ]
 
 
-def test_nothing_is_lost_and_nothing_runs_twice_at_once_whatever_becomes_of_a_zone() -> None:
+@pytest.mark.parametrize("queue", list(_KINDS))
+def test_nothing_is_lost_and_nothing_runs_twice_at_once_whatever_becomes_of_a_zone(queue: str) -> None:
     with tempfile.TemporaryDirectory(prefix="duly-zones-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o711)  # Postgres runs as a user of its own, which may not enter pytest's folders
-        command = [sys.executable, "-m", "tests.zones", "--seed=2", "--seconds=40", f"--folder={folder}"]
-        command += [f"--only={kind}" for kind in _KINDS]
+        command = [sys.executable, "-m", "tests.zones", "--seed=2", "--seconds=40", "--rate=8"]
+        command += [f"--folder={folder}", f"--queue={queue}", *(f"--only={kind}" for kind in _KINDS[queue])]
 
         done = subprocess.run(
             command,
@@ -41,5 +45,5 @@ def test_nothing_is_lost_and_nothing_runs_twice_at_once_whatever_becomes_of_a_zo
 
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
         (report,) = [json.loads(line) for line in (folder / "runs.jsonl").read_text("utf-8").splitlines()]
-    assert report["acked"] > 300
+    assert report["acked"] > 200
     assert len(report["flows"]) >= 2

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from tests.chaos.history import AckedTask, Execution, Fault, History, Limits
-from tests.zones.plan import KINDS, make_plan
+from tests.zones.plan import KINDS, KINDS_OF_SQS, make_plan
 from tests.zones.times import flows, table
 
 SECOND = 10**9
@@ -17,14 +17,20 @@ def test_a_seed_gives_the_same_plan_and_another_seed_another_one() -> None:
 
 
 def test_some_seeds_together_meet_every_kind_of_fault() -> None:
-    met = {fault.kind for seed in range(20) for fault in make_plan(seed, 60).faults}
+    for queue, kinds in (("store", set(KINDS)), ("sqs", {*KINDS, *KINDS_OF_SQS})):
+        faults = [fault for seed in range(30) for fault in make_plan(seed, 60, queue=queue).faults]
 
-    assert met == set(KINDS)
+        assert {fault.kind for fault in faults} == kinds
+        assert any("queue" in fault.target for fault in faults if fault.kind == "zone_link") == (
+            queue == "sqs"
+        )
 
 
 def test_a_kind_that_does_not_exist_is_refused_with_those_that_do() -> None:
     with pytest.raises(ValueError, match=r"no kind of fault 'flood'; there are: zone_latency, zone_loss"):
         make_plan(1, 60, only=["flood"])
+    with pytest.raises(ValueError, match="the fault 'queue_cut' needs --queue sqs"):
+        make_plan(1, 60, only=["queue_cut"])
 
 
 def history(acked_s: dict[str, float], started_s: dict[str, float], faults: tuple[Fault, ...]) -> History:
