@@ -14,7 +14,7 @@ do $$
 declare
     login text;
 begin
-    foreach login in array array['duly', 'frontend_user', 'store_consumer_user', 'hsc_user', 'server_user'] loop
+    foreach login in array array['duly', 'frontend_user', 'store_consumer_user', 'hsc_user', 'autoscaler_user', 'server_user'] loop
         execute format(
             'create role %I login password %L',
             login,
@@ -29,4 +29,5 @@ alter schema public owner to duly;
 grant duly_frontend to frontend_user;
 grant duly_store_consumer to store_consumer_user;
 grant duly_hsc to hsc_user;
+grant duly_autoscaler to autoscaler_user;
 grant duly_frontend, duly_store_consumer, duly_hsc to server_user;

@@ -383,6 +383,7 @@ def test_there_is_a_unit_for_every_service() -> None:
         "duly-store-consumer.service",
         "duly-hsc.service",
         "duly-console.service",
+        "duly-autoscaler.service",
         "duly-worker@.service",
     }
 

@@ -1,16 +1,20 @@
 """What can be said about deploy/kubernetes without a cluster: its schema, and that it names what exists."""
 
+import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import kubernetes_validate
 import pytest
 import yaml
 from psycopg.conninfo import conninfo_to_dict
 
+from duly_autoscaler.drivers.specs import KubernetesSpec
+from duly_autoscaler.settings import AutoscalerSettings
 from duly_console.settings import ConsoleSettings
 from duly_controller.settings import ControllerSettings, DrainSettings
 from duly_core.config.settings import parse_duration
@@ -20,10 +24,19 @@ from duly_hsc.settings import HscSettings
 from duly_local.all_settings import sections
 from tests.fixtures.command_help import help_of, options
 from tests.fixtures.forked_process import ROOT
-from tests.fixtures.manifests import FOLDER, Workload, documents, kustomization, selects, workloads
+from tests.fixtures.manifests import (
+    FOLDER,
+    RUNNING,
+    Document,
+    Workload,
+    documents,
+    kustomization,
+    selects,
+    workloads,
+)
 
 FOLDERS = sorted(path.parent.name for path in FOLDER.glob("*/kustomization.yaml"))
-OF_KUBERNETES = ("base", "migrate")
+OF_KUBERNETES = (*RUNNING, "migrate", "autoscaler-pool")
 VERSIONS = ("1.29", "1.37")
 """The oldest that the manifests are meant for, and the newest that the library knows."""
 WORKLOADS = workloads()
@@ -52,27 +65,86 @@ def test_a_document_that_does_not_fit_is_noticed() -> None:
         kubernetes_validate.validate(wrong, VERSIONS[1], strict=True)
 
 
-@pytest.mark.skipif(
+needs_kubectl = pytest.mark.skipif(
     shutil.which("kubectl") is None, reason="kubectl is not installed: install kubernetes-client"
 )
-@pytest.mark.parametrize("folder", ["base", "migrate", "example", "example/migrate"])
-def test_kustomize_renders_a_folder(folder: str) -> None:
-    done = subprocess.run(
-        ["kubectl", "kustomize", FOLDER / folder], capture_output=True, text=True, timeout=50, check=False
-    )
+FOREIGN = {"keda.sh", "monitoring.coreos.com", "cert-manager.io"}
 
+
+def render(folder: Path) -> dict[tuple[str, str], Document]:
+    """What kustomize makes of a folder, by kind and name: it fits the schema, and names what is there."""
+    done = subprocess.run(
+        ["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=50, check=False
+    )
     assert done.returncode == 0, done.stderr
-    rendered = list(yaml.safe_load_all(done.stdout))
-    for document in rendered:
+    rendered = {
+        (each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(done.stdout) if each
+    }
+    for document in rendered.values():
         if document["apiVersion"].partition("/")[0] not in FOREIGN:
             kubernetes_validate.validate(document, VERSIONS[1], strict=True)
-    deployments = [document for document in rendered if document["kind"] in {"Deployment", "Job"}]
+    deployments = [each for (kind, _), each in rendered.items() if kind in {"Deployment", "Job"}]
     assert deployments
     for document in deployments:
-        assert document["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/part-of"] == "duly"
+        template = document["spec"]["template"]
+        assert template["metadata"]["labels"]["app.kubernetes.io/part-of"] == "duly"
+        (container,) = template["spec"]["containers"]
+        for source in container["envFrom"]:
+            assert ("ConfigMap", source["configMapRef"]["name"]) in rendered
+    return rendered
 
 
-FOREIGN = {"keda.sh", "monitoring.coreos.com", "cert-manager.io"}
+@needs_kubectl
+@pytest.mark.parametrize("folder", ["base", "migrate", "example", "example/migrate"])
+def test_kustomize_renders_a_folder(folder: str) -> None:
+    assert render(FOLDER / folder)
+
+
+OVERLAYS = {
+    "keda": (("base",), ("keda",)),
+    "keda-pool": (("base", "autoscaler"), ("keda-pool", "cert-manager", "pod-monitor")),
+    "autoscaler-pool": (("base", "autoscaler"), ("autoscaler-pool",)),
+}
+"""What scales workers: the resources and components of an installation."""
+
+
+@needs_kubectl
+@pytest.mark.parametrize("scaled_by", OVERLAYS)
+def test_kustomize_renders_what_scales_workers(scaled_by: str, tmp_path: Path) -> None:
+    resources, components = OVERLAYS[scaled_by]
+    to_folder = os.path.relpath(FOLDER, tmp_path)
+    dsn = "postgresql://autoscaler_user@10.0.0.5/duly"
+    own = {"name": "duly-autoscaler", "behavior": "merge", "literals": [f"DULY_STORE_DSN={dsn}"]}
+    overlay = {
+        "namespace": "tasks",
+        "resources": [f"{to_folder}/{each}" for each in resources],
+        "components": [f"{to_folder}/{each}" for each in components],
+        "configMapGenerator": [own] if "autoscaler" in resources else [],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+
+    rendered = render(tmp_path)
+
+    worker = rendered["Deployment", "duly-worker-hello"]
+    assert "replicas" not in worker["spec"]  # an apply leaves the number alone
+    pool = environment_of(rendered, worker).get("DULY_CONTROLLER_POOL")
+    assert pool == (None if scaled_by == "keda" else "hello")
+    assert (("ScaledObject", "duly-worker-hello") in rendered) is (scaled_by != "autoscaler-pool")
+    if "autoscaler" in resources:
+        autoscaler = rendered["Deployment", "duly-autoscaler"]
+        assert environment_of(rendered, autoscaler)["DULY_STORE_DSN"] == dsn
+        calls_the_api = autoscaler["spec"]["template"]["spec"]["automountServiceAccountToken"]
+        assert calls_the_api is (scaled_by == "autoscaler-pool")
+        assert (("RoleBinding", "duly-autoscaler") in rendered) is calls_the_api
+
+
+def environment_of(rendered: dict[tuple[str, str], Document], deployment: Document) -> dict[str, str]:
+    """The settings that a container of a rendered Deployment gets."""
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    found: dict[str, str] = {}
+    for source in container["envFrom"]:
+        found |= rendered["ConfigMap", source["configMapRef"]["name"]]["data"]
+    return found
 
 
 def test_every_file_is_in_a_kustomization() -> None:
@@ -113,6 +185,7 @@ def test_ports_are_those_of_the_settings(workload: Workload) -> None:
         "duly-store-consumer": {"health": "STORE_CONSUMER_LISTEN"},
         "duly-worker-hello": {"health": "CONTROLLER_HEALTH_LISTEN"},
         "duly-console": {"https": "CONSOLE_LISTEN"},
+        "duly-autoscaler": {"health": "AUTOSCALER_LISTEN", "keda": "AUTOSCALER_KEDA_ADDRESS"},
         "duly-migrate": {},
     }[workload.name]
     said = {port: _port(workload.environment[f"DULY_{name}"]) for port, name in names.items()}
@@ -276,7 +349,7 @@ def test_what_selects_pods_selects_some() -> None:
 
 
 def _selectors() -> Iterator[dict]:
-    for folder in ("base", "pod-monitor"):
+    for folder in (*RUNNING, "autoscaler-pool", "pod-monitor"):
         for document in documents(folder):
             spec = document.get("spec", {})
             if document["kind"] == "Service":
@@ -287,7 +360,10 @@ def _selectors() -> Iterator[dict]:
 
 def test_a_deployment_has_a_budget_of_disruptions_and_two_pods() -> None:
     budgets = {
-        each["metadata"]["name"] for each in documents("base") if each["kind"] == "PodDisruptionBudget"
+        each["metadata"]["name"]
+        for folder in RUNNING
+        for each in documents(folder)
+        if each["kind"] == "PodDisruptionBudget"
     }
     deployments = {name: each for name, each in WORKLOADS.items() if each.document["kind"] == "Deployment"}
 
@@ -298,7 +374,8 @@ def test_a_deployment_has_a_budget_of_disruptions_and_two_pods() -> None:
 def test_policies_and_monitors_name_ports_that_exist() -> None:
     named = {
         port["port"]
-        for document in documents("base")
+        for folder in RUNNING
+        for document in documents(folder)
         if document["kind"] == "NetworkPolicy"
         for rule in document["spec"].get("ingress", [])
         for port in rule["ports"]
@@ -347,6 +424,51 @@ def test_workers_of_a_pool_are_scaled_by_the_plan_of_the_autoscaler() -> None:
     assert policy["value"] >= scaled["spec"]["maxReplicaCount"]  # the plan is not slowed down
 
 
+def test_keda_calls_the_service_of_the_autoscaler_by_a_name_of_its_certificate() -> None:
+    (service,) = [each for each in documents("autoscaler") if each["kind"] == "Service"]
+    scaled, _ = documents("keda-pool")
+    (trigger,) = scaled["spec"]["triggers"]
+    (certificate,) = [
+        each for each in documents("cert-manager") if each["spec"].get("secretName") == "duly-tls"
+    ]
+    autoscaler = WORKLOADS["duly-autoscaler"]
+
+    host, _, port = trigger["metadata"]["scalerAddress"].rpartition(":")
+
+    assert host in certificate["spec"]["dnsNames"]
+    assert host.partition(".")[0] == service["metadata"]["name"]
+    (served,) = service["spec"]["ports"]
+    assert int(port) == served["port"] == autoscaler.ports[served["targetPort"]]
+    assert autoscaler.environment["DULY_RPC_CERT_FILE"]  # so it serves TLS
+
+
+def test_the_autoscaler_may_scale_the_deployment_of_the_pool_and_nothing_else() -> None:
+    role, binding, policy = documents("autoscaler-pool")
+    component = kustomization("autoscaler-pool")
+    (settings,) = component["configMapGenerator"]
+    worker, autoscaler = (patch["target"]["name"] for patch in component["patches"])
+    drivers = AutoscalerSettings.load(
+        drivers=WORKLOADS["duly-autoscaler"].environment["DULY_AUTOSCALER_DRIVERS"]
+    ).driver_specs
+
+    (rule,) = role["rules"]
+
+    # what the driver calls: PATCH /apis/apps/v1/namespaces/NAMESPACE/deployments/NAME/scale
+    (spec,) = drivers.values()
+    assert isinstance(spec, KubernetesSpec)
+    assert rule == {
+        "apiGroups": ["apps"],
+        "resources": [f"{spec.resource}/scale"],
+        "resourceNames": [worker],
+        "verbs": ["patch"],
+    }
+    assert (worker, autoscaler) == ("duly-worker-hello", "duly-autoscaler")
+    assert settings["name"] == worker
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert [each["name"] for each in binding["subjects"]] == [WORKLOADS[autoscaler].pod["serviceAccountName"]]
+    assert policy["spec"]["policyTypes"] == ["Egress"]
+
+
 def test_the_example_names_the_images_and_settings_of_the_base() -> None:
     example = kustomization("example")
 
@@ -364,7 +486,12 @@ def test_certificates_have_the_names_of_the_services() -> None:
         for each in documents("cert-manager")
         if "dnsNames" in each.get("spec", {})
     }
-    services = {each["metadata"]["name"] for each in documents("base") if each["kind"] == "Service"}
+    services = {
+        each["metadata"]["name"]
+        for folder in RUNNING
+        for each in documents(folder)
+        if each["kind"] == "Service"
+    }
 
     assert names == {
         "duly-tls": services - {"duly-console"},

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import psycopg
 import pytest
@@ -22,6 +23,8 @@ from duly_core.process.parent import PARENT_PID
 from duly_local.certificates import make_authority, make_certificate
 from duly_local.ports import free_ports
 from duly_local.postgres.embedded import EmbeddedPostgres
+from duly_wire.externalscaler import externalscaler_pb2
+from duly_wire.externalscaler.externalscaler_pb2_grpc import ExternalScalerStub
 from tests.fixtures import manifests
 from tests.fixtures.forked_process import ROOT, clean_environment
 from tests.fixtures.postgres import FAST, data_folder
@@ -113,7 +116,7 @@ class Deployment:
             here = conninfo_to_dict(self._postgres.dsn)
             user, database = (conninfo_to_dict(value)[part] for part in ("user", "dbname"))
             return make_conninfo("", host=here["host"], port=here["port"], user=user, dbname=database)
-        if variable.endswith(("_LISTEN", "_METRICS_PORT")):
+        if variable.endswith(("_LISTEN", "_METRICS_PORT", "_KEDA_ADDRESS")):
             port = self.port_of(name, value.rpartition(":")[2])
             return f"127.0.0.1:{port}" if ":" in value else str(port)
         if variable == "PYTHONPATH":
@@ -218,7 +221,7 @@ def test_what_kubernetes_starts_runs_a_task_with_tls_and_roles(
     deployment: Deployment, tmp_path: Path
 ) -> None:
     workloads = manifests.workloads()
-    servers = ("duly-frontend", "duly-hsc", "duly-store-consumer")
+    servers = ("duly-frontend", "duly-hsc", "duly-store-consumer", "duly-autoscaler")
     mount(tmp_path, deployment.secrets)
     frontend = f"127.0.0.1:{deployment.port_of('duly-frontend', '7401')}"
     deployment.addresses = {
@@ -254,10 +257,31 @@ def test_what_kubernetes_starts_runs_a_task_with_tls_and_roles(
 
     shop = ann | {"DULY_RPC_TOKEN_FILE": str(tmp_path / "shop")}
     said = deployment.run("shop", ["schedule", "hello.greet", '{"name": "Ada"}', "--wait"], shop)
+    pool = ["--lambda", "hello.*", "--min", "2", "--max", "9", "--driver", "keda"]
+    deployment.run("ann", ["pools", "set", "hello", *pool], ann)
+    asked = f"127.0.0.1:{deployment.port_of('duly-autoscaler', '7406')}"
+    planned = wait_until(lambda: workers_that_keda_reads(asked, tmp_path / "authority" / "ca.pem"), PATIENCE)
 
     assert "Hello, Ada!" in said
+    assert planned == 2
     # the port of calls has TLS alone
     assert not deployment.serves(frontend)
+
+
+def workers_that_keda_reads(address: str, authority: Path) -> int:
+    """How many workers the pool `hello` is to have; 0: there is no plan yet."""
+    request = externalscaler_pb2.GetMetricsRequest(
+        scaledObjectRef=externalscaler_pb2.ScaledObjectRef(scalerMetadata={"pool": "hello"})
+    )
+    credentials = grpc.ssl_channel_credentials(authority.read_bytes())
+    with grpc.secure_channel(address, credentials) as channel:
+        try:
+            answer = ExternalScalerStub(channel).GetMetrics(request, timeout=10)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE):
+                return 0
+            raise
+    return int(answer.metricValues[0].metricValue)
 
 
 def mount(folder: Path, passwords: Path) -> None:
@@ -271,6 +295,7 @@ def mount(folder: Path, passwords: Path) -> None:
         "duly-frontend": "frontend_user",
         "duly-hsc": "hsc_user",
         "duly-store-consumer": "store_consumer_user",
+        "duly-autoscaler": "autoscaler_user",
     }
     for name in (*users, "duly-worker-hello"):
         tls = folder / name / "tls"
