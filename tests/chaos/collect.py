@@ -111,7 +111,9 @@ def limits_of(plan: Plan, rate: float) -> Limits:
         least_ticks=int(plan.seconds * _FEWEST_TICKS),
         least_changes=int(plan.seconds * _FEWEST_CHANGES),
         least_samples=int(plan.seconds / _SECONDS_A_SAMPLE),
-        least_seen=plan.topology.hosts * plan.topology.executors * plan.topology.processes,
+        least_seen=(plan.topology.hosts - plan.topology.joining)
+        * plan.topology.executors
+        * plan.topology.processes,
         start_ns=int(_START_S * SECOND) if plan.punctual else 0,
         most_connections=_CONNECTIONS * clients,
         most_processes=_PROCESSES * (clients + workers) + _CONNECTIONS * clients,

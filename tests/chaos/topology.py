@@ -62,6 +62,8 @@ class Topology:
     store_consumers: int = 1
     hscs: int = 1
     hosts: int = 1
+    joining: int = 0
+    """Of the hosts: so many start only when a fault says so, which may be never."""
     executors: int = 1
     """Of each host."""
     processes: int = 1

@@ -11,7 +11,7 @@ from tests.zones.network import OUTSIDE, QUEUE, ZONES
 HOSTS = 4
 """One in each zone, and one more that joins and leaves."""
 JOINING = f"host-{HOSTS}"
-TOPOLOGY = Topology(servers=len(ZONES), hosts=HOSTS)
+TOPOLOGY = Topology(servers=len(ZONES), hosts=HOSTS, joining=1)
 _FIRST_AT = 3.0
 _GAP_S = 4.0
 _LAST_AT = 8.0
