@@ -20,8 +20,10 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 import duly
 from duly import webhooks
+from duly.transport.channel import check_address
 from duly_local.certificates import make_authority, make_certificate
 from duly_local.ports import free_ports
+from duly_wire.peers import Peer, split_peers
 from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc
 from tests.fixtures.documents import DOCS, blocks
 from tests.fixtures.forked_process import ROOT, clean_environment
@@ -152,6 +154,29 @@ async def test_calls_are_repeated_refused_shown_and_aborted_as_they_should(tmp_p
     assert scripted.calls["echo"] == scripted.calls["aborted"] == 0
 
 
+LISTS = [
+    *("a:1", "a:1,b:2", "a:1, [::1]:2", "ipv4:10.0.0.1:1,10.0.0.2:2", "dns:///name:1"),
+    *("unix:/a,unix:/b", "unix:/a,b", "unix:/a,b:1", "unix:/a=b:1", "http://a:1", "a:0", "a:65536", "a"),
+    *("east=a:1, west-2=[::1]:2", "east=a:1,b:2", "east=dns:///a:1,west=dns:///b:1"),
+    *("east=unix:/a=1,west=unix:/b", "a:1,", "a:1,b", "a:1,,b:1", "a:1;b:2", "=a:1", "a b=a:1"),
+    *("east=west=a:1", "east=a"),
+]
+
+
+def test_it_calls_the_frontends_of_its_own_zone_while_they_serve() -> None:
+    peers = [(text, [(each.address, each.zone) for each in read_list(text)] or None) for text in LISTS]
+
+    run_node_tests("zones", PEERS=json.dumps(peers))
+
+
+def read_list(text: str) -> list[Peer]:
+    """What Python's client makes of it; nothing: it refuses it."""
+    try:
+        return split_peers(check_address(text))
+    except duly.AddressError:
+        return []
+
+
 SENT_AT = datetime(2026, 11, 26, 12, tzinfo=UTC)
 
 
@@ -188,7 +213,7 @@ def test_its_receivers_accept_and_refuse_what_pythons_do() -> None:
 
 def test_the_receiver_of_its_readme_answers_a_signed_request_and_no_other() -> None:
     key, body = webhooks.new_key(), b'{"to":"ann"}'
-    example = blocks(CLIENT / "README.md", "ts")[2].replace("duly-client", "./dist/index.js")
+    example = blocks(CLIENT / "README.md", "ts")[-1].replace("duly-client", "./dist/index.js")
     script = example.replace("listen(8080)", "listen(0, function () { console.log(this.address().port); })")
     headers = webhooks.signed_headers(
         {"2026-11": webhooks.key_from_text(key)},

@@ -1,7 +1,7 @@
 /** Calls of the Frontend: each has a deadline, is repeated while its outcome is unknown, and ends when the caller aborts. */
 
 import { create, fromBinary, toBinary, type DescMethodUnary, type MessageInitShape, type MessageShape } from "@bufbuild/protobuf";
-import { Client as Connection, Metadata, credentials, status, type ServiceError } from "@grpc/grpc-js";
+import { Metadata, credentials, status, type ServiceError } from "@grpc/grpc-js";
 
 import {
   ClosedError,
@@ -13,12 +13,18 @@ import {
   UnauthenticatedError,
   UnavailableError,
 } from "./errors.js";
+import { Places, checkZone, splitPeers, type Place } from "./peers.js";
 import { readDetails, type StatusDetails } from "./status_details.js";
 
 /** Where the Frontend is, and who calls. */
 export interface Connecting {
-  /** HOST:PORT. Default: the variable DULY_ADDRESS, else 127.0.0.1:7401. */
+  /**
+   * HOST:PORT, or several with commas between them, each with its zone before it if you like: `east=a:7401,west=b:7401`.
+   * Default: the variable DULY_ADDRESS, else 127.0.0.1:7401.
+   */
   address?: string;
+  /** Where this client is: Frontends of this zone get its calls while they serve. Default: the variable DULY_RPC_ZONE, else none. */
+  zone?: string;
   /** PEM: the authorities that are trusted, and this client's own certificate. `{}`: TLS with Node's authorities. Default: no TLS. */
   tls?: { ca?: Uint8Array; cert?: Uint8Array; key?: Uint8Array };
   /** Shown with each call; a function is asked each time, so that it may read a file that changes. It has the call's `timeoutMs`. */
@@ -38,6 +44,10 @@ export interface CallOptions {
 }
 
 const LONGEST_TRY_MS = 5_000;
+/** The same while there are other Frontends to ask; twice as long after each try that was too short. */
+const FIRST_TRY_OF_SEVERAL_MS = 2_000;
+/** A try with less time says little about a Frontend that was late. */
+const LEAST_TRY_MS = 500;
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 2_000;
 const TOKEN = /^[\x21-\x7e]+$/;
@@ -45,32 +55,31 @@ const THIS_MACHINE = /^(localhost|127\.[0-9.]+|\[::1\]|unix:.*)(:\d+)?$/;
 
 export class Caller {
   readonly address: string;
-  readonly #connection: Connection;
+  readonly #places: Places;
   readonly #token: Connecting["token"];
   /** Of a call with its repeats. */
   readonly timeoutMs: number;
   #closed = false;
 
-  /** Throws DulyError for an address without a port, and for a token that would be sent in clear. */
+  /** Throws DulyError for an address without a port, for what is no name of a zone, and for a token that would be sent in clear. */
   constructor(connecting: Connecting) {
     this.address = connecting.address ?? process.env["DULY_ADDRESS"] ?? "127.0.0.1:7401";
-    if (!/^unix:|:\d+$/.test(this.address) || this.address.includes("://")) {
-      throw new DulyError(`the address ${JSON.stringify(this.address)} must be HOST:PORT`);
-    }
+    const peers = splitPeers(this.address);
+    const zone = checkZone(connecting.zone ?? process.env["DULY_RPC_ZONE"] ?? "");
     const { tls, token } = connecting;
-    if (token !== undefined && !tls && !connecting.allowPlaintext && !THIS_MACHINE.test(this.address)) {
+    if (token !== undefined && !tls && !connecting.allowPlaintext && !peers.every((peer) => THIS_MACHINE.test(peer.address))) {
       throw new DulyError(`a token would go to ${this.address} in clear: set tls, or allowPlaintext`);
     }
     this.#token = token;
     this.timeoutMs = connecting.timeoutMs ?? 30_000;
-    this.#connection = new Connection(
-      this.address,
+    this.#places = new Places(
+      peers,
+      zone,
       tls ? credentials.createSsl(buffer(tls.ca), buffer(tls.key), buffer(tls.cert)) : credentials.createInsecure(),
       {
         "grpc.max_receive_message_length": 16 * 1024 * 1024,
         "grpc.initial_reconnect_backoff_ms": 100,
         "grpc.max_reconnect_backoff_ms": 2_000,
-        "grpc.keepalive_time_ms": 30_000,
         "grpc.enable_retries": 0,
       },
     );
@@ -90,23 +99,29 @@ export class Caller {
     const serialized = Buffer.from(toBinary(method.input, create(method.input, request)));
     const until = Date.now() + (options.timeoutMs ?? this.timeoutMs) + servedMs;
     let pauseMs = FIRST_PAUSE_MS;
-    for (;;) {
+    let tryMs = this.#places.count > 1 ? FIRST_TRY_OF_SEVERAL_MS : LONGEST_TRY_MS;
+    for (let tries = 1; ; tries++) {
       if (this.#closed) throw new ClosedError("the client is closed");
       options.signal?.throwIfAborted();
       const token = await this.#nextToken(until, options.signal);
-      const deadline = Math.min(until, Date.now() + LONGEST_TRY_MS + servedMs);
-      const found = await this.#once(method, serialized, token, deadline, options.signal);
+      if (this.#closed) throw new ClosedError("the client is closed");
+      const askedAt = Date.now();
+      const deadline = Math.min(until, askedAt + tryMs + servedMs);
+      const place = this.#places.choose();
+      const found = await this.#once(place, method, serialized, token, deadline, options.signal);
       if (!(found instanceof Refusal)) return found;
-      const waitMs = found.pauseMs(pauseMs);
+      if (found.speaksAgainst(deadline - askedAt)) place.noteFailure();
+      const waitMs = found.pauseMs(tries < this.#places.count ? 0 : pauseMs); // the next Frontend is asked at once
       if (waitMs === undefined || Date.now() + waitMs >= until) throw found.toError(this.address);
       await sleep(waitMs, options.signal);
-      pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
+      if (tries >= this.#places.count) pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
+      tryMs = Math.min(2 * tryMs, LONGEST_TRY_MS);
     }
   }
 
   close(): void {
     this.#closed = true;
-    this.#connection.close();
+    this.#places.close();
   }
 
   async #nextToken(until: number, signal: AbortSignal | undefined): Promise<string | undefined> {
@@ -119,6 +134,7 @@ export class Caller {
   }
 
   async #once<M extends DescMethodUnary>(
+    place: Place,
     method: M,
     request: Buffer,
     token: string | undefined,
@@ -127,8 +143,9 @@ export class Caller {
   ): Promise<MessageShape<M["output"]> | Refusal> {
     const metadata = new Metadata();
     if (token !== undefined) metadata.set("authorization", `Bearer ${token}`);
+    const { connection, ended } = place.use();
     return new Promise((resolve, reject) => {
-      const call = this.#connection.makeUnaryRequest(
+      const call = connection.makeUnaryRequest(
         `/${method.parent.typeName}/${method.name}`,
         (bytes: Buffer) => bytes,
         (bytes: Buffer) => fromBinary(method.output, bytes) as MessageShape<M["output"]>,
@@ -136,6 +153,7 @@ export class Caller {
         metadata,
         { deadline },
         (error, answer) => {
+          ended();
           signal?.removeEventListener("abort", abort);
           if (signal?.aborted) reject(signal.reason);
           else if (error) resolve(new Refusal(error));
@@ -154,6 +172,12 @@ class Refusal {
 
   constructor(private readonly error: ServiceError) {
     this.#details = readDetails(error.metadata);
+  }
+
+  /** Whether others are better now; `tryMs`: how long this one had. */
+  speaksAgainst(tryMs: number): boolean {
+    const { code } = this.error;
+    return code === status.UNAVAILABLE || (code === status.DEADLINE_EXCEEDED && tryMs >= LEAST_TRY_MS);
   }
 
   /** How long to wait before the same request is sent again; undefined: its outcome is known. */

@@ -53,7 +53,7 @@ const TASKS_PER_CALL = 10_000;
 const BYTES_PER_CALL = 6 * 1024 * 1024;
 
 /**
- * A client of one Frontend. It opens one connection, and may be used by any number of callers at a time.
+ * A client of one Frontend, or of several that do the same. It opens a connection to each, and may be used by any number of callers at a time.
  *
  *     const client = new Client();
  *     const task = await client.schedule("hello.greet", { name: "Ada" }, { delayMs: 2_000 });
