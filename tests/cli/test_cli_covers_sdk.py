@@ -1,5 +1,6 @@
 """The command line offers what the SDK's client does: each method has a command, each parameter an option."""
 
+import functools
 import inspect
 from typing import get_type_hints
 
@@ -172,8 +173,11 @@ def parameters(method: str) -> set[str]:
     return {name for name in names if (method, name) not in ANOTHER_WAY}
 
 
+commands = functools.cache(get_command)
+
+
 def command(name: str) -> object:
-    found = get_command(app)
+    found = commands(app)
     for word in name.split():
         found = found.commands[word]  # type: ignore[attr-defined]
     return found
