@@ -30,7 +30,11 @@ def completed(words, shell="bash"):
     return duly(**asked, _DULY_COMPLETE=f"complete_{shell}").stdout
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+# long: one shell shows that the script asks duly; the others differ in its text
+@pytest.mark.parametrize(
+    "shell",
+    ["bash", pytest.param("zsh", marks=pytest.mark.long), pytest.param("fish", marks=pytest.mark.long)],
+)
 def test_each_shell_gets_a_script_that_asks_duly(shell):
     script = duly("completion", shell).stdout
 

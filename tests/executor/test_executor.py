@@ -62,6 +62,7 @@ async def test_an_executor_refuses_lease_terms_under_which_a_task_could_run_twic
     assert not host.hsc.results
 
 
+@pytest.mark.long  # starts an Executor; test_lease_schedule.py has the rule
 async def test_heartbeats_become_more_frequent_as_soon_as_a_lease_is_shorter(host: Host) -> None:
     """With those of its configuration the first would come after 15 s, and the test would be over."""
     await host.ready(
@@ -100,6 +101,7 @@ async def test_a_claim_that_comes_too_late_is_handed_back_and_not_started(host: 
     assert not host.journal.lines("started")
 
 
+@pytest.mark.long  # starts an Executor; test_held_claims.py has the rule
 async def test_heartbeats_name_everything_that_is_held_and_not_only_what_runs(host: Host) -> None:
     tasks = [host.waiting() for _ in range(3)]
     await host.ready("--slots", 2, DULY_EXECUTOR_RECALL_AFTER="1h")
@@ -112,6 +114,7 @@ async def test_heartbeats_name_everything_that_is_held_and_not_only_what_runs(ho
         assert value_of(await host.hsc.end_of(task)) == "waited"
 
 
+@pytest.mark.long  # starts an Executor; test_held_claims.py has the rule
 async def test_a_heartbeat_carries_the_newest_progress(host: Host) -> None:
     task = host.progressing()
     await host.ready()
@@ -230,7 +233,8 @@ async def test_when_all_claims_are_lost_the_executor_asks_for_new_work(host: Hos
     assert value_of(await host.hsc.end_of(task)) is None
 
 
-@pytest.mark.parametrize("slots", [1, 2])
+# long: more slots make no other end
+@pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.long)])
 async def test_max_runtime_ends_its_callback_alone_and_work_goes_on(host: Host, slots: int) -> None:
     too_long = host.stubborn(max_runtime=SECOND / 5)
     elsewhere = host.waiting()

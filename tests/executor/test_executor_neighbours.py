@@ -31,7 +31,13 @@ def assert_ran_too_long(result: hsc_pb2.TaskResult) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "word"), [("test.spin", "interrupted"), ("test.async_wait", "cleaned up"), ("test.wait", "")]
+    ("name", "word"),
+    [
+        ("test.spin", "interrupted"),
+        # long: callbacks of other kinds, which test_interruption.py and test_callback_orders.py interrupt or cancel
+        pytest.param("test.async_wait", "cleaned up", marks=pytest.mark.long),
+        pytest.param("test.wait", "", marks=pytest.mark.long),
+    ],
 )
 async def test_python_that_runs_too_long_is_interrupted_and_its_process_lives_on(
     host: Host, name: str, word: str
@@ -106,6 +112,7 @@ async def test_a_blocked_callback_keeps_its_claim_while_its_neighbours_finish_an
     assert not host.hsc.releases
 
 
+@pytest.mark.long  # starts an Executor; test_watchdog_overruns.py and test_dispatch.py have the rules
 async def test_what_waits_behind_a_blocked_callback_runs_in_the_process_that_takes_its_place(
     host: Host,
 ) -> None:
@@ -120,6 +127,7 @@ async def test_what_waits_behind_a_blocked_callback_runs_in_the_process_that_tak
     assert waiting.claim not in host.hsc.releases
 
 
+@pytest.mark.long  # starts an Executor; test_watchdog_overruns.py has the rule
 async def test_a_process_whose_neighbours_overrun_too_is_killed_and_all_are_told(host: Host) -> None:
     tasks = [host.stubborn(max_runtime=limit * LIMIT) for limit in (1, 2, 3)]
     await host.ready("--slots", 3, **HASTY)
@@ -172,7 +180,8 @@ async def test_async_neighbours_of_a_callback_that_blocks_their_loop_are_handed_
 # ---- crashes ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("end", ["exit", "signal"])
+# long: test_callback_pool.py has the rule for last words, however a process ends
+@pytest.mark.parametrize("end", ["exit", pytest.param("signal", marks=pytest.mark.long)])
 async def test_only_the_task_that_ends_its_process_is_charged(host: Host, end: str) -> None:
     culprit = claimed("test.spin", {**host.journal.payload(), "end": end})
     neighbours = [host.stubborn() for _ in range(2)]
@@ -230,6 +239,7 @@ async def test_a_lambda_that_overran_shares_no_process_with_others_until_its_tim
     assert await host.running(isolation_ended) == pid
 
 
+@pytest.mark.long  # starts an Executor; test_dispatch.py and test_isolation.py have the rules
 async def test_a_lambda_whose_task_crashed_a_process_shares_none_with_others(host: Host) -> None:
     crashing = claimed("test.misbehave", "leave")
     # else a slow machine hands the next task back before there is a new process
@@ -275,6 +285,7 @@ async def test_a_kill_ends_a_callback_that_heeds_nothing_and_its_process_and_let
     assert "reason=kill" in executor.output or '"reason": "kill"' in executor.output
 
 
+@pytest.mark.long  # starts an Executor; test_watchdog_overruns.py has the rule
 async def test_neighbours_of_a_killed_callback_that_do_not_end_within_their_grace_run_again_uncharged(
     host: Host,
 ) -> None:
@@ -326,6 +337,7 @@ async def test_a_kill_needs_no_process_of_what_can_be_interrupted_or_has_not_sta
     assert is_alive(pid)
 
 
+@pytest.mark.long  # starts an Executor; test_watchdog_overruns.py has the rule
 async def test_an_overrun_waits_for_its_neighbours_no_longer_than_their_grace(host: Host) -> None:
     late, neighbour = running_on(host, swallow="yes"), host.waiting()
     await host.ready("--slots", 2, DULY_EXECUTOR_NEIGHBOUR_GRACE="300ms", **HASTY)

@@ -27,6 +27,7 @@ async def test_the_task_of_a_killed_callback_process_crashed_and_what_waited_run
     assert value_of(await host.hsc.end_of(waiting))["pid"] != pid
 
 
+@pytest.mark.long  # starts an Executor; the first test of this file has it after another way to end
 async def test_a_new_callback_process_takes_the_place_of_a_dead_one(host: Host) -> None:
     before, after = claimed("test.misbehave", "leave"), claimed("test.context")
     # else a slow machine hands the next task back before there is a new process
@@ -63,6 +64,7 @@ async def test_a_suspect_runs_alone_in_a_process_beside_those_that_others_wait_f
     assert alone not in {await host.journal.started(other) for other in others}
 
 
+@pytest.mark.long  # starts an Executor; test_dispatch.py has the rule
 async def test_suspects_wait_neither_for_the_end_of_others_nor_for_one_another(host: Host) -> None:
     others = [host.waiting() for _ in range(3)]
     suspects = [host.waiting(crashes=crashes) for crashes in (1, 2, 1)]
@@ -78,6 +80,7 @@ async def test_suspects_wait_neither_for_the_end_of_others_nor_for_one_another(h
     assert alone.isdisjoint(busy)
 
 
+@pytest.mark.long  # starts an Executor; test_dispatch.py has the rule
 async def test_an_executor_that_runs_suspects_goes_on_with_other_tasks(host: Host) -> None:
     suspects, other = [host.waiting(crashes=1) for _ in range(2)], claimed()
     await host.ready("--slots", 4)
@@ -89,6 +92,7 @@ async def test_an_executor_that_runs_suspects_goes_on_with_other_tasks(host: Hos
     assert value_of(await host.hsc.end_of(other)) is None
 
 
+@pytest.mark.long  # starts an Executor; test_executor_stuck.py has the rule
 async def test_a_suspect_that_waits_for_another_is_not_handed_back_at_once(host: Host) -> None:
     busy, first, suspect = host.waiting(), host.waiting(crashes=1), claimed(crashes=1)
     await host.ready("--slots", 2, DULY_EXECUTOR_RECALL_AFTER="100ms", DULY_EXECUTOR_ISOLATED_PROCESSES="1")
@@ -130,6 +134,7 @@ async def test_a_cancel_reaches_the_callback_which_stops_by_itself(host: Host, n
     assert is_alive(pid)
 
 
+@pytest.mark.long  # starts an Executor; test_watchdog_overruns.py has the rule
 async def test_a_callback_that_ignores_a_cancel_is_killed_when_its_neighbour_has_ended(host: Host) -> None:
     ignorant, neighbour = host.stubborn(), host.waiting()
     executor = await host.ready(
@@ -190,6 +195,7 @@ async def test_a_fork_that_returns_from_its_callback_runs_nothing_else(host: Hos
     assert len(host.hsc.results) == 6
 
 
+@pytest.mark.long  # starts an Executor; test_held_claims.py has the rule
 async def test_a_task_that_comes_back_under_a_new_claim_is_kept_when_the_old_ones_end_is_told(
     host: Host,
 ) -> None:
@@ -229,6 +235,7 @@ async def test_a_process_that_is_killed_while_it_starts_again_does_not_end_the_e
     assert is_alive(executor.pid)
 
 
+@pytest.mark.long  # starts an Executor; test_callback_pool.py has the rule
 async def test_max_runtime_is_not_reported_before_the_callback_runs_no_more(host: Host) -> None:
     task = host.stubborn(max_runtime=SECOND / 5)
     await host.ready()

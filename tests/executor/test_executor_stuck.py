@@ -37,6 +37,7 @@ if pathlib.Path(__file__).with_name("hangs").exists():
 # ---- stopped processes -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long  # starts an Executor; test_callback_pool.py has the rule; the next test stops a process
 async def test_what_a_stopped_idle_process_was_given_runs_in_another_one_here(host: Host) -> None:
     executor = await host.ready(
         "--slots",

@@ -22,7 +22,11 @@ def up(size: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=50)
 
 
-@pytest.mark.parametrize(("size", "full"), [("4k", "data"), ("300k", "data/postgres")])
+@pytest.mark.parametrize(
+    ("size", "full"),
+    # long: a disk that is full a little later
+    [pytest.param("4k", "data", marks=pytest.mark.long), ("300k", "data/postgres")],
+)
 def test_a_full_disk_is_told_in_a_line_with_the_way_out(size: str, full: str, tmp_path: Path) -> None:
     mount = [*_ALONE, "mount", "-t", "tmpfs", "none", str(tmp_path)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:

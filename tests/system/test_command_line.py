@@ -23,7 +23,8 @@ from tests.fixtures.whole_stack import WholeStack
 
 NOBODY = "127.0.0.1:1"
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+# long: a stack of its own; tests/tasks, tests/cli and tests/lambdas run the commands against a Frontend in this process
+pytestmark = [pytest.mark.system, pytest.mark.long, pytest.mark.timeout(240)]
 
 Duly = Callable[..., Result]
 
@@ -141,42 +142,6 @@ def test_config_shows_every_setting_and_who_set_it(run: Duly) -> None:
     assert "secret" not in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "complaint"),
-    [
-        (["schedule", "test.unheard"], 1, "test.unheard"),
-        (["schedule", "test.echo", "{not json"], 2, "the payload is invalid JSON"),
-        (["schedule", "test.echo", "NaN"], 1, "JSON cannot carry"),
-        (
-            ["schedule", "test.echo", "--priority", "soon"],
-            2,
-            "'soon' is not a priority: urgent, high, normal or low",
-        ),
-        (["schedule", "test.echo", "--delay", "1"], 2, "'1' is not a duration"),
-        (["schedule", "test.echo", "--at", "tomorrow"], 2, "'tomorrow' is not an instant"),
-        (["schedule", "test.echo", "--at", "2030-01-01"], 2, "no time zone"),
-        (["schedule", "test.echo", "--delay", "1s", "--at", "2030-01-01T00:00:00Z"], 2, "cannot be combined"),
-        (["get", "no-id"], 1, "'no-id': not a task id"),
-        (["get", "0190a8a0-0000-7000-8000-000000000000"], 1, "there is no task"),
-        (["wait", "no-id"], 1, "'no-id': not a task id"),
-        (["cancel", "no-id"], 1, "no-id"),
-        (["cancel", "0190a8a0-0000-7000-8000-000000000000"], 1, "0190a8a0-0000-7000-8000-000000000000"),
-        (["list", "--status", "asleep"], 2, "'asleep' is not a status"),
-        (["list", "--limit", "0"], 2, "--limit"),
-        (["health", "127.0.0.1:1", "--timeout", "soon"], 2, "'soon' is not a duration"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line(
-    run: Duly, arguments: list[str], code: int, complaint: str
-) -> None:
-    result = run(*arguments)
-
-    assert result.exit_code == code, result.output
-    assert complaint in result.stderr
-    assert "Traceback" not in result.output
-    assert result.exception is None or isinstance(result.exception, SystemExit)
-
-
 def test_without_a_frontend_the_way_to_one_is_named(run: Duly) -> None:
     result = run("schedule", "test.echo", "--address", NOBODY)
 
@@ -252,7 +217,6 @@ def group_lives(leader: int) -> bool:
     return True
 
 
-@pytest.mark.long  # a stack of its own; test_supervisor.py and test_killed_stack.py have its parts
 def test_ctrl_c_leaves_no_process(run: Duly, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("short")
     stack = WholeStack(folder, "--data", str(folder / "data"))

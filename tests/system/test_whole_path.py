@@ -43,8 +43,11 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 over_the_store = pytest.mark.parametrize("stack", ["store"], indirect=True, scope="module")
 large_payloads = pytest.mark.parametrize(
     "stack",
-    # long: over SQS go references to tasks, and payloads as they go without it
-    ["store", pytest.param("sqs", marks=[pytest.mark.sqs, pytest.mark.long])],
+    # long: test_executor.py has large results, tests/rpc large messages; over SQS go references to tasks
+    [
+        pytest.param("store", marks=pytest.mark.long),
+        pytest.param("sqs", marks=[pytest.mark.sqs, pytest.mark.long]),
+    ],
     indirect=True,
     scope="module",
 )
@@ -52,7 +55,8 @@ over_both = pytest.mark.parametrize(
     ("stack", "service"),
     [
         ("store", "server"),
-        ("store", "worker"),
+        # long: tests/upkeep has the end of a worker's claims, test_controller_executors.py that of an Executor
+        pytest.param("store", "worker", marks=pytest.mark.long),
         *(
             # long: what is killed without a queue is killed by `make test`
             pytest.param("sqs", service, marks=[pytest.mark.sqs, pytest.mark.long])
