@@ -24,7 +24,7 @@ def up(size: str, folder: Path) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.parametrize(
     ("size", "full"),
-    # long: a disk that is full a little later
+    # long: a disk that is full before there is a database
     [pytest.param("4k", "data", marks=pytest.mark.long), ("300k", "data/postgres")],
 )
 def test_a_full_disk_is_told_in_a_line_with_the_way_out(size: str, full: str, tmp_path: Path) -> None:
