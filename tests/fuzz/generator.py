@@ -80,6 +80,8 @@ class Known:
     """Of tokens that ClaimWork gave."""
     texts: list[str] = field(default_factory=list)
     """Ids in text form, page tokens, executor ids."""
+    likely: dict[str, list[Any]] = field(default_factory=dict)
+    """Values of fields (by their full names) without which nothing deep is reached."""
     never: dict[str, list[Any]] = field(default_factory=dict)
     """Fields (by their full names) that may have these values only: a wild pid is somebody else's process."""
 
@@ -106,6 +108,8 @@ class Generator:
                 continue
             if descriptor.full_name in self.known.never:
                 setattr(message, descriptor.name, self.random.choice(self.known.never[descriptor.full_name]))
+            elif descriptor.full_name in self.known.likely and not self._goes_wild():
+                setattr(message, descriptor.name, self.random.choice(self.known.likely[descriptor.full_name]))
             elif descriptor.is_repeated:
                 self._fill(getattr(message, descriptor.name), descriptor, depth)
             elif descriptor.type == _F.TYPE_MESSAGE:

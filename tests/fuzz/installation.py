@@ -1,4 +1,4 @@
-"""What is fuzzed: Frontend, HSC and Controller behind real servers, in this process, on a real store."""
+"""What is fuzzed: Frontend, HSC, Controller and what KEDA asks behind real servers, in this process, on a real store."""
 
 import asyncio
 import os
@@ -7,13 +7,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import AsyncMock, patch
 
 import grpc
 import psycopg
 
+from duly_autoscaler.keda import ExternalScalerServicer, PlanReader
 from duly_controller.__main__ import build
 from duly_core.access.authorizer import Authorizer, Credentials
 from duly_core.access.grants import Access, Grant
@@ -22,6 +23,10 @@ from duly_core.attachments.settings import AttachmentSettings
 from duly_core.lambdas import store as lambdas
 from duly_core.lambdas.names import QueueKey
 from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.pools.lease import NO_FENCE, PlanToWrite, take_lease, write_plans
+from duly_core.pools.planner import Memory, Plan
+from duly_core.pools.rules import Pool
+from duly_core.pools.store import put_pool
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_core.queues.message import ForeignBodyError, unpack
@@ -29,6 +34,7 @@ from duly_core.queues.none import NoQueue
 from duly_core.queues.port import Received
 from duly_core.queues.settings import QueueSettings
 from duly_core.rpc.channel import open_channel
+from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.tasks import polling
 from duly_wire.enums import Priority
@@ -36,6 +42,7 @@ from tests.fixtures.services import serve_frontend, serve_hsc
 from tests.fuzz.generator import Known
 
 LAMBDAS = ["fuzz.one", "fuzz.two"]
+POOL = "fuzz-pool"
 EXECUTOR = "fuzz-executor"
 _MINUTE = timedelta(minutes=1)
 _QUEUE = QueueKey(LAMBDAS[0], Priority.NORMAL)
@@ -120,12 +127,43 @@ class Messages(NoQueue):
 
 
 @asynccontextmanager
+async def _serve_keda(store: Store) -> AsyncIterator[grpc.aio.Channel]:
+    """Serve what KEDA asks; one pool has a plan."""
+    pool = Pool(name=POOL, lambdas=("fuzz.*",), maximum=9, driver="keda")
+    await put_pool(store, POOL, lambda _: pool)
+    fence = await take_lease(store, "fuzz", NO_FENCE, _MINUTE)
+    plan = Plan(3, ("fuzz",), Memory(desired=3), 3)
+    assert fence
+    assert await write_plans(store, "fuzz", fence, datetime.now(UTC), [PlanToWrite(POOL, plan)], [])
+    stop = asyncio.Event()
+    plans = PlanReader(store)
+    day = timedelta(days=1)
+    server = RpcServer(
+        "127.0.0.1:0", [ExternalScalerServicer(plans, _LOOK_EVERY, day, stop)], RpcSettings.load()
+    )
+    async with grpc.aio.insecure_channel(await server.start()) as channel:
+        yield channel
+    stop.set()
+    await server.stop()
+    await plans.close()
+
+
+@asynccontextmanager
 async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Installation]:
     """Start everything on a migrated, empty database; with grants, every caller has these and no others."""
     authorizer = FixedAuthorizer(grants) if grants else None
     known = Known(
         lambdas=list(LAMBDAS),
         texts=[EXECUTOR],
+        likely={
+            "externalscaler.ScaledObjectRef.ScalerMetadataEntry.key": [
+                "pool",
+                "pool",
+                "pool",
+                "scalerAddress",
+            ],
+            "externalscaler.ScaledObjectRef.ScalerMetadataEntry.value": [POOL, POOL, "moon", "A;B", "a" * 64],
+        },
         # a wild pid or descriptor would be another process's: what is attached must be ours
         never={
             "duly.v1.AttachExecutorRequest.pid": [os.getpid(), os.getpid(), 0, -1, 2**22 + 1, 2**31 - 1],
@@ -153,6 +191,7 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
             Store(StoreSettings(dsn=dsn)) as store,
             serve_frontend(store, authorizer=authorizer, attachments=attachments) as frontend,
             serve_hsc(store, authorizer=authorizer) as hsc,
+            _serve_keda(store) as keda,
         ):
             await lambdas.register(store, [LambdaPolicy(name, max_attempts=3) for name in LAMBDAS])
             listen = f"unix:{Path(folder)}/controller.sock"
@@ -176,6 +215,7 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
                 "TimeTableService": frontend.channel,
                 "HscService": hsc.channel,
                 "ControllerService": channel,
+                "ExternalScaler": keda,
             }
             try:
                 await asyncio.wait_for(channel.channel_ready(), 10)

@@ -21,6 +21,7 @@ from duly_executor.processes import frames
 from duly_executor.processes.process import CallbackProcess
 from duly_executor.processes.report_reader import ReportReader
 from duly_frontend.lists import page_token
+from duly_wire.externalscaler import externalscaler_pb2
 from duly_wire.v1 import (
     attachments_pb2,
     callback_pb2,
@@ -73,6 +74,7 @@ _SERVICES = [
         (fleet_pb2, "FleetService"),
         (hsc_pb2, "HscService"),
         (controller_pb2, "ControllerService"),
+        (externalscaler_pb2, "ExternalScaler"),
     )
 ]
 
@@ -101,13 +103,13 @@ def targets(installation: Installation) -> dict[str, Target]:
 
 
 def _call(channel: grpc.aio.Channel, method: MethodDescriptor, path: str) -> Any:
-    """One request, one answer; of a stream of calls, a stream of one request and the first answer to it, if one comes."""
-    if not method.client_streaming:
+    """One request, one answer; of a stream of calls or answers, the first answer to one request, if one comes."""
+    if not method.client_streaming and not method.server_streaming:
         return channel.unary_unary(path)
-    streamed = channel.stream_stream(path)
+    to_many = channel.stream_stream(path) if method.client_streaming else channel.unary_stream(path)
 
     async def call(data: bytes, timeout: float) -> bytes:
-        stream = streamed(iter([data]), timeout=timeout)
+        stream = to_many(iter([data]) if method.client_streaming else data, timeout=timeout)
         answer = await stream.read()
         stream.cancel()
         return b"" if answer is grpc.aio.EOF else answer
@@ -121,7 +123,7 @@ def _rpc(method: MethodDescriptor, call: Any, known: Known, *, raw: bool) -> Tar
     patience = 0.25 if method.name in _LONG_POLLS else 10
     allowed = _ALLOWED | ({_CODES.DEADLINE_EXCEEDED} if method.name in _LONG_POLLS else set())
 
-    if raw and method.client_streaming:
+    if raw and (method.client_streaming or method.server_streaming):
         allowed |= {_CODES.UNKNOWN}  # gRPC reads the messages of a stream itself, and ends it so
 
     async def run(wild: Generator) -> str:

@@ -37,6 +37,8 @@ async def test_whatever_is_sent_is_answered_by_a_status_that_says_what_is_wrong(
         "SetResults",
         "Release",
         "AttachExecutor",
+        "GetMetrics",
+        "StreamIsActive",
     ):
         assert tallies[f"{name}: fields"].answers.keys() & {"OK", "INVALID_ARGUMENT"}, name
 
