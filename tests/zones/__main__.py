@@ -98,7 +98,7 @@ def main() -> int:
 
 
 def _run(plan: Any, arguments: argparse.Namespace, folder: Path, template: Path) -> dict[str, Any]:
-    """In a process of its own, for it enters a namespace."""
+    """Run one plan in a process of its own, because it enters a namespace."""
     own = folder / f"seed-{plan.seed}"
     report, log = own.with_suffix(".json"), own.with_suffix(".log")
     shutil.rmtree(own, ignore_errors=True)

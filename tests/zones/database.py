@@ -109,7 +109,7 @@ class ZonedPostgres:
 
     @property
     def dsn(self) -> str:
-        """By the back door, and only of a primary."""
+        """The DSN of the primary, through the back door."""
         hosts = ",".join(self._network.back_door(zone) for zone in WITH_POSTGRES)
         return _dsn(hosts)
 
@@ -329,7 +329,7 @@ class ZonedPostgres:
         return ["nsenter", f"--net={FOLDER / self._network.namespace(zone)}", *command]
 
     def _ask(self, zone: str, method: str, path: str, body: object = None) -> str:
-        """By the back door; empty: no answer."""
+        """Ask Patroni through the back door; empty: no answer."""
         url = f"http://{self._network.back_door(zone)}:{_REST}{path}"
         command = ["curl", "-s", "--max-time", "6", "-X", method, url]
         command += ["-d", json.dumps(body), "-H", "Content-Type: application/json"] if body else []
@@ -354,7 +354,7 @@ def _as_postgres(command: Sequence[str]) -> None:
 
 
 def _give(folder: Path) -> None:
-    """To the user of Postgres, who insists on owner and modes."""
+    """Make the user of Postgres the owner: Postgres refuses a folder with another owner or mode."""
     user = pwd.getpwnam(USER)
     folder.mkdir(exist_ok=True, parents=True)
     for path in (folder, *folder.rglob("*")):

@@ -20,12 +20,12 @@ _LOOK_EVERY_S = 0.05
 
 
 async def wait_until_calm(system: ZonedSystem) -> None:
-    """Until the fault before is mended."""
+    """Wait until Postgres has recovered from the previous fault."""
     await system.postgres.wait_until_up(_WHOLE_WITHIN)
 
 
 async def inject(system: ZonedSystem, fault: Fault) -> str:
-    """Do it, for as long as it lasts; what was done, or "" if there was nothing to break."""
+    """Inject the fault for its duration, and end it; return what was done, or "" if there was nothing to break."""
     return await _HOW[fault.kind](system, fault)
 
 

@@ -92,7 +92,7 @@ class Network:
         return tun
 
     def set(self, source: str, target: str, way: Way | None) -> None:
-        """What becomes of packets from here to there; None: all arrive."""
+        """Set what happens to packets from source to target; None: all arrive."""
         assert self._control is not None
         rule = [_NUMBERS[source], _NUMBERS[target], *(way or ())]
         self._control.send(json.dumps(rule).encode())

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Way(NamedTuple):
-    """What becomes of packets in one direction."""
+    """What happens to packets in one direction."""
 
     delay_s: float = 0.0
     jitter_s: float = 0.0

@@ -68,7 +68,7 @@ class ZonedLinks:
 
 
 class ZonedSystem:
-    """One installation; it looks to a run of chaos as `tests.chaos.stack.System` does."""
+    """One installation. It has the interface of `tests.chaos.stack.System`."""
 
     def __init__(
         self, folder: Path, plan: Plan, fork_server: ForkServer, network: Network, template: Path
