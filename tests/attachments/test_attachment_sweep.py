@@ -75,9 +75,8 @@ async def test_what_no_task_uses_goes_and_what_one_uses_stays_until_the_task_is_
     assert (first.attachments, first.bytes, left) == (1, len(UNUSED.data), {USED.hash})
     assert (second.uses, second.attachments) == (1, 1)
     assert await problems(store, attachment_folder) == []
-    assert [path for path in attachment_folder.rglob("*") if path.is_file()] == [
-        attachment_folder / "store-id"
-    ]
+    left_files = {path.name for path in attachment_folder.rglob("*") if path.is_file()}
+    assert left_files == {"store-id", "store-turn"}
     assert await rows(store, "select bytes from attachment_usage") == [(0,)]
 
 
@@ -274,15 +273,34 @@ async def test_sweeps_at_a_time_and_one_that_died_before_it_wrote_its_turn_are_n
     folder = FolderBlobs.open(str(attachment_folder))
     async with open_sweep(store, attachment_folder) as other:
         await sweep.run_once()
-        late = folder.marker()
+        late = folder.turn()
         await asyncio.gather(other.run_once(), sweep.run_once(), other.run_once())
-        folder.put_marker(late)
+        folder.put_turn(late)
 
         after_a_late_write = [(await each.run_once()).owner for each in (sweep, other)]
 
     assert after_a_late_write == [Owner.OURS, Owner.OURS]
     ((turns,),) = await rows(store, TURNS)
-    assert folder.marker().partition(" ")[2] == str(turns[0])
+    assert folder.turn() == str(turns[0])
+
+
+@pytest.mark.parametrize(
+    "before", ["", "{name}", "{name} {turn}"], ids=["new", "older release", "some states"]
+)
+async def test_a_sweep_leaves_the_name_as_the_release_before_turns_compares_it(
+    frontend, store, sweep, attachment_folder, before
+):
+    folder = FolderBlobs.open(str(attachment_folder))
+    await sweep.run_once()
+    ((name, (turn, *_)),) = await rows(store, "select store_id::text, turns from attachment_store")
+    (attachment_folder / "store-turn").unlink()
+    folder.put_marker(before.format(name=name, turn=turn))
+
+    owners = [(await sweep.run_once()).owner for _ in range(2)]
+
+    assert owners == [Owner.OURS, Owner.OURS]
+    assert folder.marker() == name
+    assert folder.turn()
 
 
 class SlowMarker:

@@ -50,11 +50,13 @@ def test_parts_are_read_as_they_were_written_and_go_with_their_blob(blobs):
     assert (blobs.sizes(one), {each.blob for each in blobs.blobs()}) == ({}, {other})
 
 
-def test_a_store_has_the_name_that_it_was_given_and_is_no_blob(blobs):
-    before = blobs.marker()
+def test_a_store_has_the_name_and_the_turn_that_it_was_given_and_they_are_no_blobs(blobs):
+    before = blobs.marker(), blobs.turn()
     blobs.put_marker("a name")
+    blobs.put_turn("a turn")
 
-    assert (before, blobs.marker()) == ("", "a name")
+    assert before == ("", "")
+    assert (blobs.marker(), blobs.turn()) == ("a name", "a turn")
     assert list(blobs.blobs()) == []
 
 

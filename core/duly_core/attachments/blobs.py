@@ -1,6 +1,6 @@
 """Where the parts of attachments are kept: what a store of blobs can do, and how servers use one without blocking.
 
-A blob is the parts of one upload, under a name of its own. No method but `put_marker` changes a part that is there.
+A blob is the parts of one upload, under a name of its own. No method changes a part that is there. Beside them stand the store's name and its turn.
 """
 
 import asyncio
@@ -66,6 +66,12 @@ class BlobStore(Protocol):
 
     def put_marker(self, name: str) -> None:
         """Give the store a name."""
+
+    def turn(self) -> str:
+        """Return what the last sweep noted; empty: nothing."""
+
+    def put_turn(self, turn: str) -> None:
+        """Note that a sweep begins."""
 
 
 class BlobThreads:

@@ -17,6 +17,7 @@ from duly_core.attachments.blobs import FoundBlob, blob_of
 from duly_core.errors import BlobsUnavailableError, SettingsError
 
 _MARKER = "store-id"
+_TURN = "store-turn"
 _UNFINISHED = ".unfinished"
 """Ends the name of a part while it is written. One is left of a server that died; it goes with its blob."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -115,16 +116,30 @@ class FolderBlobs:
 
     def marker(self) -> str:
         """As BlobStore says."""
-        with self._doing("read"):
-            try:
-                return (self._folder / _MARKER).read_text(encoding="utf-8").strip()
-            except FileNotFoundError:
-                return ""
+        return self._read(_MARKER)
 
     def put_marker(self, name: str) -> None:
         """As BlobStore says."""
+        self._write(_MARKER, name)
+
+    def turn(self) -> str:
+        """As BlobStore says."""
+        return self._read(_TURN)
+
+    def put_turn(self, turn: str) -> None:
+        """As BlobStore says."""
+        self._write(_TURN, turn)
+
+    def _read(self, name: str) -> str:
+        with self._doing("read"):
+            try:
+                return (self._folder / name).read_text(encoding="utf-8").strip()
+            except FileNotFoundError:
+                return ""
+
+    def _write(self, name: str, text: str) -> None:
         with self._doing("write"):
-            (self._folder / _MARKER).write_text(f"{name}\n", encoding="utf-8")
+            (self._folder / name).write_text(f"{text}\n", encoding="utf-8")
 
     def _of(self, blob: UUID) -> Path:
         return self._folder / blob.hex[:2] / blob.hex

@@ -1,7 +1,8 @@
 """Whose a store of blobs is: what another database, or a copy of this one, keeps there must not be removed.
 
-The database's name stands in the store, as `NAME` or `NAME TURN`. Each sweep writes another turn into the database and into the store.
-A copy of the database, as of a backup, does not know the turns that come after it: its name is right, and its turn is not.
+The database's name stands in the store, alone: the release before turns compares all that stands there. Each sweep writes another
+turn into the database and into the store. A copy of the database, as of a backup, does not know the turns that come after it: its name
+is right, and its turn is not. A turn counts only beside a name: an operator who takes the name away says whose the store is.
 """
 
 import enum
@@ -48,20 +49,23 @@ async def take_turn(store: Store, blobs: BlobThreads) -> Owner:
         StoreUnavailableError: the database does not answer.
         BlobsUnavailableError: the store of blobs does not.
     """
-    found, _, turn = (await blobs.run(blobs.blobs.marker)).partition(" ")
-    # after the marker: a turn is in the database before it is in the store, so one that another server takes now is known
+    found, _, turn = (await blobs.run(blobs.blobs.marker)).partition(" ")  # some wrote the turn there
+    if found:
+        turn = await blobs.run(blobs.blobs.turn) or turn
+    # after the store: a turn is in the database before it is in the store, so one that another server takes now is known
     name, turns = await _known(store)
     if found not in ("", name):
         return Owner.ANOTHER
     if turn and turn not in turns:
         if turn != _COPIED:
-            await blobs.run(blobs.blobs.put_marker, f"{name} {_COPIED}")
+            await blobs.run(blobs.blobs.put_turn, _COPIED)
         return Owner.COPY
     if not turns or turn in ("", turns[0]):
         turns = [str(uuid4()), *turns]
         await store.run(SWEEPS["begin_turn"], {"turn": UUID(turns[0])})
     # else the last sweep ended before it wrote its turn into the store
-    await blobs.run(blobs.blobs.put_marker, f"{name} {turns[0]}")
+    await blobs.run(blobs.blobs.put_turn, turns[0])
+    await blobs.run(blobs.blobs.put_marker, name)
     return Owner.OURS
 
 

@@ -16,6 +16,7 @@ from duly_core.attachments.settings import AttachmentSettings
 from duly_core.errors import BlobsUnavailableError
 
 _MARKER = "store-id"
+_TURN = "store-turn"
 _MISSING = {"NoSuchKey", "404", "NotFound"}
 _REMOVED_AT_A_TIME = 1_000
 """S3 takes no more in one call."""
@@ -109,13 +110,27 @@ class S3Blobs:
 
     def marker(self) -> str:
         """As BlobStore says."""
-        return (self._read(f"{self._prefix}{_MARKER}") or b"").decode(errors="replace").strip()
+        return self._read_text(_MARKER)
 
     def put_marker(self, name: str) -> None:
         """As BlobStore says."""
+        self._write_text(_MARKER, name)
+
+    def turn(self) -> str:
+        """As BlobStore says."""
+        return self._read_text(_TURN)
+
+    def put_turn(self, turn: str) -> None:
+        """As BlobStore says."""
+        self._write_text(_TURN, turn)
+
+    def _read_text(self, name: str) -> str:
+        return (self._read(f"{self._prefix}{name}") or b"").decode(errors="replace").strip()
+
+    def _write_text(self, name: str, text: str) -> None:
         with self._doing("write"):
             self._client.put_object(
-                Bucket=self._bucket, Key=f"{self._prefix}{_MARKER}", Body=f"{name}\n".encode()
+                Bucket=self._bucket, Key=f"{self._prefix}{name}", Body=f"{text}\n".encode()
             )
 
     def _key(self, blob: UUID, index: int) -> str:
