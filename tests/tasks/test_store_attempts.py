@@ -91,7 +91,7 @@ async def test_a_release_is_a_line_that_charges_nothing(task_states, claimed_tas
     (line,) = await history(task_states, claimed_task)
     assert (line.attempt, line.fence, line.outcome) == (1, 1, AttemptOutcome.RELEASED)
     assert (line.holder, line.started_at, line.failure_kind) == ("test-host", None, None)
-    assert not line.outcome.charged
+    assert not line.charged
 
 
 async def test_the_release_of_an_attempt_that_had_started_says_when_and_why_it_was_stopped(
@@ -128,7 +128,7 @@ async def test_a_silence_is_a_line_whatever_becomes_of_the_task(
     assert (line.attempt, line.fence, line.outcome) == (1, 1, AttemptOutcome.SILENT)
     assert (line.holder, line.started_at, line.failure_kind) == ("test-host", None, FailureKind.CRASH)
     assert line.failure_message == "its holder fell silent: test-host"
-    assert line.outcome.charged
+    assert line.charged
 
 
 async def test_a_reclaimed_task_says_that_its_holder_fell_silent(task_states, clock, processing_task):
@@ -165,7 +165,7 @@ async def test_attempts_count_what_was_charged_and_fences_count_claims(task_stat
     ]
     row = await task_states.row(task.task_id)
     assert (row["fence"], row["failures"], row["crashes"]) == (6, 1, 2)
-    assert sum(line.outcome.charged for line in lines) == row["failures"] + row["crashes"]
+    assert sum(line.charged for line in lines) == row["failures"] + row["crashes"]
 
 
 async def test_a_success_writes_no_line(task_states, dsn, processing_task):
@@ -240,8 +240,8 @@ async def test_what_is_kept_of_a_task_is_bounded_and_a_task_that_snoozes_for_eve
 
     lines = await history(task_states, new_task)
 
-    of_crashes = [line.fence for line in lines if line.outcome.charged]
-    of_snoozes = [line.fence for line in lines if not line.outcome.charged]
+    of_crashes = [line.fence for line in lines if line.charged]
+    of_snoozes = [line.fence for line in lines if not line.charged]
     assert len(lines) == count(dsn, "attempt") - 1 == kept <= 100
     assert of_crashes == list(range(charged, 0, -1))[:60][::-1]
     assert of_snoozes == list(range(fences, charged, -1))[: kept - len(of_crashes)][::-1]

@@ -156,7 +156,7 @@ def _attempt_table(attempts: Iterable[duly.Attempt]) -> Iterator[str]:
             (
                 str(attempt.attempt) if attempt.charged else f"{attempt.attempt} (not charged)",
                 str(attempt.fence),
-                attempt.outcome.name.lower(),
+                attempt.outcome.name.lower() if attempt.outcome else "unknown",
                 moment_text(attempt.started_at),
                 moment_text(attempt.ended_at),
                 attempt.holder,

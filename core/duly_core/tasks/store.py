@@ -136,7 +136,7 @@ async def get_attempts(
                 holder=holder,
                 started_at=started_at,
                 ended_at=ended_at,
-                failure_kind=FailureKind(kind) if kind is not None else None,
+                failure_kind=kind,
                 failure_message=message or "",
                 traceback=traceback or "",
             )

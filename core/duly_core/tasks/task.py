@@ -263,16 +263,12 @@ class AttemptOutcome(enum.StrEnum):
     """Stopped as it was asked to."""
     HANDED_OVER = "handed_over"
     """Somebody completes it by token; if that is a failure, or does not come, the line says so instead."""
+    UNSPECIFIED = "unspecified"
+    """Never stored: a newer release wrote an outcome that this one does not know."""
 
-    @property
-    def charged(self) -> bool:
-        """Whether it counts as a failure or a crash of the task."""
-        return self not in _UNCHARGED
-
-
-_UNCHARGED = frozenset(
-    (AttemptOutcome.SNOOZED, AttemptOutcome.RELEASED, AttemptOutcome.CANCELLED, AttemptOutcome.HANDED_OVER)
-)
+    @classmethod
+    def _missing_(cls, _: object) -> "AttemptOutcome":
+        return cls.UNSPECIFIED
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,12 +285,17 @@ class Attempt:
     """By the clock of its host; None: it did not start, or nobody was left to tell."""
     ended_at: datetime
     """When the store learnt of it."""
-    failure_kind: FailureKind | None = None
-    """Of those that are charged."""
+    failure_kind: int | None = None
+    """Of those that are charged: a FailureKind, or the number of one that only a newer release knows."""
     failure_message: str = ""
     """What it failed of; of a released one that had started, why it was stopped."""
     traceback: str = ""
     """Where the callback's code failed, in several lines."""
+
+    @property
+    def charged(self) -> bool:
+        """Whether it counts as a failure or a crash of the task."""
+        return self.failure_kind is not None
 
 
 class Applied(enum.Enum):

@@ -44,7 +44,8 @@ class Attempt:
     # Its number, and which claim of the task it was. One that is not charged leaves its number to the next.
     attempt: int
     fence: int
-    outcome: AttemptOutcome
+    # None: one that only a newer release of the server knows.
+    outcome: AttemptOutcome | None
     # Whether it counts as a failure or a crash of the task.
     charged: bool
     holder: str

@@ -59,9 +59,16 @@ def _name_of_asker(events: Sequence[Mapping[str, Any]] | None) -> str:
 
 
 def _why(row: TaskRow, *, withheld: bool) -> str:
-    kind = FailureKind(row["failure_kind"]).name.lower() if row["failure_kind"] else ""
+    kind = _name_of(row["failure_kind"]) if row["failure_kind"] else ""
     message = "" if withheld else row["failure_message"] or ""
     return ": ".join(filter(None, (kind, message)))
+
+
+def _name_of(kind: int) -> str:
+    try:
+        return FailureKind(kind).name.lower()
+    except ValueError:
+        return f"a failure that only a newer release knows ({kind})"
 
 
 def held_reasons(row: TaskRow, heartbeat_timeout: timedelta, *, withheld: bool) -> list[explain_pb2.Reason]:
