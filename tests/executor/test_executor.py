@@ -62,7 +62,6 @@ async def test_an_executor_refuses_lease_terms_under_which_a_task_could_run_twic
     assert not host.hsc.results
 
 
-@pytest.mark.long  # starts an Executor; test_lease_schedule.py has the rule
 async def test_heartbeats_become_more_frequent_as_soon_as_a_lease_is_shorter(host: Host) -> None:
     """With those of its configuration the first would come after 15 s, and the test would be over."""
     await host.ready(
@@ -114,7 +113,6 @@ async def test_heartbeats_name_everything_that_is_held_and_not_only_what_runs(ho
         assert value_of(await host.hsc.end_of(task)) == "waited"
 
 
-@pytest.mark.long  # starts an Executor; test_held_claims.py has the rule
 async def test_a_heartbeat_carries_the_newest_progress(host: Host) -> None:
     task = host.progressing()
     await host.ready()

@@ -239,7 +239,6 @@ async def test_a_lambda_that_overran_shares_no_process_with_others_until_its_tim
     assert await host.running(isolation_ended) == pid
 
 
-@pytest.mark.long  # starts an Executor; test_dispatch.py and test_isolation.py have the rules
 async def test_a_lambda_whose_task_crashed_a_process_shares_none_with_others(host: Host) -> None:
     crashing = claimed("test.misbehave", "leave")
     # else a slow machine hands the next task back before there is a new process
@@ -285,7 +284,6 @@ async def test_a_kill_ends_a_callback_that_heeds_nothing_and_its_process_and_let
     assert "reason=kill" in executor.output or '"reason": "kill"' in executor.output
 
 
-@pytest.mark.long  # starts an Executor; test_watchdog_overruns.py has the rule
 async def test_neighbours_of_a_killed_callback_that_do_not_end_within_their_grace_run_again_uncharged(
     host: Host,
 ) -> None:

@@ -55,7 +55,7 @@ over_both = pytest.mark.parametrize(
     ("stack", "service"),
     [
         ("store", "server"),
-        # long: tests/upkeep has the end of a worker's claims, test_controller_executors.py that of an Executor
+        # long: test_store_silence.py has the end of a worker's claims, test_controller_executors.py that of an Executor
         pytest.param("store", "worker", marks=pytest.mark.long),
         *(
             # long: what is killed without a queue is killed by `make test`
