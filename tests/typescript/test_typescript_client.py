@@ -4,7 +4,6 @@ import asyncio
 import http.client
 import json
 import os
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -25,34 +24,26 @@ from duly_local.certificates import make_authority, make_certificate
 from duly_local.ports import free_ports
 from duly_wire.peers import Peer, split_peers
 from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc
+from tests.fixtures import typescript
 from tests.fixtures.documents import DOCS, blocks
 from tests.fixtures.forked_process import ROOT, clean_environment
 from tests.fixtures.host import APP
 from tests.fixtures.whole_stack import WholeStack
 
 CLIENT = ROOT / "clients" / "typescript"
-_NO_NETWORK = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ETIMEDOUT", "ENETUNREACH", "ENOTCACHED")
 
 pytestmark = [
     pytest.mark.long,  # it installs packages and compiles
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("typescript"),
-    pytest.mark.skipif(
-        not (shutil.which("node") and shutil.which("npm")),
-        reason="the TypeScript client needs node and npm: install nodejs and npm",
-    ),
+    typescript.needs_node,
 ]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def built() -> None:
     """The client, built of the wire as it is now."""
-    done = subprocess.run(
-        [ROOT / "scripts" / "typescript"], cwd=ROOT, capture_output=True, text=True, timeout=500, check=False
-    )
-    if done.returncode and any(code in done.stderr for code in _NO_NETWORK):
-        pytest.skip("npm cannot fetch the packages of the TypeScript client here")
-    assert done.returncode == 0, done.stdout + done.stderr
+    typescript.build()
 
 
 def run_node_tests(name: str, **environment: str) -> None:
