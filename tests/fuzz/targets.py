@@ -123,9 +123,6 @@ def _rpc(method: MethodDescriptor, call: Any, known: Known, *, raw: bool) -> Tar
     patience = 0.25 if method.name in _LONG_POLLS else 10
     allowed = _ALLOWED | ({_CODES.DEADLINE_EXCEEDED} if method.name in _LONG_POLLS else set())
 
-    if raw and (method.client_streaming or method.server_streaming):
-        allowed |= {_CODES.UNKNOWN}  # gRPC reads the messages of a stream itself, and ends it so
-
     async def run(wild: Generator) -> str:
         data = wild.message(kind).SerializeToString()
         if raw:

@@ -36,6 +36,8 @@ from tests.fixtures.raw_http2 import (
 
 SECOND = timedelta(seconds=1)
 PATH = "/duly.v1.FrontendService/GetTask"
+WATCH = "/grpc.health.v1.Health/Watch"
+"""Answers one request many times."""
 MIB = 2**20
 CANCEL = struct.pack("!I", 8)
 
@@ -127,11 +129,12 @@ async def test_an_idle_connection_is_closed_and_a_client_does_not_notice():
     assert b"connection idle" in found[-1].payload
 
 
-async def test_a_call_whose_request_never_ends_is_ended():
+@pytest.mark.parametrize("path", [PATH, WATCH])
+async def test_a_call_whose_request_never_ends_is_ended(path):
     async with serving(request_timeout=SECOND) as address, client(address) as stub:
         with RawPeer(address) as peer:
             peer.send(frame(SETTINGS, ACK, 0))
-            peer.call(1, PATH)
+            peer.call(1, path)
             peer.send(frame(DATA, 0, 1, b"\0" + struct.pack("!I", 1000) + b"half"))
 
             def answer():
@@ -145,11 +148,12 @@ async def test_a_call_whose_request_never_ends_is_ended():
     assert b"the request did not arrive completely within 1 s (rpc.request_timeout)" in found.payload
 
 
-async def test_a_call_without_a_request_is_refused():
+@pytest.mark.parametrize("path", [PATH, WATCH])
+async def test_a_call_without_a_request_is_refused(path):
     async with serving() as address, client(address) as stub:
         with RawPeer(address) as peer:
             peer.send(frame(SETTINGS, ACK, 0))
-            peer.call(1, PATH)
+            peer.call(1, path)
             peer.send(frame(DATA, 1, 1))
 
             def answer():

@@ -1,8 +1,10 @@
 """What every call of a server passes through: it is timed, and errors become statuses with details."""
 
 import asyncio
+import inspect
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol
 
@@ -73,9 +75,14 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         handler = await continuation(handler_call_details)
         path = handler_call_details.method
-        if handler is None or (handler.unary_unary is None and handler.stream_stream is None):
-            # a kind of call that no service of ours has: health's Watch
-            return handler if self._admitter is None or self._admitter.is_open(path) else None
+        if handler is None:
+            return None
+        if handler.unary_unary is None and handler.stream_stream is None:
+            # nobody is admitted to a kind of call that no guarded service has; everybody may call health's Watch
+            if self._admitter is not None and not self._admitter.is_open(path):
+                return None
+            if handler.unary_stream is None:
+                return handler
         wrapped = self._wrapped.get(handler)
         if wrapped is None:
             wrapped = self._wrapped[handler] = self._wrap_handler(handler, path)
@@ -92,6 +99,8 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                 response_serializer=handler.response_serializer,
             )
         method = path.rpartition("/")[2]
+        if handler.unary_stream is not None:
+            return self._wrap_to_many(handler, method)
         call = self._wrap(handler.unary_unary, handler.request_deserializer, method, path)
         half_sent = self._half_sent
         if half_sent is not None:
@@ -107,6 +116,42 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
             # the request is read by `call`: gRPC would answer UNKNOWN, which clients take for transient
             request_deserializer=None,
             response_serializer=handler.response_serializer,
+        )
+
+    def _wrap_to_many(self, handler: Any, method: str) -> Any:
+        """Wrap what answers one request many times."""
+        read = self._reader(handler.request_deserializer)
+        serve = handler.unary_stream
+        yields = inspect.isasyncgenfunction(serve)
+
+        async def call(data: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+            try:
+                request = read(data)
+                if not yields:
+                    await serve(request, context)
+                    return
+                async with aclosing(serve(request, context)) as answers:
+                    async for answer in answers:
+                        await context.write(answer)
+            except DulyError as error:
+                await context.abort_with_status(rpc_status.to_status(status_of(error)))
+            except (grpc.aio.AbortError, grpc.RpcError):
+                raise
+            except Exception:
+                log.exception("call failed unexpectedly", method=method)
+                await context.abort(grpc.StatusCode.INTERNAL, "internal error: the server's log says more")
+
+        half_sent = self._half_sent
+        if half_sent is not None:
+
+            async def read_and_call(_requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+                await call(await half_sent.read(context), context)
+
+            return grpc.stream_stream_rpc_method_handler(
+                read_and_call, request_deserializer=None, response_serializer=handler.response_serializer
+            )
+        return grpc.unary_stream_rpc_method_handler(
+            call, request_deserializer=None, response_serializer=handler.response_serializer
         )
 
     def _reader(self, read: Callable[[bytes], Message]) -> Callable[[bytes], Message]:

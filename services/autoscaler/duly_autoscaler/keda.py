@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
 
-from grpc_status import rpc_status
-
 from duly_autoscaler.drivers.keda import KEDA
 from duly_core.errors import (
     DulyError,
@@ -18,7 +16,6 @@ from duly_core.errors import (
 from duly_core.pools.rules import NO_POOL_NAME, POOL_NAME
 from duly_core.pools.store import DesiredWorkers, desired_workers
 from duly_core.postgres.pool import Store
-from duly_core.rpc.error_status import status_of
 from duly_core.rpc.stubs import Context
 from duly_wire.externalscaler import externalscaler_pb2, externalscaler_pb2_grpc
 
@@ -95,7 +92,7 @@ class ExternalScalerServicer(externalscaler_pb2_grpc.ExternalScalerServicer):
         return externalscaler_pb2.IsActiveResponse(result=await self._desired(request) > 0)
 
     async def StreamIsActive(  # noqa: N802
-        self, request: externalscaler_pb2.ScaledObjectRef, context: Context
+        self, request: externalscaler_pb2.ScaledObjectRef, _context: Context
     ) -> AsyncIterator[externalscaler_pb2.IsActiveResponse]:
         self._streams += 1
         said: bool | None = None
@@ -110,9 +107,6 @@ class ExternalScalerServicer(externalscaler_pb2_grpc.ExternalScalerServicer):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._interval.total_seconds()):
                         await self._stop.wait()
-        except DulyError as error:
-            # interceptors see no calls of this kind
-            await context.abort_with_status(rpc_status.to_status(status_of(error)))
         finally:
             self._streams -= 1
 
