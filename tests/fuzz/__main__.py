@@ -11,6 +11,7 @@ from pathlib import Path
 
 from duly_core.postgres.schema.migrate import migrate
 from duly_local.postgres.embedded import EmbeddedPostgres
+from tests.fixtures.roles import prepare
 from tests.fuzz.campaign import Tally, fuzz, rss_megabytes
 from tests.fuzz.installation import install
 
@@ -52,6 +53,7 @@ def main() -> None:
         with EmbeddedPostgres(Path(folder) / "data", settings=_FAST) as postgres:
             dsn = postgres.dsn_of("postgres")
             migrate(dsn)
+            prepare(dsn)  # the services connect as users with the rights of their roles
             asyncio.run(_run(dsn, arguments))
 
 

@@ -1,6 +1,8 @@
 """Nothing that comes over the wire or out of a queue makes a service fail, hang or grow."""
 
 import os
+import subprocess
+import sys
 import time
 
 import pytest
@@ -9,6 +11,7 @@ from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.rpc.requests.decode_errors import explain
 from duly_wire.v1 import frontend_pb2
+from tests.fixtures.forked_process import ROOT
 from tests.fuzz.campaign import fuzz
 from tests.fuzz.installation import install
 
@@ -41,6 +44,17 @@ async def test_whatever_is_sent_is_answered_by_a_status_that_says_what_is_wrong(
         "StreamIsActive",
     ):
         assert tallies[f"{name}: fields"].answers.keys() & {"OK", "INVALID_ARGUMENT"}, name
+
+
+@pytest.mark.long  # starts a Postgres of its own, and tries each target once
+@pytest.mark.timeout(200)
+def test_the_command_fuzzes_each_target_on_a_postgres_of_its_own():
+    command = [sys.executable, "-m", "tests.fuzz", "--seconds=1", "--seed=3", f"--patience={BUSY}"]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "StreamIsActive: bytes" in done.stdout
 
 
 @pytest.mark.parametrize("kind", [frontend_pb2.ScheduleRequest, frontend_pb2.GetTaskRequest])
