@@ -278,6 +278,8 @@ def test_the_address_comes_from_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("DULY_STORE_DSN_FILE", str(file))
 
     assert StoreSettings.load().dsn == "postgresql://duly@db.example.org/duly"
+    file.write_text("postgresql://duly@other.example.org/duly")
+    assert StoreSettings.load().dsn == "postgresql://duly@other.example.org/duly"
     with pytest.raises(SettingsError, match="either dsn or dsn_file"):
         StoreSettings.load(dsn="postgresql://localhost/other")
     with pytest.raises(SettingsError, match="cannot be read"):
