@@ -202,8 +202,12 @@ def test_it_refuses_to_be_tied_to_a_thread_that_may_end_early(no_data: Path) -> 
     assert "main thread" in str(errors[0])
 
 
-def test_a_lock_is_free_again_once_released(tmp_path: Path) -> None:
-    DataDirectoryLock.take(tmp_path).release()
+def test_a_lock_has_one_owner_and_is_free_again_once_released(tmp_path: Path) -> None:
+    lock = DataDirectoryLock.take(tmp_path)
+    with pytest.raises(DulyError, match=rf"is in use by another `duly up` \(process {os.getpid()}\)"):
+        DataDirectoryLock.take(tmp_path)
+
+    lock.release()
 
     DataDirectoryLock.take(tmp_path).release()
 

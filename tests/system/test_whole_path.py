@@ -43,7 +43,7 @@ def stack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 over_the_store = pytest.mark.parametrize("stack", ["store"], indirect=True, scope="module")
 large_payloads = pytest.mark.parametrize(
     "stack",
-    # long: test_executor.py has large results, tests/rpc large messages; over SQS go references to tasks
+    # long: tests/hsc and test_executor_reporting.py split what is too large for one message; over SQS go references to tasks
     [
         pytest.param("store", marks=pytest.mark.long),
         pytest.param("sqs", marks=[pytest.mark.sqs, pytest.mark.long]),

@@ -10,7 +10,9 @@ import pytest
 import duly
 from duly_cli.output.safe_text import say
 from duly_cli.tasks import wait_reasons
-from duly_core.tasks.task import HeartbeatAnswer
+from duly_core.results.store import set_results
+from duly_core.tasks.task import HeartbeatAnswer, Result
+from duly_wire.enums import Outcome
 from tests.fixtures.task_states import LAMBDA
 from tests.fixtures.waiting import until
 
@@ -50,6 +52,35 @@ async def test_a_wait_names_the_unknown_task_though_the_other_runs_on(run_duly, 
 
     assert waited.exit_code == 1
     assert said in waited.stderr
+
+
+async def test_a_wait_tells_how_a_task_ended_by_its_text_and_its_exit_code(run_duly, task_states):
+    done, failed = [await task_states.claimed() for _ in range(2)]
+    waiting = str(UUID(bytes=(await task_states.new()).task_id))
+    await set_results(
+        task_states.store, [Result(done.task_id, done.token, Outcome.SUCCESS, result=b'"hello"')]
+    )
+    await task_states.fail(failed, "never again")
+
+    ids = (str(UUID(bytes=done.task_id)), str(UUID(bytes=failed.task_id)), waiting)
+    told = [await run_duly("wait", each, "--timeout", "50ms") for each in ids]
+
+    assert [each.exit_code for each in told] == [0, 1, 1]
+    assert "hello" in told[0].stdout
+    assert "never again" in told[1].stdout
+    assert waiting in told[2].stderr
+
+
+async def test_a_cancel_says_what_became_of_each_task_and_fails_if_one_had_ended(run_duly, task_states):
+    task = await task_states.claimed()
+    await set_results(task_states.store, [Result(task.task_id, task.token, Outcome.SUCCESS)])
+    done, waiting = (str(UUID(bytes=each.task_id)) for each in (task, await task_states.new()))
+
+    cancelled = await run_duly("cancel", waiting, done)
+
+    assert cancelled.exit_code == 1
+    assert f"{waiting}: cancelled" in cancelled.stdout
+    assert done in cancelled.stderr
 
 
 async def test_a_cancel_names_each_once(run_duly):
