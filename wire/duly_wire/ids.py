@@ -61,5 +61,5 @@ def new_task_id() -> UUID:
 
 def new_task_id_text() -> str:
     """Return such an id as text, without the cost of a UUID object."""
-    digits = f"{_generator.next():032x}"
+    digits = _generator.next().to_bytes(16).hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

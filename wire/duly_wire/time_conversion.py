@@ -6,18 +6,20 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_S = 24 * 60 * 60
 
 
 def to_timestamp(moment: datetime) -> Timestamp:
     """Return an aware datetime as a Timestamp."""
-    stamp = Timestamp()
-    stamp.FromDatetime(moment)
-    return stamp
+    since = moment - EPOCH
+    return Timestamp(seconds=since.days * _DAY_S + since.seconds, nanos=since.microseconds * 1000)
 
 
 def to_duration(delta: timedelta) -> Duration:
     """Return a timedelta as a Duration."""
-    duration = Duration()
+    if delta.days >= 0:
+        return Duration(seconds=delta.days * _DAY_S + delta.seconds, nanos=delta.microseconds * 1000)
+    duration = Duration()  # whose two parts have one sign
     duration.FromTimedelta(delta)
     return duration
 

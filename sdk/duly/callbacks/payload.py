@@ -46,7 +46,7 @@ def encode(value: object) -> tuple[bytes, task_pb2.Encoding.ValueType]:
     if isinstance(value, _BYTES):
         return bytes(value), task_pb2.ENCODING_RAW
     try:
-        return _ENCODER.encode(value).encode(), task_pb2.ENCODING_JSON
+        return _to_json(value).encode(), task_pb2.ENCODING_JSON
     except EncodingError:
         raise
     except TypeError as error:  # json's own words for a key that is no string
@@ -132,8 +132,23 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
+def _to_json(value: object) -> str:
+    if _C_ENCODER is None:
+        return _ENCODER.encode(value)
+    try:
+        return "".join(_C_ENCODER(value, 0))
+    except RecursionError:
+        return _ENCODER.encode(value)  # which says so of a circle
+
+
 # Built once: json.dumps and json.loads with options build a codec for each call.
 _ENCODER = json.JSONEncoder(
     separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_unknown_to_json
 )
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+# What JSONEncoder builds for each value, without its search for circles; None on an interpreter that has no such module.
+_C_ENCODER: Callable[[object, int], tuple[str, ...]] | None = (
+    make_encoder(None, _unknown_to_json, json.encoder.encode_basestring, None, ":", ",", False, False, False)
+    if (make_encoder := getattr(json.encoder, "c_make_encoder", None)) is not None
+    else None
+)

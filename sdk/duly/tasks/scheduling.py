@@ -99,6 +99,7 @@ class Scheduler:
                 ):
                     results += await flights.popleft().results
                 flights.append(_Flight(asyncio.create_task(self._send_call(call, timeout)), call.sessions))
+                await asyncio.sleep(0)  # it is on its way before the next one is written
             while flights:
                 results += await flights.popleft().results
         finally:
