@@ -66,36 +66,41 @@ def new_task(
     collection = asked.collection
     if collection:
         check_name("collection", collection)
-    if name not in payload_limits:
+    limit = payload_limits.get(name)
+    if limit is None:
         raise Problem("lambda", unknown_lambda(name, payload_limits), task_pb2.ERROR_CODE_UNKNOWN_LAMBDA)
     payload = asked.payload
-    if len(payload) > min(payload_limits[name], HARD_PAYLOAD_LIMIT):
-        raise payload_too_large(len(payload), payload_limits[name], name)
+    if len(payload) > min(limit, HARD_PAYLOAD_LIMIT):
+        raise payload_too_large(len(payload), limit, name)
     scheduled_at, delay = when(asked, horizon)
     key = asked.idempotency_key
     if key:
         _check_key(key)
-    if asked.fair_key:
-        check_text("fair_key", asked.fair_key, _LONGEST_FAIR_KEY)
+    fair_key = asked.fair_key
+    if fair_key:
+        check_text("fair_key", fair_key, _LONGEST_FAIR_KEY)
     expires_at = read_instant("expires_at", asked.expires_at) if asked.HasField("expires_at") else None
+    attachments = task_uses(asked.attachments) if asked.attachments else ()
+    given_id = asked.task_id
+    # by position: so many keywords cost as much as the rest of the call
     task = NewTask(
-        task_id=_task_id(asked.task_id, key),
-        lambda_name=name,
-        payload=payload,
-        encoding=read_encoding(asked.payload_encoding, payload, attached=bool(asked.attachments)),
-        priority=PRIORITIES.get(asked.priority) or _no_priority(asked.priority),
-        collection=collection,
-        scheduled_at=scheduled_at,
-        delay=delay,
-        expires_at=expires_at,
-        idempotency_key=key or None,
-        session=_session(asked.session) if asked.HasField("session") else None,
-        resources=needs,
-        scheduled_by=scheduler(),
-        fair_key=asked.fair_key or None,
-        attachments=task_uses(asked.attachments) if asked.attachments else (),
+        _task_id(given_id, key),
+        name,
+        payload,
+        read_encoding(asked.payload_encoding, payload, attached=bool(attachments)),
+        PRIORITIES.get(asked.priority) or _no_priority(asked.priority),
+        collection,
+        scheduled_at,
+        delay,
+        expires_at,
+        key or None,
+        _session(asked.session) if asked.HasField("session") else None,
+        needs,
+        scheduler(),
+        fair_key or None,
+        attachments,
     )
-    if asked.task_id and abs(time.time() - _made_at(task.task_id)) > _ID_CLOCK_SLACK_S:
+    if given_id and abs(time.time() - _made_at(task.task_id)) > _ID_CLOCK_SLACK_S:
         raise ProblemUnlessRepeatedError(_NOT_OF_TODAY, task)
     if expires_at is not None and expires_at <= datetime.now(UTC):
         raise ProblemUnlessRepeatedError(_EXPIRED, task)
