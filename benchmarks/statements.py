@@ -19,6 +19,7 @@ _COLUMNS: dict[str, Callable[[Sequence[Any]], object]] = {
     "task_ids": lambda ids: uuids(each.bytes for each in ids),
     "tokens": lambda ids: uuids(each.bytes for each in ids),
     "holders": texts,
+    "names": texts,
     "prefixes": byteas,
     "results": byteas,
     "started_at": timestamps,
@@ -31,15 +32,16 @@ def in_binary(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def schedule(ids: Sequence[UUID], lambda_name: str, payload: bytes, *, tell: bool = False) -> dict[str, Any]:
-    """Of `schedule`: due now, without a key."""
+    """Of `schedule_plain`: due now."""
     count = len(ids)
-    return {field.array: [] for field in FIELDS} | {
+    return {field.array: [] for field in FIELDS if field.plain} | {
         "task_ids": sorted(ids),
         "lambdas": [lambda_name] * count,
         "collections": [""] * count,
         "priorities": [PRIORITY] * count,
         "encodings": [1] * count,
         "payloads": [payload] * count,
+        "names": [lambda_name],
         "tell": tell,
     }
 

@@ -33,7 +33,7 @@ async def frontend(told: Told, ready: Callable[[], None], stop: asyncio.Event) -
 
         async def schedule(request: bytes) -> bytes:
             ids = [unpacked(request)]
-            await store.run("schedule", statements.schedule(ids, LAMBDA, _PAYLOAD, tell=True))
+            await store.run("schedule_plain", statements.schedule(ids, LAMBDA, _PAYLOAD, tell=True))
             return packed(*ids)
 
         async with serving(told["frontend"], schedule, _LAST_ANSWERS):

@@ -19,7 +19,7 @@ from duly_core.tasks.task import TOKEN_PREFIX_BYTES
 from duly_wire.ids import new_task_id
 
 GROUP = 100
-STEPS = ("schedule", "claim_work", "finish")
+STEPS = ("schedule_plain", "claim_work", "finish")
 WITH_A_QUEUE = ("enqueue", "claim")
 """Instead of claim_work, where SQS is between."""
 POLL = "next_triggers"
@@ -111,7 +111,7 @@ def _parameters(name: str, filled: Filled) -> dict[str, Any]:
     start = random.randrange(len(filled.claimed) - GROUP)
     group = slice(start, start + GROUP)
     match name:
-        case "schedule":
+        case "schedule_plain":
             return statements.schedule([new_task_id() for _ in range(GROUP)], LAMBDA, b"x" * 100)
         case "claim_work":
             return statements.claim_work(LAMBDA, GROUP, os.urandom(TOKEN_PREFIX_BYTES))

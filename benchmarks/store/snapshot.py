@@ -59,7 +59,7 @@ def _pass_through(connection: psycopg.Connection[Any]) -> None:
     """A group's whole way, each step in a transaction of its own."""
     ids = [new_task_id() for _ in range(GROUP)]
     connection.execute(
-        literal(TRANSITIONS["schedule"]).encode(), statements.schedule(ids, LAMBDA, b"x" * 100)
+        literal(TRANSITIONS["schedule_plain"]).encode(), statements.schedule(ids, LAMBDA, b"x" * 100)
     )
     claimed = connection.execute(literal(TRANSITIONS["claim_work"]).encode(), _claim_work(GROUP)).fetchall()
     claims = sorted((row[0], row[1]) for row in claimed if row[0] is not None)

@@ -28,6 +28,28 @@ select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 
 )
 from entity;
 
+-- name: schedule_plain
+with clock as materialized (
+    select duly_now() as now
+    where not exists (
+        select from unnest(%(names)b::text[]) as asked (name)
+        where not exists (select from lambda where lambda.name = any (array[asked.name]))
+    )
+), entity as (
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, scheduled_by, created_at, scheduled_at)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.scheduled_by, clock.now, greatest(clock.now, coalesce(asked.scheduled_at, clock.now + asked.delay, clock.now))
+    from clock cross join unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(scheduled_by)b::text[]) as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, scheduled_by)
+    returning task_id, lambda, collection, priority, created_at, scheduled_at
+), assoc as (
+    insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
+    select task_id, lambda, collection, priority, 'new', scheduled_at, scheduled_at from entity
+)
+select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
+    select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
+    where %(tell)b and exists (select from entity where scheduled_at <= created_at)
+)
+from entity;
+
 -- name: tick
 with asked as (
     select *

@@ -174,6 +174,22 @@ CASES = {
         },
         LAMBDAS | END,
     ),
+    "schedule_plain": (
+        {
+            "task_ids": [new_task_id() for _ in range(3)],
+            "lambdas": [LAMBDA] * 3,
+            "collections": [""] * 3,
+            "priorities": [3] * 3,
+            "encodings": [1] * 3,
+            "payloads": [b"{}"] * 3,
+            "scheduled_at": [None] * 3,
+            "delays": [SECOND] * 3,
+            "scheduled_by": [None] * 3,
+            "names": [LAMBDA],
+            "tell": True,
+        },
+        LAMBDAS,
+    ),
     "schedule_in_sessions": (
         NO_FIELDS
         | {

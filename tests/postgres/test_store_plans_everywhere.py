@@ -71,6 +71,7 @@ OF_GATES = {
 
 PAGES = {
     "schedule": (753, 976),
+    "schedule_plain": (490, 630),
     "tick": (875, 1190),
     "existing": (162, 220),
     "enqueue": (1515, 1808),

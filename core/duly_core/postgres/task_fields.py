@@ -29,6 +29,8 @@ class TaskField:
     """Whether a repeated Schedule must say the same."""
     shown: bool = False
     """Whether a Task of the wire has it, under the name of the column."""
+    plain: bool = False
+    """Whether tasks that are scheduled by `schedule_plain` may have it."""
     of_time_table: bool = False
     """Whether a time table has a column of this name, from which the tasks of its ticks have it."""
     client: str = "null"
@@ -55,6 +57,8 @@ FIELDS = _read()
 """All fields, in the order of their columns."""
 _STORED = [field for field in FIELDS if field.column]
 _ON_ASSOC = [field for field in _STORED if field.assoc]
+_PLAIN = [field for field in FIELDS if field.plain]
+_STORED_PLAIN = [field for field in _PLAIN if field.column]
 _COMPARED = [field for field in _STORED if field.compared]
 SHOWN = tuple(field.column for field in _STORED if field.shown)
 """Columns that a Task of the wire has under the same name."""
@@ -64,6 +68,11 @@ FRAGMENTS = {
     "fields.asked": ", ".join(field.asked for field in FIELDS),
     "fields.columns": ", ".join(field.column for field in _STORED),
     "fields.values": ", ".join(field.value for field in _STORED),
+    "fields.plain_arrays": ", ".join(f"%({field.array})b::{field.type}[]" for field in _PLAIN),
+    "fields.plain_asked": ", ".join(field.asked for field in _PLAIN),
+    "fields.plain_columns": ", ".join(field.column for field in _STORED_PLAIN),
+    "fields.plain_values": ", ".join(field.value for field in _STORED_PLAIN),
+    "fields.plain_assoc_columns": ", ".join(field.column for field in _STORED_PLAIN if field.assoc),
     "fields.assoc_columns": ", ".join(field.column for field in _ON_ASSOC),
     "fields.assoc_values": ", ".join(field.value for field in _ON_ASSOC),
     "fields.assoc_of_task": ", ".join(f"task.{field.column}" for field in _ON_ASSOC),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from psycopg.errors import UniqueViolation
 from psycopg.rows import TupleRow
 
 from duly_core.attachments.rules import NotStored, written_uses
@@ -12,7 +13,7 @@ from duly_core.attachments.store import key_of, lock_uses, write_uses
 from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.postgres.pool import Connection, Store, fetch
 from duly_core.postgres.statements import READS, TRANSITIONS, Statement
-from duly_core.postgres.task_fields import FIELDS
+from duly_core.postgres.task_fields import FIELDS, TaskField
 from duly_core.tasks.task import NewTask, ResourceNeed, Scheduled, Scheduling
 from duly_wire.ids import TaskId
 
@@ -60,14 +61,18 @@ async def _write(
         return []
     in_sessions = tasks[0].session is not None
     ordered = list(range(len(tasks))) if in_sessions else _lock_order(tasks)
-    parameters = task_parameters([tasks[place] for place in ordered])
+    columns = _columns([tasks[place] for place in ordered])
     statement = TRANSITIONS["schedule_in_sessions" if in_sessions else "schedule"]
     told = {} if in_sessions else {"tell": tell}
     missing: dict[int, NotStored] = {}
-    if any(task.attachments for task in tasks):
+    rows: list[TupleRow] = []
+    if any(columns["attachments"]):
         rows, missing = await _write_with_uses(store, statement, [tasks[place] for place in ordered], told)
     else:
-        rows = await store.run(statement, {**parameters, **told})
+        if not any(map(any, map(columns.__getitem__, _SELDOM))):
+            rows = await _write_plain(store, columns, told)
+        if not rows:
+            rows = await store.run(statement, {**_parameters(columns, FIELDS), **told})
     created: dict[TaskId, int | None] = {row[0]: row[1] for row in rows}
     due_in = {
         ahead_us: None if ahead_us is None else timedelta(microseconds=ahead_us)
@@ -75,7 +80,8 @@ async def _write(
     }
     if len(created) == len(tasks):  # as nearly always, and there is nothing to explain
         return [Scheduled(Scheduling.CREATED, task.task_id, due_in[created[task.task_id]]) for task in tasks]
-    found = {row[0]: (row[1], row[2]) for row in await store.run(READS["existing"], parameters)}
+    known = await store.run(READS["existing"], _parameters(columns, FIELDS))
+    found = {row[0]: (row[1], row[2]) for row in known}
     found_or_missing = found.keys() | missing
     gone = [
         place
@@ -100,6 +106,19 @@ async def _write(
         else:
             answers[place] = _explain(task, found.get(number))
     return [answers[place] for place in range(len(tasks))]
+
+
+async def _write_plain(
+    store: Store, columns: Mapping[str, Sequence[Any]], told: Mapping[str, Any]
+) -> list[TupleRow]:
+    """Write tasks of `_PLAIN` fields; return no rows, and write nothing, if one cannot be written as a new one."""
+    names = {"names": texts(sorted(set(columns["lambda_name"])))}
+    try:
+        return await store.run(
+            TRANSITIONS["schedule_plain"], {**_parameters(columns, _PLAIN), **names, **told}
+        )
+    except UniqueViolation:  # a repeat, as after a lost answer
+        return []
 
 
 async def _write_with_uses(
@@ -177,15 +196,23 @@ async def write_children(connection: Connection, tasks: Sequence[NewTask]) -> di
 
 def task_parameters(tasks: Sequence[NewTask]) -> dict[str, Any]:
     """Return the parameters that say what new tasks are, and when they are due; an element for each task, in order."""
-    columns = zip(*tasks, strict=True)
-    given: dict[str, Sequence[Any]] = dict(zip(NewTask._fields, columns, strict=True))
-    given |= {name: _each(derive, given[source]) for name, (source, derive) in _DERIVED.items()}
-    return {
-        field.array: ARRAYS[field.type](
-            [] if field.optional and not any(given[field.name]) else given[field.name]
-        )
-        for field in FIELDS
-    }
+    return _parameters(_columns(tasks), FIELDS)
+
+
+def _columns(tasks: Sequence[NewTask]) -> dict[str, Sequence[Any]]:
+    """Return by field the values of tasks, in their order."""
+    return dict(zip(NewTask._fields, zip(*tasks, strict=True), strict=True))
+
+
+def _parameters(columns: Mapping[str, Sequence[Any]], fields: Sequence[TaskField]) -> dict[str, Any]:
+    parameters = {}
+    for field in fields:
+        source, derive = _DERIVED.get(field.name, (field.name, None))
+        values = columns[source]
+        if derive is not None:
+            values = _each(derive, values)
+        parameters[field.array] = ARRAYS[field.type]([] if field.optional and not any(values) else values)
+    return parameters
 
 
 async def find_repeated(store: Store, tasks: Sequence[NewTask]) -> list[Scheduled | None]:
@@ -231,7 +258,11 @@ _DERIVED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "resources": ("resources", _written),
     "attachments": ("attachments", written_uses),
 }
-"""Fields that are not as NewTask has them: of what they are made, and how;"""
+"""Fields that are not as NewTask has them: of what they are made, and how."""
+
+_PLAIN = tuple(field for field in FIELDS if field.plain)
+_SELDOM = sorted({_DERIVED.get(field.name, (field.name,))[0] for field in FIELDS if not field.plain})
+"""Fields of NewTask that `schedule_plain` does not write."""
 
 
 def _lock_order(tasks: Sequence[NewTask]) -> list[int]:

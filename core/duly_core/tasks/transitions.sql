@@ -45,6 +45,31 @@ select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 
 )
 from entity
 
+-- name: schedule_plain
+-- move: -> new
+-- As schedule, for tasks that have no key and none of the fields that few tasks have. It looks at nothing before it writes: if an id is
+-- taken it fails as a whole (unique_violation), and if a lambda is not registered it writes nothing. Then the caller runs `schedule`.
+with clock as materialized (
+    select duly_now() as now
+    where not exists (
+        select from unnest(%(names)b::text[]) as asked (name)
+        where not exists (select from lambda where lambda.name = any (array[asked.name]))
+    )
+), entity as (
+    insert into task ({{fields.plain_columns}}, created_at, scheduled_at)
+    select {{fields.plain_values}}, clock.now, {{due_from: clock.now}}
+    from clock cross join unnest({{fields.plain_arrays}}) as asked ({{fields.plain_asked}})
+    returning {{fields.plain_assoc_columns}}, created_at, scheduled_at
+), assoc as (
+    insert into task_assoc ({{fields.plain_assoc_columns}}, status, next_trigger_at, due_at)
+    select {{fields.plain_assoc_columns}}, 'new', scheduled_at, scheduled_at from entity
+)
+select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
+    select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
+    where %(tell)b and exists (select from entity where scheduled_at <= created_at)
+)
+from entity
+
 -- name: tick
 -- move: -> new
 -- Writes the tasks of time tables' ticks, in the transaction that decides about the ticks. A tick whose key is taken has
