@@ -23,7 +23,7 @@ from tests.chaos.collect import Collected, collect, limits_of
 from tests.chaos.faults import inject
 from tests.chaos.file_clients import FileClients
 from tests.chaos.fork_client import ForkServer
-from tests.chaos.history import SECOND, Fault, History, Leftover, Limits
+from tests.chaos.history import SECOND, Fault, History, Leftover
 from tests.chaos.intruders import Intruders
 from tests.chaos.plan import Fault as Planned
 from tests.chaos.plan import Plan
@@ -79,7 +79,6 @@ class Setup:
 
     make_system: Callable[[Path, Plan, ForkServer, Shared], Any] = System
     inject: Callable[[Any, Planned], Awaitable[str]] = inject
-    limits_of: Callable[[Plan, float], Limits] = limits_of
     calm: Callable[[Any], Awaitable[None]] | None = None
     """Waits until the fault before is over; with it they come one at a time."""
 
@@ -173,7 +172,7 @@ class Run:
             await asyncio.gather(workload.finish(_CALLS_END_WITHIN), file_clients.finish(_CALLS_END_WITHIN))
             await system.wait_until_ready()
         healed_ns, starved_ns = since_boot_ns(), watch.starved_ns
-        limits = self._setup.limits_of(self._plan, self._rate)
+        limits = limits_of(self._plan, self._rate)
 
         def starved() -> int:
             """What the machine had no time for is not what the system is late with; up to a point."""

@@ -6,16 +6,13 @@ import shutil
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
-from tests.chaos import collect
 from tests.chaos.checker import check
 from tests.chaos.fork_client import ForkServer
-from tests.chaos.history import Limits
 from tests.chaos.plan import Plan
 from tests.chaos.report import as_json, show
 from tests.chaos.runner import Run, RunFailedError, Setup
@@ -24,7 +21,7 @@ from tests.chaos.shared import Shared
 from tests.fixtures.namespaces import enter
 from tests.zones import times
 from tests.zones.faults import inject, wait_until_calm
-from tests.zones.network import OUTSIDE, ZONES, Network
+from tests.zones.network import OUTSIDE, Network
 from tests.zones.system import ZonedSystem
 
 EXIT_HELD, EXIT_BROKEN, EXIT_INCONCLUSIVE = 0, 1, 2
@@ -39,11 +36,6 @@ def replay_command(plan: Plan, rate: float, only: Sequence[str]) -> str:
         f"--rate {rate:g}",
     ]
     return " ".join([*parts, f"--queue {plan.queue}", *(f"--only {kind}" for kind in only)])
-
-
-def limits_of(plan: Plan, rate: float) -> Limits:
-    """What this plan promises: the hosts that may join later need not."""
-    return replace(collect.limits_of(plan, rate), least_seen=len(ZONES))
 
 
 def run_single(
@@ -62,9 +54,7 @@ def run_single(
         def make_system(own: Path, planned: Plan, forks: ForkServer, _: Shared) -> ZonedSystem:
             return ZonedSystem(own, planned, forks, network, template)
 
-        run = Run(
-            plan, folder, rate, fork_server, Shared(), Setup(make_system, inject, limits_of, wait_until_calm)
-        )
+        run = Run(plan, folder, rate, fork_server, Shared(), Setup(make_system, inject, wait_until_calm))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             outcome = runner.run(run.execute())
     except Exception as error:  # noqa: BLE001 (whatever it is, nothing was judged)
