@@ -28,11 +28,13 @@ class Process:
         self.lingers_since: float | None = None
         self.recall_sent_at: float | None = None
         self.killed_for: bytes | None = None
+        self.recalls = 0
 
     def interrupted(self, task: bytes, at: float) -> None:
         self.overdue[task] = Overdue(at, "max_runtime", cancelled(claimed()))
 
-    def recall(self) -> None: ...
+    def recall(self) -> None:
+        self.recalls += 1
 
     def kill(self, for_task: bytes) -> None:
         self.killed_for = for_task
@@ -43,18 +45,25 @@ class FakeCrew:
 
     def __init__(self, *processes: Process) -> None:
         self.all = [*processes]
+        self.reassigned_at: list[float | None] = []
+        """Since when the first process lingered then."""
 
     def processes(self) -> list[Process]:
         return self.all
 
-    def reassign(self) -> None: ...
+    def reassign(self) -> None:
+        self.reassigned_at.append(self.all[0].lingers_since)
 
     def kill_for(self, task_id: bytes, process: Process, reason: str) -> None:
         process.kill(task_id)
 
 
 def looking_at(*processes: Process, neighbour_grace: timedelta = 1000 * SECOND) -> Watchdog:
-    pool: Any = FakeCrew(*processes)
+    return watching(FakeCrew(*processes), neighbour_grace)
+
+
+def watching(crew: FakeCrew, neighbour_grace: timedelta = 1000 * SECOND) -> Watchdog:
+    pool: Any = crew
     settings = ExecutorSettings(
         interrupt_grace=SECOND, neighbour_grace=neighbour_grace, answer_timeout=5 * SECOND, processes=1
     )
@@ -77,6 +86,17 @@ def test_within_the_grace_nothing_happens_and_then_the_process_takes_no_more_wor
 
     assert shared.lingers_since == 11.1
     assert shared.killed_for is None
+
+
+def test_what_it_has_not_started_is_called_back_and_goes_elsewhere(shared: Process) -> None:
+    crew = FakeCrew(shared)
+    watchdog = watching(crew)
+
+    watchdog.end_lingering(11.1)
+    watchdog.end_lingering(11.2)
+
+    assert shared.recalls == 1
+    assert crew.reassigned_at == [11.1]
 
 
 def test_it_is_killed_when_its_neighbours_have_ended(shared: Process) -> None:
