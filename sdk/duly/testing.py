@@ -27,7 +27,7 @@ from duly.callbacks.codec import checkpoint_of, encoding_of_checkpoint, payload_
 from duly.callbacks.payload import DEFAULT_LIMIT_BYTES, decode, encode
 from duly.context import TaskContext
 from duly.errors import PayloadTooLargeError, UnknownLambdaError
-from duly.tasks.new_task import LABELS, NewTask
+from duly.tasks.new_task import LABELS, NewTask, aware
 from duly_wire.enums import FailureKind, Outcome, Priority
 from duly_wire.ids import new_task_id
 from duly_wire.time_conversion import to_datetime, to_duration, to_timedelta, to_timestamp
@@ -119,9 +119,9 @@ def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
         payload_encoding=encoding,
         attempt=attempt,
         fence=attempt if fence is None else fence,
-        due_at=to_timestamp(due_at or datetime.now(UTC)),
+        due_at=to_timestamp(aware("due_at", due_at or datetime.now(UTC))),
         max_runtime=to_duration(callback.policy.max_runtime or _HOUR),
-        tick_at=to_timestamp(tick_at) if tick_at is not None else None,
+        tick_at=to_timestamp(aware("tick_at", tick_at)) if tick_at is not None else None,
     )
     setattr(task, "lambda", name)
     task.checkpoint, _ = encode(checkpoint)

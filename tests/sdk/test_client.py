@@ -561,6 +561,15 @@ async def test_a_time_that_is_none_is_refused_before_anything_is_sent(client, fr
     assert frontend.requests == []
 
 
+async def test_an_instant_without_a_time_zone_is_refused_in_each_call_that_takes_one(client):
+    instant = datetime(2030, 1, 1)  # noqa: DTZ001 (the point)
+
+    with pytest.raises(duly.InvalidTaskError, match="expires_at has no time zone"):
+        await client.put_gate("quiet", duly.GateKind.PAUSE, "mail.send", expires_at=instant)
+    with pytest.raises(duly.InvalidTaskError, match="since has no time zone"):
+        await anext(client.audit_events(since=instant))
+
+
 async def test_a_payload_no_lambda_may_take_does_not_sink_its_batch(client, frontend):
     large, small = await asyncio.gather(
         client.schedule("mail.send", bytes(2**20 + 1)), client.schedule("mail.send"), return_exceptions=True

@@ -1,4 +1,4 @@
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -37,3 +37,6 @@ def test_what_could_not_be_scheduled_cannot_be_run_either(app):
         run(app, "report.build", "x" * 100)
     with pytest.raises(duly.UnknownLambdaError, match=r"it has: report\.build"):
         run(app, "report.send")
+    for name in ("due_at", "tick_at"):
+        with pytest.raises(duly.InvalidTaskError, match=f"{name} has no time zone"):
+            run(app, "report.build", **{name: datetime(2030, 1, 1)})  # noqa: DTZ001 (the point)

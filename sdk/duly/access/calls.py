@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from duly.access.views import Access, AuditEvent, Grant, NewToken, Token, grants_to_fields
+from duly.tasks.new_task import aware
 from duly.transport import error_mapping
 from duly.transport.client_part import ClientPart
 from duly_wire.time_conversion import to_duration, to_timestamp
@@ -137,7 +138,7 @@ class AccessCalls(ClientPart):
             actor=actor, method=method, mentions=mentions, refused=refused, page_size=page_size
         )
         if since is not None:
-            request.since.CopyFrom(to_timestamp(since))
+            request.since.CopyFrom(to_timestamp(aware("since", since)))
         async for page in caller.pages(caller.access.ListAuditEvents, request):
             yield [AuditEvent.from_proto(each) for each in page.events]
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from duly.errors import InvalidTaskError
 from duly.gates.gate import Breaker, Gate, GateHits
 from duly.keep import KEEP, Keep, said
+from duly.tasks.new_task import aware
 from duly.transport import error_mapping
 from duly.transport.client_part import ClientPart
 from duly.transport.enum_members import member
@@ -61,7 +62,7 @@ class GateCalls(ClientPart):
             elif field == "delay":
                 request.gate.delay.CopyFrom(to_duration(value))
             else:
-                request.gate.expires_at.CopyFrom(to_timestamp(value))
+                request.gate.expires_at.CopyFrom(to_timestamp(aware("expires_at", value)))
         if duration is not None:
             request.duration.CopyFrom(to_duration(duration))
             request.update_mask.paths.append("expires_at")
