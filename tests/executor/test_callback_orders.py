@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from duly_executor.processes.process import Overdue
 from duly_wire.v1 import hsc_pb2
 from tests.fixtures.callback_process import Callbacks
 from tests.fixtures.host import Journal, claimed, gone, until, value_of
@@ -53,14 +54,19 @@ async def test_a_cancel_reaches_a_running_callback(callbacks: Callbacks, journal
     assert (await callbacks.result(task)).outcome == hsc_pb2.OUTCOME_CANCELLED
 
 
-async def test_a_cancelled_coroutine_has_cleaned_up_when_its_end_is_told(
-    callbacks: Callbacks, journal: Journal
+@pytest.mark.parametrize("order", ["cancel", "interrupt"])
+async def test_a_coroutine_that_is_stopped_has_cleaned_up_when_its_end_is_told(
+    callbacks: Callbacks, journal: Journal, order: str
 ) -> None:
     task = claimed("test.async_wait", journal.payload())
+    task_id = task.claim.task_id
     callbacks.give(task)
     await journal.started(task)
 
-    callbacks.process.cancel([task.claim.task_id])
+    if order == "cancel":
+        callbacks.process.cancel([task_id])
+    else:
+        callbacks.process.interrupt(task_id, Overdue(0, "max_runtime", hsc_pb2.TaskResult()))
     await callbacks.result(task)
 
     assert journal.has("cleaned up", task)
