@@ -251,6 +251,34 @@ async def test_a_store_that_does_not_answer_is_asked_once_for_all_who_wait(store
     assert len(asked) == 1
 
 
+async def test_a_token_that_was_made_since_the_last_look_is_known_at_once(store, monkeypatch):
+    cache = AccessCache(store)
+    digest = hashlib.sha256(TOKEN.encode()).digest()
+    assert await cache.token_holder(digest) is None
+    await give_token(store)
+    monkeypatch.setattr(access_cache, "UNKNOWN", timedelta(microseconds=1))
+
+    assert await cache.token_holder(digest)
+
+
+async def test_unknown_tokens_do_not_load_the_store(store, monkeypatch):
+    cache = AccessCache(store)
+    await cache.access_of("anybody")
+    read, reads = cache._read, []
+
+    async def count() -> None:
+        reads.append(1)
+        await read()
+
+    monkeypatch.setattr(cache, "_read", count)
+    monkeypatch.setattr(access_cache, "UNKNOWN", timedelta(hours=1))
+    monkeypatch.setattr(access_cache, "FRESH", timedelta(hours=1))
+    guesses = [hashlib.sha256(b"%d" % number).digest() for number in range(100)]
+
+    assert [await cache.token_holder(guess) for guess in guesses] == [None] * 100
+    assert reads == []
+
+
 async def test_health_is_asked_without_a_token(guarded):
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 

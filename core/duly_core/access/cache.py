@@ -19,6 +19,9 @@ FRESH = timedelta(seconds=2)
 STALE = timedelta(minutes=1)
 """How long the same while the store does not answer: what is admitted needs the store anyway."""
 
+UNKNOWN = timedelta(milliseconds=200)
+"""How soon the store is asked again for a token that is not known, for all callers together: guesses load it no more than that."""
+
 RETRY = timedelta(seconds=1)
 """How soon a store that did not answer is asked again."""
 
@@ -32,7 +35,7 @@ class _Snapshot:
 
 
 class AccessCache:
-    """An unknown token costs no statement, so nobody can load the store with guesses."""
+    """Unknown tokens cost a statement five times a second, however many come: so nobody can load the store with guesses."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -46,7 +49,7 @@ class AccessCache:
         Raises:
             StoreUnavailableError: what is remembered is too old, and the store does not answer.
         """
-        found = (await self._fresh()).tokens.get(digest)
+        found = (await self._fresh()).tokens.get(digest) or (await self._fresh(UNKNOWN)).tokens.get(digest)
         return None if found is None else Principal(*found)
 
     async def access_of(self, principal: str) -> Access:
@@ -63,14 +66,13 @@ class AccessCache:
                 snapshot.access[principal] = access
         return access
 
-    async def _fresh(self) -> _Snapshot:
-        if self._age() > FRESH.total_seconds():
+    async def _fresh(self, longest: timedelta | None = None) -> _Snapshot:
+        limit = (longest or FRESH).total_seconds()
+        if self._age() > limit:
             async with self._lock:
                 # of the calls that waited here while one asked in vain, each would wait as long for itself
                 failed_now = time.monotonic() - self._failed_at < RETRY.total_seconds()
-                if self._age() > FRESH.total_seconds() and not (
-                    failed_now and self._age() <= STALE.total_seconds()
-                ):
+                if self._age() > limit and not (failed_now and self._age() <= STALE.total_seconds()):
                     try:
                         await self._read()
                     except StoreUnavailableError:
