@@ -52,10 +52,16 @@ class Client(Blocking):
         token: str | None = None,
         unreachable_after: timedelta | None = None,
         codec: Codec | None = None,
+        zone: str | None = None,
     ) -> None:
         """Name the Frontend, as for AsyncClient."""
         self._client = AsyncClient(
-            address, credentials=credentials, token=token, unreachable_after=unreachable_after, codec=codec
+            address,
+            credentials=credentials,
+            token=token,
+            unreachable_after=unreachable_after,
+            codec=codec,
+            zone=zone,
         )
         self._process = os.getpid()
         keep_in_children(self)

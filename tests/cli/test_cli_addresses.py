@@ -49,6 +49,24 @@ def test_health_asks_each_of_several_addresses() -> None:
     assert "127.0.0.1:2 does not answer" in told.stderr
 
 
+@pytest.mark.parametrize(("options", "code"), [((), 0), (("--all",), 1)])
+def test_health_of_several_services_needs_one_that_serves_or_all(
+    options: tuple[str, ...], code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(address: str, _timeout: float) -> str:
+        if address == "b:2":
+            raise duly.UnavailableError(f"{address} does not answer")
+        return "SERVING"
+
+    monkeypatch.setattr("duly_cli.fleet.health_check.ask_health", answer)
+
+    told = run("health", "east=a:1,west=b:2", *options)
+
+    assert told.exit_code == code
+    assert told.stdout == "east=a:1: SERVING\n"
+    assert told.stderr == "duly health: west=b:2 does not answer\n"
+
+
 @pytest.mark.parametrize("use", [lambda client: client.schedule("a"), lambda client: client.get("a")])
 def test_a_program_that_calls_a_wrong_port_gets_one_error_with_the_address_and_the_fix(use) -> None:
     with (

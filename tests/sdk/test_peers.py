@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
+from inspect import signature
 from typing import Any, Self
 
 import grpc
@@ -59,6 +60,13 @@ def test_an_address_may_have_its_zone_before_it(text: str, peers: list[Peer]) ->
 def test_a_list_with_something_else_in_it_is_refused(text: str) -> None:
     with pytest.raises(duly.AddressError, match="is not an address"):
         duly.AsyncClient(text)
+
+
+def test_the_wrong_address_of_a_list_is_named() -> None:
+    with pytest.raises(
+        duly.AddressError, match=r"^'west' of 'east=a:1,west' is not an address: .*a zone and '='"
+    ):
+        duly.AsyncClient("east=a:1,west")
 
 
 class Server:
@@ -324,6 +332,7 @@ def test_the_zone_of_a_client_is_that_of_the_environment_and_is_checked(
 
     assert duly.AsyncClient().zone == "eu-west-1a"
     assert duly.AsyncClient(zone="").zone == ""
+    assert signature(duly.Client) == signature(duly.AsyncClient)
     with pytest.raises(duly.AddressError, match="'eu/west' is not the name of a zone"):
         duly.AsyncClient(zone="eu/west")
 

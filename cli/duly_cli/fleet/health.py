@@ -25,12 +25,13 @@ def health(
         ),
     ] = "127.0.0.1:7401",
     timeout: Annotated[str, typer.Option(help="How long to wait for the answer.")] = "3s",
+    every: Annotated[bool, typer.Option("--all", help="Of several addresses, all must serve.")] = False,
 ) -> None:
     """Ask a service whether it serves; exit 0 if it does, else 1. Of several addresses with commas, one must serve."""
     from duly.errors import DulyError
     from duly.transport.channel import check_address
     from duly_cli.fleet.health_check import ask_health
-    from duly_wire.peers import split_addresses
+    from duly_wire.peers import split_peers
 
     limit = parse_duration(timeout, "--timeout")
     try:
@@ -38,13 +39,15 @@ def health(
     except DulyError as error:
         say(f"duly health: {error}", err=True)
         raise typer.Exit(_EXIT_FAILED) from error
-    is_serving = False
-    for each in split_addresses(address):
+    serving = []
+    for peer in split_peers(address):
+        zone = f"{peer.zone}=" if peer.zone else ""
         try:
-            status = ask_health(each, limit.total_seconds() if limit else 0)
+            status = ask_health(peer.address, limit.total_seconds() if limit else 0)
         except DulyError as error:
-            say(f"duly health: {error}", err=True)
+            say(f"duly health: {zone}{error}", err=True)
+            serving.append(False)
             continue
-        say(f"{each}: {status}")
-        is_serving |= status == "SERVING"
-    raise typer.Exit(0 if is_serving else _EXIT_FAILED)
+        say(f"{zone}{peer.address}: {status}")
+        serving.append(status == "SERVING")
+    raise typer.Exit(0 if (all(serving) if every else any(serving)) else _EXIT_FAILED)

@@ -65,10 +65,17 @@ def check_address(address: object, source: str = "") -> str:
 
     Several are separated by commas. Each may have its zone before it: `east=10.0.1.11:7401`.
     """
-    if isinstance(address, str) and all(map(_is_address, split_addresses(address))):
+    wrong = (
+        [each for each in split_addresses(address) if not _is_address(each)]
+        if isinstance(address, str)
+        else [address]
+    )
+    if isinstance(address, str) and not wrong:
         return address
+    named = repr(address) if wrong == [address] else f"{wrong[0]!r} of {address!r}"
+    in_zone = "; a zone and '=' may stand before it" if isinstance(address, str) and "=" in address else ""
     raise AddressError(
-        f"{address!r}{source} is not an address: write HOST:PORT, such as {DEFAULT_ADDRESS}, or unix:PATH"
+        f"{named}{source} is not an address: write HOST:PORT, such as {DEFAULT_ADDRESS}, or unix:PATH{in_zone}"
     )
 
 
