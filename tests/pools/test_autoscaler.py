@@ -2,13 +2,14 @@
 
 import asyncio
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from duly_autoscaler.drivers.command import CommandDriver
+from duly_autoscaler.drivers.local import LocalDriver
 from duly_autoscaler.drivers.port import DriverError, Order
 from duly_autoscaler.drivers.specs import CommandSpec, LocalSpec, parse_drivers
 from duly_autoscaler.leadership import Leadership
@@ -201,6 +202,58 @@ async def test_a_driver_that_works_again_is_told_again(store, task_states, autos
     plan = await plan_of(store)
     assert driver.orders == [("mail", 2, 2), ("mail", 2, 2)]
     assert (plan.failure, len(plan.memory.spin_up.asked)) == (None, 2)
+
+
+async def test_a_worker_that_comes_ends_the_pause_of_a_driver_that_failed(
+    store, frontend, task_states, autoscaler
+):
+    await task_states.register()
+    await declare(store, Pool(**{**pool_fields(), "minimum": 2}))
+    driver = FakeDriver(fails="away")
+    rounds, _ = await autoscaler({"fake": driver})
+    await rounds.run_once()
+    await until(lambda: rounds._calls["mail"].failure)
+    await rounds.run_once()
+    before = [*driver.orders]
+
+    driver.fails = ""
+    fleet = fleet_pb2_grpc.FleetServiceStub(frontend.channel)
+    await fleet.ReportHost(a_report("one", lambdas=(LAMBDA,), pool="mail"))
+    await rounds.run_once()
+    await until(lambda: not rounds._calls["mail"].failure)
+
+    assert before == [("mail", 2, 2)]
+    assert driver.orders[1:] == [("mail", 2, 1)]
+
+
+async def test_a_worker_that_cannot_start_fails_its_pool_until_one_that_was_started_since_has_reported():
+    driver = LocalDriver(LocalSpec("no_such_application:app"), timedelta(seconds=20))
+    other = replace(POOL, name="other")
+    await driver.ensure(Order(POOL, 3, 1))
+    await asyncio.wait(driver._watching)
+
+    said = [await refusal(driver, Order(POOL, 3, start)) for start in (0, 3)]
+    (trial,) = driver._children
+    said += [await refusal(driver, Order(POOL, 3, 3))]
+    still = [*driver._children]
+    await driver.ensure(Order(other, 1, 1))
+    await driver.ensure(Order(POOL, 3, 1, (f"host-1:{trial}:0a1b2c3d",)))
+    works_again = len(driver._children)
+    await asyncio.wait(driver._watching)
+    said += [await refusal(driver, Order(pool, 3, 0)) for pool in (POOL, other)]
+    await driver.ensure(Order(POOL, 0, 0))  # nothing is missing any more
+    await driver.close()
+
+    assert {each.partition(":")[0] for each in said} == {"a worker of no_such_application"}
+    assert all("ended with code 78" in each for each in said)
+    assert still == [trial]
+    assert works_again == 3
+
+
+async def refusal(driver, order):
+    with pytest.raises(DriverError) as refused:
+        await driver.ensure(order)
+    return str(refused.value)
 
 
 async def test_of_two_autoscalers_one_plans_and_the_other_takes_over_at_once_when_it_stops(

@@ -175,6 +175,17 @@ def test_a_budget_tapers_off_and_leaves_the_minimum():
     assert tomorrow.desired == 12
 
 
+def test_workers_that_a_driver_did_not_start_use_no_budget():
+    first = planned(a_pool(minimum=2), alive=1)
+    asked = replace(first.memory, spin_up=MEASURED.wanted(1, NOON))
+
+    later = planned(a_pool(minimum=2), alive=1, starting=1, memory=asked, now=NOON + 30 * SECOND)
+
+    assert later.memory.used == 60 * SECOND
+    assert later.memory.without_missing().used == 30 * SECOND
+    assert asked.without_missing().used == timedelta()
+
+
 def test_what_a_plan_keeps_comes_back_from_json():
     memory = Memory(
         NOON,

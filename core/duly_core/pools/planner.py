@@ -115,6 +115,13 @@ class Memory:
     used: timedelta = timedelta()
     """Worker time in the day of `planned_at`."""
 
+    def without_missing(self) -> "Memory":
+        """Return it as if workers that have not come had used no time: the driver did not start them."""
+        if self.planned_at is None:
+            return self
+        unused = sum((self.planned_at - at for at in self.spin_up.asked), timedelta())
+        return replace(self, used=max(timedelta(), self.used - unused))
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -80,6 +80,10 @@ class DriverCalls:
                 events.log.error("driver failed unexpectedly", pool=self._pool, driver=driver, exc_info=error)
             self._failed(driver, str(error) or type(error).__name__, now)
 
+    def end_pause(self) -> None:
+        """Let the next call come at once, if one failed."""
+        self._again_at = float("-inf")
+
     def refuse(self, driver: str, reason: str, now: datetime) -> None:
         """Count what stands before a call, such as a driver that is not there, as a failure of it."""
         self._failed(driver, reason, now)

@@ -123,6 +123,10 @@ class Rounds:
     ) -> tuple[Plan, Order]:
         calls = self._calls_of(pool)
         spin_up = memory.spin_up.arrived([each.first_reported_at for each in found], now)
+        if calls.failure is not None and spin_up.seen_until != memory.spin_up.seen_until:
+            calls.end_pause()  # a worker came: the driver may work again
+        if calls.failure is not None:
+            memory = replace(memory, spin_up=spin_up).without_missing()
         if calls.failure is not None or is_first:
             spin_up = spin_up.wanted(
                 0, now

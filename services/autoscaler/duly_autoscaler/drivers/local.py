@@ -7,6 +7,7 @@ import sys
 from asyncio.subprocess import Process
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 
 from duly_autoscaler.drivers.port import DriverError, Order
@@ -25,6 +26,16 @@ _NOT_INHERITED = {
 }
 
 
+@dataclass(slots=True)
+class _Doubt:
+    """A worker of a pool said that starting it again cannot help."""
+
+    reason: str
+    is_told: bool = False
+    trial: int | None = None
+    """The process that was started since, to find out whether it helps now."""
+
+
 class LocalDriver:
     """Its workers end when it does: they drain."""
 
@@ -35,18 +46,28 @@ class LocalDriver:
         self._patience = drain_timeout
         self._children: dict[int, Process] = {}
         self._watching: set[asyncio.Task[None]] = set()
-        self._hopeless: str | None = None
-        """Why a worker said that starting it again cannot help."""
+        self._doubts: dict[str, _Doubt] = {}
+        """By pool, until a worker that was started since has reported."""
 
     async def ensure(self, order: Order) -> None:
-        """Start as many as are to be started."""
-        hopeless, self._hopeless = self._hopeless, None
-        if hopeless is not None:
-            raise DriverError(hopeless)
+        """Start as many as are to be started; of a pool in doubt one, to find out whether it works now."""
+        doubt = self._doubts.get(order.pool.name)
+        if doubt is not None and not self._is_over(doubt, order):
+            if doubt.is_told and doubt.trial not in self._children:
+                doubt.trial = await self._start(order.pool)
+            doubt.is_told = True
+            raise DriverError(doubt.reason)
+        self._doubts.pop(order.pool.name, None)
         for _ in range(order.start):
             await self._start(order.pool)
 
-    async def _start(self, pool: Pool) -> None:
+    def _is_over(self, doubt: _Doubt, order: Order) -> bool:
+        """Whether a worker came that was started since, or none is missing any more."""
+        if doubt.trial in self._children and doubt.trial in map(_pid_of, order.workers):
+            return True
+        return doubt.is_told and not order.start
+
+    async def _start(self, pool: Pool) -> int:
         spec = self._spec
         labels = [word for label in pool.labels for word in ("--label", label)]
         try:
@@ -71,6 +92,7 @@ class LocalDriver:
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
         log.info("worker started", pool=pool.name, pid=process.pid)
+        return process.pid
 
     @staticmethod
     def _environment() -> dict[str, str]:
@@ -82,7 +104,7 @@ class LocalDriver:
         code = await process.wait()
         self._children.pop(process.pid, None)
         if code == EXIT_CONFIG:
-            self._hopeless = (
+            self._doubts.setdefault(pool, _Doubt("")).reason = (
                 f"a worker of {self._spec.application} ended with code {code}: it cannot work as it is set up; its "
                 "own message in the log says why"
             )
@@ -91,9 +113,7 @@ class LocalDriver:
     async def drain(self, pool: Pool, host_ids: Sequence[str]) -> None:  # noqa: ARG002 (ids are of all pools)
         """Send SIGTERM to those that are children of this process; the others learn it by their reports."""
         for host_id in host_ids:
-            _, _, rest = host_id.partition(":")
-            pid, _, _ = rest.partition(":")
-            if pid.isdigit() and (process := self._children.get(int(pid))) is not None:
+            if (process := self._children.get(_pid_of(host_id))) is not None:
                 with suppress(ProcessLookupError):
                     process.send_signal(signal.SIGTERM)
 
@@ -111,3 +131,10 @@ class LocalDriver:
                 os.killpg(process.pid, signal.SIGKILL)
         if self._watching:
             await asyncio.wait({*self._watching})
+
+
+def _pid_of(host_id: str) -> int:
+    """Return the process of a host by its id, NAME:PID:...; -1: it says none."""
+    _, _, rest = host_id.partition(":")
+    pid, _, _ = rest.partition(":")
+    return int(pid) if pid.isdigit() else -1
