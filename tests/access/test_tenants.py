@@ -381,6 +381,18 @@ async def a_host_is_of_who_reported_it_first(tenants, shop, mallory):
     assert [each.host_id async for each in shop.hosts()] == ["rack-1"]
 
 
+async def test_a_task_without_a_host_names_its_pool_to_those_who_see_pools(tenants):
+    ops, mallory = await tenants.client("ops"), await tenants.client("mallory")
+    await ops.put_pool("all-tenants", lambdas=["*"], maximum=9, driver="kube")
+    theirs = await mallory.schedule("evil/x")
+
+    seen, told = [(await each.explain(theirs)).reasons[0] for each in (ops, mallory)]
+
+    assert seen.kind is told.kind is duly.ReasonKind.NO_HOST
+    assert "the pool all-tenants serves it" in seen.text
+    assert "pool" not in told.text + told.action
+
+
 @row("slot of a worker that serves lambdas of several tenants")
 async def who_holds_the_slots_is_told_to_those_who_may_see_the_tasks(tenants, shop, mallory):
     ops = await tenants.client("ops")

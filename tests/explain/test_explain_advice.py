@@ -26,6 +26,7 @@ from duly_frontend.explain import hosts as explain_hosts
 from duly_frontend.explain import labels as explain_labels
 from duly_frontend.explain import lambdas as explain_lambdas
 from duly_frontend.explain import pending as explain_pending
+from duly_frontend.explain import pools as explain_pools
 from duly_frontend.explain import slots as explain_slots
 from duly_frontend.explain import text as explain_text
 from duly_frontend.explain import units as explain_units
@@ -48,6 +49,7 @@ MODULES = (
     explain_labels,
     explain_lambdas,
     explain_pending,
+    explain_pools,
     explain_slots,
     explain_units,
     explain_waiting,
@@ -301,6 +303,11 @@ async def nobody_claims(world):
     return task
 
 
+async def a_pool_serves_it(world):
+    await world.client.put_pool("mail", lambdas=[LAMBDA], maximum=9, driver="local")
+    return await nobody_claims(world)
+
+
 async def no_live_host(world):
     await world.fleet.ReportHost(a_report("other:1:a", "rack-2", "report.make"))
     return await world.client.schedule(LAMBDA)
@@ -376,6 +383,7 @@ CASES = [
     Case(enqueued, ReasonKind.ENQUEUED, ("pending.enqueued_reasons backlog",)),
     Case(silent, ReasonKind.HOLDER_SILENT, ("held.held_reasons health",)),
     Case(nobody_claims, ReasonKind.NO_HOST, ("hosts.host_reasons health",)),
+    Case(a_pool_serves_it, ReasonKind.NO_HOST, ("pools._action autoscaler",)),
     Case(no_live_host, ReasonKind.NO_HOST, ("hosts._start hosts",)),
     Case(no_host_with_the_label, ReasonKind.NO_HOST, ("labels.label_reasons hosts",)),
     Case(last_host_is_silent, ReasonKind.NO_HOST, ("hosts._start hosts",)),

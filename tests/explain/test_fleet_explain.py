@@ -7,6 +7,8 @@ from uuid import UUID
 
 import pytest
 
+from duly_core.pools.lease import NO_FENCE, PlanToWrite, take_lease, write_plans
+from duly_core.pools.planner import Memory, Plan
 from duly_core.tasks import claims
 from duly_core.tasks.task import Proposal
 from duly_wire.enums import ReasonKind
@@ -38,6 +40,40 @@ async def test_a_due_task_that_no_live_host_serves_says_so_at_once(client, task_
     assert (unserved.kind, unserved.text) == (ReasonKind.NO_HOST, f"no live host serves {LAMBDA}")
     assert ReasonKind.NO_HOST not in served
     assert silent[0] is ReasonKind.NO_HOST
+
+
+async def test_a_task_without_a_host_names_the_pools_that_serve_it_and_what_keeps_their_workers_away(
+    client, task_states, store
+):
+    for name, fields in (
+        ("mail", {}),
+        ("gpus", {"labels": ["gpu"]}),
+        ("other", {"lambdas": ["report.*"]}),
+    ):
+        await client.put_pool(name, **{"lambdas": [LAMBDA], "maximum": 9, "driver": "kube", **fields})
+    task, needs_gpu = await client.schedule(LAMBDA), await client.schedule(LAMBDA, requires=["gpu"])
+
+    unplanned = (await client.explain(task)).reasons[0]
+    fence = await take_lease(store, "host-1:7", NO_FENCE, timedelta(minutes=5))
+    now = unplanned_at = (await client.explain(task)).explained_at
+    for failure in (None, "kube: no such Deployment"):
+        plan = Plan(1, ("because",), Memory(desired=1), 1)
+        written = PlanToWrite("mail", plan, failure, failure and unplanned_at)
+        assert await write_plans(store, "host-1:7", fence, now, [written], [])
+        planned = (await client.explain(task)).reasons[0]
+        assert planned.kind is ReasonKind.NO_HOST
+        assert planned.text.endswith(
+            "the pool mail serves it: it wants 1 worker, 0 are alive"
+            + (f"; its driver failed: {failure}" if failure else "")
+        )
+        assert planned.action == "the autoscaler says why: `duly autoscaler explain gpus mail`"
+    labelled = (await client.explain(needs_gpu)).reasons[0]
+
+    assert "the pool mail serves it, and no autoscaler planned for it yet" in unplanned.text
+    assert "no autoscaler leads" in unplanned.action
+    assert "the pool gpus serves it" in labelled.text
+    assert "the pool mail" not in labelled.text
+    assert "the pool other" not in planned.text
 
 
 async def test_free_slots_and_a_late_report_are_told_in_place_of_more_workers(
