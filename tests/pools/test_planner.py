@@ -114,6 +114,16 @@ def test_workers_are_not_ended_for_a_lull_before_a_spike():
     assert made.reasons[0].startswith("4 workers are kept: 4,000 tasks are due at 12:01:20")
 
 
+def test_one_worker_is_counted_as_one():
+    lately = Memory(NOON - ROUND, 1, (Recent(NOON - 8 * SECOND, 1),), MEASURED)
+
+    was = planned(a_pool(), alive=1, memory=lately)
+    kept = planned(a_pool(), a_load(due=(Due(NOON + 50 * SECOND, 1),)), alive=1, memory=Memory(NOON, 1))
+
+    assert was.reasons[0].startswith("1 worker was needed 8.0 s ago: fewer in 52 s")
+    assert kept.reasons[0].startswith("1 worker is kept: 1 task is due")
+
+
 def test_no_worker_is_asked_for_if_those_that_run_are_done_before_it_could_come():
     load = a_load(1.0, ready=700, oldest_age=14 * SECOND)
 

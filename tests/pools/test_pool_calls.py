@@ -50,6 +50,7 @@ async def test_a_pool_is_declared_changed_and_removed(client):
         ("mail", {"lambdas": []}, "lambdas.*is missing"),
         ("mail", {"lambdas": ["No Name"]}, "lambdas.0."),
         ("mail", {"lambdas": ["mail.send@2"]}, "lambdas.0."),
+        ("mail", {"lambdas": ["*mail"]}, "at the end only"),
         ("mail", {"driver": ""}, "driver.*is missing"),
         ("mail", {"driver": "/bin/sh"}, "driver"),
         ("mail", {"driver_settings": {"deployment": "--all"}}, "driver_settings"),
@@ -124,5 +125,6 @@ async def test_pools_are_set_and_removed_from_the_shell(client, run_duly):
     assert "mail: maximum, budget changed; 0 to 30 workers" in changed.stdout
     assert "above the maximum" in refused.stderr
     assert "say what to change" in nothing.stderr
+    assert "Invalid value for" not in nothing.stderr
     assert (await run_duly("pools", "remove", "mail")).stdout.endswith("mail: removed\n")
     assert (await run_duly("pools", "remove", "mail")).exit_code == 1

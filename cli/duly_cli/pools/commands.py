@@ -95,7 +95,7 @@ def set_pool(
         int | None,
         typer.Option(
             min=1,
-            help="Callbacks that a worker runs at a time, until workers report how many they run (new: 1).",
+            help="Callbacks at a time that the plan assumes of a worker; while one runs, its own number counts (new: 1).",
             show_default=False,
         ),
     ] = None,
@@ -154,9 +154,8 @@ def set_pool(
         "note": given("--note", note, removed=no_note),
     }
     if all(each is KEEP for each in changes.values()):
-        raise invalid(
-            "--max", "say what to change: --lambda, --max, --min, --driver, --slots, --target-age ..."
-        )
+        message = "say what to change: --lambda, --max, --min, --driver, --slots, --target-age ..."
+        raise typer.BadParameter(message)
     asked: Any = changes  # each is what its parameter takes
     with connected(address) as client:
         done = client.put_pool(name, **asked, expected_changed_at=expected)

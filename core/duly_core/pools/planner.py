@@ -191,9 +191,9 @@ def plan(pool: Pool, loads: Sequence[LambdaLoad], workers: Workers, memory: Memo
     if kept > needed:
         since = next(each for each in recent if each.workers == kept)
         left = since.until + pool.idle_time - now
-        reasons.insert(
-            0, f"{kept} workers were needed {_seconds(now - since.until)} ago: fewer in {_seconds(left)}"
-        )
+        verb = "was" if kept == 1 else "were"
+        ago = _seconds(now - since.until)
+        reasons.insert(0, f"{_counted(kept, 'worker')} {verb} needed {ago} ago: fewer in {_seconds(left)}")
     soon = max(
         (need for need in later if need.start_at and need.start_at - now <= pool.idle_time),
         key=lambda need: need.workers,
@@ -202,7 +202,7 @@ def plan(pool: Pool, loads: Sequence[LambdaLoad], workers: Workers, memory: Memo
     have = min(memory.desired, workers.coming)
     if soon is not None and min(soon.workers, have) > kept:
         kept = min(soon.workers, have)
-        reasons.insert(0, f"{kept} workers are kept: {soon.reason()}")
+        reasons.insert(0, f"{_counted(kept, 'worker')} {'is' if kept == 1 else 'are'} kept: {soon.reason()}")
     desired, limits = _bounded(pool, kept, used)
     reasons[:0] = limits
     return Plan(
@@ -262,7 +262,8 @@ def _of_backlog(
             return _Need(
                 min(needed, workers.coming),
                 lambda: (
-                    f"{_counted(ready, 'task')} wait; the workers that run start them within {_seconds(cleared)}, before a new one "
+                    f"{_counted(ready, 'task')} {'waits' if ready == 1 else 'wait'}; the workers that run start "
+                    f"{'it' if ready == 1 else 'them'} within {_seconds(cleared)}, before a new one "
                     f"could ({_seconds(spin_up.expected)})"
                 ),
             )

@@ -62,7 +62,7 @@ class PoolCalls(ClientPart):
         - `lambdas`: what its workers run: names, or prefixes that end with `*`.
         - `minimum`, `maximum`: how many workers run at least (default 0) and at most.
         - `driver`: a driver of the autoscaler's own settings. `driver_settings`: what it is told of this pool.
-        - `slots`: callbacks that a worker runs at a time, until workers report how many they run. Default: 1.
+        - `slots`: callbacks at a time that the plan assumes of a worker; while one runs, its own number counts. Default: 1.
         - `labels`: what its workers have. Tasks that require others do not count for it.
         - `target_age`: how long a due task may wait for a worker. Default: 30 s.
         - `idle_time`: how long fewer workers must be enough before some are ended. Default: 1 min.

@@ -113,6 +113,8 @@ def _check_lambdas(asked: pools_pb2.Pool) -> None:
         raise Problem("lambdas", f"there may be at most {MOST_LAMBDAS}, not {len(asked.lambdas):,}")
     for place, pattern in enumerate(asked.lambdas):
         field = f"lambdas[{place}]"
+        if "*" in pattern[:-1]:
+            raise Problem(field, "'*' may stand at the end only: a prefix such as 'mail.*', or '*' alone")
         bare = pattern.removesuffix("*").removesuffix("/").rstrip(".-_") if pattern.endswith("*") else pattern
         if bare or pattern != "*":
             check_lambda_name(field, bare)
