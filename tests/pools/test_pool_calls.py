@@ -128,3 +128,36 @@ async def test_pools_are_set_and_removed_from_the_shell(client, run_duly):
     assert "Invalid value for" not in nothing.stderr
     assert (await run_duly("pools", "remove", "mail")).stdout.endswith("mail: removed\n")
     assert (await run_duly("pools", "remove", "mail")).exit_code == 1
+
+
+async def test_a_new_pool_tells_who_serves_its_lambdas_too_and_what_is_known_of_its_driver(
+    client, store, run_duly
+):
+    alone = await declare(client, "first", driver="kube")
+    fence = await lease.take_lease(store, "host-1:7", NO_FENCE, timedelta(minutes=5))
+    both = await run_duly("pools", "set", "second", "--lambda", "*", "--max", "2", "--driver", "nope")
+    now = both_at = (await client.pools(["second"]))[0].changed_at
+    plan = Plan(1, ("because",), Memory(desired=1), 1)
+    failing = PlanToWrite("second", plan, "nope: no driver of this name", both_at)
+    await lease.write_plans(store, "host-1:7", fence, now, [PlanToWrite("first", plan), failing], [])
+
+    again = await client.put_pool("first", maximum=3)
+    known = await declare(client, "third", lambdas=["report.*"], driver="kube")
+    fails = await declare(client, "fourth", lambdas=["video.*"], driver="nope")
+
+    assert alone.notes == ("no autoscaler leads: none starts its workers until `duly autoscaler` runs",)
+    assert f"note: the pool first serves {LAMBDA}, too: each plans for all of its load\n" in both.stdout
+    assert "note: no other pool uses the driver nope: `duly pools` says" in both.stdout
+    assert again.notes == ()
+    assert known.notes == ("the pool second serves report.*, too: each plans for all of its load",)
+    assert fails.notes[1:] == ("its driver fails for the pool second: nope: no driver of this name",)
+
+
+async def test_workers_of_a_pool_that_is_removed_are_counted(client, frontend, run_duly):
+    await declare(client)
+    fleet = fleet_pb2_grpc.FleetServiceStub(frontend.channel)
+    await fleet.ReportHost(a_report("one", lambdas=(LAMBDA,), pool="mail"))
+
+    removed = await run_duly("pools", "remove", "mail")
+
+    assert removed.stdout.endswith("mail: removed; 1 worker goes on until somebody ends it\n")

@@ -163,6 +163,8 @@ def set_pool(
         "declared" if done.created else ", ".join(done.changed) + " changed" if done.changed else "as it was"
     )
     say(f"{name}: {new}; {_limits(done.pool)}, driver {one_line(done.pool.driver)}")
+    for each in done.notes:
+        say(f"note: {one_line(each)}")
 
 
 def _settings(words: Sequence[str] | None) -> dict[str, str] | None:
@@ -181,8 +183,10 @@ def _settings(words: Sequence[str] | None) -> dict[str, str] | None:
 def remove_pool(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     """Remove a pool: the autoscaler starts and ends no worker of it any more. Its workers go on."""
     with connected(address) as client:
+        alive = sum(each.alive for each in client.pools([name]))
         client.delete_pool(name)
-    say(f"{name}: removed")
+    left = f"{counted(alive, 'worker')} {'goes' if alive == 1 else 'go'} on until somebody ends {'it' if alive == 1 else 'them'}"
+    say(f"{name}: removed{f'; {left}' if alive else ''}")
 
 
 def _limits(pool: duly.WorkerPool) -> str:

@@ -34,6 +34,17 @@ def covers_all_of(pattern: str, narrower: str) -> bool:
     return is_prefix(pattern) and narrower != EVERYTHING and _goes_on(pattern[:-1], narrower[:-1])
 
 
+def shared(pattern: str, other: str) -> str | None:
+    """Return the pattern of what two patterns both cover; None: nothing.
+
+    >>> shared("mail.*", "mail.send"), shared("*", "mail.*"), shared("mail.*", "report.*")
+    ('mail.send', 'mail.*', None)
+    """
+    if covers_all_of(pattern, other):
+        return other
+    return pattern if covers_all_of(other, pattern) else None
+
+
 def pattern_of_namespace(namespace: str) -> str:
     """Return the narrowest pattern that covers all lambdas of a namespace; that of the default one (empty) is `*`."""
     return f"{namespace}{NAMESPACE_MARK}{EVERYTHING}" if namespace else EVERYTHING

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from duly_core.lambdas.patterns import covers
+from duly_core.lambdas.patterns import covers, shared
 from duly_wire.queue_names import QueueName
 
 POOL_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
@@ -56,6 +56,16 @@ class Pool:
         if name.domain or not name.required <= {*self.labels}:
             return False
         return any(covers(pattern, name.lambda_name) for pattern in self.lambdas)
+
+    def shares(self, other: "Pool") -> list[str]:
+        """Return the names and patterns that another pool is for, too. Both serve their tasks that require no label.
+
+        >>> mail = Pool(name="a", lambdas=("mail.*", "hello"), maximum=5, driver="local")
+        >>> mail.shares(Pool(name="b", lambdas=("mail.send", "hello", "video"), maximum=5, driver="local"))
+        ['mail.send', 'hello']
+        """
+        both = [found for mine in self.lambdas for each in other.lambdas if (found := shared(mine, each))]
+        return [*dict.fromkeys(both)]
 
 
 POOL_FIELDS = (

@@ -108,6 +108,8 @@ class DeclaredPool:
     created: bool
     # The fields that this call changed, as the wire names them: lambdas, maximum, slots ...
     changed: tuple[str, ...]
+    # For people: other pools that serve the same lambdas, and why a new driver may start no worker.
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def from_proto(cls, result: pools_pb2.PutPoolResult) -> DeclaredPool:
@@ -120,7 +122,12 @@ class DeclaredPool:
             worker_slots=result.pool.slots,
             driver_settings=dict(result.pool.driver_settings),
         )
-        return cls(pool=pool, created=result.created, changed=tuple(result.changed_fields.paths))
+        return cls(
+            pool=pool,
+            created=result.created,
+            changed=tuple(result.changed_fields.paths),
+            notes=tuple(result.notes),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

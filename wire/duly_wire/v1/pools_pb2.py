@@ -28,7 +28,7 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x64uly/v1/pools.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x03\n\x04Pool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07lambdas\x18\x02 \x03(\t\x12\x0e\n\x06labels\x18\x03 \x03(\t\x12\x14\n\x07minimum\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x07maximum\x18\x05 \x01(\x05H\x01\x88\x01\x01\x12\x12\n\x05slots\x18\x06 \x01(\x05H\x02\x88\x01\x01\x12-\n\ntarget_age\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tidle_time\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06\x62udget\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06\x64river\x18\n \x01(\t\x12:\n\x0f\x64river_settings\x18\x0b \x03(\x0b\x32!.duly.v1.Pool.DriverSettingsEntry\x12\x0c\n\x04note\x18\x0c \x01(\t\x1a\x35\n\x13\x44riverSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\n\n\x08_minimumB\n\n\x08_maximumB\x08\n\x06_slots\"2\n\x0fPutPoolsRequest\x12\x1f\n\x05pools\x18\x01 \x03(\x0b\x32\x10.duly.v1.NewPool\"\x90\x01\n\x07NewPool\x12\x1b\n\x04pool\x18\x01 \x01(\x0b\x32\r.duly.v1.Pool\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x37\n\x13\x65xpected_changed_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\";\n\x10PutPoolsResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.duly.v1.PutPoolResult\"\xc4\x01\n\rPutPoolResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x1b\n\x04pool\x18\x02 \x01(\x0b\x32\r.duly.v1.Pool\x12.\n\nchanged_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63reated\x18\x04 \x01(\x08\x12\x32\n\x0e\x63hanged_fields\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"#\n\x12\x44\x65letePoolsRequest\x12\r\n\x05names\x18\x01 \x03(\t\"A\n\x13\x44\x65letePoolsResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.duly.v1.DeletePoolResult\"5\n\x10\x44\x65letePoolResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"H\n\x10ListPoolsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"{\n\x11ListPoolsResponse\x12\"\n\x05pools\x18\x01 \x03(\x0b\x32\x13.duly.v1.PoolStatus\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12)\n\x06leader\x18\x03 \x01(\x0b\x32\x19.duly.v1.AutoscalerLeader\"n\n\x10\x41utoscalerLeader\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x03\x12,\n\x08until_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05leads\x18\x04 \x01(\x08\"\xd0\x01\n\nPoolStatus\x12\x1b\n\x04pool\x18\x01 \x01(\x0b\x32\r.duly.v1.Pool\x12.\n\nchanged_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61live\x18\x03 \x01(\x05\x12\r\n\x05slots\x18\x04 \x01(\x05\x12\x12\n\nbusy_slots\x18\x05 \x01(\x05\x12\x10\n\x08starting\x18\x06 \x01(\x05\x12\x10\n\x08\x64raining\x18\x07 \x01(\x05\x12\x1f\n\x04plan\x18\x08 \x01(\x0b\x32\x11.duly.v1.PoolPlan\"\xee\x02\n\x08PoolPlan\x12\x0f\n\x07\x64\x65sired\x18\x01 \x01(\x05\x12\x0f\n\x07reasons\x18\x02 \x03(\t\x12.\n\nplanned_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rdesired_since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x07spin_up\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fspin_up_assumed\x18\x06 \x01(\x08\x12\'\n\x04used\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tannounced\x18\x08 \x01(\x0b\x32\x19.duly.v1.AnnouncedWorkers\x12\x0f\n\x07\x66\x61ilure\x18\t \x01(\t\x12\x30\n\x0c\x66\x61iled_since\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"a\n\x10\x41nnouncedWorkers\x12,\n\x08start_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07workers\x18\x02 \x01(\x05\x12\x0e\n\x06reason\x18\x03 \x01(\t2\xdc\x01\n\x0bPoolService\x12?\n\x08PutPools\x12\x18.duly.v1.PutPoolsRequest\x1a\x19.duly.v1.PutPoolsResponse\x12H\n\x0b\x44\x65letePools\x12\x1b.duly.v1.DeletePoolsRequest\x1a\x1c.duly.v1.DeletePoolsResponse\x12\x42\n\tListPools\x12\x19.duly.v1.ListPoolsRequest\x1a\x1a.duly.v1.ListPoolsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13\x64uly/v1/pools.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb0\x03\n\x04Pool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07lambdas\x18\x02 \x03(\t\x12\x0e\n\x06labels\x18\x03 \x03(\t\x12\x14\n\x07minimum\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x14\n\x07maximum\x18\x05 \x01(\x05H\x01\x88\x01\x01\x12\x12\n\x05slots\x18\x06 \x01(\x05H\x02\x88\x01\x01\x12-\n\ntarget_age\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tidle_time\x18\x08 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06\x62udget\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06\x64river\x18\n \x01(\t\x12:\n\x0f\x64river_settings\x18\x0b \x03(\x0b\x32!.duly.v1.Pool.DriverSettingsEntry\x12\x0c\n\x04note\x18\x0c \x01(\t\x1a\x35\n\x13\x44riverSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\n\n\x08_minimumB\n\n\x08_maximumB\x08\n\x06_slots\"2\n\x0fPutPoolsRequest\x12\x1f\n\x05pools\x18\x01 \x03(\x0b\x32\x10.duly.v1.NewPool\"\x90\x01\n\x07NewPool\x12\x1b\n\x04pool\x18\x01 \x01(\x0b\x32\r.duly.v1.Pool\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\x37\n\x13\x65xpected_changed_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\";\n\x10PutPoolsResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.duly.v1.PutPoolResult\"\xd3\x01\n\rPutPoolResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x1b\n\x04pool\x18\x02 \x01(\x0b\x32\r.duly.v1.Pool\x12.\n\nchanged_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x63reated\x18\x04 \x01(\x08\x12\x32\n\x0e\x63hanged_fields\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\x12\r\n\x05notes\x18\x06 \x03(\t\"#\n\x12\x44\x65letePoolsRequest\x12\r\n\x05names\x18\x01 \x03(\t\"A\n\x13\x44\x65letePoolsResponse\x12*\n\x07results\x18\x01 \x03(\x0b\x32\x19.duly.v1.DeletePoolResult\"5\n\x10\x44\x65letePoolResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"H\n\x10ListPoolsRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"{\n\x11ListPoolsResponse\x12\"\n\x05pools\x18\x01 \x03(\x0b\x32\x13.duly.v1.PoolStatus\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12)\n\x06leader\x18\x03 \x01(\x0b\x32\x19.duly.v1.AutoscalerLeader\"n\n\x10\x41utoscalerLeader\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\r\n\x05\x66\x65nce\x18\x02 \x01(\x03\x12,\n\x08until_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05leads\x18\x04 \x01(\x08\"\xd0\x01\n\nPoolStatus\x12\x1b\n\x04pool\x18\x01 \x01(\x0b\x32\r.duly.v1.Pool\x12.\n\nchanged_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61live\x18\x03 \x01(\x05\x12\r\n\x05slots\x18\x04 \x01(\x05\x12\x12\n\nbusy_slots\x18\x05 \x01(\x05\x12\x10\n\x08starting\x18\x06 \x01(\x05\x12\x10\n\x08\x64raining\x18\x07 \x01(\x05\x12\x1f\n\x04plan\x18\x08 \x01(\x0b\x32\x11.duly.v1.PoolPlan\"\xee\x02\n\x08PoolPlan\x12\x0f\n\x07\x64\x65sired\x18\x01 \x01(\x05\x12\x0f\n\x07reasons\x18\x02 \x03(\t\x12.\n\nplanned_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x31\n\rdesired_since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x07spin_up\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x17\n\x0fspin_up_assumed\x18\x06 \x01(\x08\x12\'\n\x04used\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tannounced\x18\x08 \x01(\x0b\x32\x19.duly.v1.AnnouncedWorkers\x12\x0f\n\x07\x66\x61ilure\x18\t \x01(\t\x12\x30\n\x0c\x66\x61iled_since\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"a\n\x10\x41nnouncedWorkers\x12,\n\x08start_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07workers\x18\x02 \x01(\x05\x12\x0e\n\x06reason\x18\x03 \x01(\t2\xdc\x01\n\x0bPoolService\x12?\n\x08PutPools\x12\x18.duly.v1.PutPoolsRequest\x1a\x19.duly.v1.PutPoolsResponse\x12H\n\x0b\x44\x65letePools\x12\x1b.duly.v1.DeletePoolsRequest\x1a\x1c.duly.v1.DeletePoolsResponse\x12\x42\n\tListPools\x12\x19.duly.v1.ListPoolsRequest\x1a\x1a.duly.v1.ListPoolsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -48,25 +48,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PUTPOOLSRESPONSE']._serialized_start=785
   _globals['_PUTPOOLSRESPONSE']._serialized_end=844
   _globals['_PUTPOOLRESULT']._serialized_start=847
-  _globals['_PUTPOOLRESULT']._serialized_end=1043
-  _globals['_DELETEPOOLSREQUEST']._serialized_start=1045
-  _globals['_DELETEPOOLSREQUEST']._serialized_end=1080
-  _globals['_DELETEPOOLSRESPONSE']._serialized_start=1082
-  _globals['_DELETEPOOLSRESPONSE']._serialized_end=1147
-  _globals['_DELETEPOOLRESULT']._serialized_start=1149
-  _globals['_DELETEPOOLRESULT']._serialized_end=1202
-  _globals['_LISTPOOLSREQUEST']._serialized_start=1204
-  _globals['_LISTPOOLSREQUEST']._serialized_end=1276
-  _globals['_LISTPOOLSRESPONSE']._serialized_start=1278
-  _globals['_LISTPOOLSRESPONSE']._serialized_end=1401
-  _globals['_AUTOSCALERLEADER']._serialized_start=1403
-  _globals['_AUTOSCALERLEADER']._serialized_end=1513
-  _globals['_POOLSTATUS']._serialized_start=1516
-  _globals['_POOLSTATUS']._serialized_end=1724
-  _globals['_POOLPLAN']._serialized_start=1727
-  _globals['_POOLPLAN']._serialized_end=2093
-  _globals['_ANNOUNCEDWORKERS']._serialized_start=2095
-  _globals['_ANNOUNCEDWORKERS']._serialized_end=2192
-  _globals['_POOLSERVICE']._serialized_start=2195
-  _globals['_POOLSERVICE']._serialized_end=2415
+  _globals['_PUTPOOLRESULT']._serialized_end=1058
+  _globals['_DELETEPOOLSREQUEST']._serialized_start=1060
+  _globals['_DELETEPOOLSREQUEST']._serialized_end=1095
+  _globals['_DELETEPOOLSRESPONSE']._serialized_start=1097
+  _globals['_DELETEPOOLSRESPONSE']._serialized_end=1162
+  _globals['_DELETEPOOLRESULT']._serialized_start=1164
+  _globals['_DELETEPOOLRESULT']._serialized_end=1217
+  _globals['_LISTPOOLSREQUEST']._serialized_start=1219
+  _globals['_LISTPOOLSREQUEST']._serialized_end=1291
+  _globals['_LISTPOOLSRESPONSE']._serialized_start=1293
+  _globals['_LISTPOOLSRESPONSE']._serialized_end=1416
+  _globals['_AUTOSCALERLEADER']._serialized_start=1418
+  _globals['_AUTOSCALERLEADER']._serialized_end=1528
+  _globals['_POOLSTATUS']._serialized_start=1531
+  _globals['_POOLSTATUS']._serialized_end=1739
+  _globals['_POOLPLAN']._serialized_start=1742
+  _globals['_POOLPLAN']._serialized_end=2108
+  _globals['_ANNOUNCEDWORKERS']._serialized_start=2110
+  _globals['_ANNOUNCEDWORKERS']._serialized_end=2207
+  _globals['_POOLSERVICE']._serialized_start=2210
+  _globals['_POOLSERVICE']._serialized_end=2430
 # @@protoc_insertion_point(module_scope)

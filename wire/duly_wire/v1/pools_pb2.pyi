@@ -220,6 +220,7 @@ class PutPoolResult(_message.Message):
     CHANGED_AT_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     CHANGED_FIELDS_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     created: _builtins.bool
     """The pool is new."""
     @_builtins.property
@@ -238,6 +239,10 @@ class PutPoolResult(_message.Message):
     def changed_fields(self) -> _field_mask_pb2.FieldMask:
         """The fields that this call changed. Without paths: none."""
 
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """For people: other pools that serve the same lambdas, and why a new driver may start no worker. Only if these were set."""
+
     def __init__(
         self,
         *,
@@ -246,10 +251,11 @@ class PutPoolResult(_message.Message):
         changed_at: _timestamp_pb2.Timestamp | None = ...,
         created: _builtins.bool = ...,
         changed_fields: _field_mask_pb2.FieldMask | None = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "changed_fields", b"changed_fields", "error", b"error", "pool", b"pool"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "changed_fields", b"changed_fields", "created", b"created", "error", b"error", "pool", b"pool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "changed_fields", b"changed_fields", "created", b"created", "error", b"error", "notes", b"notes", "pool", b"pool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,8 +1,11 @@
 """PoolService: declares pools of workers, and shows what the autoscaler plans for them."""
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from duly_core.errors import InvalidRequestError
+from duly_core.errors import InvalidRequestError, StoreUnavailableError
 from duly_core.pools import store as store_pools
 from duly_core.pools.lease import read_leader
 from duly_core.pools.rules import POOL_FIELDS
@@ -14,6 +17,7 @@ from duly_core.rpc.stubs import Context
 from duly_frontend import events
 from duly_frontend.lists import page_token
 from duly_frontend.pools.checks import check_pool_name, read_expected, read_named, read_pool
+from duly_frontend.pools.notes import notes_on_driver, notes_on_lambdas
 from duly_frontend.pools.wire import leader_to_wire, pool_to_wire, status_to_wire
 from duly_frontend.stores import FrontendStores
 from duly_wire.time_conversion import to_timestamp
@@ -38,7 +42,24 @@ class PoolServicer(pools_pb2_grpc.PoolServiceServicer):
                 results.append(await self._put(new))
             except Problem as problem:
                 results.append(pools_pb2.PutPoolResult(error=problem.to_wire()))
+        await self._add_notes(results)
         return pools_pb2.PutPoolsResponse(results=results)
+
+    async def _add_notes(self, results: Sequence[pools_pb2.PutPoolResult]) -> None:
+        noted = [each for each in results if {*each.changed_fields.paths} & {"lambdas", "driver"}]
+        if not noted:
+            return
+        with suppress(StoreUnavailableError):  # the pools are changed: an answer without notes is right
+            pools = [each.pool for each in await store_pools.list_pools(self._stores.writes)]
+            plans = await store_pools.list_plans(self._stores.writes, [pool.name for pool in pools])
+            leader = await read_leader(self._stores.writes)
+            for result in noted:
+                others = [pool for pool in pools if pool.name != result.pool.name]
+                for pool in (pool for pool in pools if pool.name == result.pool.name):
+                    if "lambdas" in result.changed_fields.paths:
+                        result.notes.extend(notes_on_lambdas(pool, others))
+                    if "driver" in result.changed_fields.paths:
+                        result.notes.extend(notes_on_driver(pool, others, plans, leader))
 
     async def _put(self, new: pools_pb2.NewPool) -> pools_pb2.PutPoolResult:
         name = new.pool.name
