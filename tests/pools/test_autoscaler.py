@@ -282,6 +282,28 @@ async def test_of_two_autoscalers_one_plans_and_the_other_takes_over_at_once_whe
     assert waits.term.fence == 2
 
 
+async def test_a_new_leader_goes_on_from_the_failures_that_the_last_one_left(store, task_states, autoscaler):
+    await task_states.register()
+    await declare(store, Pool(**{**pool_fields(), "minimum": 1}))
+    one, leads = await autoscaler({"fake": FakeDriver(fails="away")}, "a")
+    other, waits = await autoscaler({"fake": FakeDriver()}, "b")
+    await one.run_once()
+    await until(lambda: one._calls["mail"].failure)
+    await one.run_once()
+    left = await plan_of(store)
+    await leads.give_up()
+    await waits.run_once()
+
+    await other.run_once()
+    taken_over = await plan_of(store)
+    await until(lambda: not other._calls["mail"].failure)
+    await other.run_once()
+
+    assert left.failure == "fake: away"
+    assert (taken_over.failure, taken_over.failed_since) == (left.failure, left.failed_since)
+    assert (await plan_of(store)).failure is None
+
+
 async def test_a_leader_that_cannot_renew_stops_before_its_lease_is_over(store, clock):
     now = [0.0]
     leadership = Leadership(store, "a", 6 * SECOND, lambda: now[0])

@@ -34,6 +34,11 @@ class DriverCalls:
             return True
         return asyncio.get_running_loop().time() < self._again_at
 
+    def go_on_from(self, failure: str, failed_since: datetime) -> None:
+        """Take the last call of another autoscaler, which failed, for one of this: the next one comes at once."""
+        self._failures = 1
+        self.failure, self.failed_since = failure, failed_since
+
     def begin(
         self, call: Callable[[], Awaitable[None]], driver: str, term: Term, now: datetime
     ) -> asyncio.Task[None]:

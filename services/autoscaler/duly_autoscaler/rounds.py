@@ -85,6 +85,7 @@ class Rounds:
         orders: dict[str, Order] = {}
         changes = []
         for pool in pools:
+            self._go_on(pool, plans.get(pool.name))
             found, memory = workers[pool.name], memories[pool.name]
             planned, order = self._plan(
                 pool, loads[pool.name], found, memory, now, is_first=term is not self._term
@@ -169,6 +170,12 @@ class Rounds:
         if order.start or drained or not is_same or calls.failure is not None:
             self._told[pool.name] = order.desired, loop_time
             calls.begin(partial(_call, driver, order, sorted(drained)), pool.driver, term, now)
+
+    def _go_on(self, pool: Pool, stored: StoredPlan | None) -> None:
+        """Begin with the failure that another autoscaler left."""
+        is_known = pool.name in self._calls
+        if stored and stored.failure and stored.failed_since and not is_known:
+            self._calls_of(pool).go_on_from(stored.failure, stored.failed_since)
 
     def _calls_of(self, pool: Pool) -> DriverCalls:
         if pool.name not in self._calls:
