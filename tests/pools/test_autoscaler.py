@@ -5,9 +5,11 @@ import json
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from duly_autoscaler.drivers import local
 from duly_autoscaler.drivers.command import CommandDriver
 from duly_autoscaler.drivers.local import LocalDriver
 from duly_autoscaler.drivers.port import DriverError, Order
@@ -226,28 +228,39 @@ async def test_a_worker_that_comes_ends_the_pause_of_a_driver_that_failed(
     assert driver.orders[1:] == [("mail", 2, 1)]
 
 
-async def test_a_worker_that_cannot_start_fails_its_pool_until_one_that_was_started_since_has_reported():
-    driver = LocalDriver(LocalSpec("no_such_application:app"), timedelta(seconds=20))
-    other = replace(POOL, name="other")
+async def test_a_worker_that_cannot_start_fails_its_pool_until_one_that_was_started_since_has_reported(
+    tmp_path, monkeypatch
+):
+    program = tmp_path / "program"
+    program.write_text(
+        f'#!/bin/sh\ntest -e "{tmp_path}/$6" && exit 78\nexec tail -f /dev/null\n'
+    )  # $6: the pool
+    program.chmod(0o700)
+    monkeypatch.setattr(local, "sys", SimpleNamespace(executable=str(program)))
+    driver = LocalDriver(LocalSpec("mail:app"), timedelta(seconds=20))
+    other, third = replace(POOL, name="other"), replace(POOL, name="third")
+    (tmp_path / POOL.name).touch()
+    (tmp_path / third.name).touch()
     await driver.ensure(Order(POOL, 3, 1))
     await asyncio.wait(driver._watching)
 
     said = [await refusal(driver, Order(POOL, 3, start)) for start in (0, 3)]
-    (trial,) = driver._children
-    said += [await refusal(driver, Order(POOL, 3, 3))]
-    still = [*driver._children]
-    await driver.ensure(Order(other, 1, 1))
-    await driver.ensure(Order(POOL, 3, 1, (f"host-1:{trial}:0a1b2c3d",)))
-    works_again = len(driver._children)
     await asyncio.wait(driver._watching)
-    said += [await refusal(driver, Order(pool, 3, 0)) for pool in (POOL, other)]
-    await driver.ensure(Order(POOL, 0, 0))  # nothing is missing any more
+    (tmp_path / POOL.name).unlink()
+    said += [await refusal(driver, Order(POOL, 3, 3)) for _ in range(2)]
+    (trial,) = driver._children
+    await driver.ensure(Order(other, 1, 1))
+    await driver.ensure(Order(POOL, 3, 2, (f"host-1:{trial}:0a1b2c3d",)))
+    works_again = len(driver._children)
+    await driver.ensure(Order(third, 1, 1))
+    await until(lambda: driver._doubts)
+    said.append(await refusal(driver, Order(third, 1, 0)))
+    await driver.ensure(Order(third, 0, 0))  # none is missing any more
     await driver.close()
 
-    assert {each.partition(":")[0] for each in said} == {"a worker of no_such_application"}
-    assert all("ended with code 78" in each for each in said)
-    assert still == [trial]
-    assert works_again == 3
+    assert len(said) == 5
+    assert all(each.startswith("a worker of mail:app ended with code 78") for each in said)
+    assert works_again == 4
 
 
 async def refusal(driver, order):
