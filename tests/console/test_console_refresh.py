@@ -408,7 +408,9 @@ async def test_requests_do_not_pile_up_and_a_late_answer_is_dropped(page, instal
     await late.fulfill(content_type="text/html", body=text)
 
     assert events[:3] == ["begun", "given up", "begun"]
-    assert await page.evaluate("fetch('/healthz').then((answer) => [answer.ok, ...window.seen])") == [True]
+    answered, *seen = await page.evaluate("fetch('/healthz').then((answer) => [answer.ok, ...window.seen])")
+    assert answered
+    assert {*seen} <= {"cancelled"}  # on a slow machine the next refresh comes meanwhile
 
 
 async def test_an_answer_to_a_machine_that_slept_meanwhile_is_dropped(page, installation):
