@@ -72,7 +72,7 @@ class PermissionDeniedError(DulyError):
 
 
 class NotFoundError(DulyError):
-    """A call names something that there is not."""
+    """A call names something that does not exist."""
 
 
 class InvalidRequestError(DulyError):

@@ -60,7 +60,7 @@ class FileClients:
             self._start(self._graph() if self._one_in(_ONE_IN_GRAPH) else self._task())
             if self._one_in(_ONE_IN_LEFT):
                 self._start(self._abandon())
-                self._blobs.put(uuid4(), 0, b"of an upload that was begun anew")
+                self._blobs.put(uuid4(), 0, b"of an upload that was started again")
             await asyncio.sleep(_EVERY_S)
 
     async def finish(self, within: timedelta) -> None:

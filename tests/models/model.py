@@ -196,7 +196,7 @@ class Model:
         row.next_trigger_at = row.due_at = wait
 
     def redrive(self, task: ModelTask) -> None:
-        """A dead letter begins anew; its fence and its last token go on."""
+        """A dead letter starts again; its fence and its last token go on."""
         row = task.row
         row.status, row.started_at, row.finished_at = Status.NEW, None, None
         row.next_trigger_at = row.due_at = self.now

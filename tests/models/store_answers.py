@@ -99,7 +99,7 @@ def claimed(
         else:
             held = [proposal.token for proposal, _ in rivals if proposal.token == before[task_id]]
             assert granted == held, "granted what is not free"
-            if held:  # its lease begins anew
+            if held:  # its lease starts again
                 renewed = max(task.row.next_trigger_at, model.now + lease)
                 task.row.next_trigger_at = min(renewed, model.now + LONGEST_LEASE)
         for _, answer in rivals:

@@ -77,7 +77,7 @@ async def test_tasks_that_are_handed_over_too_early_end_once_and_run_once(empty_
             await client.complete(runs("completed")[0], "done", timeout=LATEST)
 
             await go_to(OLD, "hsc", "frontend")
-            with pytest.raises(duly.DulyError) as unknown_value:
+            with pytest.raises(duly.DulyError):
                 await client.get(kept)
             listed = [task.task_id async for task in client.list(statuses=[duly.TaskStatus.WAITING])]
             done = await client.wait(completed, LATEST)
@@ -93,7 +93,6 @@ async def test_tasks_that_are_handed_over_too_early_end_once_and_run_once(empty_
     assert "older than this SDK" in str(unknown_call.value)
     assert (late.status, late.failure.kind) == (duly.TaskStatus.FATAL_FAILURE, duly.FailureKind.EXPIRED)
     assert (done.status, done.result) == (duly.TaskStatus.SUCCESS, "done")
-    assert str(unknown_value.value)
     assert listed == [kept.task_id]
     assert (last.status, last.result) == (duly.TaskStatus.SUCCESS, "done at last")
     assert [len(runs(name)) for name in ("refused", "late", "completed", "kept")] == [1, 1, 1, 1]

@@ -32,7 +32,7 @@ class SweepRound:
     attachments: int = 0
     bytes: int = 0
     orphans: int = 0
-    """Blobs of no attachment: of uploads that were begun anew, and of a store that was restored."""
+    """Blobs of no attachment: of uploads that were started again, and of a store that was restored."""
     owner: Owner = Owner.OURS
     """Unless the blobs are ours, nothing was marked and removed."""
 

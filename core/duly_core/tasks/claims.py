@@ -44,7 +44,7 @@ async def claim(
 ) -> list[ClaimedTask | None]:
     """Claim what is enqueued, each for its holder; None for each proposal that was refused, in order.
 
-    A proposal whose token holds the task already is answered as the first time: its reply was lost. Its lease begins anew.
+    A proposal whose token holds the task already is answered as the first time: its reply was lost. Its lease starts again.
     What gates hold is refused, and waits in the store again: `freed` is told of the lambdas that its units make due.
 
     Raises:

@@ -25,6 +25,14 @@ locked as materialized (
 -- When what is `asked` is due, of which TEXT is now.
 greatest({{}}, coalesce(asked.scheduled_at, {{}} + asked.delay, {{}}))
 
+-- fragment: answer_and_tell
+-- What is told of the `entity` rows that were written; Store Consumers are told, too, if the caller asks for it.
+select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
+    select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
+    where %(tell)b and exists (select from entity where scheduled_at <= created_at)
+)
+from entity
+
 -- fragment: eligible
 -- Whatever decides whether a task may run now stands here, for both ways to a host: enqueue and claim_work.
 -- Yields the tasks of one `queue` (lambda, priority, size, skip) that may run at `clock`, oldest first, and locks them;

@@ -39,11 +39,7 @@ with asked as (
     insert into task_assoc ({{fields.assoc_columns}}, status, next_trigger_at, due_at)
     select {{fields.assoc_columns}}, 'new', scheduled_at, scheduled_at from entity
 )
-select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
-    select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
-    where %(tell)b and exists (select from entity where scheduled_at <= created_at)
-)
-from entity
+{{answer_and_tell}}
 
 -- name: schedule_plain
 -- move: -> new
@@ -64,11 +60,7 @@ with clock as materialized (
     insert into task_assoc ({{fields.plain_assoc_columns}}, status, next_trigger_at, due_at)
     select {{fields.plain_assoc_columns}}, 'new', scheduled_at, scheduled_at from entity
 )
-select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
-    select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
-    where %(tell)b and exists (select from entity where scheduled_at <= created_at)
-)
-from entity
+{{answer_and_tell}}
 
 -- name: tick
 -- move: -> new
@@ -659,7 +651,7 @@ with asked as (
 
 -- name: claim_repeated
 -- move: claimed|processing -> claimed|processing
--- The reply to claim was lost, and these very tokens hold their tasks. The lease begins anew, because the answer names the
+-- The reply to claim was lost, and these very tokens hold their tasks. The lease starts again, because the answer names the
 -- timeout of now, which may be longer than that of the first call.
 with claimed as (
     update task_assoc as assoc

@@ -77,7 +77,7 @@ class ResourceLimit(_message.Message):
     """For people: at most 1,024 bytes."""
     @_builtins.property
     def rate(self) -> Global___ResourceRate:
-        """Absent: tasks start as soon as there are units. Another rate begins anew: what was put off is due at once."""
+        """Absent: tasks start as soon as there are units. Another rate starts again: what was put off is due at once."""
 
     def __init__(
         self,

@@ -90,7 +90,7 @@ def _more_units(resource: WaitRow) -> str:
 
 
 async def faster_rates(store: Store, row: TaskRow) -> str:
-    """Return how a task comes to an earlier start: twice the rates of its resources. Another rate begins anew.
+    """Return how a task comes to an earlier start: twice the rates of its resources. Another rate starts again.
 
     Raises:
         StoreUnavailableError: the store does not answer.
