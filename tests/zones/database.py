@@ -213,11 +213,17 @@ class ZonedPostgres:
         """Until it can be written to, on both servers.
 
         Raises:
-            TimeoutError: it cannot.
+            TimeoutError: it cannot; says what Patroni sees.
         """
-        async with asyncio.timeout(within.total_seconds()):
-            while not await asyncio.to_thread(self.is_whole):
-                await asyncio.sleep(_LOOK_EVERY_S)
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                while not await asyncio.to_thread(self.is_whole):
+                    await asyncio.sleep(_LOOK_EVERY_S)
+        except TimeoutError:
+            seen = await asyncio.to_thread(self.status)
+            raise TimeoutError(
+                f"no standby may take over after {within.total_seconds():g} s: {seen}"
+            ) from None
 
     async def wait_until_alone(self, within: timedelta) -> None:
         """Until no session of Duly is left.
