@@ -256,6 +256,19 @@ async def test_only_after_several_items_the_rest_is_that_of_a_stream(served):
     assert served.groups == [[1], [2], [3, 4], [5, 6, 7]]
 
 
+async def test_rests_that_bring_nothing_together_are_left_out_until_items_come_together(served):
+    served.open.set()
+    group_commit = GroupCommit(served, rest=0.02)
+    for number in range(4):  # the first starts at once, and three rests are in vain
+        await group_commit([number])
+    served.groups.clear()
+
+    await asyncio.gather(group_commit([1]), group_commit([2]), group_commit([3]))
+    await asyncio.gather(group_commit([4]), group_commit([5]))
+
+    assert served.groups == [[1], [2, 3], [4, 5]]
+
+
 async def test_one_clients_many_calls_hold_up_anothers_single_one_by_a_group_only(served):
     group_commit = GroupCommit(served, max_items=2)
     flood = [asyncio.ensure_future(group_commit([n], client="busy")) for n in range(20)]

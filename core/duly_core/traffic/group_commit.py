@@ -1,7 +1,8 @@
 """Group commit: what was asked for while the last statement ran goes together into the next one.
 
 There is no fixed wait: when nothing is under way, an item is served at once and alone. A `rest` may be asked for
-between the starts of groups that are not full: who calls often then pays for fewer and larger ones.
+between the starts of groups that are not full: many single calls then become fewer and larger groups. Where rests bring
+nothing together, as when each item follows from the answer to the one before, they are left out.
 """
 
 import asyncio
@@ -19,6 +20,10 @@ _LONGEST_RETRY = timedelta(seconds=2)
 _SMOOTHING = 0.2
 _HEAVY = 0.5
 """Of the weight that a group may have: such a group takes long."""
+_VAIN_RESTS = 3
+"""So many rests in a row that brought nothing together, and the next groups start without one."""
+_GROUPS_WITHOUT_REST = 32
+"""So many groups start without a rest before the next one is tried."""
 _TICK = 0.0005
 """uvloop's timers know whole milliseconds, and may end a hair before the time that its own clock shows."""
 
@@ -70,7 +75,7 @@ class GroupCommit(Generic[Item, Answer]):
                 before its turn. A client that has less than its share of what may wait is not refused before twice as
                 much waits.
             rest: seconds from the start of one group to that of the next, unless it is full by then. Nobody waits who
-                comes after a rest.
+                comes after a rest, or while rests bring nothing together.
             stream_rest: the same after a group of several items, if it is longer: they stream.
             observe: told each group's size.
         """
@@ -82,6 +87,12 @@ class GroupCommit(Generic[Item, Answer]):
         self._stream_rest = max(rest, stream_rest)
         self._rests_until = float("-inf")
         self._starting: asyncio.TimerHandle | None = None
+        self._has_rested = False
+        """Whether the next group waited for the end of a rest."""
+        self._rests_in_vain = 0
+        """In a row."""
+        self._without_rest = 0
+        """Groups that still start without one."""
         self._observe = observe
         self._waiting: ClientTurns[_Call[Item, Answer]] = ClientTurns()
         self._concurrency = concurrency
@@ -146,13 +157,28 @@ class GroupCommit(Generic[Item, Answer]):
 
     def _begin(self, group: list[_Call[Item, Answer]]) -> None:
         self._free -= 1
-        rest = self._stream_rest if sum(len(call.items) for call in group) > 1 else self._rest
-        self._rests_until = asyncio.get_running_loop().time() + rest
+        if self._stream_rest:
+            self._plan_rest(sum(len(call.items) for call in group))
         task = asyncio.get_running_loop().create_task(self._run(group))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         if sum(call.weight for call in group) > self._max_items * _HEAVY:
             self._heavy[task] = {call.client for call in group}
+
+    def _plan_rest(self, items: int) -> None:
+        """Rest after the start of this group, unless the last rests were in vain."""
+        if items > 1:
+            self._rests_in_vain = self._without_rest = 0
+        elif self._has_rested:
+            self._rests_in_vain += 1
+            if self._rests_in_vain >= _VAIN_RESTS:
+                self._without_rest = _GROUPS_WITHOUT_REST
+        self._has_rested = False
+        if self._without_rest:
+            self._without_rest -= 1
+            return
+        rest = self._stream_rest if items > 1 else self._rest
+        self._rests_until = asyncio.get_running_loop().time() + rest
 
     def _is_resting(self) -> bool:
         loop = asyncio.get_running_loop()
@@ -168,6 +194,7 @@ class GroupCommit(Generic[Item, Answer]):
 
     def _rested(self) -> None:
         self._starting = None
+        self._has_rested = True
         self._start()
 
     def _is_waited_for(self, call: _Call[Item, Answer]) -> bool:
