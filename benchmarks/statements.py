@@ -27,8 +27,11 @@ _COLUMNS: dict[str, Callable[[Sequence[Any]], object]] = {
 
 
 def in_binary(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Whole columns in Postgres's binary form, as the services send them."""
-    return {name: _COLUMNS[name](value) if name in _COLUMNS else value for name, value in parameters.items()}
+    """Whole columns in Postgres's binary form, as the services send them; a value of one task stays as it is."""
+    return {
+        name: _COLUMNS[name](value) if name in _COLUMNS and value is not None else value
+        for name, value in parameters.items()
+    }
 
 
 def schedule(ids: Sequence[UUID], lambda_name: str, payload: bytes, *, tell: bool = False) -> dict[str, Any]:
@@ -42,6 +45,19 @@ def schedule(ids: Sequence[UUID], lambda_name: str, payload: bytes, *, tell: boo
         "encodings": [1] * count,
         "payloads": [payload] * count,
         "names": [lambda_name],
+        "tell": tell,
+    }
+
+
+def schedule_one(task_id: UUID, lambda_name: str, payload: bytes, *, tell: bool = False) -> dict[str, Any]:
+    """Of `schedule_one`: due now."""
+    return {field.name: None for field in FIELDS if field.plain} | {
+        "task_id": task_id,
+        "lambda_name": lambda_name,
+        "collection": "",
+        "priority": PRIORITY,
+        "encoding": 1,
+        "payload": payload,
         "tell": tell,
     }
 

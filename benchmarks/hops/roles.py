@@ -32,9 +32,9 @@ async def frontend(told: Told, ready: Callable[[], None], stop: asyncio.Event) -
     async with Statements.on(told["dsn"]) as store:
 
         async def schedule(request: bytes) -> bytes:
-            ids = [unpacked(request)]
-            await store.run("schedule_plain", statements.schedule(ids, LAMBDA, _PAYLOAD, tell=True))
-            return packed(*ids)
+            task_id = unpacked(request)
+            await store.run("schedule_one", statements.schedule_one(task_id, LAMBDA, _PAYLOAD, tell=True))
+            return packed(task_id)
 
         async with serving(told["frontend"], schedule, _LAST_ANSWERS):
             ready()

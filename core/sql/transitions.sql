@@ -35,10 +35,33 @@ with clock as materialized (
         select from unnest(%(names)b::text[]) as asked (name)
         where not exists (select from lambda where lambda.name = any (array[asked.name]))
     )
+), asked as (
+    select * from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(scheduled_by)b::text[]) as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, scheduled_by)
 ), entity as (
     insert into task (task_id, lambda, collection, priority, payload_encoding, payload, scheduled_by, created_at, scheduled_at)
     select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.scheduled_by, clock.now, greatest(clock.now, coalesce(asked.scheduled_at, clock.now + asked.delay, clock.now))
-    from clock cross join unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(scheduled_by)b::text[]) as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, scheduled_by)
+    from clock cross join asked
+    returning task_id, lambda, collection, priority, created_at, scheduled_at
+), assoc as (
+    insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
+    select task_id, lambda, collection, priority, 'new', scheduled_at, scheduled_at from entity
+)
+select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
+    select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
+    where %(tell)b and exists (select from entity where scheduled_at <= created_at)
+)
+from entity;
+
+-- name: schedule_one
+with clock as materialized (
+    select duly_now() as now
+    where exists (select from lambda where lambda.name = %(lambda_name)b)
+), asked as (
+    select %(task_id)b::uuid as task_id, %(lambda_name)b::text as lambda, %(collection)b::text as collection, %(priority)b::int2 as priority, %(encoding)b::int2 as encoding, %(payload)b::bytea as payload, %(scheduled_at)b::timestamptz as scheduled_at, %(delay)b::interval as delay, %(scheduled_by)b::text as scheduled_by
+), entity as (
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, scheduled_by, created_at, scheduled_at)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.scheduled_by, clock.now, greatest(clock.now, coalesce(asked.scheduled_at, clock.now + asked.delay, clock.now))
+    from clock cross join asked
     returning task_id, lambda, collection, priority, created_at, scheduled_at
 ), assoc as (
     insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
@@ -1280,6 +1303,68 @@ with asked as (
         %(task_ids)b::uuid[], %(tokens)b::uuid[], %(results)b::bytea[], %(encodings)b::int2[],
         %(started_at)b::timestamptz[]
     ) as asked (task_id, token, result, encoding, started_at)
+), ended as (
+    delete from task_assoc as assoc
+    using asked
+    where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, asked.started_at, assoc.fence,
+        assoc.failures, assoc.crashes, asked.token as last_token, asked.result, asked.encoding as result_encoding,
+        assoc.enqueued_at, assoc.claimed_at, assoc.holder, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::int2 as failure_kind, null::text as failure_message
+), entity as (
+    insert into task (
+        task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
+        failure_kind, failure_message, failed_at, events, enqueued_at, claimed_at, holder
+    )
+    select task_id, status::task_status, ended_at, started_at, fence, failures, crashes, last_token, result,
+        result_encoding, failure_kind, failure_message, case when failure_kind is not null then ended_at end, events,
+        case when status = 'success' then enqueued_at end, case when status = 'success' then claimed_at end,
+        -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
+        case when status = 'success' and fence > 1 then holder end
+    from ended
+    on conflict (task_id) do update
+    set status = excluded.status, finished_at = excluded.finished_at,
+        started_at = coalesce(excluded.started_at, task.started_at),
+        fence = excluded.fence, failures = excluded.failures, crashes = excluded.crashes,
+        last_token = excluded.last_token, result = excluded.result, result_encoding = excluded.result_encoding,
+        failure_kind = coalesce(excluded.failure_kind, task.failure_kind),
+        failure_message = case
+            when excluded.failure_kind is null then task.failure_message
+            when excluded.failure_kind = 7 and task.failure_message is not null
+                then left('expires_at passed before it could run again; the last failure: ' || task.failure_message, 1024)
+            else excluded.failure_message
+        end,
+        failed_at = coalesce(excluded.failed_at, task.failed_at),
+        checkpoint = case when excluded.status::text <> 'success' then task.checkpoint end,
+        enqueued_at = excluded.enqueued_at, claimed_at = excluded.claimed_at, holder = excluded.holder,
+        events = case
+            when excluded.events is null then task.events
+            when task.events is null then excluded.events
+            else duly_bound_events(task.events || excluded.events)
+        end
+    where task.status is null
+), released as (
+    select released.lambda, released.due_in
+    from (
+        select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
+            array_agg(resources) as resources, array_agg(taken) as taken
+        from ended
+        where session is not null or graph is not null or resources is not null
+    ) as linked cross join lateral duly_release(
+        linked.sessions, linked.policies, linked.graphs, linked.task_ids, linked.statuses, linked.dooms, linked.resources,
+        linked.taken
+    ) as released
+)
+select ended.task_id, ended.last_token as token, released.lambda, released.due_in from ended full join released on false;
+
+-- name: finish_one
+with asked as (
+    select %(task_id)b::uuid as task_id, %(token)b::uuid as token, %(result)b::bytea as result, %(encoding)b::int2 as encoding,
+        %(started_at)b::timestamptz as started_at
 ), ended as (
     delete from task_assoc as assoc
     using asked

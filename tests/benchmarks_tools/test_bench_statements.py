@@ -12,6 +12,7 @@ from duly_wire.ids import new_task_id
 IDS = [new_task_id(), new_task_id()]
 GIVEN = {
     "schedule_plain": statements.schedule(IDS, "bench", b"x"),
+    "schedule_one": statements.schedule_one(IDS[0], "bench", b"x"),
     "enqueue": statements.enqueue("bench", 100),
     "claim_work": statements.claim_work("bench", 100, b"x" * 14),
     "claim": statements.claim(IDS, IDS, "bench"),

@@ -196,8 +196,8 @@ async def test_a_late_result_that_is_refused_leaves_a_sound_history(audited, tas
 async def test_a_late_result_that_a_statement_without_its_guard_accepts_is_found(
     audited, task_states, clock, monkeypatch
 ):
-    unguarded = without("finish", " and assoc.token = asked.token")
-    monkeypatch.setitem(TRANSITIONS, "finish", unguarded)
+    unguarded = without("finish_one", " and assoc.token = asked.token")
+    monkeypatch.setitem(TRANSITIONS, "finish_one", unguarded)
     first, _ = await lost_and_claimed_again(task_states, clock)
     await set_results(task_states.store, [Result(first.task_id, first.token, Outcome.SUCCESS)])
 

@@ -40,7 +40,7 @@ def test_each_guard_is_where_it_is_said_to_be(name: str, edit: object) -> None:
 
 
 def test_a_planted_statement_guard_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    (edit,) = MUTATIONS["finish-without-token"].edits
+    edit, _ = MUTATIONS["finish-without-token"].edits
     assert isinstance(edit, InStatement)
     monkeypatch.setitem(TRANSITIONS, edit.name, TRANSITIONS[edit.name])
 

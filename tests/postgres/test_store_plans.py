@@ -190,6 +190,21 @@ CASES = {
         },
         LAMBDAS,
     ),
+    "schedule_one": (
+        {
+            "task_id": new_task_id(),
+            "lambda_name": LAMBDA,
+            "collection": "",
+            "priority": 3,
+            "encoding": 1,
+            "payload": b"{}",
+            "scheduled_at": None,
+            "delay": SECOND,
+            "scheduled_by": None,
+            "tell": True,
+        },
+        LAMBDAS,
+    ),
     "schedule_in_sessions": (
         NO_FIELDS
         | {
@@ -425,6 +440,16 @@ CASES = {
     ),
     "finish": (
         HELD | {"started_at": [None] * 3, "results": [None] * 3, "encodings": [None] * 3},
+        ASSOC | END,
+    ),
+    "finish_one": (
+        {
+            "task_id": IDS[0],
+            "token": TOKENS[0],
+            "started_at": None,
+            "result": None,
+            "encoding": None,
+        },
         ASSOC | END,
     ),
     "fail": (

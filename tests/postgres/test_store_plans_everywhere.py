@@ -72,6 +72,7 @@ OF_GATES = {
 PAGES = {
     "schedule": (753, 976),
     "schedule_plain": (490, 630),
+    "schedule_one": (40, 50),
     "tick": (875, 1190),
     "existing": (162, 220),
     "enqueue": (1515, 1808),
@@ -88,6 +89,7 @@ PAGES = {
     "claim_repeated": (600, 760),
     "heartbeat": (400, 520),
     "finish": (480, 560),
+    "finish_one": (30, 40),
     "fail": (1183, 1520),
     "snooze": (918, 1191),
     "release": (982, 1251),

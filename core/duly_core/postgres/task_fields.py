@@ -30,7 +30,7 @@ class TaskField:
     shown: bool = False
     """Whether a Task of the wire has it, under the name of the column."""
     plain: bool = False
-    """Whether tasks that are scheduled by `schedule_plain` may have it."""
+    """Whether tasks that are scheduled by `schedule_plain` and `schedule_one` may have it."""
     of_time_table: bool = False
     """Whether a time table has a column of this name, from which the tasks of its ticks have it."""
     client: str = "null"
@@ -70,6 +70,7 @@ FRAGMENTS = {
     "fields.values": ", ".join(field.value for field in _STORED),
     "fields.plain_arrays": ", ".join(f"%({field.array})b::{field.type}[]" for field in _PLAIN),
     "fields.plain_asked": ", ".join(field.asked for field in _PLAIN),
+    "fields.plain_scalars": ", ".join(f"%({field.name})b::{field.type} as {field.asked}" for field in _PLAIN),
     "fields.plain_columns": ", ".join(field.column for field in _STORED_PLAIN),
     "fields.plain_values": ", ".join(field.value for field in _STORED_PLAIN),
     "fields.plain_assoc_columns": ", ".join(field.column for field in _STORED_PLAIN if field.assoc),

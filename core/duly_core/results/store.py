@@ -11,7 +11,7 @@ from duly_core.postgres.arrays import int2s, intervals, texts, uuids
 from duly_core.postgres.pool import Connection, Store, fetch
 from duly_core.postgres.statements import LOCKS, TRANSITIONS
 from duly_core.results.kept import keep_uses
-from duly_core.results.successes import claims_of, finish_with_children, success_parameters
+from duly_core.results.successes import claims_of, finish, finish_with_children
 from duly_core.tasks.checkpoints import keep_checkpoints
 from duly_core.tasks.claims import answer
 from duly_core.tasks.completions import completion_as_token
@@ -72,7 +72,7 @@ async def set_results(
     async with store.connection() as connection:
         # each statement commits by itself, so that rows are never locked in another order than that of their ids
         if succeeded:
-            rows = await fetch(connection, TRANSITIONS["finish"], success_parameters(succeeded))
+            rows = await finish(connection, succeeded)
             applied |= {row[1] for row in rows if row[0]}
             released += [row for row in rows if not row[0]]
         if parents:

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
+
+from psycopg.rows import TupleRow
 
 from duly_core.attachments.rules import NotStored
 from duly_core.graphs.growth import NotWrittenError, grow, lock_graph_of, redriven
@@ -86,7 +89,7 @@ async def _finish_all(
 
 
 async def _finish(connection: Connection, parents: Sequence[Result], chained: Chained) -> None:
-    rows = await fetch(connection, TRANSITIONS["finish"], success_parameters(parents))
+    rows = await finish(connection, parents)
     applied = {row[1] for row in rows if row[0]}
     released = [row for row in rows if not row[0]]
     children = [child for each in parents if each.token in applied for child in each.children]
@@ -108,6 +111,13 @@ async def _finish(connection: Connection, parents: Sequence[Result], chained: Ch
     chained.due_in += [*due_in.values(), *(row[3] for row in released), *(ahead for _, ahead in grown)]
     chained.lambdas |= {child.lambda_name for child in children} | {row[2] for row in released}
     chained.lambdas |= {name for name, _ in grown}
+
+
+async def finish(connection: Connection, results: Sequence[Result]) -> list[TupleRow]:
+    """End these as successes; return the statement's rows."""
+    if len(results) == 1:
+        return await fetch(connection, TRANSITIONS["finish_one"], parameters_of_one(results[0]))
+    return await fetch(connection, TRANSITIONS["finish"], success_parameters(results))
 
 
 async def _grow(connection: Connection, parents: Sequence[Result]) -> list[tuple[str, timedelta]]:
@@ -145,6 +155,17 @@ def claims_of(results: Sequence[Result]) -> dict[str, Any]:
         "task_ids": uuids(result.task_id for result in results),
         "tokens": uuids(result.token for result in results),
         "started_at": timestamps([result.started_at for result in results]),
+    }
+
+
+def parameters_of_one(result: Result) -> dict[str, Any]:
+    """Those of `finish_one`."""
+    return {
+        "task_id": UUID(bytes=result.task_id),
+        "token": UUID(bytes=result.token),
+        "result": result.result,
+        "encoding": result.encoding if result.result is not None else None,
+        "started_at": result.started_at,
     }
 
 

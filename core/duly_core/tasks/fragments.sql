@@ -25,6 +25,19 @@ locked as materialized (
 -- When what is `asked` is due, of which TEXT is now.
 greatest({{}}, coalesce(asked.scheduled_at, {{}} + asked.delay, {{}}))
 
+-- fragment: write_plain
+-- Writes what is `asked`, of tasks that are scheduled without a look, and answers.
+entity as (
+    insert into task ({{fields.plain_columns}}, created_at, scheduled_at)
+    select {{fields.plain_values}}, clock.now, {{due_from: clock.now}}
+    from clock cross join asked
+    returning {{fields.plain_assoc_columns}}, created_at, scheduled_at
+), assoc as (
+    insert into task_assoc ({{fields.plain_assoc_columns}}, status, next_trigger_at, due_at)
+    select {{fields.plain_assoc_columns}}, 'new', scheduled_at, scheduled_at from entity
+)
+{{answer_and_tell}}
+
 -- fragment: answer_and_tell
 -- What is told of the `entity` rows that were written; Store Consumers are told, too, if the caller asks for it.
 select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
@@ -32,6 +45,19 @@ select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 
     where %(tell)b and exists (select from entity where scheduled_at <= created_at)
 )
 from entity
+
+-- fragment: succeed
+-- Ends the tasks of the claims that are `asked` as successes, and answers: a row for each, and rows without a task for what
+-- their ends made due.
+ended as (
+    delete from task_assoc as assoc
+    using asked
+    where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, asked.started_at, assoc.fence,
+        assoc.failures, assoc.crashes, asked.token as last_token, asked.result, asked.encoding as result_encoding,
+        {{run_times}}, assoc.holder, {{links}}, {{no_failure}}
+), {{end_task: ended}}
+select ended.task_id, ended.last_token as token, released.lambda, released.due_in from ended {{and_released}}
 
 -- fragment: eligible
 -- Whatever decides whether a task may run now stands here, for both ways to a host: enqueue and claim_work.

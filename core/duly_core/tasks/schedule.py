@@ -3,7 +3,9 @@
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any
+from uuid import UUID
 
 from psycopg.errors import UniqueViolation
 from psycopg.rows import TupleRow
@@ -60,6 +62,9 @@ async def _write(
     if not tasks:
         return []
     in_sessions = tasks[0].session is not None
+    is_plain_one = len(tasks) == 1 and not any(_seldom(tasks[0]))
+    if is_plain_one and (written := await _write_one(store, tasks[0], tell=tell)):
+        return written
     ordered = list(range(len(tasks))) if in_sessions else _lock_order(tasks)
     columns = _columns([tasks[place] for place in ordered])
     statement = TRANSITIONS["schedule_in_sessions" if in_sessions else "schedule"]
@@ -69,7 +74,7 @@ async def _write(
     if any(columns["attachments"]):
         rows, missing = await _write_with_uses(store, statement, [tasks[place] for place in ordered], told)
     else:
-        if not any(map(any, map(columns.__getitem__, _SELDOM))):
+        if not is_plain_one and not any(map(any, map(columns.__getitem__, _SELDOM))):
             rows = await _write_plain(store, columns, told)
         if not rows:
             rows = await store.run(statement, {**_parameters(columns, FIELDS), **told})
@@ -106,6 +111,17 @@ async def _write(
         else:
             answers[place] = _explain(task, found.get(number))
     return [answers[place] for place in range(len(tasks))]
+
+
+async def _write_one(store: Store, task: NewTask, *, tell: bool) -> list[Scheduled]:
+    """Write a task of `_PLAIN` fields; return no answer, and write nothing, if it cannot be written as a new one."""
+    parameters = {field.name: getattr(task, field.name) for field in _PLAIN}
+    parameters |= {"task_id": UUID(bytes=task.task_id), "tell": tell}
+    try:
+        rows = await store.run(TRANSITIONS["schedule_one"], parameters)
+    except UniqueViolation:  # a repeat, as after a lost answer
+        return []
+    return [Scheduled(Scheduling.CREATED, row[0], timedelta(microseconds=row[1])) for row in rows]
 
 
 async def _write_plain(
@@ -262,7 +278,8 @@ _DERIVED: dict[str, tuple[str, Callable[[Any], Any]]] = {
 
 _PLAIN = tuple(field for field in FIELDS if field.plain)
 _SELDOM = sorted({_DERIVED.get(field.name, (field.name,))[0] for field in FIELDS if not field.plain})
-"""Fields of NewTask that `schedule_plain` does not write."""
+"""Fields of NewTask that `schedule_plain` and `schedule_one` do not write."""
+_seldom = attrgetter(*_SELDOM)
 
 
 def _lock_order(tasks: Sequence[NewTask]) -> list[int]:
