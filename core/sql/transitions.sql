@@ -91,13 +91,13 @@ with asked as (
     insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, created_at, scheduled_at, time_table)
     select task_id, lambda, collection, priority, payload_encoding, payload, null, null, null, null, null, null, null, null, asked_at, tick_at, name
     from known
-    where task_id in (select task_id from keyed)
+    where (task_id in (select task_id from keyed)) is true
     returning task_id, lambda
 ), assoc as (
     insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at)
     select task_id, lambda, collection, priority, null, null, 'new', asked_at, due_at
     from known
-    where task_id in (select task_id from keyed)
+    where (task_id in (select task_id from keyed)) is true
 )
 select task_id, lambda from entity;
 

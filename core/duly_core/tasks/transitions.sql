@@ -68,7 +68,8 @@ with clock as materialized (
 -- name: tick
 -- move: -> new
 -- Writes the tasks of time tables' ticks, in the transaction that decides about the ticks. A tick whose key is taken has
--- its task. Its scheduled_at is the tick, which may be long past; it is due at once.
+-- its task. Its scheduled_at is the tick, which may be long past; it is due at once. "is true" keeps the planner from a join, which
+-- would compare each tick with each.
 with asked as (
     select *
     from unnest(
@@ -86,13 +87,13 @@ with asked as (
     insert into task ({{fields.columns}}, created_at, scheduled_at, time_table)
     select {{fields.tick_values}}, asked_at, tick_at, name
     from known
-    where task_id in (select task_id from keyed)
+    where (task_id in (select task_id from keyed)) is true
     returning task_id, lambda
 ), assoc as (
     insert into task_assoc ({{fields.assoc_columns}}, status, next_trigger_at, due_at)
     select {{fields.tick_assoc_values}}, 'new', asked_at, due_at
     from known
-    where task_id in (select task_id from keyed)
+    where (task_id in (select task_id from keyed)) is true
 )
 select task_id, lambda from entity
 

@@ -32,6 +32,8 @@ _DAY = timedelta(days=1)
 _CHANGE = 2 * _DAY
 """Longer than what clocks show twice, or leave out, when they change: a day, where a zone crosses the date line."""
 _PARSED = 4_096
+_KEPT = 4_096
+"""Next ticks: thousands of time tables with few expressions fire at the same instant."""
 
 
 def next_after(rhythm: Rhythm, instant: datetime) -> datetime | None:
@@ -101,6 +103,7 @@ def _next_wall(cron: str, wall: datetime) -> datetime | None:
     return next(search, None)
 
 
+@lru_cache(_KEPT)
 def _next_of_cron(cron: str, zone: ZoneInfo, instant: datetime) -> datetime | None:
     names_no_hour = parse(cron).parts[2] == "*"
     at = instant.replace(microsecond=0)

@@ -1,6 +1,6 @@
 """Decides which ticks of a time table fire now: by its catch-up and overlap policies, and its jitter. Pure."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
@@ -56,8 +56,7 @@ def plan_ticks(state: TableState, now: datetime, *, running: bool, most: int) ->
     `running`: the task of the last tick has not ended.
     """
     due = _due(state, now, most)
-    plan = _overlapping(state, due.instants, due.next_tick_at, running=running)
-    return replace(plan, left_out=plan.left_out or due.missed, computed=due.computed)
+    return _overlapping(state, due, running=running)
 
 
 @dataclass(slots=True)
@@ -114,23 +113,24 @@ def _jump(state: TableState, now: datetime, first: _Due) -> _Due:
     return _Due(instants, rest.next_tick_at, computed=first.computed + rest.computed)
 
 
-def _overlapping(
-    state: TableState, instants: list[datetime], next_tick_at: datetime | None, *, running: bool
-) -> TickPlan:
+def _overlapping(state: TableState, due: _Due, *, running: bool) -> TickPlan:
     overlap, buffered = state.policy.overlap, state.buffered_tick_at
-    waiting = [buffered, *instants] if buffered is not None else instants
+    next_tick_at, missed, computed = due.next_tick_at, due.missed, due.computed
+    waiting = [buffered, *due.instants] if buffered is not None else due.instants
     if overlap is Overlap.ALLOW:
-        return TickPlan(tuple(waiting), None, next_tick_at)
+        return TickPlan(tuple(waiting), None, next_tick_at, left_out=missed, computed=computed)
     if overlap is Overlap.CANCEL_RUNNING:
         newest = waiting[-1:]
-        left_out = len(waiting) > 1
+        left_out = missed or len(waiting) > 1
         if running:
-            return TickPlan(
-                (), newest[0] if newest else None, next_tick_at, cancel=bool(instants), left_out=left_out
-            )
-        return TickPlan(tuple(newest), None, next_tick_at, left_out=left_out)
+            kept = newest[0] if newest else None
+            return TickPlan((), kept, next_tick_at, bool(due.instants), left_out, computed)
+        return TickPlan(tuple(newest), None, next_tick_at, left_out=left_out, computed=computed)
     fire = () if running else tuple(waiting[:1])
     rest = waiting[len(fire) :]
     # what waits already stays, even if the policy was changed meanwhile
     keeps = overlap is Overlap.BUFFER_ONE or (buffered is not None and running)
-    return TickPlan(fire, rest[0] if rest and keeps else None, next_tick_at, left_out=len(rest) > keeps)
+    left_out = missed or len(rest) > keeps
+    return TickPlan(
+        fire, rest[0] if rest and keeps else None, next_tick_at, left_out=left_out, computed=computed
+    )

@@ -217,7 +217,7 @@ async def _cancel(connection: Connection, rows: Sequence[TableRow], fired: Fired
 
 
 def _ticks(row: TableRow, plan: TickPlan, new_task_id: Callable[[], TaskId]) -> list[Tick]:
-    jitter = row.policy.jitter
+    jitter = row.jitter
     return [
         Tick(
             new_task_id(),
