@@ -16,15 +16,16 @@ async def send(payload: dict[str, str], ctx: duly.TaskContext) -> duly.CallbackO
 
 assert duly.testing.run(app, "mail.send", {"to": "ann"}).result == {"to": "ann"}
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"grpc", "grpc_status", "pydantic"}))
+print(sorted(set(sys.modules) & {"duly.fleet.views", "duly.explain.views", "duly.pools.pool", "duly.tasks.task"}))
 """
 
 
-def test_writing_and_running_callbacks_loads_neither_grpc_nor_pydantic():
+def test_writing_and_running_callbacks_loads_neither_grpc_nor_pydantic_nor_what_only_clients_see():
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=30, check=False
     )
 
-    assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
+    assert (ran.stdout.split(), ran.stderr) == (["[]", "[]"], "")
 
 
 def test_every_public_name_can_be_had():
