@@ -19,7 +19,9 @@ from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import hsc_stub
 from duly_core.tasks import schedule
+from duly_core.tasks.polling import next_triggers
 from duly_core.tasks.task import TOKEN_PREFIX_BYTES, NewTask
+from duly_hsc import due_check
 from duly_hsc.__main__ import build
 from duly_wire.enums import EdgeCondition, Priority
 from duly_wire.time_conversion import to_duration
@@ -158,6 +160,49 @@ async def test_the_next_due_instant_is_known_from_the_last_look_and_needs_no_hin
 
 
 async def test_with_every_hint_lost_the_poll_interval_finds_what_is_due(hsc, task_states, live_settings):
+    live_settings.set(poll_interval=0.3 * SECOND)
+    answer = asking(hsc)
+    await waiting(hsc)
+
+    task = await task_states.new()
+
+    assert ids(await answer) == [task.task_id]
+
+
+async def test_sets_of_lambdas_that_have_nothing_due_cost_one_statement_together_an_interval(
+    hsc, task_states, live_settings, points, monkeypatch
+):
+    asked = []
+
+    async def recorded(store, queues):
+        asked.append({queue.lambda_name for queue in queues})
+        return await next_triggers(store, queues)
+
+    monkeypatch.setattr(due_check, "next_triggers", recorded)
+    answers = [asking(hsc, name) for name in (LAMBDA, OTHER, "third.run")]
+    await waiting(hsc, 3)
+    points.arm("hsc.claim_work.before", "delay 1ms")
+
+    live_settings.set(poll_interval=0.05 * SECOND)
+    hsc.work.settings_changed()
+    await until(lambda: len(asked) > 3)
+    looks = len(points.hits("hsc.claim_work.before"))
+    task = await task_states.new()
+
+    assert ids(await answers[0]) == [task.task_id]
+    assert all(names == {LAMBDA, OTHER, "third.run"} for names in asked[:3])
+    assert looks == 0
+    for answer in answers[1:]:
+        answer.cancel()
+
+
+async def test_where_the_store_does_not_say_whether_something_is_due_a_look_does(
+    hsc, task_states, live_settings, monkeypatch
+):
+    async def unanswered(*_):
+        raise StoreUnavailableError("Postgres is away")
+
+    monkeypatch.setattr(due_check, "next_triggers", unanswered)
     live_settings.set(poll_interval=0.3 * SECOND)
     answer = asking(hsc)
     await waiting(hsc)

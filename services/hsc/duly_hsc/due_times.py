@@ -54,6 +54,14 @@ class DueTimes:
         """Tell whether a look or a notification said that something of this lambda is due by now."""
         return self._due_at.get(name, float("inf")) <= now
 
+    def is_quiet(self, name: str, now: float) -> bool:
+        """Tell whether a look saw that nothing of this lambda is due by now, and nobody has said otherwise since."""
+        return self._due_at.get(name, float("-inf")) > now
+
+    def looked_before(self, name: str, instant: float) -> bool:
+        """Tell whether the last look at this lambda began before then."""
+        return self._looked_at.get(name, float("-inf")) < instant
+
     def forget_unused(self, now: float) -> None:
         """Forget lambdas that nobody has asked for lately."""
         for name in [name for name, at in self._looked_at.items() if now - at > _FORGET_AFTER]:

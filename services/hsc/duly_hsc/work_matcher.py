@@ -5,7 +5,7 @@ ahead, or the poll interval is over. So notifications may be lost, and lateness 
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -21,6 +21,7 @@ from duly_core.tasks.claims import Caller, Pick, Work
 from duly_core.tasks.task import ClaimedTask
 from duly_hsc import events
 from duly_hsc.caller_groups import CallerGroup, CallerGroups, Claimed, WaitingCall
+from duly_hsc.due_check import DueCheck
 from duly_hsc.lease_timeouts import LeaseTimeoutsNow
 from duly_hsc.work_answers import HandBack, WorkAnswers
 from duly_wire.enums import Priority
@@ -71,6 +72,8 @@ class WorkMatcher:
         self._gates = gates or FixedGates()
         self._gate_scans = GateScans()
         self._groups = CallerGroups(low_priority_share)
+        self._due_check = DueCheck(store, self._open_among)
+        self._checks = False
         self._waiting = 0
         self._running: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -182,7 +185,7 @@ class WorkMatcher:
             group.timer.cancel()
             group.timer = None
         loop = asyncio.get_running_loop()
-        lambdas = self._gates.now.open_among(group.lambdas, group.priorities)
+        lambdas = self._open_among(group)
         if not lambdas:  # a change of the gates plans anew
             return
         live_settings = self._live_settings()
@@ -191,12 +194,33 @@ class WorkMatcher:
         look_at = max(due_at, group.rests_until)
         if look_at > loop.time():
             group.timer = loop.call_at(look_at, self._plan, group)
+        elif live_settings.exact and all(group.due_times.is_quiet(name, loop.time()) for name in lambdas):
+            if not self._checks:
+                self._checks = True
+                self._begin(self._check())
         elif self._free:
             self._free -= 1
             group.is_looking = True
-            look = loop.create_task(self._poll(group))
-            self._running.add(look)
-            look.add_done_callback(self._running.discard)
+            self._begin(self._poll(group))
+
+    def _begin(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def _open_among(self, group: CallerGroup) -> Collection[str]:
+        return self._gates.now.open_among(group.lambdas, group.priorities)
+
+    async def _check(self) -> None:
+        """Only the poll interval is over: ask whether something is due, and plan anew."""
+        try:
+            await self._due_check.run_once(tuple(self._groups), self._live_settings().poll_interval)
+        except Exception as error:  # noqa: BLE001 (whatever it was, the looks that follow tell the callers)
+            events.log.info("check of due tasks failed; looking", reason=str(error))
+        finally:
+            self._checks = False
+        for group in (*self._groups,):
+            self._plan(group)
 
     # ---- the look ----------------------------------------------------------------------------------------
 
