@@ -75,7 +75,7 @@ async def claim(
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks for work."""
+    """A caller of ClaimWork."""
 
     holder: str
     token_prefix: bytes
