@@ -214,3 +214,7 @@ def __getattr__(name: str) -> Any:
         value = globals()[name] = getattr(import_module(f"duly.{_LOADED_WHEN_NAMED[name]}"), name)
         return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

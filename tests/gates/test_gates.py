@@ -95,7 +95,19 @@ def test_a_task_is_held_if_it_has_all_that_the_gate_names_and_has_not_passed_it(
 
 
 @pytest.mark.parametrize(
-    "name", ["claim", "claim_work", "enqueue", "heartbeat", "finish", "fail", "schedule"]
+    "name",
+    [
+        "claim",
+        "claim_work",
+        "enqueue",
+        "heartbeat",
+        "finish",
+        "finish_one",
+        "fail",
+        "schedule",
+        "schedule_plain",
+        "schedule_one",
+    ],
 )
 def test_a_statement_of_the_way_of_a_task_names_no_gate(name):
     # what a gate did to a task is in its events, for people: no gate is asked

@@ -196,6 +196,28 @@ async def test_sets_of_lambdas_that_have_nothing_due_cost_one_statement_together
         answer.cancel()
 
 
+async def test_more_queues_than_one_statement_takes_are_asked_for_in_parts(
+    hsc, task_states, live_settings, monkeypatch
+):
+    sizes = []
+
+    async def recorded(store, queues):
+        sizes.append(len(queues))
+        return await next_triggers(store, queues)
+
+    monkeypatch.setattr(due_check, "next_triggers", recorded)
+    monkeypatch.setattr(hsc.work._due_check, "_most_queues", 4)
+    live_settings.set(poll_interval=0.1 * SECOND)
+    answer = asking(hsc, "third.run", OTHER, LAMBDA)
+    await waiting(hsc)
+    await until(lambda: sum(sizes) >= 3 * len(Priority))
+
+    task = await task_states.new()
+
+    assert ids(await answer) == [task.task_id]
+    assert max(sizes) == 4
+
+
 async def test_where_the_store_does_not_say_whether_something_is_due_a_look_does(
     hsc, task_states, live_settings, monkeypatch
 ):

@@ -31,5 +31,6 @@ def test_writing_and_running_callbacks_loads_neither_grpc_nor_pydantic_nor_what_
 def test_every_public_name_can_be_had():
     import duly
 
+    assert set(duly.__all__) <= set(dir(duly))
     assert all(getattr(duly, name) is not None for name in duly.__all__)
     assert not hasattr(duly, "NoSuchName")

@@ -9,7 +9,6 @@ from typing import Any, Self, TypeVar, cast
 
 import psycopg
 import psycopg_pool
-from psycopg import _queries
 from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.rows import AsyncRowFactory, TupleRow, tuple_row
@@ -52,9 +51,12 @@ _KINDS: Mapping[type[BaseException], type[StoreUnavailableError]] = {
 _GRACE = timedelta(seconds=1)
 """How much longer than statement_timeout a connection may be held: by then the server would have answered."""
 
-_queries.MAX_CACHED_STATEMENT_LENGTH = 16 * 1024
-"""Characters of a statement that psycopg does not parse anew each time; its own limit is 4,096. The statements of tasks do not
-vary, and the longest are `claim_work` and `fail`: to parse these took up to 70 us of CPU for each group."""
+# Characters of a statement that psycopg does not parse anew each time; its own limit is 4,096. The statements of tasks do not
+# vary, and the longest are `claim_work` and `fail`: to parse these took up to 70 us of CPU for each group.
+with suppress(ImportError):  # it is private to psycopg; without it all works as before
+    from psycopg import _queries
+
+    _queries.MAX_CACHED_STATEMENT_LENGTH = 16 * 1024
 
 _BYTES_LOADER = cast("type[Loader]", psycopg.adapters.get_loader(_BYTEA_OID, Format.BINARY))
 """psycopg's own of bytea, which is written in C."""

@@ -194,7 +194,7 @@ class GroupCommit(Generic[Item, Answer]):
 
     def _rested(self) -> None:
         self._starting = None
-        self._has_rested = True
+        self._has_rested = bool(self._waiting)  # else the group was full before the rest was over
         self._start()
 
     def _is_waited_for(self, call: _Call[Item, Answer]) -> bool:

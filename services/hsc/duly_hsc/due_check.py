@@ -7,10 +7,12 @@ notifications that were lost. 200 sets of lambdas cost one statement an interval
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from itertools import islice
 
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.pool import Store
 from duly_core.tasks.polling import next_triggers
+from duly_hsc import events
 from duly_hsc.caller_groups import CallerGroup
 
 _MOST_QUEUES = 5_000
@@ -22,10 +24,22 @@ _SOON_ENOUGH = 0.5
 class DueCheck:
     """`run_once` notes what it finds in the due times of the groups."""
 
-    def __init__(self, store: Store, open_among: Callable[[CallerGroup], Iterable[str]]) -> None:
-        """Make one; `open_among` tells which lambdas of a group no gate holds as a whole."""
+    def __init__(
+        self,
+        store: Store,
+        open_among: Callable[[CallerGroup], Iterable[str]],
+        most_queues: int = _MOST_QUEUES,
+    ) -> None:
+        """Make one.
+
+        Args:
+            store: which it asks.
+            open_among: tells which lambdas of a group no gate holds as a whole.
+            most_queues: how many one statement asks for.
+        """
         self._store = store
         self._open_among = open_among
+        self._most_queues = most_queues
 
     async def run_once(self, groups: Iterable[CallerGroup], poll_interval: timedelta) -> None:
         """Ask for these groups; if the store does not answer, they may all have something due."""
@@ -33,18 +47,18 @@ class DueCheck:
         asked = dict(self._quiet(groups, now, poll_interval.total_seconds() * _SOON_ENOUGH))
         for group, names in asked.items():
             group.due_times.polling(names, now)
-        queues = sorted(
-            {
-                QueueKey(name, priority)
-                for group, names in asked.items()
-                for name in names
-                for priority in group.priorities
-            }
-        )
+        queues = {
+            QueueKey(name, priority): None
+            for group, names in asked.items()
+            for name in names
+            for priority in group.priorities
+        }
+        ahead: dict[QueueKey, timedelta] = {}
+        left = iter(queues)
         try:
-            ahead: dict[QueueKey, timedelta] = {}
-            for start in range(0, len(queues), _MOST_QUEUES):
-                ahead |= await next_triggers(self._store, queues[start : start + _MOST_QUEUES])
+            while part := list(islice(left, self._most_queues)):
+                with events.poll_seconds.time():
+                    ahead |= await next_triggers(self._store, part)
         except BaseException:
             for group, names in asked.items():
                 group.due_times.unsure(names, now)

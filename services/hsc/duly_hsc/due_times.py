@@ -28,13 +28,13 @@ class DueTimes:
         self.note_due(self._due_at, due_at)
 
     def polling(self, lambdas: Collection[str], now: float) -> None:
-        """A look begins that sees whatever is due now; notifications that come from here on count for the next."""
+        """A look or check begins that sees whatever is due now; notifications that come from here on count for the next."""
         for name in lambdas:
             self._due_at[name] = float("inf")
             self._looked_at[name] = now
 
     def polled(self, ahead: Mapping[QueueKey, timedelta], now: float) -> None:
-        """Note how long until each queue has something due, as the look found."""
+        """Note how long until each queue has something due, as the look or check found."""
         for queue, due_in in ahead.items():
             self.note_due((queue.lambda_name,), now + due_in.total_seconds())
 
@@ -55,11 +55,11 @@ class DueTimes:
         return self._due_at.get(name, float("inf")) <= now
 
     def is_quiet(self, name: str, now: float) -> bool:
-        """Tell whether a look saw that nothing of this lambda is due by now, and nobody has said otherwise since."""
+        """Tell whether nobody has said that something of this lambda is due by now since the last look or check began."""
         return self._due_at.get(name, float("-inf")) > now
 
     def looked_before(self, name: str, instant: float) -> bool:
-        """Tell whether the last look at this lambda began before then."""
+        """Tell whether the last look or check of this lambda began before then."""
         return self._looked_at.get(name, float("-inf")) < instant
 
     def forget_unused(self, now: float) -> None:

@@ -27,7 +27,7 @@ _retries = ByLambda(
 releases = Counter("duly_released_total", "Claims released, by verdict.", ["verdict"])
 poll_seconds = Histogram(
     "duly_hsc_poll_seconds",
-    "How long a poll for due tasks took. Its rows: duly_hsc_group_size of ClaimWork.",
+    "How long a poll for due tasks took, one that claims or one that only asks. The rows of claims: duly_hsc_group_size of ClaimWork.",
     buckets=SECONDS,
 )
 group_size = Histogram("duly_hsc_group_size", "Items of one statement, by RPC.", ["rpc"], buckets=SIZES)

@@ -1,7 +1,8 @@
 """Matches hosts that wait for work (ClaimWork) with tasks that become due, many of both in one statement.
 
-A look is made when a caller waits and something may be due: a notification came, the instant has come that the last look saw
-ahead, or the poll interval is over. So notifications may be lost, and lateness does not depend on the poll interval.
+A look is made when a caller waits and something may be due: a notification came, or the instant has come that the last look saw
+ahead. When nothing of this happened for the poll interval, a check asks the store (due_check.py). So notifications may be
+lost, and lateness does not depend on the poll interval.
 """
 
 import asyncio
