@@ -158,7 +158,7 @@ class GetMetricsRequest(_message.Message):
     """Its name, as GetMetricSpec told it."""
     @_builtins.property
     def scaledObjectRef(self) -> Global___ScaledObjectRef:
-        """Who asks."""
+        """The resource that KEDA scales."""
 
     def __init__(
         self,
