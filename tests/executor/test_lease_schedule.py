@@ -1,4 +1,4 @@
-"""An Executor follows the shortest lease of late, and a longer one once a whole round of heartbeats was answered."""
+"""An Executor follows the shortest recent lease, and a longer one once a whole round of heartbeats was answered."""
 
 from datetime import timedelta
 

@@ -259,7 +259,7 @@ async def test_only_after_several_items_the_rest_is_that_of_a_stream(served):
 async def test_rests_that_bring_nothing_together_are_left_out_until_items_come_together(served):
     served.open.set()
     group_commit = GroupCommit(served, rest=0.02)
-    for number in range(4):  # the first starts at once, and three rests are in vain
+    for number in range(4):  # the first starts at once, and three rests bring nothing together
         await group_commit([number])
     served.groups.clear()
 

@@ -70,7 +70,7 @@ class AccessCache:
         limit = (longest or FRESH).total_seconds()
         if self._age() > limit:
             async with self._lock:
-                # of the calls that waited here while one asked in vain, each would wait as long for itself
+                # of the calls that waited here while one asked without an answer, each would wait as long for itself
                 failed_now = time.monotonic() - self._failed_at < RETRY.total_seconds()
                 if self._age() > limit and not (failed_now and self._age() <= STALE.total_seconds()):
                     try:

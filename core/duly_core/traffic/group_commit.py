@@ -20,7 +20,7 @@ _LONGEST_RETRY = timedelta(seconds=2)
 _SMOOTHING = 0.2
 _HEAVY = 0.5
 """Of the weight that a group may have: such a group takes long."""
-_VAIN_RESTS = 3
+_USELESS_RESTS = 3
 """So many rests in a row that brought nothing together, and the next groups start without one."""
 _GROUPS_WITHOUT_REST = 32
 """So many groups start without a rest before the next one is tried."""
@@ -89,7 +89,7 @@ class GroupCommit(Generic[Item, Answer]):
         self._starting: asyncio.TimerHandle | None = None
         self._has_rested = False
         """Whether the next group waited for the end of a rest."""
-        self._rests_in_vain = 0
+        self._useless_rests = 0
         """In a row."""
         self._without_rest = 0
         """Groups that still start without one."""
@@ -166,12 +166,12 @@ class GroupCommit(Generic[Item, Answer]):
             self._heavy[task] = {call.client for call in group}
 
     def _plan_rest(self, items: int) -> None:
-        """Rest after the start of this group, unless the last rests were in vain."""
+        """Rest after the start of this group, unless the last rests brought nothing together."""
         if items > 1:
-            self._rests_in_vain = self._without_rest = 0
+            self._useless_rests = self._without_rest = 0
         elif self._has_rested:
-            self._rests_in_vain += 1
-            if self._rests_in_vain >= _VAIN_RESTS:
+            self._useless_rests += 1
+            if self._useless_rests >= _USELESS_RESTS:
                 self._without_rest = _GROUPS_WITHOUT_REST
         self._has_rested = False
         if self._without_rest:

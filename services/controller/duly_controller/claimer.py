@@ -108,7 +108,7 @@ class Claimer:
             for message, task_ids in slices
         ]
         self._message_acks.delete(self._buffer.answered(slice_ for slice_ in definite if slice_.task_ids))
-        # asked in vain for so long that the claims, if they were made, are running out already; but what was refused
+        # asked without an answer for so long that the claims, if they were made, are running out already; but what was refused
         # at once would go round and round, to be refused again: those messages stay hidden
         back = {message.received for message, task_ids in slices if not unknown.isdisjoint(task_ids)}
         hidden = {message.received for message, task_ids in slices if not refused.isdisjoint(task_ids)}

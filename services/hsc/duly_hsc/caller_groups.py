@@ -68,7 +68,7 @@ class CallerGroup:
     bytes_a_task: float = 16 * 1024
     """Of payload, smoothed; a guess before the first look."""
     largest: int = 0
-    """Bytes of the largest payload of late."""
+    """Bytes of the largest recent payload."""
 
     def serves(self, lambdas: Collection[str]) -> bool:
         """Tell whether its callers take any of these lambdas (empty: any at all)."""

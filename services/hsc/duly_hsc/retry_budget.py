@@ -15,7 +15,7 @@ _WINDOW = 10.0
 """Seconds over which first attempts are averaged, and for which an account may save."""
 
 _JITTER = 1.5
-"""The store makes each wait up to so many times as long, lest they end together."""
+"""The store makes each wait up to so many times as long, so that they do not end together."""
 
 
 @dataclass(slots=True)

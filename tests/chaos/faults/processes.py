@@ -106,7 +106,7 @@ def _look(system: System, fault: Fault) -> list[int]:
     if part == "callback":
         return _one(callbacks(pid), fault)
     if part == "host" and not fault.kind.startswith("term"):
-        # The Controller first, lest it starts others meanwhile.
+        # The Controller first, so that it starts no others meanwhile.
         return [pid, *descendants(pid)]
     return [pid]
 

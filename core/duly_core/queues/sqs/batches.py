@@ -39,7 +39,7 @@ async def call_in_batches(
             answer = await with_url(lambda url: client.call(method, QueueUrl=url, Entries=numbered))
         except QueueUnavailableError as error:
             return [NotDone(position, str(error), error) for position in positions]
-        if answer is None:  # there is no queue, hence nothing to be done
+        if answer is None:  # there is no queue: nothing to do
             return []
         done = {entry["Id"] for entry in answer.get("Successful", ())}
         reasons = {entry["Id"]: entry.get("Code", "") for entry in answer.get("Failed", ())}

@@ -10,7 +10,7 @@ _Terms = tuple[int, int, int, int]
 
 
 class LeaseSchedule:
-    """Heartbeats follow the shortest lease of late: HSCs see a change of the timeouts at different times."""
+    """Heartbeats follow the shortest recent lease: HSCs see a change of the timeouts at different times."""
 
     def __init__(self, timing: Timing) -> None:
         self.timing = timing
