@@ -69,7 +69,7 @@ async def until_definite(
             failures += 1
             pause = backoff(failures, _LONGEST_PAUSE).total_seconds()
             now, told = loop.time(), pause_of(error)
-            if told is not None:  # no use to wait after the last try
+            if told is not None:  # half of the time that is left at most: a last try follows
                 pause = min(max(pause, told), max(pause, (end - now) / 2))
             is_transient = told is not None or error.code() in TRANSIENT - definite
             if not is_transient or now + pause >= end:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from duly_core.config.live_sections import LiveStoreConsumerSettings
-from duly_core.errors import OverloadedError
+from duly_core.errors import DulyError, OverloadedError
 from duly_core.gates.cache import FixedGates, Gates
 from duly_core.gates.scans import GateScans
 from duly_core.lambdas.names import ALL_PRIORITIES
@@ -23,6 +23,7 @@ from duly_core.tasks.task import ClaimedTask
 from duly_hsc import events
 from duly_hsc.caller_groups import CallerGroup, CallerGroups, Claimed, WaitingCall
 from duly_hsc.due_check import DueCheck
+from duly_hsc.events import log
 from duly_hsc.lease_timeouts import LeaseTimeoutsNow
 from duly_hsc.work_answers import HandBack, WorkAnswers
 from duly_wire.enums import Priority
@@ -213,11 +214,13 @@ class WorkMatcher:
         return self._gates.now.open_among(group.lambdas, group.priorities)
 
     async def _check(self) -> None:
-        """Only the poll interval is over: ask whether something is due, and plan anew."""
+        """Only the poll interval is over: ask whether something is due, and plan again."""
         try:
             await self._due_check.run_once(tuple(self._groups), self._live_settings().poll_interval)
-        except Exception as error:  # noqa: BLE001 (whatever it was, the looks that follow tell the callers)
-            events.log.info("check of due tasks failed; looking", reason=str(error))
+        except DulyError as error:  # the looks that follow tell the callers
+            log.info("check of due tasks failed; looking", reason=str(error))
+        except Exception:  # noqa: BLE001 (whatever it was: nobody waits for this task, and the groups must be planned)
+            log.exception("check of due tasks failed unexpectedly; looking")
         finally:
             self._checks = False
         for group in (*self._groups,):
