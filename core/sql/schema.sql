@@ -2013,6 +2013,8 @@ create function public.duly_schedule(
 #variable_conflict use_variable
 declare  -- columns are written with their table: a new one must not take the place of a variable
     asked_at timestamptz := public.duly_now();
+    asked_ms bigint := floor(extract(epoch from asked_at) * 1000);
+    day_ms constant bigint := 86400000;
     data bytea := coalesce(duly_schedule.raw_payload, convert_to(duly_schedule.payload::text, 'UTF8'), '');
     encoding smallint := case when duly_schedule.raw_payload is null then 1 else 2 end;
     due_at timestamptz;
@@ -2021,6 +2023,7 @@ declare  -- columns are written with their table: a new one must not take the pl
     first_task uuid;
     is_same boolean;
     tries integer := 0;
+    stamp text;
     problem text;
     field text;
 begin
@@ -2071,12 +2074,31 @@ begin
     end if;
     due_at := greatest(asked_at, coalesce(duly_schedule.scheduled_at, asked_at + duly_schedule.delay, asked_at));
     if id is null then  -- UUIDv7: 48 bits of milliseconds, then a random UUID's, with the version changed
-        id := overlay(gen_random_uuid()::text placing (
-            select left(stamp, 8) || '-' || right(stamp, 4) || '-7'
-            from lpad(to_hex(floor(extract(epoch from asked_at) * 1000)::bigint), 12, '0') as stamp
-        ) from 1)::uuid;
+        stamp := lpad(to_hex(asked_ms), 12, '0');
+        id := overlay(gen_random_uuid()::text placing left(stamp, 8) || '-' || right(stamp, 4) || '-7' from 1)::uuid;
+    elsif abs(('x' || left(id::text, 8) || substr(id::text, 10, 4))::bit(48)::bigint - asked_ms) > day_ms then
+        field := 'task_id';
+        problem := 'its time is more than a day from now, and there is no such task: leave it out';
+    end if;
+    if duly_schedule.expires_at <= asked_at then
+        field := 'expires_at'; problem := 'is in the past: the task could never run';
     end if;
     loop
+        -- Written first, and looked for only if it is there: repeats are rare. A repeat is answered whatever the time is; what
+        -- is new has to be of now.
+        if problem is null then
+            if duly_schedule.idempotency_key is not null then
+                insert into public.idempotency_key (lambda, key, task_id, created_at)
+                values (duly_schedule.lambda, duly_schedule.idempotency_key, id, asked_at)
+                on conflict do nothing;  -- which waits for another transaction that has written the key
+            end if;
+            if duly_schedule.idempotency_key is null or found then
+                insert into public.task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, created_at, scheduled_at)
+                values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, duly_schedule.expires_at, null, null, null, null, session_user, duly_schedule.fair_key, null, asked_at, due_at)
+                on conflict do nothing;
+                exit when found;
+            end if;
+        end if;
         first_task := null;
         if duly_schedule.idempotency_key is not null then
             select key.task_id into first_task from public.idempotency_key as key
@@ -2101,28 +2123,9 @@ begin
             raise exception using errcode = 'DY004', column = 'idempotency_key', message = format(
                 'idempotency_key: task %s has this key or id, with another lambda, payload, priority or collection: use '
                 'another key for another task', first_task);
+        elsif problem is not null then
+            raise exception using errcode = 'DY001', column = field, message = field || ': ' || problem;
         end if;
-        -- a repeat is answered whatever the time is: what is new has to be of now
-        if duly_schedule.expires_at <= asked_at then
-            raise exception using errcode = 'DY001', column = 'expires_at',
-                message = 'expires_at: is in the past: the task could never run';
-        end if;
-        if id not between public.duly_first_id(asked_at - interval '1 day')
-                and public.duly_first_id(asked_at + interval '1 day') then
-            raise exception using errcode = 'DY001', column = 'task_id', message =
-                'task_id: its time is more than a day from now, and there is no such task: leave it out';
-        end if;
-        if duly_schedule.idempotency_key is not null then
-            insert into public.idempotency_key (lambda, key, task_id, created_at)
-            values (duly_schedule.lambda, duly_schedule.idempotency_key, id, asked_at)
-            on conflict do nothing;
-            continue when not found;  -- somebody else's transaction was first: it has committed by now
-        end if;
-        insert into public.task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, created_at, scheduled_at)
-        values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, duly_schedule.expires_at, null, null, null, null, session_user, duly_schedule.fair_key, null, asked_at, due_at)
-        on conflict do nothing;
-        continue when not found;
-        exit;
     end loop;
     insert into public.task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at)
     values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, duly_schedule.expires_at, null, 'new', due_at, due_at);

@@ -15,10 +15,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Unpack
 
-from duly.callbacks.lambda_of import TaskOptions
+from duly.callbacks.lambda_of import TaskOptions, name_of
 from duly.errors import (
     DulyError,
     InvalidTaskError,
@@ -26,7 +26,8 @@ from duly.errors import (
     PayloadTooLargeError,
     UnknownLambdaError,
 )
-from duly.tasks.new_task import LABELS, NewTask, new_task
+from duly.tasks.arguments import check_names
+from duly.tasks.new_task import LABELS, NewTask
 from duly_wire.v1 import task_pb2
 
 _CASTS = {
@@ -67,17 +68,16 @@ def schedule(
     Raises UnknownLambdaError, PayloadTooLargeError, KeyConflictError, InvalidTaskError or EncodingError. What Postgres
     refused has ended the transaction, or the savepoint around the call. Errors of the connection itself are its own.
     """
-    new = replace(new_task(lambda_name, payload, options), idempotency_key=idempotency_key)
-    values = _values(new)
+    values = _values(_new(lambda_name, payload, idempotency_key, options))
     try:
         if _is_sqlalchemy(connection):
-            task_id = connection.execute(_text(_sql(values, schema, ":{}")), values).scalar_one()
+            task_id = connection.execute(_text(_sql((*values,), schema, ":{}")), values).scalar_one()
         elif hasattr(connection, "fetchone"):  # a cursor
-            connection.execute(_sql(values, schema, "%({})s"), values)
+            connection.execute(_sql((*values,), schema, "%({})s"), values)
             task_id = _first(connection.fetchone())
         else:
             with connection.cursor() as cursor:
-                cursor.execute(_sql(values, schema, "%({})s"), values)
+                cursor.execute(_sql((*values,), schema, "%({})s"), values)
                 task_id = _first(cursor.fetchone())
     except Exception as error:  # of any driver: what is none of ours is raised as it is
         _raise_ours(error)
@@ -95,19 +95,25 @@ async def schedule_async(
     **options: Unpack[TaskOptions],
 ) -> str:
     """Do the same on a psycopg AsyncConnection, or a SQLAlchemy AsyncConnection or AsyncSession."""
-    new = replace(new_task(lambda_name, payload, options), idempotency_key=idempotency_key)
-    values = _values(new)
+    values = _values(_new(lambda_name, payload, idempotency_key, options))
     try:
         if _is_sqlalchemy(connection):
-            task_id = (await connection.execute(_text(_sql(values, schema, ":{}")), values)).scalar_one()
+            task_id = (await connection.execute(_text(_sql((*values,), schema, ":{}")), values)).scalar_one()
         else:
             async with connection.cursor() as cursor:
-                await cursor.execute(_sql(values, schema, "%({})s"), values)
+                await cursor.execute(_sql((*values,), schema, "%({})s"), values)
                 task_id = _first(await cursor.fetchone())
     except Exception as error:  # of any driver: what is none of ours is raised as it is
         _raise_ours(error)
         raise
     return str(task_id)
+
+
+def _new(
+    lambda_name: str | Callable[..., Any], payload: Any, idempotency_key: str | None, options: TaskOptions
+) -> NewTask:
+    check_names(options, TaskOptions.__optional_keys__)
+    return NewTask(name_of(lambda_name), payload, idempotency_key=idempotency_key, **options)
 
 
 def _values(new: NewTask) -> dict[str, Any]:
@@ -118,21 +124,25 @@ def _values(new: NewTask) -> dict[str, Any]:
         values["raw_payload"] = fields["payload"]
     elif fields["payload"]:
         values["payload"] = fields["payload"].decode()
-    given = {
-        **{name: getattr(new, name) or None for name in LABELS},
-        "scheduled_at": new.at,
-        "delay": new.delay,
-        "expires_at": new.expires_at,
-        "idempotency_key": new.idempotency_key,
-        "task_id": fields.get("task_id"),
-    }
-    return values | {name: value for name, value in given.items() if value is not None}
+    for name in LABELS:
+        if text := getattr(new, name):
+            values[name] = text
+    given = (
+        ("scheduled_at", new.at),
+        ("delay", new.delay),
+        ("expires_at", new.expires_at),
+        ("idempotency_key", new.idempotency_key),
+        ("task_id", fields.get("task_id")),
+    )
+    values |= {name: value for name, value in given if value is not None}
+    return values
 
 
-def _sql(values: Mapping[str, Any], schema: str, placeholder: str) -> str:
+@lru_cache(maxsize=128)
+def _sql(names: tuple[str, ...], schema: str, placeholder: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", schema):
         raise InvalidTaskError(f"{schema!r} is no name of a schema", "schema")
-    arguments = ", ".join(f"{name} => cast({placeholder.format(name)} as {_CASTS[name]})" for name in values)
+    arguments = ", ".join(f"{name} => cast({placeholder.format(name)} as {_CASTS[name]})" for name in names)
     return f'select "{schema}".duly_schedule({arguments})'
 
 

@@ -108,6 +108,17 @@ async def test_a_repeat_is_answered_with_the_first_and_another_task_is_a_conflic
         transactional.schedule(connection, LAMBDA, 2, idempotency_key="k")
 
 
+async def test_a_new_task_is_written_without_a_look_for_an_earlier_one(task_states, connection):
+    transactional.schedule(connection, LAMBDA, 1)
+    transactional.schedule(connection, LAMBDA, 1, idempotency_key="k")
+
+    looks = connection.execute(
+        "select sum(idx_scan) from pg_stat_xact_user_tables where relname ~ '^(task_first|idempotency_key)$'"
+    ).fetchone()
+
+    assert looks == (3,)  # the checks for uniqueness: of the tasks, and of the key
+
+
 async def test_of_two_transactions_with_one_key_the_second_waits_and_gets_the_firsts(task_states, dsn):
     with psycopg.connect(dsn) as one, psycopg.connect(dsn) as two:
         first = transactional.schedule(one, LAMBDA, 1, idempotency_key="k")
