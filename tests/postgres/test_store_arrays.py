@@ -15,6 +15,8 @@ COLUMNS = [
     ("uuid", arrays.uuids, [ID, bytes(16), ID]),
     ("text", arrays.texts, ["", "Größe", None, "a" * 300, "a" * 300]),
     ("int2", arrays.int2s, [1, -1, None, 32_767, 1]),
+    ("int4", arrays.int4s, [1, -1, None, 100_000, 1]),
+    ("bool", arrays.bools, [True, False, None, True]),
     ("bytea", arrays.byteas, [b"", None, b"\x00\xff" * 200_000]),
     ("timestamptz", arrays.timestamps, [INSTANT, None, LATE, INSTANT]),
     ("interval", arrays.intervals, [timedelta(days=365, microseconds=1), None, timedelta(seconds=-1)]),

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from duly_core.errors import OverloadedError
-from duly_core.traffic.slices import Slices, each, finish
+from duly_core.traffic.slices import Rests, Slices, each, finish
 from duly_core.traffic.time_budgets import TimeBudgets
 from duly_core.traffic.turns import Turns
 
@@ -152,6 +152,28 @@ async def test_large_work_is_done_in_slices_and_callers_take_turns():
     assert done == ["g1", "g2", "m"]
     assert worked.steps == ["g1", "g1", "m", "m", "g1", "g1", "g1", "g1", "g2", "g2"]
     assert set(worked.rests) <= {0.002, 0.0}  # as long as the slice before
+
+
+async def test_large_work_rests_only_while_others_have_work():
+    clock, rested, neighbours = Clock(), [], []
+
+    async def sleep(seconds):
+        if seconds:
+            rested.append(seconds)
+        elif neighbours:
+            clock.now += neighbours.pop()
+
+    rests = Rests(clock, sleep)
+    each_rested = []
+    for work_of_others, since in (([], 0.002), ([0.001], 0.002), ([], 0.002), ([], 0.03)):
+        rested.clear()
+        neighbours.extend(work_of_others)
+        clock.now += since
+        await rests(0.002)
+        each_rested.append(bool(rested))
+
+    # others had work; they may come back from their store; they did not
+    assert each_rested == [False, True, True, False]
 
 
 async def test_small_work_waits_for_nobody():

@@ -61,5 +61,10 @@ def new_task_id() -> UUID:
 
 def new_task_id_text() -> str:
     """Return such an id as text, without the cost of a UUID object."""
-    digits = _generator.next().to_bytes(16).hex()
+    return id_text(_generator.next().to_bytes(16))
+
+
+def id_text(task_id: bytes) -> str:
+    """Return the text of an id, without the cost of a UUID object."""
+    digits = task_id.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

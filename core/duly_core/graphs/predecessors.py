@@ -16,6 +16,8 @@ _MOST_BYTES_IN_ALL = 2 * _MOST_BYTES
 PLACE_BYTES = 256
 """What a node's own label and graph cost in an answer, and what a predecessor does beyond its result."""
 
+_STATUSES = {str(status): status for status in Status}
+
 
 class Predecessor(NamedTuple):
     """A node that another one waits for."""
@@ -64,16 +66,23 @@ async def graph_places(
     )
     places: dict[TaskId, GraphPlace] = {}
     for task_id, own_label, label, from_task, status, result, encoding, has_result, uses in rows:
-        place = places.setdefault(task_id, GraphPlace(own_label, [], truncated=False))
+        place = places.get(task_id)
+        if place is None:
+            place = places[task_id] = GraphPlace(own_label, [], truncated=False)
         if label is None:
             continue
         if len(place.predecessors) == most:
             places[task_id] = place._replace(truncated=True)
             continue
-        omitted = has_result and result is None
         place.predecessors.append(
             Predecessor(
-                label, from_task, status and Status(status), result, encoding or 1, omitted, uses or ()
+                label,
+                from_task,
+                _STATUSES[status] if status else None,
+                result,
+                encoding or 1,
+                has_result and result is None,
+                uses or (),
             )
         )
     return places

@@ -83,14 +83,15 @@ class Edge(NamedTuple):
 
     def fires_on(self, *, ignore_failure: bool) -> int:
         """Return the ends of its source, as bits, at which it fires."""
-        fires = fires_on(self.condition, ignore_failure=ignore_failure)
-        for condition in self.or_conditions:
-            fires |= fires_on(condition, ignore_failure=ignore_failure)
-        return fires
+        if not self.or_conditions:
+            return _FIRES[ignore_failure][self.condition]
+        return reduce(or_, (_FIRES[ignore_failure][each] for each in (self.condition, *self.or_conditions)))
 
     @property
     def condition_bits(self) -> int:
         """Its conditions, as the store keeps them."""
+        if not self.or_conditions:
+            return 1 << self.condition - 1
         return reduce(or_, (1 << each - 1 for each in (self.condition, *self.or_conditions)))
 
 
@@ -107,6 +108,12 @@ def fires_on(condition: EdgeCondition, *, ignore_failure: bool) -> int:
     if condition is EdgeCondition.SUCCEEDED and ignore_failure:
         return SUCCEEDED | FAILURES
     return _FIRES_ON[condition]
+
+
+_FIRES = [
+    [0, *(fires_on(each, ignore_failure=ignored) for each in EdgeCondition)] for ignored in (False, True)
+]
+"""The same by the number of the condition: each edge of a large graph asks, and the hash of an enum is slow."""
 
 
 def conditions_of(bits: int) -> list[EdgeCondition]:

@@ -15,7 +15,7 @@ from duly_core.access.current import scheduler
 from duly_core.attachments.rules import NotStored
 from duly_core.graphs.rules import FAILURES, Edge, Node, handled_by
 from duly_core.graphs.statements import GRAPHS
-from duly_core.postgres.arrays import int2s, intervals, texts, uuids
+from duly_core.postgres.arrays import bools, int2s, int4s, intervals, texts, uuids
 from duly_core.postgres.pool import Store, fetch
 from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS
 from duly_core.tasks.lifecycle import Status
@@ -163,9 +163,9 @@ def writing_parameters(graph: NewGraph) -> Steps[Mapping[str, Any]]:
             "fail_fast": graph.fail_fast,
             "max_runtimes": intervals(graph.max_runtimes),
             "labels": texts([node.label for node in graph.nodes]),
-            "any_of": [node.any_of for node in graph.nodes],
-            "ignore_failure": [node.ignore_failure for node in graph.nodes],
-            "timeouts_final": [node.timeout_is_final for node in graph.nodes],
+            "any_of": bools([node.any_of for node in graph.nodes]),
+            "ignore_failure": bools([node.ignore_failure for node in graph.nodes]),
+            "timeouts_final": bools([node.timeout_is_final for node in graph.nodes]),
             "handled": int2s(
                 [FAILURES if node.ignore_failure else handled.get(node.label, 0) for node in graph.nodes]
             ),
@@ -190,22 +190,29 @@ def making_edge_parameters(
     """Do the same in steps."""
     by_target: dict[str, list[Edge]] = {label: [] for label in labels}
     yield from each(lambda edge: by_target[edge.target].append(edge), edges, _A_STEP)
-    waits_for = [len(edges) for edges in by_target.values()]
-    ordered = [edge for edges in by_target.values() for edge in edges]
+    waits_for = list(map(len, by_target.values()))
     yield
+    sources, targets, conditions, fires_on = [], [], [], []
+    done = 0
+    for label, waited_for in by_target.items():
+        target = ids[label]
+        for edge in waited_for:
+            source = edge.source
+            sources.append(ids[source])
+            targets.append(target)
+            conditions.append(edge.condition_bits)
+            fires_on.append(edge.fires_on(ignore_failure=ignoring[source]))
+        done += 1 + len(waited_for)
+        if done >= _A_STEP:
+            done = 0
+            yield
     return {
-        "waits_for": waits_for,
-        "first_edges": list(accumulate(waits_for[:-1], initial=1)),
-        "edges_from": uuids((yield from each(lambda edge: ids[edge.source], ordered, _A_STEP))),
-        "edges_to": uuids((yield from each(lambda edge: ids[edge.target], ordered, _A_STEP))),
-        "conditions": int2s((yield from each(lambda edge: edge.condition_bits, ordered, _A_STEP))),
-        "fires_on": int2s(
-            (
-                yield from each(
-                    lambda edge: edge.fires_on(ignore_failure=ignoring[edge.source]), ordered, _A_STEP
-                )
-            )
-        ),
+        "waits_for": int4s(waits_for),
+        "first_edges": int4s(list(accumulate(waits_for[:-1], initial=1))),
+        "edges_from": uuids(sources),
+        "edges_to": uuids(targets),
+        "conditions": int2s(conditions),
+        "fires_on": int2s(fires_on),
     }
 
 

@@ -20,7 +20,9 @@ _EMPTY = Struct("!iiI")
 _LENGTH = Struct("!i").pack
 _NULL = _LENGTH(-1)
 _UUID_LENGTH = _LENGTH(16)
+_BOOL = Struct("!i?").pack
 _INT2 = Struct("!ih").pack
+_INT4 = Struct("!ii").pack
 _INT8 = Struct("!iq").pack
 _INTERVAL = Struct("!iqii").pack
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -40,12 +42,14 @@ def _array_of(element: str, oid: int, element_oid: int) -> type[Array]:
 
 UUID = _array_of("uuid", 2951, 2950)
 TEXT = _array_of("text", 1009, 25)
+BOOL = _array_of("bool", 1000, 16)
 INT2 = _array_of("int2", 1005, 21)
+INT4 = _array_of("int4", 1007, 23)
 BYTEA = _array_of("bytea", 1001, 17)
 TIMESTAMP = _array_of("timestamptz", 1185, 1184)
 INTERVAL = _array_of("interval", 1187, 1186)
 
-KINDS = (UUID, TEXT, INT2, BYTEA, TIMESTAMP, INTERVAL)
+KINDS = (UUID, TEXT, BOOL, INT2, INT4, BYTEA, TIMESTAMP, INTERVAL)
 
 
 class _ArrayDumper(Dumper):
@@ -111,6 +115,16 @@ def _text(value: str) -> bytes:
 def int2s(values: Sequence[int | None]) -> Array:
     """Small numbers, None for null."""
     return _column(INT2, values, _Written(lambda value: _INT2(2, value)).__getitem__)
+
+
+def int4s(values: Sequence[int | None]) -> Array:
+    """Numbers, None for null."""
+    return _column(INT4, values, _Written(lambda value: _INT4(4, value)).__getitem__)
+
+
+def bools(values: Sequence[bool | None]) -> Array:
+    """Truth values, None for null."""
+    return _column(BOOL, values, _Written(lambda value: _BOOL(1, value)).__getitem__)
 
 
 def byteas(values: Sequence[bytes | None]) -> Array:

@@ -24,7 +24,11 @@ Steps = Generator[None, None, Result]
 _SLICE = 0.002
 """Seconds. A step that is begun is not cut."""
 _REST = 1.0
-"""Seconds between two slices, for each second that the last one took."""
+"""Seconds between two slices, for each second that the last one took, while others have work."""
+_IDLE = 0.000_2
+"""Seconds in which the loop comes back if nobody else has anything to do."""
+_REMEMBERED = 0.02
+"""Seconds for which others count as having work: a call waits for its store more than once."""
 _MOST_WAITING = 64
 """Pieces of work of one caller."""
 _RETRY_AFTER = timedelta(milliseconds=500)
@@ -35,6 +39,31 @@ class _Work:
     steps: Generator[None, None, Any]
     context: contextvars.Context
     done: "asyncio.Future[Any]"
+
+
+class Rests:
+    """Rests between slices, but only while others have work: an idle loop is free for what comes all the same."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Make one; `sleep(0)` lets others have their turn."""
+        self._clock = clock
+        self._sleep = sleep
+        self._busy_until = float("-inf")
+
+    async def __call__(self, seconds: float) -> None:
+        """Let others have their turn; if one had work a moment ago, rest for so long."""
+        began_at = self._clock()
+        for _ in range(2):  # one for what is ready, one for what came over the network meanwhile
+            await self._sleep(0)
+        now = self._clock()
+        if now - began_at > _IDLE:
+            self._busy_until = now + _REMEMBERED
+        if now < self._busy_until:
+            await self._sleep(seconds)
 
 
 class Slices:
@@ -48,7 +77,7 @@ class Slices:
         most_waiting: int = _MOST_WAITING,
         refused: Callable[[Hashable], None] = lambda _: None,
         clock: Callable[[], float] = time.perf_counter,
-        rest: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        rest: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
         """Make one.
 
@@ -58,14 +87,14 @@ class Slices:
             most_waiting: pieces of work of one caller. Further ones are refused.
             refused: told of each caller that is refused.
             clock: measures slices.
-            rest: waits between two slices.
+            rest: waits between two slices; None: as long as others have work (Rests).
         """
         self._what = what
         self._budgets = budgets
         self._most_waiting = most_waiting
         self._refused = refused
         self._clock = clock
-        self._rest = rest
+        self._rest = rest or Rests()
         self._callers: dict[Hashable, deque[_Work]] = {}
         self._worker: asyncio.Task[None] | None = None
 

@@ -102,13 +102,19 @@ class FollowUps:
         """
         if not self.graph_id:
             raise InvalidTaskError("this task is not a node of a graph: use ctx.schedule", "label")
-        from duly.graphs.new_graph import NewNode, node_of
+        from duly.graphs.new_graph import AnyOf, NewNode, edges_of, node_of
 
         if self.domain:
             options = {"domain": self.domain, **options}
         task = self._new(lambda_name, payload, options)
         node = node_of(
-            label, task, after, ignore_failure=ignore_failure, max_runtime=max_runtime, on_timeout=on_timeout
+            label,
+            task,
+            edges_of(after),
+            any_of=isinstance(after, AnyOf),
+            ignore_failure=ignore_failure,
+            max_runtime=max_runtime,
+            on_timeout=on_timeout,
         )
         with _lock:
             self._children()

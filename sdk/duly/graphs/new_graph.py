@@ -172,7 +172,7 @@ class NewGraph:
         Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
         """
         task = new_task(lambda_name, payload, options)
-        after = _listed(after)
+        edges = edges_of(after)
         try:
             fields, attaching = task.to_fields(), None
         except AttachmentsInsideError:
@@ -180,12 +180,13 @@ class NewGraph:
         node = node_of(
             label or self._free_label(name_of(task.lambda_name)),
             fields,
-            after,
+            edges,
+            any_of=isinstance(after, AnyOf),
             ignore_failure=ignore_failure,
             max_runtime=max_runtime,
             on_timeout=on_timeout,
         )
-        for edge in _edges(after):
+        for edge in edges:
             if self._nodes.get(edge.node.label, node).task.task_id != edge.node.task_id:
                 raise InvalidTaskError(
                     f"{node.label!r} waits for {edge.node.label!r}, which is not a node of this graph",
@@ -229,7 +230,7 @@ class NewGraph:
         )
         payloads = payloads or {}
         self._check_attached(payloads, "client.schedule_graph sends them")
-        for node in request.nodes:
+        for node in request.nodes if payloads or codec is not None else ():
             if (encoded := payloads.get(node.label)) is not None:
                 node.task.payload, node.task.payload_encoding = encoded.data, encoded.encoding
                 node.task.attachments = encoded.serialized_uses()
@@ -268,8 +269,9 @@ class NewGraph:
 def node_of(
     label: str,
     task: frontend_pb2.NewTask | dict[str, Any],
-    after: After,
+    edges: Iterable[Edge],
     *,
+    any_of: bool,
     ignore_failure: bool,
     max_runtime: timedelta | None,
     on_timeout: OnTimeout,
@@ -278,21 +280,24 @@ def node_of(
     check_label(label, "label")
     if on_timeout not in ("retry", "fatal"):
         raise InvalidTaskError(f'on_timeout must be "retry" or "fatal", not {on_timeout!r}', "on_timeout")
-    waits_for = []
-    for edge in _edges(after):
+    waits_for: list[dict[str, Any]] = []
+    for edge in edges:
         check_label(edge.node.label, "after")
-        waits_for.append(
-            {"label": edge.node.label, "condition": edge.condition, "or_conditions": edge.or_conditions}
-        )
-    return graphs_pb2.GraphNode(
-        label=label,
-        task=task,  # type: ignore[arg-type]
-        any_of=isinstance(after, AnyOf),
-        ignore_failure=ignore_failure,
-        max_runtime=None if max_runtime is None else to_duration(max_runtime),
-        timeout_is_final=on_timeout == "fatal",
-        waits_for=waits_for,  # type: ignore[arg-type]
-    )
+        said: dict[str, Any] = {"label": edge.node.label, "condition": edge.condition}
+        if edge.or_conditions:
+            said["or_conditions"] = edge.or_conditions
+        waits_for.append(said)
+    node = graphs_pb2.GraphNode(label=label, task=task, waits_for=waits_for)  # type: ignore[arg-type]
+    # each argument of a message costs, and most nodes have none of these
+    if any_of:
+        node.any_of = True
+    if ignore_failure:
+        node.ignore_failure = ignore_failure
+    if on_timeout == "fatal":
+        node.timeout_is_final = True
+    if max_runtime is not None:
+        node.max_runtime.CopyFrom(to_duration(max_runtime))
+    return node
 
 
 def _encrypt(node: graphs_pb2.GraphNode, codec: Codec | None, identity: str) -> None:
@@ -311,24 +316,19 @@ def check_label(label: str, field: str) -> None:
         )
 
 
-def _listed(after: After) -> After:
-    """Return what can be read twice. Raises InvalidTaskError."""
+def edges_of(after: After) -> Sequence[Edge]:
+    """Return what a node waits for, as edges. Raises InvalidTaskError if it is no such thing."""
     if after is None:
         return ()
-    if isinstance(after, NewNode | Edge | AnyOf):
-        return after
-    try:
-        listed = [*after]
-    except TypeError:
-        raise _no_predecessor(after) from None
-    return listed
-
-
-def _edges(after: After) -> Sequence[Edge]:
-    after = _listed(after)
+    if isinstance(after, NewNode | Edge):
+        return (_edge(after),)
     if isinstance(after, AnyOf):
         return after.edges
-    return [_edge(each) for each in ((after,) if isinstance(after, NewNode | Edge) else after or ())]
+    try:
+        listed = iter(after)
+    except TypeError:
+        raise _no_predecessor(after) from None
+    return [_edge(each) for each in listed]
 
 
 def _edge(after: object) -> Edge:

@@ -10,6 +10,8 @@ from duly.errors import InvalidTaskError
 
 def check_names(given: Mapping[str, object], known: Iterable[str]) -> None:
     """Raise InvalidTaskError for an unknown argument; the message names the closest known one."""
+    if not given:
+        return
     names = sorted(known)
     for name in given:
         if name not in names:

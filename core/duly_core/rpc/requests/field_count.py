@@ -65,12 +65,12 @@ def counting_fields(data: bytes, message: Any) -> Steps[None]:
     """
     most = most_fields_of(message)
     try:
-        yield from _counting(memoryview(data), message, most)
+        yield from _counting(data, message, most)
     except (IndexError, WireFormatError) as error:
         raise InvalidRequestError("request", f"these bytes are no {message.full_name}") from error
 
 
-def _counting(data: memoryview, message: Any, most: int) -> Steps[None]:
+def _counting(data: bytes, message: Any, most: int) -> Steps[None]:
     place, end, looked_into = 0, len(data), _looked_into(message)
     left = most
     around: list[tuple[int, int, dict[int, Any]]] = []
@@ -97,7 +97,11 @@ def _counting(data: memoryview, message: Any, most: int) -> Steps[None]:
             size = data[place]
             place += 1
             if size > 0x7F:
-                size, place = read_varint(data, place - 1)
+                # most sizes have two bytes at most: a call would cost as much as the rest of the loop
+                more = data[place]
+                size, place = (
+                    (size + (more - 1 << 7), place + 1) if more <= 0x7F else read_varint(data, place - 1)
+                )
             inner = looked_into.get(tag >> 3)
             if inner is None:
                 place += size
@@ -105,7 +109,7 @@ def _counting(data: memoryview, message: Any, most: int) -> Steps[None]:
                 around.append((place + size, end, looked_into))
                 end, looked_into = min(place + size, end), _looked_into(inner)
         elif kind == VARINT:
-            _, place = read_varint(data, place)
+            place = place + 1 if data[place] <= 0x7F else read_varint(data, place)[1]
         elif kind in (FIXED64, FIXED32):
             place += 8 if kind == FIXED64 else 4
         else:

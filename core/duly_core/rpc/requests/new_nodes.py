@@ -25,15 +25,21 @@ def edges_of(node: graphs_pb2.GraphNode) -> list[Edge]:
         Problem: a condition is unknown.
     """
     label = node.label
-    return [
-        Edge(
-            edge.label,
-            label,
-            _CONDITIONS.get(edge.condition) or _no_condition(label, edge.condition),
-            tuple(_CONDITIONS.get(each) or _no_condition(label, each) for each in edge.or_conditions),
+    edges = []
+    for edge in node.waits_for:
+        condition = _CONDITIONS.get(edge.condition) or _no_condition(label, edge.condition)
+        others = edge.or_conditions
+        edges.append(
+            Edge(
+                edge.label,
+                label,
+                condition,
+                tuple([_CONDITIONS.get(each) or _no_condition(label, each) for each in others]),
+            )
+            if others
+            else Edge(edge.label, label, condition)
         )
-        for edge in node.waits_for
-    ]
+    return edges
 
 
 def check_order(node: graphs_pb2.GraphNode) -> None:

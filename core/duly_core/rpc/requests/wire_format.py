@@ -11,7 +11,7 @@ class WireFormatError(Exception):
     """The bytes are no fields."""
 
 
-def read_varint(data: memoryview, place: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, place: int) -> tuple[int, int]:
     """Return a number and the place behind it.
 
     Raises:

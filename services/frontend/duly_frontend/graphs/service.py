@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
-from uuid import UUID
 
 from duly_core.access.current import current_caller, restriction
 from duly_core.access.grants import Scope
@@ -34,6 +33,7 @@ from duly_frontend.lists.restricted import read_page
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
 from duly_frontend.tasks.completion_watcher import CompletionWatcher
+from duly_wire.ids import id_text
 from duly_wire.v1 import graphs_pb2, graphs_pb2_grpc, task_pb2
 
 Result = TypeVar("Result")
@@ -111,11 +111,9 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         if answer.verdict is GraphScheduling.REPEATED:
             return await self._repeated(graph.graph_id, len(graph.nodes))
         return graphs_pb2.ScheduleGraphResponse(
-            graph_id=str(UUID(bytes=graph.graph_id)),
+            graph_id=id_text(graph.graph_id),
             created=True,
-            task_ids=await self._sliced(
-                each(lambda task: str(UUID(bytes=task.task_id)), graph.tasks, _A_STEP)
-            ),
+            task_ids=await self._sliced(each(lambda task: id_text(task.task_id), graph.tasks, _A_STEP)),
         )
 
     async def _was_written(self, request: graphs_pb2.ScheduleGraphRequest) -> bool:
@@ -130,7 +128,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         # those that callbacks added come last
         nodes = (await graph_reads.get_nodes(self._stores.writes, graph_id))[:asked]
         return graphs_pb2.ScheduleGraphResponse(
-            graph_id=str(UUID(bytes=graph_id)), task_ids=[str(node["task_id"]) for node in nodes]
+            graph_id=id_text(graph_id), task_ids=[str(node["task_id"]) for node in nodes]
         )
 
     async def GetGraph(  # noqa: N802
