@@ -49,7 +49,8 @@ async def side_by_side(options: argparse.Namespace, results: Results) -> None:
     shape = Shape(options.executors, options.processes, options.slots)
     known: list[System] = [Duly(shape), Duly(replace(shape, json=True))]
     known += [Rival(recipe) for recipe in RECIPES]
-    named = [system for system in known if system.name in options.only]
+    transactional = Duly(replace(shape, json=True, transactional=True))
+    named = [system for system in [*known, transactional] if system.name in options.only]
     workloads = [name for name in WORKS if name in options.only]
     workloads = workloads or [name for name in WORKS if not named or name not in FLOORS]
     systems = [] if FLOORS.keys() >= set(workloads) else named or known

@@ -9,7 +9,7 @@ from benchmarks.rivals.system import RECIPES
 from benchmarks.rounds import FLOORS
 from benchmarks.suite import WORKLOADS
 
-SYSTEMS = ("duly", "duly_json", *(recipe.name for recipe in RECIPES))
+SYSTEMS = ("duly", "duly_json", "duly_transactional", *(recipe.name for recipe in RECIPES))
 WORKS = (*WORKLOADS, *FLOORS)
 _MOST_TASKS = 1_000_000
 _MOST_EACH = 64

@@ -8,6 +8,8 @@ from pathlib import Path
 _TICKS = os.sysconf("SC_CLK_TCK")
 _NAMES = (
     ("benchmarks.driver", "client"),
+    ("benchmarks.hops client", "client"),
+    ("benchmarks.hops", "server"),
     ("postgres", "postgres"),
     ("redis-server", "redis"),
     ("duly_executor.callback", "callbacks"),

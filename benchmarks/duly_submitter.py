@@ -48,8 +48,7 @@ class Submitter:
         self._size = int(os.environ.get(SIZE, "100"))
         self._client = duly.AsyncClient(os.environ["DULY_BENCH_FRONTEND"])
         await self._client.open()
-        dsn = os.environ["DULY_BENCH_DSN"]
-        self._store = await psycopg.AsyncConnection.connect(dsn, autocommit=True, options=_LOOKUPS)
+        self._store = await connect_to_count()
 
     async def one(self, number: int, due_at: float | None = None) -> None:
         name, priority = self._queue(number)
@@ -64,9 +63,7 @@ class Submitter:
         )
 
     async def left(self) -> int:
-        cursor = await self._store.execute(_LEFT)
-        row = await cursor.fetchone()
-        return int(row[0]) if row else 0
+        return await left_in(self._store)
 
     async def tidy(self) -> None:
         """What a store that has had its load for a while has had: a vacuum, statistics, and a checkpoint."""
@@ -98,17 +95,30 @@ class Submitter:
 
     def _payload(self, number: int) -> object:
         """Bytes as they are, or what becomes as many bytes of JSON."""
-        if self._json:
-            return {
-                "number": number,
-                "padding": "x" * (self._size - len(f'{{"number":{number},"padding":""}}')),
-            }
-        return payload_of(number, self._size)
+        return json_of(number, self._size) if self._json else payload_of(number, self._size)
 
     def _queue(self, number: int) -> tuple[str, duly.Priority]:
         if not self._lambdas:
             return "bench.json" if self._json else "bench.noop", duly.Priority.NORMAL
         return f"bench.many.{number % self._lambdas}", duly.Priority(1 + number // self._lambdas % 4)
+
+
+def json_of(number: int, size: int) -> dict[str, object]:
+    """What becomes so many bytes of JSON."""
+    return {"number": number, "padding": "x" * (size - len(f'{{"number":{number},"padding":""}}'))}
+
+
+async def connect_to_count() -> psycopg.AsyncConnection:
+    """A connection for `left_in`."""
+    dsn = os.environ["DULY_BENCH_DSN"]
+    return await psycopg.AsyncConnection.connect(dsn, autocommit=True, options=_LOOKUPS)
+
+
+async def left_in(store: psycopg.AsyncConnection) -> int:
+    """How many tasks are still to run."""
+    cursor = await store.execute(_LEFT)
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0
 
 
 def _time(at: float | None) -> datetime | None:

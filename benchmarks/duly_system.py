@@ -34,6 +34,8 @@ class Shape:
     queue: Literal["store", "sqs"] = "store"
     json: bool = False
     """Whether payloads are JSON, decoded by the callback's signature; else raw bytes."""
+    transactional: bool = False
+    """Whether tasks are written with `duly_schedule`, without a Frontend."""
 
 
 class RunningDuly(Running):
@@ -63,6 +65,14 @@ class RunningDuly(Running):
             self._workers = None
 
 
+_KINDS = {
+    (False, False): ("duly", "Duly", "benchmarks.duly_submitter"),
+    (True, False): ("duly_json", "Duly, JSON payloads", "benchmarks.duly_submitter"),
+    (True, True): ("duly_transactional", "Duly, `duly_schedule`", "benchmarks.duly_transactional_submitter"),
+}
+"""By whether payloads are JSON, and whether they go past the Frontend: name, title, and the submitter's module."""
+
+
 class Duly(System):
     """Everything that `duly up` starts."""
 
@@ -71,10 +81,10 @@ class Duly(System):
 
     def __init__(self, shape: Shape | None = None) -> None:
         self.shape = shape or Shape()
-        self.name = "duly_json" if self.shape.json else "duly"
+        self.name, title, self._submitter = _KINDS[self.shape.json, self.shape.transactional]
         self.processes = self.shape.executors * self.shape.processes
         self.description = Description(
-            "Duly, JSON payloads" if self.shape.json else "Duly",
+            title,
             f"no queue beside the store, {self.shape.executors} Executor(s) of {self.shape.processes} callback process(es) x "
             f"{self.shape.slots} slots, results and history kept, every start under a claim",
             "Postgres, synchronous_commit on: an accepted task survives a server crash",
@@ -110,9 +120,7 @@ class Duly(System):
                     # as docs/clients.md advises client services
                     "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener",
                 }
-                async with driving(
-                    sys.executable, "benchmarks.duly_submitter", environment, folder
-                ) as driver:
+                async with driving(sys.executable, self._submitter, environment, folder) as driver:
                     duly = RunningDuly(driver, marks.Marks(noted), stack, output, self.shape)
                     try:
                         yield duly

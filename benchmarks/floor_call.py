@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.floor_latency import Part
-from benchmarks.meter import Figures
+from benchmarks.meter import Figures, Meter
 from benchmarks.percentiles import percentile
 from benchmarks.system import BenchmarkError
 from duly_local.ports import LOOPBACK, free_ports
@@ -19,7 +19,7 @@ _TABLE = "create table bench_call (task_id uuid primary key, payload bytea)"
 
 
 async def floor_call(folder: Path, tasks: int) -> Figures:
-    """Milliseconds from the call to its answer, and microseconds of the insert, as its caller sees it (median).
+    """Milliseconds from the call to its answer, calls a second, and microseconds of the insert, as its caller sees it (median).
 
     Raises:
         BenchmarkError: a process of it failed.
@@ -35,21 +35,27 @@ async def floor_call(folder: Path, tasks: int) -> Figures:
             if await server.line() != "ready":
                 raise BenchmarkError("the floor's server did not start: see its log")
             await _call(told | {"tasks": _WARM_UP}, folder)
-            took = await _call(told | {"tasks": calls}, folder)
+            figures = await _call(told | {"tasks": calls}, folder)
             server.tell_to_stop()
             inserts = (await server.found())["took_us"]["insert"][-calls:]
         finally:
             await asyncio.to_thread(server.stop)
-    values = {f"p{round(part * 100)}_ms": percentile(took, part) for part in (0.5, 0.95, 0.99)}
-    return Figures(values | {"insert_us": statistics.median(inserts)})
+    figures.values["insert_us"] = statistics.median(inserts)
+    return figures
 
 
-async def _call(told: dict[str, object], folder: Path) -> list[float]:
-    """Milliseconds of each, in ascending order."""
+async def _call(told: dict[str, object], folder: Path) -> Figures:
     client = Part("client", told, folder)
     try:
         await client.line()
+        meter = Meter()
         found = await client.found()
+        took = sorted(took / 1000 for took in found["took_us"]["call_of_the_frontend"])
+        values = {f"p{round(part * 100)}_ms": percentile(took, part) for part in (0.5, 0.95, 0.99)}
+        figures = meter.stop(len(took), values | {"rate": 1000 * len(took) / sum(took)})
     finally:
         await asyncio.to_thread(client.stop)
-    return sorted(took / 1000 for took in found["took_us"]["call_of_the_frontend"])
+    figures.cpu_us_per_task["client"] = (
+        found["cpu_s"] / len(took) * 1e6
+    )  # it may have ended before the meter looked
+    return figures

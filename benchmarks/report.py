@@ -174,7 +174,7 @@ def render(found: dict[str, Any]) -> str:
         ("Milliseconds (ratios: above 1, Duly is sooner):", rows(["work", *titles, against], _times(table))),
         (
             "CPU, us a task, by process:",
-            rows(head, _cost_rows(found, "cpu_us_per_task", [*RATES, "latency"])),
+            rows(head, _cost_rows(found, "cpu_us_per_task", [*RATES, "latency", "one_call"])),
         ),
         (
             "Memory right after the work, MiB (PSS):",

@@ -12,6 +12,7 @@ _PARTS = {
     "schedule_us": "schedule, which tells",
     "claim_work_us": "claim_work",
 }
+_LONE = {"p50_ms": "p50", "p99_ms": "p99", "rate": "calls a second (more is better)"}
 _IN_A_ROW = ("schedule_us", "claim_work_us")
 
 
@@ -35,7 +36,7 @@ def parts(found: dict[str, Any]) -> list[str]:
             "The floor of a call: a bare gRPC call with one insert behind it, one at a time (ms):",
             rows(
                 ["", "floor", "Duly, no worker", "Duly against the floor of each round"],
-                _lone(found, figures, "one_call"),
+                [*_lone(found, figures, "one_call"), *_costs_of_a_call(found, figures)],
             ),
         ]
     for each in found["measurements"]:
@@ -66,17 +67,40 @@ def _groups(figures: list[dict[str, Any]]) -> Iterator[list[str]]:
 def _lone(
     found: dict[str, Any], floors: dict[int, dict[str, Any]], workload: str = "latency"
 ) -> Iterator[list[str]]:
-    duly = _measured(found, workload, "duly")
-    for name in ("p50_ms", "p99_ms"):
-        floor = {number: each["values"][name] for number, each in floors.items()}
-        ours = {number: each["values"][name] for number, each in duly.items()}
+    duly = _of_duly(found, workload)
+    for name, title in _LONE.items():
+        floor = {number: each["values"][name] for number, each in floors.items() if name in each["values"]}
+        ours = {number: each["values"][name] for number, each in duly.items() if name in each["values"]}
+        if not floor:
+            continue
         ratios = [value / floor[number] for number, value in ours.items() if number in floor]
         yield [
-            name.removesuffix("_ms"),
+            title,
             spread(list(floor.values()), 1),
             spread(list(ours.values()), 1) if ours else "not measured",
             f"{spread(ratios, 2)} x" if ratios else "-",
         ]
+
+
+def _costs_of_a_call(found: dict[str, Any], floors: dict[int, dict[str, Any]]) -> Iterator[list[str]]:
+    duly = _of_duly(found, "one_call")
+    for name in ("postgres", "server", "client"):
+        floor, ours = (
+            {number: each["cpu_us_per_task"].get(name, 0.0) for number, each in figures.items()}
+            for figures in (floors, duly)
+        )
+        ratios = [value / floor[number] for number, value in ours.items() if floor.get(number)]
+        yield [
+            f"CPU of {name}, us a call",
+            spread(list(floor.values())),
+            spread(list(ours.values())) if ours else "not measured",
+            f"{spread(ratios, 2)} x" if ratios else "-",
+        ]
+
+
+def _of_duly(found: dict[str, Any], workload: str) -> dict[int, dict[str, Any]]:
+    """Figures by round of Duly, with raw payloads if these were measured."""
+    return _measured(found, workload, "duly") or _measured(found, workload, "duly_json")
 
 
 def _hops(figures: list[dict[str, Any]]) -> Iterator[list[str]]:

@@ -122,6 +122,7 @@ async def client(told: Told, ready: Callable[[], None], _stop: asyncio.Event) ->
     called, took = {}, []
     async with calling(told["frontend"]) as schedule:
         ready()
+        cpu = time.process_time()
         for _ in range(told["tasks"]):
             task_id = new_task_id()
             called[task_id.hex] = time.time_ns()
@@ -129,7 +130,8 @@ async def client(told: Told, ready: Callable[[], None], _stop: asyncio.Event) ->
             await schedule(packed(task_id))
             took.append((time.perf_counter() - before) * 1e6)
             await asyncio.sleep(told["every"])
-    return {"called": called, "took_us": {"call_of_the_frontend": took}}
+        cpu = time.process_time() - cpu
+    return {"called": called, "took_us": {"call_of_the_frontend": took}, "cpu_s": cpu}
 
 
 ROLES: dict[str, Role] = {

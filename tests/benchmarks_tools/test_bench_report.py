@@ -129,6 +129,18 @@ def test_the_floor_of_a_lone_task_stands_beside_dulys_latency_of_the_same_round(
     assert "| claim_work | 800 |" in told
 
 
+def test_the_floor_of_a_call_stands_beside_dulys_rate_of_the_same_round() -> None:
+    found = run(
+        measurement(1, "duly_json", "one_call", p50_ms=1.5, p99_ms=3.0, rate=600.0),
+        measurement(1, "floor", "floor_call", p50_ms=1.0, p99_ms=2.0, rate=800.0, insert_us=500.0),
+    )
+
+    told = render(found)
+
+    assert "| p50 | 1.0 | 1.5 | 1.50 x |" in told
+    assert "| calls a second (more is better) | 800.0 | 600.0 | 0.75 x |" in told
+
+
 def test_a_part_that_failed_is_told_with_the_reason() -> None:
     found = run()
     found["problems"] = {"executors": "BenchmarkError: none of 100 tasks started"}

@@ -86,7 +86,16 @@ def test_every_metric_exists(path: Path) -> None:
         )
     )
 
-    others = {"duly_now", "duly_first_id", "duly_core", "duly_server", "duly_json", "duly_cli", "duly_local"}
+    others = {
+        "duly_now",
+        "duly_first_id",
+        "duly_core",
+        "duly_server",
+        "duly_json",
+        "duly_transactional",
+        "duly_cli",
+        "duly_local",
+    }
     others |= {*rights.names(), *(name for allowed in rights.OWNERS_FUNCTIONS.values() for name in allowed)}
     assert {name for name in named if name.count("_") > 1} - others <= known_metrics()
 
