@@ -13,6 +13,7 @@ from duly_core.postgres.task_fields import FIELDS
 from duly_core.tasks.schedule import ARRAYS
 
 PRIORITY = 3
+POLL_INTERVAL = timedelta(seconds=2)
 _COLUMNS: dict[str, Callable[[Sequence[Any]], object]] = {
     field.array: ARRAYS[field.type] for field in FIELDS
 } | {
@@ -62,6 +63,21 @@ def schedule_one(task_id: UUID, lambda_name: str, payload: bytes, *, tell: bool 
     }
 
 
+def schedule_in_sessions(
+    ids: Sequence[UUID], lambda_name: str, payload: bytes, sessions: Sequence[str]
+) -> dict[str, Any]:
+    """Of `schedule_in_sessions`: due now, in the order in which they are scheduled; ids and sessions go together."""
+    plain = schedule(ids, lambda_name, payload)
+    of_sessions = {"sessions": list(sessions)} | dict.fromkeys(
+        ("session_orders", "session_policies"), [1] * len(ids)
+    )
+    return (
+        {field.array: plain.get(field.array, []) for field in FIELDS}
+        | {"task_ids": plain["task_ids"]}
+        | of_sessions
+    )
+
+
 def enqueue(lambda_name: str, room: int, priority: int = PRIORITY) -> dict[str, Any]:
     """Of `enqueue`: one queue."""
     return {
@@ -84,6 +100,16 @@ def claim_work(lambda_name: str, most: int, prefix: bytes, priority: int = PRIOR
         "callers": 1,
         "most": most,
         "claim_timeout": timedelta(seconds=15),
+        "within": POLL_INTERVAL,
+    }
+
+
+def next_triggers(queues: Sequence[tuple[str, int]]) -> dict[str, Any]:
+    """Of `next_triggers`."""
+    return {
+        "lambdas": [name for name, _ in queues],
+        "priorities": [priority for _, priority in queues],
+        "within": POLL_INTERVAL,
     }
 
 

@@ -34,7 +34,7 @@ def measure(dsn: str, tasks: int, steps: int) -> dict[str, dict[str, int]]:
 
 
 def _poll(connection: psycopg.Connection[Any]) -> dict[str, int]:
-    busy = {"lambdas": [LAMBDA], "priorities": [statements.PRIORITY]}
+    busy = statements.next_triggers([(LAMBDA, statements.PRIORITY)])
     return {
         "claim_work, its lambda": touched(connection, TRANSITIONS["claim_work"], _claim_work()).pages,
         "claim_work, another priority": touched(

@@ -99,6 +99,7 @@ select queue.lambda, queue.priority, (
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority
         and assoc.status in ('new', 'retriable_failure')
+        and assoc.next_trigger_at <= (select duly_now()) + %(within)b::interval
         and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
     order by assoc.next_trigger_at
     limit 1

@@ -451,6 +451,7 @@ full join (
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority
         and assoc.status in ('new', 'retriable_failure')
         and assoc.next_trigger_at > (select now from clock)
+        and assoc.next_trigger_at <= (select now from clock) + %(within)b::interval
         and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
     order by assoc.next_trigger_at
     limit 1
@@ -2572,6 +2573,7 @@ full join (
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority
         and assoc.status in ('new', 'retriable_failure')
         and assoc.next_trigger_at > (select now from clock)
+        and assoc.next_trigger_at <= (select now from clock) + %(within)b::interval
         and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
     order by assoc.next_trigger_at
     limit 1

@@ -17,7 +17,7 @@ QUEUE = QueueKey(MAIL, Priority.NORMAL)
 def board() -> DueTimes:
     """One that has looked at two lambdas at 100, and found nothing."""
     made = DueTimes()
-    made.polling([MAIL, REPORT], 100)
+    made.polling([MAIL, REPORT], 100, POLL)
     made.polled({}, 100)
     return made
 
@@ -45,6 +45,12 @@ def test_what_is_ahead_beyond_the_poll_interval_waits_for_it(board: DueTimes) ->
     board.polled({QUEUE: timedelta(hours=1)}, 100)
 
     assert due_at(board) == 160
+
+
+def test_what_the_last_look_did_not_see_is_looked_for_also_after_the_poll_interval_grew(
+    board: DueTimes,
+) -> None:
+    assert board.due_at(MAIL, 10 * POLL, exact=True) == 160
 
 
 def test_a_hint_is_of_the_lambdas_that_it_names(board: DueTimes) -> None:
@@ -83,7 +89,7 @@ def test_hints_of_lambdas_that_nobody_asks_for_are_not_kept() -> None:
 
 
 def test_a_hint_that_comes_while_a_look_is_under_way_counts_for_the_next(board: DueTimes) -> None:
-    board.polling([MAIL], 110)
+    board.polling([MAIL], 110, POLL)
     board.note_due([MAIL], 111)
     board.polled({}, 112)
 
@@ -91,7 +97,7 @@ def test_a_hint_that_comes_while_a_look_is_under_way_counts_for_the_next(board: 
 
 
 def test_where_a_look_left_something_or_failed_the_next_is_at_once(board: DueTimes) -> None:
-    board.polling([MAIL], 110)
+    board.polling([MAIL], 110, POLL)
 
     board.unsure([MAIL], 111)
 
@@ -107,7 +113,7 @@ def test_without_exactness_the_poll_interval_alone_decides(board: DueTimes) -> N
 
 
 def test_lambdas_that_nobody_has_asked_for_in_two_minutes_are_forgotten(board: DueTimes) -> None:
-    board.polling([MAIL], 150)
+    board.polling([MAIL], 150, POLL)
 
     board.forget_unused(221)
 

@@ -174,9 +174,9 @@ async def test_sets_of_lambdas_that_have_nothing_due_cost_one_statement_together
 ):
     asked = []
 
-    async def recorded(store, queues):
+    async def recorded(store, queues, within):
         asked.append({queue.lambda_name for queue in queues})
-        return await next_triggers(store, queues)
+        return await next_triggers(store, queues, within)
 
     monkeypatch.setattr(due_check, "next_triggers", recorded)
     answers = [asking(hsc, name) for name in (LAMBDA, OTHER, "third.run")]
@@ -201,9 +201,9 @@ async def test_more_queues_than_one_statement_takes_are_asked_for_in_parts(
 ):
     sizes = []
 
-    async def recorded(store, queues):
+    async def recorded(store, queues, within):
         sizes.append(len(queues))
-        return await next_triggers(store, queues)
+        return await next_triggers(store, queues, within)
 
     monkeypatch.setattr(due_check, "next_triggers", recorded)
     monkeypatch.setattr(hsc.work._due_check, "_most_queues", 4)

@@ -51,7 +51,7 @@ async def test_a_task_is_scheduled_once_runs_once_and_succeeds(task_states):
     task = NewTask(new_task_id().bytes, LAMBDA, b"{}", idempotency_key="once")
     again = NewTask(new_task_id().bytes, LAMBDA, b"{}", idempotency_key="once")
     scheduled = [(await schedule.schedule(task_states.store, [each]))[0] for each in (task, again)]
-    ahead = await polling.next_triggers(task_states.store, [QUEUE])
+    ahead = await polling.next_triggers(task_states.store, [QUEUE], timedelta(hours=1))
     due = await polling.enqueue(task_states.store, {QUEUE: 10}, ENQUEUE_TIMEOUT)
     proposal = Proposal(task.task_id, b"t" * 16, LAMBDA)
     claimed = [

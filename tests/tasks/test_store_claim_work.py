@@ -44,10 +44,10 @@ def picks(queues):
     return [Pick(queue, size, 0) for queue, size in queues.items()]
 
 
-async def look(task_states, *callers, queues=ALL, most=100, store=None):
+async def look(task_states, *callers, queues=ALL, most=100, store=None, within=3_600 * SECOND):
     """Claim for these callers, or for one of whom nothing matters."""
     return await claims.claim_work(
-        store or task_states.store, picks(queues), callers or [caller()], most, CLAIM_TIMEOUT
+        store or task_states.store, picks(queues), callers or [caller()], most, CLAIM_TIMEOUT, within=within
     )
 
 
@@ -216,6 +216,7 @@ async def test_a_look_tells_how_long_until_each_queue_has_something_more(task_st
     assert work.ahead.keys() == {NORMAL, low}
     assert 5 * SECOND < work.ahead[NORMAL] <= 7 * SECOND
     assert 80 * SECOND < work.ahead[low] <= 90 * SECOND
+    assert (await look(task_states, within=60 * SECOND)).ahead.keys() == {NORMAL}
 
 
 async def test_what_was_claimed_just_now_is_not_ahead_nor_is_what_will_have_expired(task_states):

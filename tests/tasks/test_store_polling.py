@@ -185,12 +185,14 @@ async def test_each_queue_says_when_it_has_something_due_next(task_states, clock
     await task_states.enqueued(priority=Priority.URGENT)
     await task_states.new(priority=Priority.LOW)
 
-    ahead = await polling.next_triggers(task_states.store, list(ROOM))
+    ahead = await polling.next_triggers(task_states.store, list(ROOM), 55 * SECOND)
 
     assert set(ahead) == {QueueKey(LAMBDA, Priority.HIGH), QueueKey(LAMBDA, Priority.LOW)} or set(ahead) == {
         QueueKey(LAMBDA, Priority.HIGH)
     }
     assert about(ahead[QueueKey(LAMBDA, Priority.HIGH)], 50 * SECOND)
+    sooner = await polling.next_triggers(task_states.store, list(ROOM), 40 * SECOND)
+    assert QueueKey(LAMBDA, Priority.HIGH) not in sooner
 
 
 async def test_the_next_silence_is_that_of_the_row_whose_time_passes_first(task_states, clock):

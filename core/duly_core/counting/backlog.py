@@ -73,8 +73,8 @@ async def read_ready(store: Store, queues: Sequence[QueueKey]) -> dict[QueueKey,
         StoreUnavailableError: the store does not answer.
     """
     ready = dict.fromkeys(queues, Ready())
-    ahead = await next_triggers(store, queues)
-    ages = {queue: -due_in for queue, due_in in ahead.items() if due_in <= timedelta()}
+    ahead = await next_triggers(store, queues, timedelta())
+    ages = {queue: -due_in for queue, due_in in ahead.items()}
     if not ages:
         return ready
     rows = await store.run(

@@ -33,6 +33,7 @@ from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
 
 _CLAIMED = named(ClaimedTask)
+_FAR_AHEAD = timedelta(days=365)
 
 
 async def claim(
@@ -95,7 +96,7 @@ class Work:
 
     tasks: list[ClaimedTask]
     ahead: dict[QueueKey, timedelta] | None
-    """How long until each queue has something to run; queues with nothing ahead are left out. None: as many tasks as
+    """How long until each queue has something to run; queues with nothing so soon are left out. None: as many tasks as
     wanted were found, or some of them were parked, and there may be more."""
     unread: frozenset[str] = frozenset()
     """Lambdas of which more may be due behind what gates hold."""
@@ -128,6 +129,8 @@ async def claim_work(
     claim_timeout: timedelta,
     gates: GateSet = NO_GATES,
     scans: GateScans | None = None,
+    *,
+    within: timedelta = _FAR_AHEAD,
 ) -> Work:
     """Pick what may run, in the order of `picks`, and claim it.
 
@@ -139,6 +142,7 @@ async def claim_work(
         claim_timeout: how long the claims live without a heartbeat.
         gates: those in force; the picks have no queue that is held as a whole.
         scans: what is known of tasks behind those that gates hold; None: nothing.
+        within: how far ahead to look for what the queues have next: as far as the next look is.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; `claim_again` tells it.
@@ -160,6 +164,7 @@ async def claim_work(
             "callers": len(callers),
             "most": most,
             "claim_timeout": claim_timeout,
+            "within": within,
         },
     )
     tasks = [row for row in rows if isinstance(row, ClaimedTask)]

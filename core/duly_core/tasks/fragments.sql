@@ -77,13 +77,15 @@ for update skip locked
 -- Further columns of a heartbeat's answer: none. Statements of GATED have `judged_by_gated` in its place.
 
 -- fragment: eligible_in
--- How long until a `queue` has a task that is eligible, of those that were not at `clock`; null: it has none.
+-- How long until a `queue` has a task that is eligible, of those that were not at `clock`; null: it has none `within` that
+-- time. What is due later costs nothing: without an upper bound the rest of its page of the index is read, and a row.
 (
     select assoc.next_trigger_at
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority
         and assoc.status in ('new', 'retriable_failure')
         and assoc.next_trigger_at > (select now from clock)
+        and assoc.next_trigger_at <= (select now from clock) + %(within)b::interval
         and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
     order by assoc.next_trigger_at
     limit 1

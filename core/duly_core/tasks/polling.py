@@ -192,13 +192,16 @@ async def put_back(store: Store, task_ids: Sequence[TaskId], delay: timedelta) -
     return frozenset(row[1] for row in rows if row[0] is None)
 
 
-async def next_triggers(store: Store, queues: Sequence[QueueKey]) -> dict[QueueKey, timedelta]:
-    """How long until each queue has something due; queues with nothing ahead are left out."""
+async def next_triggers(
+    store: Store, queues: Sequence[QueueKey], within: timedelta
+) -> dict[QueueKey, timedelta]:
+    """How long until each queue has something due; queues with nothing due `within` that time are left out."""
     rows = await store.run(
         READS["next_triggers"],
         {
             "lambdas": texts([queue.lambda_name for queue in queues]),
             "priorities": int2s([queue.priority for queue in queues]),
+            "within": within,
         },
     )
     return {QueueKey(row[0], Priority(row[1])): row[2] for row in rows if row[2] is not None}

@@ -77,12 +77,14 @@ from task_assoc
 where status in ('claimed', 'processing') and substring(uuid_send(token) from 1 for 14) = any (%(prefixes)b::bytea[])
 
 -- name: next_triggers
--- For each queue the instant at which it has something due next, as time from now (negative: it has now).
+-- For each queue the instant at which it has something due next, as time from now (negative: it has now); null: nothing
+-- `within` that time, as eligible_in has it.
 select queue.lambda, queue.priority, (
     select assoc.next_trigger_at
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority
         and assoc.status in ('new', 'retriable_failure')
+        and assoc.next_trigger_at <= (select duly_now()) + %(within)b::interval
         and (assoc.expires_at is null or assoc.expires_at > (select duly_now()))
     order by assoc.next_trigger_at
     limit 1

@@ -44,9 +44,10 @@ class DueCheck:
     async def run_once(self, groups: Iterable[CallerGroup], poll_interval: timedelta) -> None:
         """Ask for these groups; if the store does not answer, they may all have something due."""
         now = asyncio.get_running_loop().time()
-        asked = dict(self._quiet(groups, now, poll_interval.total_seconds() * _SOON_ENOUGH))
+        interval = poll_interval.total_seconds()
+        asked = dict(self._quiet(groups, now, interval * _SOON_ENOUGH))
         for group, names in asked.items():
-            group.due_times.polling(names, now)
+            group.due_times.polling(names, now, interval)
         queues = {
             QueueKey(name, priority): None
             for group, names in asked.items()
@@ -58,7 +59,7 @@ class DueCheck:
         try:
             while part := list(islice(left, self._most_queues)):
                 with events.poll_seconds.time():
-                    ahead |= await next_triggers(self._store, part)
+                    ahead |= await next_triggers(self._store, part, poll_interval)
         except BaseException:
             for group, names in asked.items():
                 group.due_times.unsure(names, now)

@@ -15,6 +15,8 @@ class DueTimes:
     def __init__(self) -> None:
         self._due_at: dict[str, float] = {}
         self._looked_at: dict[str, float] = {}
+        self._seen_until: dict[str, float] = {}
+        """What is due later the last look or check did not see."""
 
     def note_due(self, lambdas: Collection[str], due_at: float) -> None:
         """Note that something of these lambdas is due then; of no lambda: nothing is noted."""
@@ -27,11 +29,12 @@ class DueTimes:
         """Note that something is due then, and that nobody said of which lambda."""
         self.note_due(self._due_at, due_at)
 
-    def polling(self, lambdas: Collection[str], now: float) -> None:
-        """A look or check begins that sees whatever is due now; notifications that come from here on count for the next."""
+    def polling(self, lambdas: Collection[str], now: float, within: float) -> None:
+        """A look or check begins that sees whatever is due within so many seconds; notifications that come from here on count for the next."""
         for name in lambdas:
             self._due_at[name] = float("inf")
             self._looked_at[name] = now
+            self._seen_until[name] = now + within
 
     def polled(self, ahead: Mapping[QueueKey, timedelta], now: float) -> None:
         """Note how long until each queue has something due, as the look or check found."""
@@ -47,7 +50,7 @@ class DueTimes:
         looked_at = self._looked_at.get(name)
         if looked_at is None:
             return float("-inf")
-        latest = looked_at + poll_interval
+        latest = min(looked_at + poll_interval, self._seen_until[name])
         return min(self._due_at[name], latest) if exact else latest
 
     def may_have_due(self, name: str, now: float) -> bool:
@@ -65,4 +68,4 @@ class DueTimes:
     def forget_unused(self, now: float) -> None:
         """Forget lambdas that nobody has asked for lately."""
         for name in [name for name, at in self._looked_at.items() if now - at > _FORGET_AFTER]:
-            del self._looked_at[name], self._due_at[name]
+            del self._looked_at[name], self._seen_until[name], self._due_at[name]

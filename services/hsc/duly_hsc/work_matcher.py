@@ -274,7 +274,7 @@ class WorkMatcher:
         for waiter in waiters:
             waiter.in_look = True
         polled = sorted({pick.queue.lambda_name for pick in picks})
-        group.due_times.polling(polled, now)
+        group.due_times.polling(polled, now, interval)
         timeouts = self._lease_timeouts()
         try:
             if gates := await self._gates.known():
@@ -289,6 +289,7 @@ class WorkMatcher:
                         timeouts.claim,
                         gates,
                         self._gate_scans,
+                        within=live_settings.poll_interval,
                     )
         except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
             group.due_times.unsure(polled, now)

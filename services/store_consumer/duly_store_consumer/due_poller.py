@@ -67,7 +67,8 @@ class DuePoller:
 
     async def _due_in(self, full: frozenset[QueueKey] = frozenset()) -> timedelta:
         """Ask how long until something is due; a full queue is tried again soon, but not at once."""
-        ahead = await polling.next_triggers(self._store, self._live_config.open_queues)
+        interval = self._live_config.settings.poll_interval
+        ahead = await polling.next_triggers(self._store, self._live_config.open_queues, interval)
         waits = [max(_FULL_QUEUE_PAUSE, wait) if key in full else wait for key, wait in ahead.items()]
         if gates := self._live_config.gates:
             waits = [
@@ -76,4 +77,5 @@ class DuePoller:
                 else wait
                 for key, wait in zip(ahead, waits, strict=True)
             ]
-        return min(waits, default=self._live_config.settings.poll_interval)
+        # the next round, which is no later than the interval, asks again before it locks rows
+        return min(waits, default=2 * interval)
