@@ -1,7 +1,7 @@
-"""`python -m benchmarks.store`: what each step of a task costs as the store grows, and polls under a snapshot.
+"""`python -m benchmarks.store`: what statements cost as the store grows, and polls under a snapshot.
 
-Pages that are touched, which do not depend on how busy the machine is, and CPU of the server's process, which is taken
-in rounds over stores of all sizes (A B C, A B C, ...), so that a machine that drifts hits all alike.
+Pages that are touched, which do not depend on how busy the machine is, and CPU of the server's process, for which stores of
+all sizes take turns (A B C, A B C, ...), so that a machine that drifts hits all alike.
 """
 
 import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
@@ -26,7 +26,8 @@ from benchmarks.arguments import in_range, new_file, several
 from benchmarks.calibration import calibrate
 from benchmarks.machine import machine
 from benchmarks.store import growth, snapshot
-from benchmarks.store.fill import LAMBDA, fill
+from benchmarks.store.cases import GROUP, POLL, STEPS, WITH_A_QUEUE
+from benchmarks.store.fill import IN_A_GRAPH, IN_A_SESSION, LAMBDA, Spread, fill
 from benchmarks.tables import rows
 from duly_core.postgres.schema.migrate import migrate
 from duly_local.postgres.binaries import ENVIRONMENT_VARIABLE
@@ -56,7 +57,7 @@ def measure(admin_dsn: str, options: argparse.Namespace) -> dict[str, Any]:
     """Everything that was asked for."""
     measured: dict[str, Any] = {"machine": machine(), "cost": {}}
     for kind in KINDS:
-        measured["cost"][kind] = sizes(admin_dsn, kind, options.sizes, options.rounds)
+        measured["cost"][kind] = sizes(admin_dsn, kind, options.sizes, options.rounds, _spread(options))
         if options.json:
             options.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     with database(admin_dsn) as dsn:
@@ -66,22 +67,26 @@ def measure(admin_dsn: str, options: argparse.Namespace) -> dict[str, Any]:
     return measured
 
 
-def sizes(admin_dsn: str, kind: str, wanted: list[int], rounds: int) -> list[dict[str, Any]]:
-    """Stores of these sizes beside each other, each in every round."""
+def _spread(options: argparse.Namespace) -> Spread:
+    return Spread(options.lambdas, options.sessions, options.graphs)
+
+
+def sizes(admin_dsn: str, kind: str, wanted: list[int], rounds: int, spread: Spread) -> list[dict[str, Any]]:
+    """Stores of these sizes beside each other, in turns."""
     found = []
     with ExitStack() as stack:
         stores = []
         for size in wanted:
             dsn = stack.enter_context(database(admin_dsn))
             waiting, finished = (size, LEAST) if kind == "waiting" else (LEAST, size)
-            stores.append((size, dsn, fill(dsn, waiting, finished)))
+            stores.append((size, dsn, fill(dsn, waiting, finished, spread.fitting(waiting, max(wanted)))))
             print(f"  {size:,} {kind}: filled", flush=True)
-        for number in range(1, rounds + 1):
-            for size, dsn, filled in stores:
-                speed = calibrate(Path(tempfile.gettempdir()))
-                steps = {name: asdict(each) for name, each in growth.measure(dsn, filled).items()}
+        speed = calibrate(Path(tempfile.gettempdir()))
+        costs = growth.measure([(dsn, filled) for _, dsn, filled in stores], rounds)
+        for (size, _, _), of_store in zip(stores, costs, strict=True):
+            for number, of_round in enumerate(of_store, start=1):
+                steps = {name: asdict(cost) for name, cost in of_round.items()}
                 found.append({"size": size, "round": number, "steps": steps, "calibration": speed})
-                print(f"  {size:,} {kind}: round {number} done", flush=True)
     return found
 
 
@@ -96,13 +101,15 @@ def show(measured: dict[str, Any]) -> str:
     """Tables for people."""
     parts = []
     for kind, found in measured["cost"].items():
-        names = (*growth.STEPS, *growth.WITH_A_QUEUE, growth.POLL)
+        names = (*STEPS, *WITH_A_QUEUE, POLL)
         head = [f"{kind} tasks", *names, "a task", "against the least"]
         parts += [
-            f"Pages that a task touches ({growth.POLL}: a poll):",
+            f"Pages that a task touches ({POLL}: a poll):",
             rows(head, _cost_rows(found, "pages", 2)),
-            f"CPU of the server's process, us a task ({growth.POLL}: a poll; the ratio: within each round):",
+            f"CPU of the server's process, us a task ({POLL}: a poll; the ratio: within each round):",
             rows(head, _cost_rows(found, "cpu_ms", 1)),
+            "Pages, then CPU in us of the server's process: of a task, or of one execution where it says nothing of tasks; and the largest store's by the smallest's:",
+            rows([f"{kind} tasks", *_more_head(found)], _more_rows(found)),
         ]
     polls = measured["under a snapshot"]
     head = ["tasks", *next(iter(polls.values()))]
@@ -116,17 +123,41 @@ def _cost_rows(found: list[dict[str, Any]], figure: str, digits: int) -> Iterato
     least = {each["round"]: _of_a_task(each, figure) for each in found if each["size"] == _least(found)}
     for size in sorted({each["size"] for each in found}):
         runs = [each for each in found if each["size"] == size]
-        if any(each["steps"][name][figure] is None for each in runs for name in growth.STEPS):
+        if any(each["steps"][name][figure] is None for each in runs for name in STEPS):
             yield [f"{size:,}", "not measured: the server is on another machine"]
             continue
-        names = (*growth.STEPS, *growth.WITH_A_QUEUE)
+        names = (*STEPS, *WITH_A_QUEUE)
         of_steps = (statistics.median(_one(each, name, figure) for each in runs) for name in names)
         cells = [f"{value:,.{digits}f}" for value in of_steps]
-        poll = [each["steps"][growth.POLL][figure] * (1000 if figure == "cpu_ms" else 1) for each in runs]
+        poll = [each["steps"][POLL][figure] * (1000 if figure == "cpu_ms" else 1) for each in runs]
         cells.append(f"{statistics.median(poll):,.{0 if figure == 'pages' else 1}f}")
         cells.append(f"{statistics.median(_of_a_task(each, figure) for each in runs):,.{digits}f}")
         ratio = statistics.median(_of_a_task(each, figure) / least[each["round"]] for each in runs)
         yield [f"{size:,}", *cells, f"{ratio:.2f} x"]
+
+
+def _more_head(found: list[dict[str, Any]]) -> list[str]:
+    each = [f"{size:,}" for size in sorted({run["size"] for run in found})]
+    return [f"{title}{name}" for title in ("pages ", "us ") for name in (*each, "ratio")]
+
+
+def _more_rows(found: list[dict[str, Any]]) -> Iterator[list[str]]:
+    """Of each case the medians over the rounds; the ratio is the median of those within each round."""
+    by_size: dict[int, list[dict[str, Any]]] = {}
+    for run in sorted(found, key=lambda run: (run["size"], run["round"])):
+        by_size.setdefault(run["size"], []).append(run["steps"])
+    for name, first in next(iter(by_size.values()))[0].items():
+        cells = [name if first["of"] == 1 else f"{name}, a task"]
+        for figure, digits in (("pages", 2), ("cpu_ms", 1)):
+            if any(steps[name][figure] is None for runs in by_size.values() for steps in runs):
+                cells += ["not measured"] * (len(by_size) + 1)
+                continue
+            unit = (1000 if figure == "cpu_ms" else 1) / first["of"]
+            of_sizes = [[steps[name][figure] * unit for steps in runs] for runs in by_size.values()]
+            cells += [f"{statistics.median(each):,.{digits}f}" for each in of_sizes]
+            ratios = [large / small for small, large in zip(of_sizes[0], of_sizes[-1], strict=True)]
+            cells.append(f"{statistics.median(ratios):.2f} x")
+        yield cells
 
 
 def _least(found: list[dict[str, Any]]) -> int:
@@ -136,12 +167,12 @@ def _least(found: list[dict[str, Any]]) -> int:
 def _one(each: dict[str, Any], step: str, figure: str) -> float:
     """Of one task, in one step."""
     value: float = each["steps"][step][figure]
-    return value / growth.GROUP * (1000 if figure == "cpu_ms" else 1)
+    return value / GROUP * (1000 if figure == "cpu_ms" else 1)
 
 
 def _of_a_task(each: dict[str, Any], figure: str) -> float:
     """Of one task, on its whole way where there is no queue."""
-    return sum(_one(each, name, figure) for name in growth.STEPS)
+    return sum(_one(each, name, figure) for name in STEPS)
 
 
 def parse() -> argparse.Namespace:
@@ -153,12 +184,30 @@ def parse() -> argparse.Namespace:
         default=[10_000, 1_000_000],
         help="waiting, then finished tasks, with commas between (default: 10000,1000000)",
     )
+    parser.add_argument(
+        "--lambdas",
+        type=in_range(1, 100_000),
+        default=1,
+        help="over which the tasks are spread (default: 1; from 2000 on also sets of 1,000 lambdas are measured)",
+    )
+    for name, tasks in (("sessions", IN_A_SESSION), ("graphs", IN_A_GRAPH)):
+        parser.add_argument(
+            f"--{name}",
+            type=in_range(0, _MOST // tasks),
+            default=0,
+            help=f"of {tasks} tasks each, among the waiting tasks of the largest store, and as large a part of those of the others (default: 0)",
+        )
     parser.add_argument("--rounds", type=in_range(1, 100), default=3, help="over all sizes (default: 3)")
     parser.add_argument(
         "--through",
         type=in_range(_SNAPSHOT_STEPS * snapshot.GROUP, 1_000_000),
         default=40_000,
         help="tasks that go through under the snapshot (default: 40000)",
+    )
+    parser.add_argument(
+        "--shared-buffers",
+        default="1GB",
+        help="of the server of its own, as Postgres writes it (default: 1GB)",
     )
     parser.add_argument(
         "--dsn", help="a server to use, whose user may create databases; default: one of its own"
@@ -170,7 +219,10 @@ def parse() -> argparse.Namespace:
         help="holds the initdb and postgres of the server of its own; default: the first found",
     )
     parser.add_argument("--json", type=new_file, help="keep all of it in this file; it is written anew")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if _spread(options).tasks > max(*options.sizes, LEAST):
+        parser.error("--sessions and --graphs have more tasks than the largest of --sizes")
+    return options
 
 
 def main() -> None:
@@ -184,7 +236,14 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="duly-bench-", ignore_cleanup_errors=True) as folder:
             Path(folder).chmod(0o711)
             # nothing here is about the disk: fsync only takes time
-            settings = {"fsync": "off", "autovacuum": "off", "max_wal_size": "4GB"}
+            settings = {
+                "fsync": "off",
+                "full_page_writes": "off",
+                "autovacuum": "off",
+                "checkpoint_timeout": "1h",
+                "max_wal_size": "4GB",
+                "shared_buffers": options.shared_buffers,
+            }
             with EmbeddedPostgres(Path(folder) / "data", settings=settings) as postgres:
                 measured = measure(postgres.dsn_of("postgres"), options)
     print(show(measured))

@@ -7,38 +7,186 @@ from uuid import UUID
 import psycopg
 
 LAMBDA = "bench.store"
+LAMBDA_OF_SESSIONS = "bench.session"
+LAMBDA_OF_GRAPHS = "bench.graph"
 READY = 2_000
 """Tasks of each kind that the statements are measured on: due, enqueued, claimed."""
+DUE = 1_000
+"""Of the lambdas over which the tasks are spread, the first so many have one more task, that is due."""
+IN_A_SESSION = 2
+IN_A_GRAPH = 10
+_A_STATEMENT = 500_000
+_DEAD_OR_DUE = 21
 
-_ID = "(lpad(to_hex((extract(epoch from now()) * 1000)::int8 - {ago}), 12, '0') || '7' || substr(h, 1, 3) || '8' || substr(h, 4, 15))::uuid"
-_LAMBDA = """
+_INSERT_LAMBDAS = """
 insert into lambda (name, owner, version, max_attempts, max_crashes, max_runtime, backoff_initial, backoff_factor,
     backoff_max, payload_limit, registered_at, updated_at)
-values (%s, '', '', 10, 3, '1 h', '1 s', 2, '10 min', 1000, now(), now())
+select name, '', '', 10, 3, '1 h', '1 s', 2, '10 min', 1000, now(), now() from
 """
-_WAITING = f"""
-with ids as materialized (
-    select n, {_ID.format(ago="n / 10")} as task_id, case when n <= %(ready)s then 'new'
-        when n <= 2 * %(ready)s then 'enqueued' when n <= 3 * %(ready)s then 'claimed' else 'new' end as status
-    from generate_series(1, %(count)s) as n cross join lateral md5(n || 'w') as h
-), entity as (
-    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at)
-    select task_id, %(lambda)s, '', 3, 1, repeat('x', 100)::bytea, now(), now() from ids
+_NAMED = f"{_INSERT_LAMBDAS} unnest(%(names)s::text[]) as name"
+_MANY = (
+    f"{_INSERT_LAMBDAS} (select {{name}} as name from generate_series(1, %(lambdas)s) as lambda_of) as many"
 )
-insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at, fence, token, holder)
-select task_id, %(lambda)s, '', 3, status::task_status,
-    case when n <= %(ready)s then now() - interval '1 s' else now() + interval '1 h' + n * interval '1 ms' end, now(),
-    case when status = 'new' then 0 else 1 end, case when status = 'claimed' then task_id end,
-    case when status = 'claimed' then 'host' end
-from ids
+
+
+def _id(ago: str, digits: str) -> str:
+    """An id of so many milliseconds ago, with these hex digits behind the time."""
+    at = f"lpad(to_hex((extract(epoch from now()) * 1000)::int8 - {ago}), 12, '0')"
+    return f"({at} || '7' || substr({digits}, 1, 3) || '8' || substr({digits}, 4, 15))::uuid"
+
+
+def _name(number: str) -> str:
+    return f"'team-' || {number} % 50 || '/job.' || lpad(({number})::text, 5, '0')"
+
+
+_OF_ROW = f"""
+cross join lateral (select 1 + (n::int8 * 7919) % %(lambdas)s as lambda_of) as numbered
+cross join lateral (
+    select case when %(lambdas)s = 1 then '{LAMBDA}' else {_name("lambda_of")} end as lambda,
+        case when %(lambdas)s = 1 then 3 else 1 + (n / %(lambdas)s) % 4 end as priority
+) as queue
+"""
+"""Lambda and priority of row n: with one lambda it is that of the measured tasks."""
+
+_ENTITY = """
+insert into task (
+    task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, session, session_order,
+    session_policy, graph
+)
+select task_id, lambda, '', priority, 1, repeat('x', 100)::bytea, now(), now(), session, session_order, session_policy, graph
+from made
+"""
+_MADE = (
+    "null::text as session, null::int2 as session_order, null::int2 as session_policy, null::uuid as graph"
+)
+
+_PLAIN = f"""
+with made as materialized (
+    select n, {_id("(%(count)s - n) / 10", "h")} as task_id, lambda, priority, {_MADE}
+    from generate_series(%(first)s, %(last)s) as n cross join lateral md5(n || 'w') as h {_OF_ROW}
+), entity as ({_ENTITY})
+insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at, fence)
+select task_id, lambda, '', priority, 'new', trigger_at, trigger_at, 0
+from made cross join lateral (
+    select case when n % %(due)s = 0 then now() - interval '1 s' else now() + interval '1 day' + n * interval '1 ms' end as trigger_at
+) as trigger
 """
 _FINISHED = f"""
 insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, status,
     finished_at, started_at, fence, failures, crashes, last_token)
-select {_ID.format(ago="(%(count)s - n) / 10")}, %(lambda)s, '', 3, 1, repeat('x', 100)::bytea, now(), now(), 'success',
-    now(), now(), 1, 0, 0, {_ID.format(ago="0")}
-from generate_series(1, %(count)s) as n cross join lateral md5(n || 'f') as h
+select {_id("(%(count)s - n) / 10", "h")}, lambda, '', priority, 1, repeat('x', 100)::bytea, now(), now(),
+    case when n % %(dead)s = 0 then 'fatal_failure' else 'success' end::task_status,
+    now(), now(), 1, 0, 0, {_id("0", "h")}
+from generate_series(%(first)s, %(last)s) as n cross join lateral md5(n || 'f') as h {_OF_ROW}
 """
+_MEASURED = f"""
+with made as materialized (
+    select n, {_id("n / 10", "h")} as task_id, %(lambda)s as lambda, 3 as priority, {_MADE},
+        case when n <= %(ready)s then 'new' when n <= 2 * %(ready)s then 'enqueued' else 'claimed' end as status
+    from generate_series(1, 3 * %(ready)s) as n cross join lateral md5(n || 'm') as h
+), entity as ({_ENTITY})
+insert into task_assoc (
+    task_id, lambda, collection, priority, status, next_trigger_at, due_at, fence, token, holder
+)
+select task_id, lambda, '', priority, status::task_status, case when status = 'new' then now() - interval '1 s' else now() + interval '1 day' end,
+    now(), case when status = 'new' then 0 else 1 end, case when status = 'claimed' then task_id end,
+    case when status = 'claimed' then 'host' end
+from made
+"""
+
+_DUE = f"""
+with made as materialized (
+    select {_id("0", "md5(name)")} as task_id, name as lambda, 3 as priority, {_MADE} from unnest(%(names)s::text[]) as name
+), entity as ({_ENTITY})
+insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
+select task_id, lambda, '', priority, 'new', now() - interval '1 s', now() from made
+"""
+
+_SESSIONS = f"""
+with sized as materialized (
+    select n, lambda, priority, case when strpos(lambda, '/') > 0 then split_part(lambda, '/', 1) else '' end || '/' || %(name)s || n as session
+    from generate_series(%(first)s, %(last)s) as n {_OF_ROW}
+), made as materialized (
+    select sized.n, seq, {_id("(%(count)s - n) / 10", "h")} as task_id, coalesce(%(lambda)s, sized.lambda) as lambda,
+        priority, session, 1::int2 as session_order, 1::int2 as session_policy, null::uuid as graph
+    from sized cross join generate_series(1, {IN_A_SESSION}) as seq cross join lateral md5(n || %(name)s || seq) as h
+), entity as ({_ENTITY}), line as (
+    insert into session (key, head, length, last_seq)
+    select session, task_id, {IN_A_SESSION}, {IN_A_SESSION} from made where seq = 1
+)
+insert into task_assoc (
+    task_id, lambda, collection, priority, status, next_trigger_at, due_at, fence, token, holder, session, session_rank,
+    session_seq, session_policy
+)
+select task_id, lambda, '', priority, status::task_status,
+    case when status = 'waiting' then 'infinity' when n <= %(due)s then now() - interval '1 s' else now() + interval '1 day' + n * interval '1 ms' end,
+    now(), case when status = 'claimed' then 1 else 0 end, case when status = 'claimed' then task_id end,
+    case when status = 'claimed' then 'host' end, session, '-infinity', seq, session_policy
+from made cross join lateral (
+    select case when seq > 1 then 'waiting' when n > %(due)s and n <= %(due)s + %(claimed)s then 'claimed' else 'new' end as status
+) as state
+"""
+"""The first %(due)s have a head that is due, the next %(claimed)s one that runs, the others one that is due later."""
+
+_GRAPHS = f"""
+with made as materialized (
+    select n, place, {_id("(%(count)s - n) / 10", "h")} as task_id, coalesce(%(lambda)s, queue.lambda) as lambda, priority,
+        null::text as session, null::int2 as session_order, null::int2 as session_policy,
+        {_id("(%(count)s - n) / 10", "md5(n || %(name)s)")} as graph
+    from generate_series(%(first)s, %(last)s) as n {_OF_ROW}
+    cross join generate_series(1, {IN_A_GRAPH}) as place cross join lateral md5(n || %(name)s || place) as h
+), placed as materialized (
+    select *, lag(task_id) over (partition by graph order by place) as before from made
+), entity as ({_ENTITY}), whole as (
+    insert into graph (graph_id, name, digest, created_at, total, open)
+    select graph, 'bench', ''::bytea, now(), {IN_A_GRAPH}, {IN_A_GRAPH} from made where place = 1
+), node as (
+    insert into graph_node (
+        graph_id, label, task_id, lambda, place, any_of, ignore_failure, handled, waits_for, conditions
+    )
+    select graph, 'node-' || place, task_id, lambda, place - 1, false, false, 0,
+        array_remove(array[before], null), case when place = 1 then '{{}}' else '{{1}}' end::int2[]
+    from placed
+), edge as (
+    insert into graph_edge (from_task, to_task, fires_on) select before, task_id, 1 from placed where place > 1
+)
+insert into task_assoc (
+    task_id, lambda, collection, priority, status, next_trigger_at, due_at, fence, token, holder, graph, open_edges, any_of
+)
+select task_id, lambda, '', priority, status::task_status,
+    case when status = 'waiting' then 'infinity' else now() + interval '1 day' + n * interval '1 ms' end,
+    now(), case when status = 'claimed' then 1 else 0 end, case when status = 'claimed' then task_id end,
+    case when status = 'claimed' then 'host' end, graph, case when place = 1 then 0 else 1 end, false
+from made cross join lateral (
+    select case when place > 1 then 'waiting' when n <= %(claimed)s then 'claimed' else 'new' end as status
+) as state
+"""
+"""Chains: of the first %(claimed)s the first node runs, of the others it is due later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Over what the waiting tasks are spread."""
+
+    lambdas: int = 1
+    """One: that of the measured tasks; more: others, with four priorities."""
+    sessions: int = 0
+    """Of IN_A_SESSION tasks."""
+    graphs: int = 0
+    """Of IN_A_GRAPH nodes, one after the other."""
+
+    def fitting(self, waiting: int, most: int) -> "Spread":
+        """For a store with fewer tasks than the largest: as many lambdas, a fitting part of the sessions and graphs."""
+        most = max(most, waiting)
+        return Spread(self.lambdas, self.sessions * waiting // most, self.graphs * waiting // most)
+
+    @property
+    def tasks(self) -> int:
+        """Of sessions and graphs."""
+        return IN_A_SESSION * self.sessions + IN_A_GRAPH * self.graphs
+
+
+ONE_LAMBDA = Spread()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,62 +195,55 @@ class Filled:
 
     enqueued: list[UUID]
     claimed: list[UUID]
+    of_sessions: list[UUID]
+    """Claimed heads of sessions in which one more task waits."""
+    of_graphs: list[UUID]
+    """Claimed first nodes."""
+    lambdas: list[str]
+    """Those over which the tasks are spread."""
 
 
-def fill(dsn: str, waiting: int, finished: int) -> Filled:
-    """Fill a migrated, empty store; vacuumed and analyzed, as one that has lived for a while is."""
-    with psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
-        connection.execute(_LAMBDA, [LAMBDA])
-        for statement, count in ((_FINISHED, finished), (_WAITING, waiting + 3 * READY)):
-            parameters: dict[str, Any] = {"count": count, "lambda": LAMBDA, "ready": READY}
-            connection.execute(statement.encode(), parameters)
-        connection.execute("vacuum (analyze) task, task_assoc")
-        return Filled(_ids(connection, "enqueued"), _ids(connection, "claimed"))
+def fill(dsn: str, waiting: int, finished: int, spread: Spread = ONE_LAMBDA, *, ready: int = READY) -> Filled:
+    """Fill a migrated, empty store; vacuumed and analyzed, as one that has lived for a while is.
 
-
-_LAMBDAS = """
-insert into lambda (name, owner, version, max_attempts, max_crashes, max_runtime, backoff_initial, backoff_factor,
-    backoff_max, payload_limit, registered_at, updated_at)
-select 'team-' || n %% 50 || '/job.' || lpad(n::text, 5, '0'), '', '', 10, 3, '1 h', '1 s', 2, '10 min', 1000, now(), now()
-from generate_series(1, %(lambdas)s) as n
-"""
-_OF_LAMBDA = "'team-' || lambda_of % 50 || '/job.' || lpad(lambda_of::text, 5, '0')"
-_LIVE = f"""
-with ids as materialized (
-    select n, {_ID.format(ago="n / 10")} as task_id, 1 + (n::int8 * 7919) % %(lambdas)s as lambda_of
-    from generate_series(%(first)s, %(last)s) as n cross join lateral md5(n || 'w') as h
-), named as materialized (
-    select n, task_id, {_OF_LAMBDA} as lambda, 1 + (n / %(lambdas)s) % 4 as priority from ids
-), entity as (
-    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at)
-    select task_id, lambda, '', priority, 1, repeat('x', 100)::bytea, now(), now() from named
-)
-insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at, fence)
-select task_id, lambda, '', priority, 'new', trigger_at, trigger_at, 0
-from named cross join lateral (
-    select case when n % 21 = 0 then now() - interval '1 s' else now() + interval '2 h' + n * interval '1 ms' end as trigger_at
-) as trigger
-""".replace("%", "%%").replace("%%(", "%(")
-_ENDED = f"""
-insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, status,
-    finished_at, started_at, fence, failures, crashes, last_token)
-select {_ID.format(ago="(%(last)s - n) / 10")}, {_OF_LAMBDA}, '', 1 + (n / %(lambdas)s) % 4, 1, repeat('x', 100)::bytea, now(), now(),
-    case when n % 21 = 0 then 'fatal_failure' else 'success' end::task_status, now(), now(), 1, 0, 0, {_ID.format(ago="0")}
-from generate_series(%(first)s, %(last)s) as n cross join lateral md5(n || 'f') as h
-cross join lateral (select 1 + (n::int8 * 7919) % %(lambdas)s as lambda_of) as of_lambda
-""".replace("%", "%%").replace("%%(", "%(")
-_A_STATEMENT = 500_000
+    Beside the tasks that are measured, of which `ready` are in each state. Of the others so many wait, and so many are finished.
+    """
+    with _connect(dsn) as connection:
+        names = [LAMBDA, LAMBDA_OF_SESSIONS, LAMBDA_OF_GRAPHS]
+        _run(connection, _NAMED, {"names": names})
+        lambdas = _make_lambdas(connection, spread.lambdas) if spread.lambdas > 1 else [LAMBDA]
+        never = max(waiting, finished) + 1
+        of_all = {"lambdas": spread.lambdas, "due": never, "dead": never}
+        _run_in_parts(connection, _FINISHED, finished, of_all)
+        _run_in_parts(connection, _PLAIN, waiting - spread.tasks, of_all)
+        none = of_all | {"lambda": None, "due": 0, "claimed": 0}
+        _run_in_parts(connection, _SESSIONS, spread.sessions, none | {"name": "s-"})
+        _run_in_parts(connection, _GRAPHS, spread.graphs, none | {"name": "g-"})
+        _run(connection, _MEASURED, {"lambda": LAMBDA, "ready": ready})
+        if spread.lambdas > 1:
+            _run(connection, _DUE, {"names": lambdas[:DUE]})
+        of_sessions = {"lambdas": 1, "lambda": LAMBDA_OF_SESSIONS, "name": "m-"}
+        _run_in_parts(connection, _SESSIONS, 2 * ready, of_sessions | {"due": ready, "claimed": ready})
+        of_graphs = {"lambdas": 1, "lambda": LAMBDA_OF_GRAPHS, "name": "m-"}
+        _run_in_parts(connection, _GRAPHS, ready, of_graphs | {"claimed": ready})
+        _tidy(connection)
+        return Filled(
+            _ids(connection, LAMBDA, "enqueued"),
+            _ids(connection, LAMBDA, "claimed"),
+            _ids(connection, LAMBDA_OF_SESSIONS, "claimed"),
+            _ids(connection, LAMBDA_OF_GRAPHS, "claimed"),
+            lambdas,
+        )
 
 
 def fill_lambdas(dsn: str, lambdas: int, live: int, ended: int) -> None:
     """Fill a migrated, empty store with tasks of many lambdas: one in 21 of the live ones is due, one in 21 of the ended a dead letter."""
-    with psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
-        connection.execute(_LAMBDAS.encode(), {"lambdas": lambdas})
-        for statement, count in ((_ENDED, ended), (_LIVE, live)):
-            for first in range(1, count + 1, _A_STATEMENT):
-                last = min(count, first + _A_STATEMENT - 1)
-                connection.execute(statement.encode(), {"lambdas": lambdas, "first": first, "last": last})
-        connection.execute("vacuum (analyze) task, task_assoc, lambda")
+    with _connect(dsn) as connection:
+        _make_lambdas(connection, lambdas)
+        of_all = {"lambdas": lambdas, "due": _DEAD_OR_DUE, "dead": _DEAD_OR_DUE}
+        _run_in_parts(connection, _FINISHED, ended, of_all)
+        _run_in_parts(connection, _PLAIN, live, of_all)
+        _tidy(connection)
         ((queues,),) = connection.execute(
             "select count(*) from (select distinct lambda, priority from task_assoc) as queue"
         )
@@ -111,6 +252,37 @@ def fill_lambdas(dsn: str, lambdas: int, live: int, ended: int) -> None:
             raise RuntimeError(message)
 
 
-def _ids(connection: psycopg.Connection[Any], status: str) -> list[UUID]:
-    query = "select task_id from task_assoc where status = %s::task_status order by task_id"
-    return [row[0] for row in connection.execute(query, [status])]
+def _connect(dsn: str) -> psycopg.Connection[Any]:
+    return psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor)
+
+
+def _make_lambdas(connection: psycopg.Connection[Any], count: int) -> list[str]:
+    _run(connection, _MANY.format(name=_name("lambda_of")), {"lambdas": count})
+    return [
+        row[0] for row in connection.execute("select name from lambda where name like 'team-%' order by 1")
+    ]
+
+
+def _run_in_parts(
+    connection: psycopg.Connection[Any], statement: str, count: int, parameters: dict[str, Any]
+) -> None:
+    """Run it for the rows from 1 to `count`."""
+    for first in range(1, count + 1, _A_STATEMENT):
+        last = min(count, first + _A_STATEMENT - 1)
+        _run(connection, statement, parameters | {"count": count, "first": first, "last": last})
+
+
+def _run(connection: psycopg.Connection[Any], statement: str, parameters: dict[str, Any]) -> None:
+    """Run it; a percent sign that begins no parameter is one of SQL."""
+    text = statement.replace("%", "%%").replace("%%(", "%(")
+    connection.execute(text.encode(), parameters)
+
+
+def _tidy(connection: psycopg.Connection[Any]) -> None:
+    tables = "task, task_assoc, lambda, session, graph, graph_node, graph_edge, dead_letter"
+    connection.execute(f"vacuum (analyze) {tables}".encode())
+
+
+def _ids(connection: psycopg.Connection[Any], name: str, status: str) -> list[UUID]:
+    query = "select task_id from task_assoc where status = %s::task_status and lambda = %s order by task_id"
+    return [row[0] for row in connection.execute(query, [status, name])]

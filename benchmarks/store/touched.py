@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import psycopg
 
 from duly_core.postgres import arrays
 from duly_core.postgres.pool import connect_arguments
+from duly_core.postgres.session_options import PLANNED_ANEW
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.statements import Statement
 
@@ -46,21 +48,30 @@ def connect_in_binary(dsn: str) -> psycopg.Connection[Any]:
 
 
 def touched(
-    connection: psycopg.Connection[Any], statement: Statement, parameters: Mapping[str, Any]
+    connection: psycopg.Connection[Any],
+    statement: Statement,
+    parameters: Mapping[str, Any],
+    *,
+    anew: bool = False,
 ) -> Touched:
-    """Run it prepared, as the services do, see what it touched, and take it back."""
+    """Run it prepared, as the services do, see what it touched, and take it back; `anew`: planned for this run."""
     names = list(dict.fromkeys(_PARAMETER.findall(statement.sql)))
     if not connection.execute(
         "select from pg_prepared_statements where name = %s", [statement.name]
     ).rowcount:
         numbered = _PARAMETER.sub(lambda found: f"${names.index(found[1]) + 1}", statement.sql)
         numbered = numbered.replace("%%", "%")
-        connection.execute(f"prepare {statement.name} as {numbered}".encode())
+        # what Postgres would take for a text
+        kinds = ["timestamptz" if isinstance(parameters[name], datetime) else "unknown" for name in names]
+        head = f"{statement.name} ({', '.join(kinds)})" if names else statement.name
+        connection.execute(f"prepare {head} as {numbered}".encode())
     values = ", ".join(f"%({name})s" for name in names)
     executed = f"execute {statement.name}({values})" if names else f"execute {statement.name}"
     query = f"explain (analyze, buffers, timing off, format json) {executed}"
     connection.execute("begin")
     try:
+        if anew:
+            connection.execute(PLANNED_ANEW)
         ((explained,),) = connection.execute(query.encode(), parameters).fetchall()
     finally:
         connection.execute("rollback")
