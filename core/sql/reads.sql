@@ -414,7 +414,9 @@ left join lateral (
         limit 1
     ) as found
 ) as ended on true
-left join task_assoc as assoc on ended.status is null and assoc.task_id = any (array[before.from_task])
+left join lateral (
+    select assoc.status from task_assoc as assoc where ended.status is null and assoc.task_id = before.from_task limit 1
+) as assoc on true
 order by node.task_id, before.label;
 
 -- name: growing_graph

@@ -67,7 +67,7 @@ def broken(before: dict[tuple[str, str], str], connection: psycopg.Connection) -
             yield f"table {name} is of another kind"
         elif kind == "constraint":
             yield f"constraint {name} is another"
-        elif kind == "function" and now.partition("AS $")[0] != definition.partition("AS $")[0]:
+        elif kind == "function" and _promised(now) != _promised(definition):
             yield f"function {name} answers otherwise"
     for kind, name in after.keys() - before.keys():
         definition = after[kind, name]
@@ -80,6 +80,11 @@ def broken(before: dict[tuple[str, str], str], connection: psycopg.Connection) -
             kind == "constraint" and not definition.startswith("NOT NULL")
         ):
             yield f"{kind} {name} is new"
+
+
+def _promised(function: str) -> str:
+    """Return what a function promises its callers: the language that its text is in is no part of it."""
+    return re.sub(r"LANGUAGE \w+", "", function.partition("AS $")[0])
 
 
 def numbered(sql: str) -> str:

@@ -39,9 +39,9 @@ begin
     while cardinality(sources) > 0 loop
         steps := steps + 1;
         with decided as (
-            select edge.to_task, count(*)::int4 as edges, min(source.task_id::text) as ended, bool_or(edge.fires_on & source.outcome > 0) as one_fired,
+            select edge.to_task, count(*)::int4 as edges, min(source.place) as ended, bool_or(edge.fires_on & source.outcome > 0) as one_fired,
                 bool_and(edge.fires_on & source.outcome > 0) as all_fired
-            from unnest(sources, outcomes) as source (task_id, outcome)
+            from unnest(sources, outcomes) with ordinality as source (task_id, outcome, place)
             cross join lateral (
                 select edge.to_task, edge.fires_on
                 from graph_edge as edge
@@ -69,8 +69,8 @@ begin
                     else assoc.next_trigger_at
                 end,
                 events = case duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired)
-                    when true then duly_note(assoc.events, 'graph_ready', now, greatest(assoc.due_at, now), decided.ended)
-                    when false then duly_note(assoc.events, 'graph_skipped', now, now, decided.ended)
+                    when true then duly_note(assoc.events, 'graph_ready', now, greatest(assoc.due_at, now), sources[decided.ended]::text)
+                    when false then duly_note(assoc.events, 'graph_skipped', now, now, sources[decided.ended]::text)
                     else assoc.events
                 end
             from decided

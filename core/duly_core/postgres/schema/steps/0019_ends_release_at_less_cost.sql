@@ -1,0 +1,193 @@
+-- Ends release what waits for them at less cost: an event is bounded without a query, and one link starts one plan.
+-- step: expand
+create or replace function duly_bound_events(events jsonb) returns jsonb language plpgsql immutable parallel safe as $$
+begin
+    if jsonb_array_length(events) <= {{events.most}} then
+        return events;
+    end if;
+    return (
+        select jsonb_agg(
+            case
+                when place = {{events.first}} + 1 then jsonb_build_object('kind', 'left_out', 'at', event -> 'at', 'about', (
+                    select sum(case when gone.event ->> 'kind' = 'left_out' then (gone.event ->> 'about')::int8 else 1 end)
+                    from jsonb_array_elements(events) with ordinality as gone (event, place)
+                    where gone.place between {{events.first}} + 1 and jsonb_array_length(events) - ({{events.most}} - {{events.first}} - 1)
+                )::text)
+                else event
+            end order by place
+        )
+        from jsonb_array_elements(events) with ordinality as kept (event, place)
+        where place <= {{events.first}} + 1 or place > jsonb_array_length(events) - ({{events.most}} - {{events.first}} - 1)
+    );
+end $$;
+
+create or replace function duly_release(
+    sessions text[], policies int2[], graphs uuid[], task_ids uuid[], statuses text[], dooms int2[], resources jsonb[],
+    taken jsonb[]
+) returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
+#variable_conflict use_column
+begin
+    if array_remove(sessions, null) <> '{}' then
+        return query
+        select released.lambda, released.due_in
+        from (
+            select array_agg(session) as keys, array_agg(task_id) as ids, array_agg(doom) as reasons,
+                array_agg(case when status in ('fatal_failure', 'timed_out') then policy end) as failures
+            from unnest(sessions, policies, task_ids, statuses, dooms) as ended (session, policy, task_id, status, doom)
+            where session is not null
+        ) as linked cross join lateral duly_advance_sessions(linked.keys, linked.ids, linked.failures, linked.reasons) as released;
+    end if;
+    if array_remove(graphs, null) <> '{}' then
+        return query
+        select released.lambda, released.due_in
+        from (
+            select array_agg(graph) as ids_of_graphs, array_agg(task_id) as ids, array_agg(status) as ends, array_agg(doom) as reasons
+            from unnest(graphs, task_ids, statuses, dooms) as ended (graph, task_id, status, doom)
+            where graph is not null
+        ) as linked cross join lateral duly_advance_graphs(linked.ids_of_graphs, linked.ids, linked.ends, linked.reasons)
+            as released;
+    end if;
+    if array_remove(resources, null) <> '{}' then
+        return query
+        select released.lambda, released.due_in
+        from (
+            select array_agg(needs) as needs, array_agg(held) as held
+            from unnest(resources, taken) as stopped (needs, held)
+            where needs is not null
+        ) as linked cross join lateral duly_free(linked.needs, linked.held) as released;
+    end if;
+end $$;
+
+create or replace function duly_advance_graphs(graphs uuid[], task_ids uuid[], statuses text[], dooms int2[])
+    returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
+#variable_conflict use_column
+declare
+    now timestamptz := duly_now();
+    sources uuid[];
+    outcomes int4[];
+    doomed uuid[];
+    lambdas text[];
+    dues timestamptz[];
+    failing uuid[];
+    steps integer := 0;
+begin
+    perform from graph where graph_id = any (graphs) order by graph_id for update;
+    select array_agg(ended.task_id),
+        array_agg(case ended.status when 'success' then {{edge.succeeded}} when 'fatal_failure' then {{edge.failed}} when 'timed_out' then {{edge.timed_out}} when 'cancelled' then {{edge.cancelled}} else {{edge.skipped}} end)
+    into sources, outcomes
+    from unnest(task_ids, statuses, dooms) as ended (task_id, status, doom)
+    where ended.doom is null or ended.doom < 0;
+    while cardinality(sources) > 0 loop
+        steps := steps + 1;
+        with decided as (
+            select edge.to_task, count(*)::int4 as edges, min(source.place) as ended, bool_or(edge.fires_on & source.outcome > 0) as one_fired,
+                bool_and(edge.fires_on & source.outcome > 0) as all_fired
+            from unnest(sources, outcomes) with ordinality as source (task_id, outcome, place)
+            cross join lateral (
+                select edge.to_task, edge.fires_on
+                from graph_edge as edge
+                where edge.from_task = any (array[source.task_id])
+            ) as edge
+            group by edge.to_task
+        ), changed as (
+            update task_assoc as assoc
+            set open_edges = assoc.open_edges - decided.edges,
+                status = case
+                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then 'new'
+                    else 'waiting'
+                end::task_status,
+                -- what is left undecided here is decided when these end
+                doom = case
+                    when not duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then case when steps < {{batch.graph_steps}} then {{kind.graph_skipped}} else -{{kind.graph_skipped}} end
+                end,
+                due_at = case
+                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then greatest(assoc.due_at, now)
+                    else assoc.due_at
+                end,
+                next_trigger_at = case duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired)
+                    when true then greatest(assoc.due_at, now)
+                    when false then now
+                    else assoc.next_trigger_at
+                end,
+                events = case duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired)
+                    when true then duly_note(assoc.events, 'graph_ready', now, greatest(assoc.due_at, now), sources[decided.ended]::text)
+                    when false then duly_note(assoc.events, 'graph_skipped', now, now, sources[decided.ended]::text)
+                    else assoc.events
+                end
+            from decided
+            where assoc.task_id = any (array[decided.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
+            returning assoc.task_id, assoc.status, assoc.doom, assoc.lambda, assoc.due_at
+        )
+        select array_agg(changed.task_id) filter (where changed.doom is not null),
+            array_agg(changed.lambda) filter (where changed.status = 'new'),
+            array_agg(changed.due_at) filter (where changed.status = 'new')
+        into doomed, lambdas, dues
+        from changed;
+        if lambdas is not null then
+            return query
+            select due.lambda, min(due.due_at) - now
+            from unnest(lambdas, dues) as due (lambda, due_at)
+            group by due.lambda;
+        end if;
+        exit when doomed is null or steps >= {{batch.graph_steps}};
+        -- where all edges are needed a skip spreads along each: in one statement, however long the way is
+        with recursive skipped (task_id) as (
+            select doomed.task_id from unnest(doomed) as doomed (task_id)
+            union
+            select assoc.task_id
+            from skipped
+            cross join lateral (
+                select edge.to_task
+                from graph_edge as edge
+                where edge.from_task = any (array[skipped.task_id]) and edge.fires_on & {{edge.skipped}} = 0
+            ) as edge
+            join task_assoc as assoc on assoc.task_id = any (array[edge.to_task])
+            where assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null and not assoc.any_of
+        ), changed as (
+            update task_assoc as assoc
+            set doom = {{kind.graph_skipped}}, next_trigger_at = now, events = duly_note(assoc.events, 'graph_skipped', now, now)
+            from skipped
+            where assoc.task_id = any (array[skipped.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
+        )
+        select array_agg(skipped.task_id), array_agg({{edge.skipped}}) into sources, outcomes from skipped;
+    end loop;
+    with counted as (
+        update graph
+        set open = graph.open - ended.number, succeeded = graph.succeeded + ended.succeeded, failed = graph.failed + ended.failed,
+            skipped = graph.skipped + ended.skipped, cancelled = graph.cancelled + ended.cancelled,
+            unhandled = graph.unhandled + ended.unhandled,
+            finished_at = case when graph.open = ended.number then now end
+        from (
+            select ended.graph_id, count(*)::int4 as number,
+                count(*) filter (where ended.status = 'success')::int4 as succeeded,
+                count(*) filter (where ended.status in ('fatal_failure', 'timed_out'))::int4 as failed,
+                count(*) filter (where ended.status = 'dropped')::int4 as skipped,
+                count(*) filter (where ended.status = 'cancelled')::int4 as cancelled,
+                count(*) filter (where ended.status in ('fatal_failure', 'timed_out') and (
+                    select node.handled from graph_node as node where node.task_id = any (array[ended.task_id]) limit 1
+                ) & case ended.status when 'timed_out' then {{edge.timed_out}} else {{edge.failed}} end = 0)::int4 as unhandled
+            from unnest(graphs, task_ids, statuses) as ended (graph_id, task_id, status)
+            group by ended.graph_id
+        ) as ended
+        where graph.graph_id = any (array[ended.graph_id])
+        returning graph.graph_id, graph.fail_fast and graph.unhandled > 0 and graph.open > 0 as fails_now
+    )
+    select array_agg(counted.graph_id) into failing from counted where counted.fails_now;
+    if failing is null then
+        return;
+    end if;
+    with stopped as (
+        select assoc.task_id
+        from graph_node as node join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
+        where node.graph_id = any (failing) and assoc.graph = node.graph_id
+            and assoc.status::text in ('waiting', 'new', 'retriable_failure') and coalesce(assoc.doom, -1) < 0
+        order by assoc.task_id
+        for update of assoc skip locked
+    )
+    update task_assoc as assoc
+    set status = 'waiting', doom = {{kind.graph_failed}}, parked_on = null, parked_key = null, start_at = null, next_trigger_at = now,
+        events = duly_note(assoc.events, 'graph_failed', now, now)
+    from stopped
+    where assoc.task_id = any (array[stopped.task_id])
+        and assoc.status::text in ('waiting', 'new', 'retriable_failure') and coalesce(assoc.doom, -1) < 0;
+end $$;
