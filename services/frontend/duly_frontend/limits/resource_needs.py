@@ -79,8 +79,10 @@ def resource_needs(
         raise asked
     if len(asked) > _MOST:
         raise Problem("resources", f"there may be at most {_MOST}, not {len(asked)}")
-    needs = tuple(_need(f"resources[{place}]", each, kinds, lambda_name) for place, each in enumerate(asked))
-    if len({(need.name, need.key) for need in needs}) < len(needs):
+    needs = tuple(
+        [_need(f"resources[{place}]", each, kinds, lambda_name) for place, each in enumerate(asked)]
+    )
+    if len(needs) > 1 and len({(need.name, need.key) for need in needs}) < len(needs):
         raise Problem("resources", "one resource and key is named twice: add up the weights")
     return needs
 
@@ -88,21 +90,23 @@ def resource_needs(
 def _need(
     field: str, asked: task_pb2.ResourceNeed, kinds: Mapping[str, bool], lambda_name: str
 ) -> ResourceNeed:
-    if store_resources.is_quota(asked.name):
-        raise Problem(f"{field}.name", f"{asked.name[:128]} is a quota: leave it out, it counts anyway")
-    per_key = kinds.get(asked.name)
-    if per_key is None or namespace_of(asked.name) not in ("", namespace_of(lambda_name)):
+    name, key, weight = asked.name, asked.key, asked.weight
+    if store_resources.is_quota(name):
+        raise Problem(f"{field}.name", f"{name[:128]} is a quota: leave it out, it counts anyway")
+    per_key = kinds.get(name)
+    namespace = namespace_of(name)
+    if per_key is None or (namespace and namespace != namespace_of(lambda_name)):
         raise Problem(
             f"{field}.name",
-            f"no resource {asked.name[:128]!r} is declared for this lambda: fix the name (`duly resources list` shows "
+            f"no resource {name[:128]!r} is declared for this lambda: fix the name (`duly resources list` shows "
             "them), or let an operator declare it (`duly resources set NAME CAPACITY`); one with a namespace, such as "
             "shop/database, is for lambdas of this namespace only",
             task_pb2.ERROR_CODE_UNKNOWN_RESOURCE,
         )
     if per_key:
-        check_session_key(f"{field}.key", asked.key)
-    elif asked.key:
-        raise Problem(f"{field}.key", f"{asked.name} has no keys: leave it out")
-    if not 0 <= asked.weight <= _HEAVIEST:
-        raise Problem(f"{field}.weight", f"must be 1 to {_HEAVIEST:,}, not {asked.weight:,}")
-    return ResourceNeed(asked.name, asked.key, asked.weight or 1)
+        check_session_key(f"{field}.key", key)
+    elif key:
+        raise Problem(f"{field}.key", f"{name} has no keys: leave it out")
+    if not 0 <= weight <= _HEAVIEST:
+        raise Problem(f"{field}.weight", f"must be 1 to {_HEAVIEST:,}, not {weight:,}")
+    return ResourceNeed(name, key, weight or 1)
