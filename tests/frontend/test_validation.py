@@ -10,11 +10,19 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_task, parse_task_id
+from duly_core.rpc.requests.new_tasks import (
+    ProblemUnlessRepeatedError,
+    are_canonical,
+    is_canonical,
+    new_task,
+    parse_task_id,
+    plain_tasks,
+)
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.requests.times import from_duration, from_timestamp
-from duly_core.tasks.task import Encoding
+from duly_core.tasks.task import Encoding, Scheduled, Scheduling
 from duly_frontend.lambdas.service import policy_from_wire
+from duly_frontend.tasks.schedule_answers import add_created, add_result
 from duly_wire.enums import Priority
 from duly_wire.ids import new_task_id
 from duly_wire.time_conversion import to_duration, to_timestamp
@@ -210,3 +218,87 @@ def test_a_problem_is_told_before_the_store_is_asked():
         check(asked(payload=b"x" * 101, priority=99))
 
     assert caught.value.field == "payload"
+
+
+PLAIN = [
+    {},
+    {"collection": "marketing", "payload": b"", "payload_encoding": 2},
+    {"priority": 1, "delay": to_duration(timedelta(hours=1))},
+    {"scheduled_at": to_timestamp(datetime(2020, 1, 1, tzinfo=UTC)), "payload_encoding": 1},
+]
+
+
+def test_items_checked_together_are_what_each_is_alone():
+    messages = [asked(task_id=str(new_task_id()), **fields) for fields in PLAIN]
+
+    tasks = plain_tasks(messages, LIMITS, HORIZON)
+
+    assert tasks == [check(message) for message in messages]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        # invalid
+        {"lambda": "other"},
+        {"lambda": "Mail"},
+        {"collection": "no name"},
+        {"payload": bytes(101)},
+        {"payload_encoding": 9},
+        {"priority": -1},
+        {"scheduled_at": to_timestamp(datetime.now(UTC) + HORIZON + timedelta(days=1))},
+        {"scheduled_at": Timestamp(nanos=-1)},
+        {"delay": Duration(seconds=-1)},
+        {"task_id": "x" * 36},
+        {"task_id": str(UUID(int=5))},
+        {"task_id": "0192d3e4-5f60-7abc-8def-0123456789ab"},
+        {"task_id": str(UUID(bytes=b"\xff" * 6 + new_task_id().bytes[6:]))},
+        {"task_id": str(new_task_id())[:-2] + "  "},
+        {"task_id": str(new_task_id()).replace("-", "0", 1)},
+        # not plain
+        {"task_id": ""},
+        {"task_id": new_task_id().hex},
+        {"task_id": "", "idempotency_key": "k"},
+        {"expires_at": to_timestamp(datetime.now(UTC) + timedelta(hours=1))},
+        {"session": {"key": "s"}},
+        {"resources": b"x"},
+        {"fair_key": "ann"},
+        {"attachments": b"x"},
+        {"payload_encoding": 3, "payload": b"\xd0\x01\x01k.."},
+        {"payload_encoding": 4},
+    ],
+)
+def test_an_item_that_is_invalid_or_not_plain_has_all_checked_alone(fields):
+    messages = [asked(task_id=str(new_task_id())), asked(**{"task_id": str(new_task_id())} | fields)]
+
+    assert plain_tasks(messages, LIMITS, HORIZON) is None
+
+
+@given(st.lists(requests(), min_size=1, max_size=3))
+def test_items_that_pass_together_pass_alone(messages):
+    tasks = plain_tasks(messages, LIMITS, HORIZON)
+
+    assert tasks is None or tasks == [check(message) for message in messages]
+
+
+def test_texts_of_ids_are_canonical_together_if_each_is():
+    text = str(UUID("0192d3e4-5f60-7abc-8def-0123456789ab"))
+
+    for other in (text, text.upper(), UUID(text).hex, f"{{{text}}}", ""):
+        assert are_canonical([text, other]) == (is_canonical(text) and is_canonical(other)), other
+
+
+def test_answers_that_are_written_together_are_what_each_is_alone():
+    ids = [new_task_id() for _ in range(3)]
+    answers = [Scheduled(Scheduling.CREATED, each.bytes, timedelta()) for each in ids]
+    together, alone = frontend_pb2.ScheduleResponse(), frontend_pb2.ScheduleResponse()
+
+    written = add_created(together, [*map(str, ids)], answers)
+
+    assert written
+    for each, answer in zip(ids, answers, strict=True):
+        add_result(alone, str(each), answer)
+    assert together == alone
+    assert not add_created(together, [str(ids[0]).upper()], answers[:1])
+    assert not add_created(together, [str(ids[0])], [answers[0]._replace(verdict=Scheduling.REPEATED)])
+    assert together == alone

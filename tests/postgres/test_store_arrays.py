@@ -19,6 +19,7 @@ COLUMNS = [
     ("bool", arrays.bools, [True, False, None, True]),
     ("bytea", arrays.byteas, [b"", None, b"\x00\xff" * 200_000]),
     ("timestamptz", arrays.timestamps, [INSTANT, None, LATE, INSTANT]),
+    ("timestamptz", arrays.timestamps, [INSTANT, LATE, INSTANT]),
     ("interval", arrays.intervals, [timedelta(days=365, microseconds=1), None, timedelta(seconds=-1)]),
 ]
 
@@ -30,12 +31,18 @@ async def back(store, kind, array):
         return [row[0] for row in await fetch(connection, echo, {"column": array})]
 
 
-@pytest.mark.parametrize(("kind", "write", "values"), COLUMNS, ids=[column[0] for column in COLUMNS])
+@pytest.mark.parametrize(
+    ("kind", "write", "values"),
+    COLUMNS,
+    ids=[f"{column[0]}{number}" for number, column in enumerate(COLUMNS)],
+)
 async def test_a_column_arrives_as_it_was(task_states, kind, write, values):
     assert await back(task_states.store, kind, write(values)) == values
 
 
-@pytest.mark.parametrize(("kind", "write", "_"), COLUMNS, ids=[column[0] for column in COLUMNS])
+@pytest.mark.parametrize(
+    ("kind", "write", "_"), COLUMNS, ids=[f"{column[0]}{number}" for number, column in enumerate(COLUMNS)]
+)
 async def test_an_empty_column_arrives_empty(task_states, kind, write, _):
     assert await back(task_states.store, kind, write([])) == []
 

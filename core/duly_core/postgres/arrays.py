@@ -8,7 +8,7 @@ ones with nulls. (Format: array_send in Postgres's arrayfuncs.c.)
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from struct import Struct
+from struct import Struct, pack
 from typing import Any
 
 from psycopg.abc import Buffer
@@ -24,6 +24,7 @@ _BOOL = Struct("!i?").pack
 _INT2 = Struct("!ih").pack
 _INT4 = Struct("!ii").pack
 _INT8 = Struct("!iq").pack
+_INT8_LENGTH = 8
 _INTERVAL = Struct("!iqii").pack
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -134,8 +135,15 @@ def byteas(values: Sequence[bytes | None]) -> Array:
 
 def timestamps(values: Sequence[datetime | None]) -> Array:
     """Aware instants, None for null."""
+    since = [_microseconds(value - _EPOCH) for value in values if value is not None]
+    if since and len(since) == len(values):
+        elements = [_INT8_LENGTH] * (2 * len(since))
+        elements[1::2] = since
+        return TIMESTAMP(_head(TIMESTAMP, len(since), nulls=False) + pack("!" + "iq" * len(since), *elements))
     return _column(
-        TIMESTAMP, values, lambda value: _NULL if value is None else _INT8(8, _microseconds(value - _EPOCH))
+        TIMESTAMP,
+        values,
+        lambda value: _NULL if value is None else _INT8(_INT8_LENGTH, _microseconds(value - _EPOCH)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from itertools import repeat
 from json.encoder import encode_basestring_ascii as _quoted
 from operator import attrgetter
 from typing import Any
@@ -84,7 +85,11 @@ async def _write(
         for ahead_us in set(created.values())
     }
     if len(created) == len(tasks):  # as nearly always, and there is nothing to explain
-        return [Scheduled(Scheduling.CREATED, task.task_id, due_in[created[task.task_id]]) for task in tasks]
+        ids = [task.task_id for task in tasks]
+        ahead = map(due_in.__getitem__, map(created.__getitem__, ids))
+        return [
+            *map(Scheduled._make, zip(repeat(Scheduling.CREATED), ids, ahead, repeat(None), strict=False))
+        ]
     known = await store.run(READS["existing"], _parameters(columns, FIELDS))
     found = {row[0]: (row[1], row[2]) for row in known}
     found_or_missing = found.keys() | missing

@@ -1,9 +1,11 @@
 """Hold what a client asks for against the rules; what passes is a NewTask that the store will take."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
+from operator import attrgetter
 from typing import Never
 from uuid import UUID
 
@@ -107,6 +109,114 @@ def new_task(
     return task
 
 
+_said = attrgetter("lambda", "collection", "payload", "payload_encoding", "priority", "task_id")
+_said_seldom = attrgetter("idempotency_key", "fair_key", "resources", "attachments")
+_PLAIN_ENCODINGS = frozenset(ENCODINGS) - {task_pb2.ENCODING_ENCRYPTED, task_pb2.ENCODING_ATTACHMENT}
+
+
+def plain_tasks(
+    messages: Sequence[frontend_pb2.NewTask], payload_limits: Mapping[str, int], horizon: timedelta
+) -> list[NewTask] | None:
+    """Check items by columns, and return their tasks. None: `new_task` is to check each, for not all are valid and plain.
+
+    Most items of a large call differ by their id and payload only, so this takes a third of the time. An item is plain if it has
+    an id, and none of the fields that few tasks have.
+    """
+    if any(map(any, map(_said_seldom, messages))):
+        return None
+    if any(message.HasField("session") or message.HasField("expires_at") for message in messages):
+        return None
+    names, collections, payloads, encodings, priorities, texts = zip(*map(_said, messages), strict=True)
+    longest = max(map(len, payloads))
+    task_ids = _ids_of_today(texts)
+    if task_ids is None or not (
+        _PLAIN_ENCODINGS.issuperset(encodings) and PRIORITIES.keys() >= {*priorities}
+    ):
+        return None
+    try:
+        for name in {*names}:
+            check_lambda_name("lambda", name)
+            if longest > min(payload_limits.get(name, -1), HARD_PAYLOAD_LIMIT):
+                return None
+        for collection in {*collections}:
+            if collection:
+                check_name("collection", collection)
+        scheduled_at, delays = zip(*_times(messages, horizon), strict=True)
+    except Problem:
+        return None
+    columns = (
+        task_ids,
+        names,
+        payloads,
+        map(ENCODINGS.__getitem__, encodings),
+        map(PRIORITIES.__getitem__, priorities),
+        collections,
+        scheduled_at,
+        delays,
+        repeat(None),  # expires_at
+        repeat(None),  # idempotency_key
+        repeat(None),  # session
+        repeat(()),  # resources
+        repeat(scheduler()),
+        repeat(None),  # fair_key
+        repeat(()),  # attachments
+    )
+    return [*map(NewTask._make, zip(*columns, strict=False))]
+
+
+def _times(
+    messages: Sequence[frontend_pb2.NewTask], horizon: timedelta
+) -> Iterator[tuple[datetime | None, timedelta | None]]:
+    """Yield of each item what `when` returns; the clock is read once.
+
+    Raises:
+        Problem: as `when`.
+    """
+    latest = datetime.now(UTC) + horizon
+    for message in messages:
+        said = message.WhichOneof("when")
+        if said is None:
+            yield None, None
+        elif said == "scheduled_at":
+            yield _scheduled_at(message, horizon, latest), None
+        else:
+            yield when(message, horizon)
+
+
+def _scheduled_at(
+    asked: frontend_pb2.NewTask | frontend_pb2.TaskUpdate, horizon: timedelta, latest: datetime
+) -> datetime:
+    scheduled_at = read_instant("scheduled_at", asked.scheduled_at)
+    if scheduled_at > latest:
+        raise _too_far("scheduled_at", horizon)
+    return scheduled_at
+
+
+def _ids_of_today(texts: Sequence[str]) -> list[bytes] | None:
+    """Return the bytes of ids that clients made by now; None: not all of them are such ids in their usual form."""
+    if {*map(len, texts)} != {_ID_LENGTH}:
+        return None
+    joined = "".join(texts)
+    if not _have_hyphens(joined):
+        return None
+    try:
+        data = bytes.fromhex(joined.replace("-", ""))
+    except ValueError:
+        return None
+    if len(data) != _ID_BYTES * len(texts):  # more hyphens, or blanks between digits
+        return None
+    if {byte >> 4 for byte in data[6::_ID_BYTES]} != {7} or {byte >> 6 for byte in data[8::_ID_BYTES]} != {
+        0b10
+    }:
+        return None
+    task_ids = [data[start : start + _ID_BYTES] for start in range(0, len(data), _ID_BYTES)]
+    now = time.time()
+    are_of_today = all(
+        abs(now - _made_at(each)) <= _ID_CLOCK_SLACK_S for each in (min(task_ids), max(task_ids))
+    )
+    return task_ids if are_of_today else None
+
+
 _NOT_OF_TODAY = Problem(
     "task_id",
     "its time is more than a day from now, and there is no such task: set the client's clock, or leave it out",
@@ -139,6 +249,20 @@ def parse_task_id(text: str, field: str = "task_id") -> bytes:
 
 def _not_an_id(field: str) -> Problem:
     return Problem(field, "not a task id: write a UUID such as 0192d3e4-5f60-7abc-8def-0123456789ab")
+
+
+_HYPHENS = (8, 13, 18, 23)
+
+
+def _have_hyphens(joined: str) -> bool:
+    """Whether ids of 36 characters each, one behind the other, have hyphens where we write them."""
+    return not any(joined[place::_ID_LENGTH].strip("-") for place in _HYPHENS)
+
+
+def are_canonical(texts: Sequence[str]) -> bool:
+    """Whether texts that are task ids are all written as we write them, in a third of the time of `is_canonical`."""
+    joined = "".join(texts)
+    return {*map(len, texts)} == {_ID_LENGTH} and _have_hyphens(joined) and joined == joined.lower()
 
 
 def is_canonical(text: str) -> bool:
@@ -206,10 +330,7 @@ def when(
     if said is None:
         return None, None
     if said == "scheduled_at":
-        scheduled_at = read_instant(said, asked.scheduled_at)
-        if scheduled_at > datetime.now(UTC) + horizon:
-            raise _too_far(said, horizon)
-        return scheduled_at, None
+        return _scheduled_at(asked, horizon, datetime.now(UTC) + horizon), None
     try:
         delay = from_duration(asked.delay)
     except ValueError as error:

@@ -39,11 +39,12 @@ def from_timestamp(message: timestamp_pb2.Timestamp) -> datetime:
     Raises:
         ValueError: it is outside the years 1 to 9999, or its nanos are no part of a second.
     """
-    if not 0 <= message.nanos < _NANOSECOND_PLACES:
+    nanos = message.nanos
+    if not 0 <= nanos < _NANOSECOND_PLACES:
         text = "nanos must be from 0 to 999,999,999"
         raise ValueError(text)
     try:
-        return EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
+        return EPOCH + timedelta(0, message.seconds, nanos // 1000)  # by position: a third less
     except OverflowError as error:
         text = "the year must be from 1 to 9999"
         raise ValueError(text) from error

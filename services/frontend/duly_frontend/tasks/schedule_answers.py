@@ -1,9 +1,10 @@
 """From the store's answer to a new task to the wire's."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 from duly_core.rpc.requests.attachment_uses import not_stored
-from duly_core.rpc.requests.new_tasks import is_canonical
+from duly_core.rpc.requests.new_tasks import are_canonical, is_canonical
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import Scheduled, Scheduling
 from duly_wire.v1 import frontend_pb2, task_pb2
@@ -21,6 +22,28 @@ _REFUSALS = {
         task_pb2.ERROR_CODE_KEY_CONFLICT,
     ),
 }
+
+
+_BLANK = "0" * 36
+_BEFORE_ID, _, _BEHIND_ID = (
+    frontend_pb2.ScheduleResponse(results=[frontend_pb2.ScheduleResult(task_id=_BLANK, created=True)])
+    .SerializeToString()
+    .partition(_BLANK.encode())
+)
+
+
+def add_created(
+    response: frontend_pb2.ScheduleResponse, asked_ids: Sequence[str], answers: Sequence[Scheduled]
+) -> bool:
+    """Write the answers if all were created under the ids that were asked for, which are as we write ids; else return False.
+
+    They are written as bytes, between the same bytes: to set the fields of each takes four times as long.
+    """
+    if any(answer.verdict is not Scheduling.CREATED for answer in answers) or not are_canonical(asked_ids):
+        return False
+    ids = (_BEHIND_ID + _BEFORE_ID).join(map(str.encode, asked_ids))
+    response.MergeFromString(_BEFORE_ID + ids + _BEHIND_ID)
+    return True
 
 
 def add_result(response: frontend_pb2.ScheduleResponse, asked_id: str, answer: Scheduled) -> bool:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from duly_core.access.roles import Action
 from duly_core.postgres.pool import Store
-from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_task
+from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_task, plain_tasks
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.schedule import find_repeated
 from duly_core.tasks.task import NewTask, Scheduled
@@ -15,11 +15,13 @@ from duly_core.traffic.slices import Steps
 from duly_frontend.access.reach import refused
 from duly_frontend.limits.resource_needs import ResourceCache, read_needs, resource_needs
 from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
-from duly_frontend.tasks.schedule_answers import add_result
+from duly_frontend.tasks.schedule_answers import add_created, add_result
 from duly_wire.v1 import frontend_pb2, task_pb2
 
 _A_STEP = 100
 """Items."""
+_FEW = 4
+"""Items that are checked and answered one by one: columns pay with more of them."""
 
 Needed: TypeAlias = tuple[Mapping[int, Sequence[task_pb2.ResourceNeed] | Problem], Mapping[str, bool]]
 """What items need, by their place, and whether the resources that they name have keys."""
@@ -58,10 +60,36 @@ def checking(
     needed: Needed,
 ) -> Steps[None]:
     """Hold each item against the rules, in steps: each has a task or a problem afterwards, some have both."""
-    named, kinds = needed
-    for place, item in enumerate(items):
-        if place and not place % _A_STEP:
+    named, _ = needed
+    for start in range(0, len(items), _A_STEP):
+        if start:
             yield
+        some = items[start : start + _A_STEP]
+        plain = (
+            None
+            if refused_names or named or len(some) <= _FEW
+            else plain_tasks([item.asked for item in some], payload_limits, horizon)
+        )
+        if plain is None:
+            yield from _checking_each(
+                items, range(start, start + len(some)), payload_limits, horizon, refused_names, needed
+            )
+            continue
+        for item, task in zip(some, plain, strict=True):
+            item.task = task
+
+
+def _checking_each(
+    items: Sequence[Item],
+    places: range,
+    payload_limits: Mapping[str, int],
+    horizon: timedelta,
+    refused_names: Collection[str],
+    needed: Needed,
+) -> Steps[None]:
+    named, kinds = needed
+    for place in places:
+        item = items[place]
         asked = item.asked
         if asked.attachments:  # a hundred take as long as a step
             yield
@@ -135,12 +163,19 @@ def answering(items: Sequence[Item]) -> Steps[tuple[frontend_pb2.ScheduleRespons
     """Return the answer to the call, and how many of its tasks are not there; in steps."""
     response = frontend_pb2.ScheduleResponse()
     missing = 0
-    for place, item in enumerate(items):
-        if place and not place % _A_STEP:
+    for start in range(0, len(items), _A_STEP):
+        if start:
             yield
-        if item.scheduled is not None:
-            missing += not add_result(response, item.asked.task_id, item.scheduled)
-        elif item.problem is not None:
-            response.results.add(error=item.problem.to_wire())
-            missing += 1
+        some = items[start : start + _A_STEP]
+        answers = [item.scheduled for item in some if item.scheduled is not None]
+        if len(answers) == len(some) > _FEW and add_created(
+            response, [item.asked.task_id for item in some], answers
+        ):
+            continue
+        for item in some:
+            if item.scheduled is not None:
+                missing += not add_result(response, item.asked.task_id, item.scheduled)
+            elif item.problem is not None:
+                response.results.add(error=item.problem.to_wire())
+                missing += 1
     return response, missing
