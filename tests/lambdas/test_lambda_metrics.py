@@ -2,8 +2,9 @@
 
 from collections import Counter as Tally
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from duly_core.process.histograms import observe_all
 from duly_core.process.lambda_metrics import ByLambda, GaugeByLambda, NamedLambdas
 
 
@@ -85,3 +86,33 @@ def test_a_gauge_shows_nothing_of_a_lambda_that_is_gone() -> None:
     gauge.set({("new",): 1})
 
     assert series(registry, "backlog") == {("new",): 1}
+
+
+def test_a_label_that_is_looked_up_for_many_uses_counts_them_all() -> None:
+    named = NamedLambdas(1)
+
+    one_by_one = [named.label("rare"), *(named.label("often") for _ in range(40))]
+    at_once = named.label("often", 1_000)
+
+    assert {*one_by_one} == {"rare", "other"}
+    assert at_once == "often"
+
+
+def test_values_that_are_observed_at_once_are_in_the_buckets_of_each() -> None:
+    registry = CollectorRegistry()
+    seconds = Histogram("wait", "Waits.", ["how"], buckets=(0.5, 1, 2), registry=registry)
+    values = [0, 0.5, 0.75, 1, 1.5, 9, 9]
+    for value in values:
+        seconds.labels("each").observe(value)
+
+    observe_all(seconds.labels("all"), values)
+
+    def seen(how: str) -> list[tuple[str, str, float]]:
+        return [
+            (sample.name, sample.labels.get("le", ""), sample.value)
+            for metric in registry.collect()
+            for sample in metric.samples
+            if sample.labels["how"] == how and not sample.name.endswith("_created")
+        ]
+
+    assert seen("all") == seen("each")

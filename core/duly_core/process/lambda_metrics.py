@@ -39,15 +39,15 @@ class NamedLambdas:
         """Call `forget` with each lambda that loses its name."""
         self._forget.append(forget)
 
-    def label(self, name: str) -> str:
-        """Count a use; return the value of the label."""
-        self._uses[name] = self._uses.get(name, 0) + 1
+    def label(self, name: str, uses: int = 1) -> str:
+        """Count so many uses; return the value of the label."""
+        self._uses[name] = self._uses.get(name, 0) + uses
         if name in self._named:
             return name
         if len(self._named) < self.most:
             self._named.add(name)
             return name
-        self._unnamed_uses += 1
+        self._unnamed_uses += uses
         if self._unnamed_uses >= _LOOK_EVERY * self.most:
             self._unnamed_uses = 0
             self._compare()
@@ -82,9 +82,9 @@ class ByLambda(Generic[Labelled]):
         self._children: dict[str, dict[tuple[str, ...], Labelled]] = {}
         named.on_forget(self._remove)
 
-    def labels(self, name: str, *others: str) -> Labelled:
-        """Return the series of a lambda, or the one that it shares."""
-        label = self._named.label(name)
+    def labels(self, name: str, *others: str, uses: int = 1) -> Labelled:
+        """Return the series of a lambda, or the one that it shares; it is for so many uses."""
+        label = self._named.label(name, uses)
         children = self._children.setdefault(label, {})
         found = children.get(others)
         if found is None:

@@ -86,9 +86,9 @@ async def _write(
     }
     if len(created) == len(tasks):  # as nearly always, and there is nothing to explain
         ids = [task.task_id for task in tasks]
-        ahead = map(due_in.__getitem__, map(created.__getitem__, ids))
+        waits = map(due_in.__getitem__, map(created.__getitem__, ids))
         return [
-            *map(Scheduled._make, zip(repeat(Scheduling.CREATED), ids, ahead, repeat(None), strict=False))
+            *map(Scheduled._make, zip(repeat(Scheduling.CREATED), ids, waits, repeat(None), strict=False))
         ]
     known = await store.run(READS["existing"], _parameters(columns, FIELDS))
     found = {row[0]: (row[1], row[2]) for row in known}

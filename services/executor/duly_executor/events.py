@@ -1,12 +1,15 @@
 """What the Executor counts, and the log lines that go with it."""
 
 from collections import Counter as Tally
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
+from operator import attrgetter
 from uuid import UUID
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
+from duly_core.process.histograms import observe_all
 from duly_core.process.lambda_metrics import ByLambda
 from duly_core.process.telemetry import SECONDS
 from duly_executor.slots.use import SlotUse
@@ -56,17 +59,21 @@ _crashed = Counter("duly_crashed_processes_total", "Callback processes that died
 def attempts_ended(ends: Iterable[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]]) -> None:
     """Callbacks are over."""
     outcomes: Tally[tuple[str, hsc_pb2.Outcome.ValueType]] = Tally()
+    lateness: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
     for task, result in ends:
-        name = getattr(task, "lambda")
+        queue = name, _ = _queue_of(task)
         outcomes[name, result.outcome] += 1
         started = result.started_at
         due = task.startable_at if task.HasField("startable_at") else task.due_at
-        lateness = started.seconds - due.seconds + (started.nanos - due.nanos) / 1e9
-        _lateness.labels(name, _PRIORITIES[task.priority]).observe(max(0.0, lateness))
+        lateness[queue].append(started.seconds - due.seconds + (started.nanos - due.nanos) / 1e9)
+    for (name, priority), values in lateness.items():
+        series = _lateness.labels(name, _PRIORITIES[priority], uses=len(values))
+        observe_all(series, [max(0.0, value) for value in values])
     for (name, outcome), count in outcomes.items():
         _ended.labels(name, _OUTCOMES[outcome]).inc(count)
 
 
+_queue_of = attrgetter("lambda", "priority")
 _PRIORITIES = {int(priority): priority.name.lower() for priority in Priority}
 _OUTCOMES = {number: name.removeprefix("OUTCOME_").lower() for name, number in hsc_pb2.Outcome.items()}
 

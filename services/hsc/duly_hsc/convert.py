@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-
-from google.protobuf import duration_pb2
+from operator import attrgetter
+from typing import Any
 
 from duly_core.attachments.rules import read_uses
 from duly_core.errors import InvalidRequestError
@@ -61,16 +61,22 @@ APPLIED_TO_WIRE = {
 }
 
 
+_id_and_token = attrgetter("task_id", "token")
+
+
 def claims(field: str, messages: Iterable[hsc_pb2.Claim]) -> list[tuple[TaskId, Token]]:
     """Task ids and tokens, each task once.
 
     Raises:
         InvalidRequestError: an id or a token is not 16 bytes, or a task comes twice.
     """
-    pairs = [(message.task_id, message.token) for message in messages]
-    if any(len(task_id) != _ID_BYTES or len(token) != _ID_BYTES for task_id, token in pairs):
+    pairs: list[tuple[TaskId, Token]] = [*map(_id_and_token, messages)]
+    if not pairs:
+        return pairs
+    task_ids, tokens = zip(*pairs, strict=True)
+    if {*map(len, task_ids), *map(len, tokens)} != {_ID_BYTES}:
         raise InvalidRequestError(field, "task_id and token must be 16 bytes each")
-    if len({task_id for task_id, _ in pairs}) < len(pairs):
+    if len({*task_ids}) < len(pairs):
         raise InvalidRequestError(field, "names a task twice")
     return pairs
 
@@ -117,16 +123,20 @@ def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask, ends: GateEnds)
     claim = message.claim
     claim.task_id = task.task_id
     claim.token = task.token
-    setattr(message, "lambda", task.lambda_name)
-    message.priority = task.priority  # type: ignore[assignment]  # they are the wire's
     message.payload = task.payload
-    message.payload_encoding = task.encoding  # type: ignore[assignment]
-    message.attempt = task.failures + task.crashes + 1
-    message.fence = task.fence
-    message.crashes = task.crashes
+    message.MergeFromString(
+        _said_of_many(
+            task.lambda_name,
+            task.priority,
+            task.encoding,
+            task.failures + task.crashes + 1,
+            task.fence,
+            task.crashes,
+            task.max_runtime,
+        )
+    )
     if task.crashed_with_worker:
         message.crashed_with_worker = True
-    message.max_runtime.CopyFrom(_duration(task.max_runtime))
     due_at = message.due_at
     due_at.seconds, microseconds = divmod(task.due_at_us, 1_000_000)
     due_at.nanos = microseconds * 1_000
@@ -213,9 +223,21 @@ def work_to_wire(
     return response
 
 
-@lru_cache
-def _duration(value: timedelta) -> duration_pb2.Duration:
-    return to_duration(value)
+@lru_cache(maxsize=1024)
+def _said_of_many(
+    lambda_name: str,
+    priority: int,
+    encoding: int,
+    attempt: int,
+    fence: int,
+    crashes: int,
+    max_runtime: timedelta,
+) -> bytes:
+    """Return what most tasks of a lambda have in common, serialized: to set each field takes four times as long."""
+    fields: dict[str, Any] = {"lambda": lambda_name, "priority": priority, "payload_encoding": encoding}
+    return hsc_pb2.ClaimedTask(
+        **fields, attempt=attempt, fence=fence, crashes=crashes, max_runtime=to_duration(max_runtime)
+    ).SerializeToString()
 
 
 def checkpoint(field: str, data: bytes) -> bytes | None:

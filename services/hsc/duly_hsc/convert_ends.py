@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import repeat
+from operator import attrgetter
 
 from duly_core.attachments.rules import AttachmentError
 from duly_core.errors import InvalidRequestError
@@ -32,9 +34,54 @@ def results(messages: Sequence[hsc_pb2.TaskResult]) -> list[Result]:
         InvalidRequestError: an outcome is unknown, or lacks or exceeds what belongs to it; nothing is written.
     """
     pairs = claims("results", (message.claim for message in messages))
+    successes = _plain_successes(pairs, messages)
+    if successes is not None:
+        return successes
     return [
         _result(task_id, token, message) for (task_id, token), message in zip(pairs, messages, strict=True)
     ]
+
+
+_said_of_success = attrgetter("outcome", "result", "result_encoding", "attachments")
+_PLAIN_ENCODINGS = {
+    number: each for number, each in _ENCODINGS.items() if each is not Encoding.ATTACHMENT
+} | {task_pb2.ENCODING_UNSPECIFIED: Encoding.JSON}
+
+
+def _plain_successes(
+    pairs: Sequence[tuple[TaskId, Token]], messages: Sequence[hsc_pb2.TaskResult]
+) -> list[Result] | None:
+    """Return the results, made by columns, if all are valid successes without attachments; else None.
+
+    So nearly all calls are, and it takes half of the time.
+    """
+    if not pairs:
+        return []
+    outcomes, results, encodings, attachments = zip(*map(_said_of_success, messages), strict=True)
+    if (
+        {*outcomes} != {hsc_pb2.OUTCOME_SUCCESS}
+        or any(attachments)
+        or not _PLAIN_ENCODINGS.keys() >= {*encodings}
+        or max(map(len, results)) > _RESULT_LIMIT
+    ):
+        return None
+    task_ids, tokens = zip(*pairs, strict=True)
+    columns = (
+        task_ids,
+        tokens,
+        repeat(Outcome.SUCCESS),
+        results,
+        map(_PLAIN_ENCODINGS.__getitem__, encodings),
+        repeat(None),  # failure_kind
+        repeat(""),  # failure_message
+        repeat(None),  # retry_after
+        [_started_at("results.started_at", message) for message in messages],
+    )
+    rest = map(repeat, _REST_OF_SUCCESS)
+    return [*map(Result._make, zip(*columns, *rest, strict=False))]
+
+
+_REST_OF_SUCCESS = tuple(map(Result._field_defaults.__getitem__, Result._fields[9:]))
 
 
 def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Result:
@@ -50,7 +97,9 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
             raise InvalidRequestError(
                 "results.result_encoding", f"{message.result_encoding} is not a valid Encoding"
             )
-        ended = Result(task_id, token, outcome, result, encoding, started_at=_started_at("results", message))
+        ended = Result(
+            task_id, token, outcome, result, encoding, started_at=_started_at("results.started_at", message)
+        )
         if message.attachments:
             return _with_uses(ended, message)
         if encoding is Encoding.ATTACHMENT:
@@ -68,7 +117,7 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
         failure_kind=_failure_kind(outcome, message),
         failure_message=_cut(_clean(message.failure_message)),
         retry_after=retry_after,
-        started_at=_started_at("results", message),
+        started_at=_started_at("results.started_at", message),
         traceback=_cut(_clean(message.traceback), _TRACEBACK_LIMIT),
         checkpoint=checkpoint("results", message.checkpoint),
         with_worker=message.worker_died and outcome is Outcome.CRASHED,
@@ -90,7 +139,7 @@ def _handed_over(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> 
         task_id,
         token,
         Outcome.COMPLETE_LATER,
-        started_at=_started_at("results", message),
+        started_at=_started_at("results.started_at", message),
         checkpoint=checkpoint("results", message.checkpoint),
         completion_hash=message.completion_hash,
         complete_within=within,
@@ -125,7 +174,7 @@ def _release(task_id: TaskId, token: Token, stopped: hsc_pb2.StoppedRun | None) 
     return ReleasedClaim(
         task_id,
         token,
-        _started_at("stopped", stopped),
+        _started_at("stopped.started_at", stopped),
         _cut(_clean(stopped.reason)),
         checkpoint("stopped", stopped.checkpoint),
     )
@@ -160,4 +209,4 @@ def _retry_after(message: hsc_pb2.TaskResult) -> timedelta | None:
 def _started_at(field: str, message: hsc_pb2.TaskResult | hsc_pb2.StoppedRun) -> datetime | None:
     if not message.HasField("started_at"):
         return None
-    return read_instant(f"{field}.started_at", message.started_at)
+    return read_instant(field, message.started_at)

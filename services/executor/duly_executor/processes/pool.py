@@ -163,7 +163,11 @@ class CallbackPool:
             for task in batch:
                 task_id = task.claim.task_id
                 held = self._held_claims.get(task_id)
-                if held is None or held.reporting or held.token != task.claim.token:
+                if (
+                    held is None
+                    or held.reporting
+                    or (held.task is not task and held.token != task.claim.token)
+                ):
                     continue  # its claim was lost, or it was cancelled, while it waited
                 held.process = process.number
                 alive[task_id] = task
