@@ -2,9 +2,11 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from uuid import UUID
 
-from duly_wire.ids import new_task_id
+from duly_wire import ids
+from duly_wire.ids import new_task_id, new_task_id_text, new_task_id_texts
 
 
 def test_an_id_is_a_uuid_of_version_7_that_tells_its_time():
@@ -34,6 +36,28 @@ def test_ids_of_several_threads_are_all_different():
         made = list(pool.map(lambda _: new_task_id(), range(2000)))
 
     assert len(set(made)) == len(made)
+
+
+def test_ids_that_are_made_several_at_a_time_are_such_ids_and_grow():
+    texts = new_task_id_texts()
+    before = new_task_id_text()
+
+    made = [*islice(texts, 2_000)]
+
+    assert [before, *made] == sorted({before, *made})
+    assert new_task_id_text() > before
+    assert {(UUID(each).version, str(UUID(each)) == each) for each in made} == {(7, True)}
+
+
+def test_ids_grow_where_a_tail_runs_over(monkeypatch):
+    generator = ids._Generator()
+    monkeypatch.setattr(generator, "_millisecond", 1 << 47)  # of a clock that was set back since
+    monkeypatch.setattr(generator, "_tail", (1 << 62) - 300)
+
+    made = generator.next_texts(256)
+
+    assert made == sorted({*made})
+    assert {UUID(each).version for each in made} == {7}
 
 
 FORK = """

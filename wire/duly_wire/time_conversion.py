@@ -11,8 +11,13 @@ _DAY_S = 24 * 60 * 60
 
 def to_timestamp(moment: datetime) -> Timestamp:
     """Return an aware datetime as a Timestamp."""
+    return Timestamp(**timestamp_fields(moment))
+
+
+def timestamp_fields(moment: datetime) -> dict[str, int]:
+    """Return the fields of such a Timestamp, of which a message makes its own without a copy."""
     since = moment - EPOCH
-    return Timestamp(seconds=since.days * _DAY_S + since.seconds, nanos=since.microseconds * 1000)
+    return {"seconds": since.days * _DAY_S + since.seconds, "nanos": since.microseconds * 1000}
 
 
 def to_duration(delta: timedelta) -> Duration:

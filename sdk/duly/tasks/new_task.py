@@ -13,11 +13,12 @@ from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.limits.resource import ResourceNeed, needs_to_fields
 from duly.sessions.session import Session
 from duly.tasks.arguments import check_names, wrong_type
+from duly.tasks.quick_init import quick_init
 from duly.transport.enum_members import member
 from duly_wire.enums import Priority
 from duly_wire.ids import new_task_id_text
 from duly_wire.queue_names import check_domain, check_required, in_domain, requiring
-from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.time_conversion import timestamp_fields, to_duration, to_timestamp
 from duly_wire.v1 import frontend_pb2, task_pb2
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class ScheduledTask:
         return self.task_id
 
 
+@quick_init
 @dataclass(frozen=True, slots=True)
 class NewTask:
     """One task for `schedule_many`; the fields mean what they mean for `schedule`.
@@ -84,15 +86,18 @@ class NewTask:
         """
         return frontend_pb2.NewTask(**self.to_fields(codec))
 
-    def to_fields(self, codec: Codec | None = None, encoded: Encoded | None = None) -> dict[str, Any]:
+    def to_fields(
+        self, codec: Codec | None = None, encoded: Encoded | None = None, new_id: str = ""
+    ) -> dict[str, Any]:
         """Return the fields of `to_proto`, of which a request makes its message without a copy.
 
+        `new_id` is for a task without an idempotency key; empty: one is made.
         `encoded`: the payload, whose attachments are stored; without it, AttachmentsInsideError is raised for a payload that has some.
         """
         name = self.lambda_name
         if name.__class__ is not str:
             name = name_of(name)
-        task_id = new_task_id_text() if self.idempotency_key is None else ""
+        task_id = (new_id or new_task_id_text()) if self.idempotency_key is None else ""
         payload, encoding = encode(self.payload) if encoded is None else (encoded.data, encoded.encoding)
         if codec is not None and encoding != task_pb2.ENCODING_ATTACHMENT:
             identity = task_id or f"key {self.idempotency_key}"
@@ -106,11 +111,12 @@ class NewTask:
             if self.priority.__class__ is Priority
             else member("priority", self.priority, Priority),
         }
-        for label in LABELS:
-            if text := getattr(self, label):
-                if not isinstance(text, str):
-                    raise wrong_type(label, text, "a text")
-                fields[label] = text
+        if self.collection or self.fair_key:
+            for label in LABELS:
+                if text := getattr(self, label):
+                    if not isinstance(text, str):
+                        raise wrong_type(label, text, "a text")
+                    fields[label] = text
         if self.at is not None or self.delay is not None:
             fields |= when_fields(self.at, self.delay)
             if self.delay is not None and self.delay < timedelta(0):
@@ -196,7 +202,7 @@ def when_fields(at: datetime | None, delay: timedelta | None) -> dict[str, Any]:
     if at is not None and delay is not None:
         raise InvalidTaskError("give either at or delay, not both", "at")
     if at is not None:
-        return {"scheduled_at": to_timestamp(aware("at", at))}
+        return {"scheduled_at": timestamp_fields(aware("at", at))}
     if delay is None:
         return {}
     if not isinstance(delay, timedelta):

@@ -23,6 +23,7 @@ from duly.tasks.new_task import NewTask, ScheduledTask
 from duly.transport import error_mapping
 from duly.transport.batching import Batcher
 from duly.transport.caller import Caller, seconds
+from duly_wire.ids import new_task_id_texts
 from duly_wire.v1 import frontend_pb2, task_pb2
 
 # One call of schedule_many. The server takes 10,000 and 4 MiB; smaller calls overlap better.
@@ -31,6 +32,8 @@ _MOST_BYTES = 1024 * 1024
 _CALLS_IN_FLIGHT = 4
 # What is no text and no payload: id, enums, times, and how long each field is.
 _FIXED_BYTES = 128
+# Lambda, payload, encoding, priority and id.
+_FEWEST_FIELDS = 5
 
 Written: TypeAlias = ScheduledTask | DulyError
 
@@ -178,7 +181,7 @@ def receipt(
 
 
 def _written(own_id: str, result: frontend_pb2.ScheduleResult) -> Written:
-    if result.HasField("error"):
+    if not result.created and result.HasField("error"):
         return error_mapping.from_item(result.error)
     if own_id:  # this very call's own: if it was there before, one of our retries put it there
         return ScheduledTask(own_id, True)  # by position: a keyword costs a third more
@@ -188,13 +191,13 @@ def _written(own_id: str, result: frontend_pb2.ScheduleResult) -> Written:
 async def _calls(tasks: Iterable[NewTask], caller: Caller, timeout: timedelta) -> AsyncIterator[_Call]:
     """Yield the calls, in order, each message made where it is sent from: made before, it would be copied."""
     call = _Call(frontend_pb2.ScheduleRequest(), [], set(), [])
-    codec = caller.codec
+    codec, new_ids = caller.codec, new_task_id_texts()
     room = _MOST_BYTES
     for new in tasks:
         size = 0
         try:
             try:
-                fields = new.to_fields(codec)
+                fields = new.to_fields(codec, new_id=next(new_ids))
             except (AttachmentsInsideError, PayloadTooLargeError):
                 fields = await fields_of(caller, new, timeout)
         except DulyError as error:
@@ -207,6 +210,7 @@ async def _calls(tasks: Iterable[NewTask], caller: Caller, timeout: timedelta) -
         if call.sent and (len(call.sent) == _MOST_TASKS or size > room):
             yield call
             call, room = _Call(frontend_pb2.ScheduleRequest(), [], set(), []), _MOST_BYTES
+            new_ids = new_task_id_texts()  # the others grow old where tasks come slowly
         if size:
             call.request.tasks.add(**fields)
             if session := fields.get("session"):
@@ -220,7 +224,9 @@ async def _calls(tasks: Iterable[NewTask], caller: Caller, timeout: timedelta) -
 
 def _size_of(fields: dict[str, Any]) -> int:
     """How many bytes the task takes at most: a character may take four."""
-    characters = (
-        len(fields["lambda"]) + len(fields.get("collection", "")) + len(fields.get("idempotency_key", ""))
-    )
-    return len(fields["payload"]) + len(fields.get("attachments", b"")) + 4 * characters + _FIXED_BYTES
+    characters = len(fields["lambda"])
+    size = len(fields["payload"]) + _FIXED_BYTES
+    if len(fields) > _FEWEST_FIELDS or "task_id" not in fields:
+        characters += len(fields.get("collection", "")) + len(fields.get("idempotency_key", ""))
+        size += len(fields.get("attachments", b""))
+    return size + 4 * characters
