@@ -1,5 +1,7 @@
 import dataclasses
 import enum
+import json
+import re
 import uuid
 from datetime import UTC, date, datetime
 
@@ -112,3 +114,17 @@ def test_a_circle_and_a_tower_are_refused():
 def test_bytes_that_are_not_the_json_they_should_be_are_a_payload_error(data):
     with pytest.raises(PayloadError, match=r"^payload: not JSON"):
         decode(data, task_pb2.ENCODING_JSON)
+
+
+@pytest.mark.parametrize("text", ["1", " 1", "1\n", '\t{"a": [1]} ', "null", '"x"'])
+def test_blanks_around_json_are_no_part_of_it(text):
+    assert decode(text.encode(), task_pb2.ENCODING_JSON) == json.loads(text)
+
+
+@pytest.mark.parametrize("text", [" ", "1 2", "{} x", "[1", "nul", "1,", "\ufeff1"])
+def test_what_json_refuses_is_refused_in_its_words(text):
+    with pytest.raises(json.JSONDecodeError) as words:
+        json.JSONDecoder().decode(text)
+
+    with pytest.raises(PayloadError, match=re.escape(f"not JSON: {words.value}")):
+        decode(text.encode(), task_pb2.ENCODING_JSON)

@@ -73,9 +73,9 @@ def _run(
     result = _result(task, context)
     context.codec = callback.codec
     try:
-        data, encoding = reveal(
-            callback.codec, task.payload, task.payload_encoding, payload_of(callback.name)
-        )
+        data, encoding = task.payload, int(task.payload_encoding)
+        if encoding == task_pb2.ENCODING_ENCRYPTED:
+            data, encoding = reveal(callback.codec, data, encoding, payload_of(callback.name))
         if encoding == task_pb2.ENCODING_ATTACHMENT:
             data, encoding = context.attachments.read_whole(data)
         payload = callback.read(data, encoding, context.origin)

@@ -75,12 +75,21 @@ def decode(data: bytes, encoding: int, origin: Origin | OriginOf | None = None) 
     if not data:
         return None
     try:
-        decoder = _DECODER if MARK not in data else _decoder_of_attachments(origin)
-        return decoder.decode(str(data, "utf-8"))
+        text = str(data, "utf-8")
+        return _value_of(text) if MARK not in data else _decoder_of_attachments(origin).decode(text)
     except (ValueError, RecursionError) as error:
         # A JSONDecodeError's text gives the position only; a UnicodeDecodeError's would quote the bytes.
         reason = "not UTF-8" if isinstance(error, UnicodeError) else error
         raise PayloadError(f"not JSON: {reason}") from None
+
+
+def _value_of(text: str) -> Any:
+    """Decode JSON; `decode` itself looks for blanks around it by two regular expressions, which take as long as a small value."""
+    try:
+        value, end = _DECODER.scan_once(text, 0)  # type: ignore[attr-defined]  # it is not documented
+    except StopIteration:
+        return _DECODER.decode(text)  # which says what is wrong, or begins behind blanks
+    return value if end == len(text) else _DECODER.decode(text)
 
 
 def _decoder_of_attachments(said: Origin | OriginOf | None) -> json.JSONDecoder:
