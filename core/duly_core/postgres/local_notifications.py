@@ -4,6 +4,8 @@ from collections.abc import Collection
 from datetime import timedelta
 from typing import Protocol
 
+from duly_core.postgres.pool import Row, Step
+
 
 class Subscriber(Protocol):
     """Looks for due tasks in this process."""
@@ -17,15 +19,28 @@ class Subscriber(Protocol):
         ...
 
 
+class Looker(Protocol):
+    """Looks for due tasks, also together with a statement that makes one due."""
+
+    async def run_with_look(self, lambda_name: str, step: Step[Row]) -> list[Row] | None:
+        """Do what `LocalNotifications.run_with_look` says."""
+        ...
+
+
 class LocalNotifications:
     """Connects those who make tasks due with those who look for due tasks, in one event loop."""
 
     def __init__(self) -> None:
         self._subscribers: list[Subscriber] = []
+        self._lookers: list[Looker] = []
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Pass all notifications to `subscriber` from now on."""
         self._subscribers.append(subscriber)
+
+    def ask_for_looks(self, looker: Looker) -> None:
+        """Ask `looker` for looks from now on."""
+        self._lookers.append(looker)
 
     def serves(self, lambdas: Collection[str]) -> bool:
         """Tell whether a notification of these would be served in this process, so that no other must hear of it."""
@@ -39,3 +54,19 @@ class LocalNotifications:
         for subscriber in self._subscribers:
             subscriber.note_due(ahead, lambdas)
         return served
+
+    async def run_with_look(self, lambda_name: str, step: Step[Row]) -> list[Row] | None:
+        """Run a statement that makes something of this lambda due, and the look that finds it, in one transaction.
+
+        Returns:
+            The statement's rows; then nobody must be told of what it made due. None: nobody here would look at once, or a lock
+            was in the way, and nothing is written.
+
+        Raises:
+            StoreUnavailableError: the outcome is unknown.
+            psycopg.Error: what the statement raises; nothing is written.
+        """
+        for looker in self._lookers:
+            if (rows := await looker.run_with_look(lambda_name, step)) is not None:
+                return rows
+        return None

@@ -18,7 +18,7 @@ from duly_core.postgres.channels import (
 )
 from duly_core.postgres.connection import Connection
 from duly_core.postgres.local_notifications import LocalNotifications
-from duly_core.postgres.pool import Store, connect_arguments_now
+from duly_core.postgres.pool import Row, Step, Store, connect_arguments_now
 from duly_core.postgres.rate_detector import STREAM_GAP, RateDetector
 from duly_core.postgres.settings import StoreSettings, direct
 from duly_core.process.loop import backoff
@@ -64,6 +64,10 @@ class Notifier:
     def is_served_here(self, lambdas: Collection[str]) -> bool:
         """Tell whether a notification of these lambdas would be served in this process."""
         return self._local is not None and self._local.serves(lambdas)
+
+    async def run_with_look(self, lambda_name: str, step: Step[Row]) -> list[Row] | None:
+        """Do what `LocalNotifications.run_with_look` says, which tells what is raised."""
+        return None if self._local is None else await self._local.run_with_look(lambda_name, step)
 
     def due_in(self, ahead: timedelta, lambdas: Collection[str] = (), tasks: int = 1) -> None:
         """Something of these lambdas (empty: any) is due this far ahead, the first of so many; returns at once."""

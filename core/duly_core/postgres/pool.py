@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
 
 import psycopg
 import psycopg_pool
@@ -28,6 +28,16 @@ Connection = psycopg.AsyncConnection[TupleRow]
 Row = TypeVar("Row")
 
 _BYTEA_OID = 17
+
+
+class Step(NamedTuple, Generic[Row]):
+    """A statement that goes with others in one transaction."""
+
+    statement: Statement
+    parameters: Mapping[str, Any]
+    shape: AsyncRowFactory[Row]
+    """Makes its rows (rows.py)."""
+
 
 _RECONNECT = timedelta(seconds=1)
 """How long the pool tries again by itself; after that whoever needs a connection makes it try anew, so that an
@@ -186,6 +196,19 @@ class Store:
         async with self.connection() as connection:
             return await fetch_as(shape, connection, statement, parameters)
 
+    async def run_step(self, step: Step[Row]) -> list[Row]:
+        """Run one statement in a transaction of its own and fetch its rows."""
+        return await self.run_as(step.shape, step.statement, step.parameters)
+
+    async def run_together(self, *steps: Step[Any]) -> list[list[Any]]:
+        """Run statements in one transaction and one round trip, none of which needs another's answer; the rows of each."""
+        async with self.connection() as connection:
+            async with (
+                connection.pipeline()
+            ):  # no statement begins the transaction: it ends with the pipeline
+                cursors = [await _execute(connection, *step) for step in steps]
+            return [await cursor.fetchall() for cursor in cursors]
+
     async def discard_broken(self) -> None:
         """Look at each idle connection, so that nobody is lent one that was hung up."""
         with suppress(psycopg.Error, psycopg_pool.PoolClosed):
@@ -258,6 +281,16 @@ async def fetch_as(
     shape: AsyncRowFactory[Row], connection: Connection, statement: Statement, parameters: Mapping[str, Any]
 ) -> list[Row]:
     """Do the same, with rows as `shape` makes them (rows.py)."""
+    cursor = await _execute(connection, statement, parameters, shape)
+    return await cursor.fetchall()
+
+
+async def _execute(
+    connection: Connection,
+    statement: Statement,
+    parameters: Mapping[str, Any],
+    shape: AsyncRowFactory[Row],
+) -> psycopg.AsyncCursor[Row]:
     cursor = connection.cursor(binary=True, row_factory=shape)
     await cursor.execute(statement.sql, parameters, prepare=not statement.anew)
-    return await cursor.fetchall()
+    return cursor

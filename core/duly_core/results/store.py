@@ -1,17 +1,19 @@
 """Write how attempts ended: the moves out of claimed and processing, each guarded by the token."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from psycopg.rows import TupleRow
+
 from duly_core.postgres.arrays import int2s, intervals, texts, uuids
-from duly_core.postgres.pool import Connection, Store, fetch
+from duly_core.postgres.pool import Connection, Step, Store, fetch
 from duly_core.postgres.statements import LOCKS, TRANSITIONS
 from duly_core.results.kept import keep_uses
-from duly_core.results.successes import claims_of, finish, finish_with_children
+from duly_core.results.successes import claims_of, finish, finish_with_children, step_of_one
 from duly_core.tasks.checkpoints import keep_checkpoints
 from duly_core.tasks.claims import answer
 from duly_core.tasks.completions import completion_as_token
@@ -24,6 +26,9 @@ _FAILED = {
     Outcome.CRASHED: AttemptOutcome.CRASHED,
     Outcome.CANCELLED: AttemptOutcome.CANCELLED,
 }
+
+RunStep = Callable[[Step[TupleRow]], Awaitable[list[TupleRow] | None]]
+"""Runs a statement, and returns its rows; None: it did not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +46,14 @@ class Written:
 
 
 async def set_results(
-    store: Store, results: Sequence[Result], hold_back: Mapping[str, timedelta] | None = None
+    store: Store,
+    results: Sequence[Result],
+    hold_back: Mapping[str, timedelta] | None = None,
+    run_one: RunStep | None = None,
 ) -> Written:
     """Write many results, each for itself.
+
+    `run_one` runs the statement of a lone success.
 
     `hold_back` is the least time, by lambda name, that retries written now have to wait; each waits up to half as
     much again, so that they do not come together. Neither the backoff nor the callback's retry_after shortens it.
@@ -51,6 +61,11 @@ async def set_results(
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
+    written = await _write_one(store, results, run_one) if run_one is not None else None
+    return written or await _write_all(store, results, hold_back or {})
+
+
+async def _write_all(store: Store, results: Sequence[Result], hold_back: Mapping[str, timedelta]) -> Written:
     batch = sorted(results, key=lambda result: result.task_id)
     succeeded = [result for result in batch if result.outcome is Outcome.SUCCESS]
     parents = [result for result in succeeded if result.writes_more]
@@ -83,7 +98,7 @@ async def set_results(
             failed = sorted([*failed, *chained.refused], key=lambda result: result.task_id)
         await keep_checkpoints(connection, [*failed, *snoozed, *handed_over])
         if failed:
-            parameters = _failure_parameters(failed) | _hold_back_parameters(hold_back or {})
+            parameters = _failure_parameters(failed) | _hold_back_parameters(hold_back)
             async with _transaction_if(connection, any(each.attachments for each in failed)):
                 rows = await fetch(connection, TRANSITIONS["fail"], parameters)
                 written = {row[1] for row in rows if row[0]}
@@ -121,6 +136,19 @@ async def set_results(
     due_in += [row[3] for row in released]
     lambdas = frozenset(retried) | chained_lambdas | {row[2] for row in released}
     return Written(verdicts, min(due_in, default=None), frozenset() if snoozed else lambdas, retried)
+
+
+async def _write_one(store: Store, results: Sequence[Result], run: RunStep) -> Written | None:
+    """Write a lone success by `run`; None: these are no such result, or it did not run."""
+    if len(results) != 1 or results[0].outcome is not Outcome.SUCCESS or results[0].writes_more:
+        return None
+    rows = await run(step_of_one(results[0]))
+    if rows is None:
+        return None
+    released = [row for row in rows if not row[0]]
+    verdicts = await _answer(store, results, {row[1] for row in rows if row[0]})
+    due_in = min((row[3] for row in released), default=None)
+    return Written(verdicts, due_in, frozenset(row[2] for row in released), Counter())
 
 
 async def _hand_over(

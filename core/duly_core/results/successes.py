@@ -6,13 +6,13 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from psycopg.rows import TupleRow
+from psycopg.rows import TupleRow, tuple_row
 
 from duly_core.attachments.rules import NotStored
 from duly_core.graphs.growth import NotWrittenError, grow, lock_graph_of, redriven
 from duly_core.graphs.rules import GraphError
 from duly_core.postgres.arrays import byteas, int2s, timestamps, uuids
-from duly_core.postgres.pool import Connection, fetch
+from duly_core.postgres.pool import Connection, Step, fetch
 from duly_core.postgres.statements import TRANSITIONS
 from duly_core.results.kept import keep_uses
 from duly_core.tasks.schedule import missing_of, write_children
@@ -156,6 +156,11 @@ def claims_of(results: Sequence[Result]) -> dict[str, Any]:
         "tokens": uuids(result.token for result in results),
         "started_at": timestamps([result.started_at for result in results]),
     }
+
+
+def step_of_one(result: Result) -> Step[TupleRow]:
+    """Return what ends this one as a success, to go with another statement."""
+    return Step(TRANSITIONS["finish_one"], parameters_of_one(result), tuple_row)
 
 
 def parameters_of_one(result: Result) -> dict[str, Any]:

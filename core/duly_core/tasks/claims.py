@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from duly_core.gates.scans import GateScans
 from duly_core.gates.sweeps import dequeue
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
-from duly_core.postgres.pool import Store, fetch
+from duly_core.postgres.pool import Step, Store, fetch
 from duly_core.postgres.rows import named
 from duly_core.postgres.statements import ENTITIES, GATED, LOCKS, READS, TRANSITIONS
 from duly_core.tasks.checkpoints import keep_checkpoints
@@ -150,11 +150,23 @@ async def claim_work(
     held = {pick.queue for pick in picks if gates.of(pick.queue.lambda_name).of_rows} if gates else ()
     scans = scans or GateScans()
     gated = await scans.look(store, gates, held, most) if held else None
-    rows = await store.run_as(
-        _work,
-        (GATED if gated else TRANSITIONS)["claim_work"],
+    statement, parameters, shape = look_step(picks, callers, most, claim_timeout, within)
+    if gated:
+        statement, parameters = GATED["claim_work"], {**gated.parameters, **parameters}
+    work = await found_by_look(store, await store.run_as(shape, statement, parameters))
+    if gated:
+        picked = {task.task_id for task in work.tasks}
+        return replace(work, unread=scans.picked(gated, picked, is_all=work.ahead is not None))
+    return work
+
+
+def look_step(
+    picks: Sequence[Pick], callers: Sequence[Caller], most: int, claim_timeout: timedelta, within: timedelta
+) -> Step[ClaimedTask | _Ahead]:
+    """Return what `claim_work` runs while no gates hold single tasks, to go with another statement."""
+    return Step(
+        TRANSITIONS["claim_work"],
         {
-            **(gated.parameters if gated else {}),
             "lambdas": texts([pick.queue.lambda_name for pick in picks]),
             "priorities": int2s([pick.queue.priority for pick in picks]),
             "sizes": [pick.size for pick in picks],
@@ -166,16 +178,22 @@ async def claim_work(
             "claim_timeout": claim_timeout,
             "within": within,
         },
+        _work,
     )
+
+
+async def found_by_look(store: Store, rows: Sequence[ClaimedTask | _Ahead]) -> Work:
+    """Return what these rows of a `look_step` say, once they are committed.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; `claim_again` tells it.
+    """
     tasks = [row for row in rows if isinstance(row, ClaimedTask)]
     ahead = [row for row in rows if isinstance(row, _Ahead)]
-    unread: frozenset[str] = frozenset()
-    if gated:
-        unread = scans.picked(gated, {task.task_id for task in tasks}, is_all=bool(ahead))
     tasks = await _read_again(store, tasks)
     due_in = {(row.queue_lambda, row.queue_priority): row.due_in for row in ahead if row.due_in is not None}
     ahead_of = {QueueKey(name, Priority(priority)): each for (name, priority), each in due_in.items()}
-    return Work(tasks, ahead_of if ahead else None, unread)
+    return Work(tasks, ahead_of if ahead else None)
 
 
 async def claim_again(

@@ -1,6 +1,6 @@
 """Write new tasks: entity and assoc in one statement, once, however often it is asked."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from itertools import repeat
 from json.encoder import encode_basestring_ascii as _quoted
@@ -9,12 +9,12 @@ from typing import Any
 from uuid import UUID
 
 from psycopg.errors import UniqueViolation
-from psycopg.rows import TupleRow
+from psycopg.rows import TupleRow, tuple_row
 
 from duly_core.attachments.rules import NotStored, written_uses
 from duly_core.attachments.store import key_of, lock_uses, write_uses
 from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
-from duly_core.postgres.pool import Connection, Store, fetch
+from duly_core.postgres.pool import Connection, Step, Store, fetch
 from duly_core.postgres.statements import READS, TRANSITIONS, Statement
 from duly_core.postgres.task_fields import FIELDS, TaskField
 from duly_core.tasks.task import NewTask, ResourceNeed, Scheduled, Scheduling
@@ -63,9 +63,9 @@ async def _write(
     if not tasks:
         return []
     in_sessions = tasks[0].session is not None
-    is_plain_one = len(tasks) == 1 and not any(_seldom(tasks[0]))
-    if is_plain_one and (written := await _write_one(store, tasks[0], tell=tell)):
-        return written
+    is_plain_one = len(tasks) == 1 and is_plain(tasks[0])
+    if is_plain_one and (written := await schedule_one(store.run_step, tasks[0], tell=tell)) is not None:
+        return [written]
     ordered = list(range(len(tasks))) if in_sessions else _lock_order(tasks)
     columns = _columns([tasks[place] for place in ordered])
     statement = TRANSITIONS["schedule_in_sessions" if in_sessions else "schedule"]
@@ -118,15 +118,28 @@ async def _write(
     return [answers[place] for place in range(len(tasks))]
 
 
-async def _write_one(store: Store, task: NewTask, *, tell: bool) -> list[Scheduled]:
-    """Write a task of `_PLAIN` fields; return no answer, and write nothing, if it cannot be written as a new one."""
+def is_plain(task: NewTask) -> bool:
+    """Tell whether a task has none of the fields that few tasks have."""
+    return not any(_seldom(task))
+
+
+async def schedule_one(
+    run: Callable[[Step[TupleRow]], Awaitable[list[TupleRow] | None]], task: NewTask, *, tell: bool = False
+) -> Scheduled | None:
+    """Write a task for which `is_plain` holds; None: nothing is written, and `schedule` says why.
+
+    `run` runs the statement. It returns the rows, or None if it did not run.
+
+    Raises:
+        StoreUnavailableError: nothing is known of the outcome; ask `schedule` with the same task.
+    """
     parameters = {field.name: getattr(task, field.name) for field in _PLAIN}
     parameters |= {"task_id": UUID(bytes=task.task_id), "tell": tell}
     try:
-        rows = await store.run(TRANSITIONS["schedule_one"], parameters)
+        rows = await run(Step(TRANSITIONS["schedule_one"], parameters, tuple_row))
     except UniqueViolation:  # a repeat, as after a lost answer
-        return []
-    return [Scheduled(Scheduling.CREATED, row[0], timedelta(microseconds=row[1])) for row in rows]
+        return None
+    return Scheduled(Scheduling.CREATED, rows[0][0], timedelta(microseconds=rows[0][1])) if rows else None
 
 
 async def _write_plain(

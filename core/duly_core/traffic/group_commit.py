@@ -20,9 +20,9 @@ _LONGEST_RETRY = timedelta(seconds=2)
 _SMOOTHING = 0.2
 _HEAVY = 0.5
 """Of the weight that a group may have: such a group takes long."""
-_USELESS_RESTS = 3
+USELESS_RESTS = 3
 """So many rests in a row that brought nothing together, and the next groups start without one."""
-_GROUPS_WITHOUT_REST = 32
+GROUPS_WITHOUT_REST = 32
 """So many groups start without a rest before the next one is tried."""
 _TICK = 0.0005
 """uvloop's timers know whole milliseconds, and may end a hair before the time that its own clock shows."""
@@ -171,8 +171,8 @@ class GroupCommit(Generic[Item, Answer]):
             self._useless_rests = self._without_rest = 0
         elif self._has_rested:
             self._useless_rests += 1
-            if self._useless_rests >= _USELESS_RESTS:
-                self._without_rest = _GROUPS_WITHOUT_REST
+            if self._useless_rests >= USELESS_RESTS:
+                self._without_rest = GROUPS_WITHOUT_REST
         self._has_rested = False
         if self._without_rest:
             self._without_rest -= 1

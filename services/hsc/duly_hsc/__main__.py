@@ -68,6 +68,7 @@ def build(
             gates.on_change(servicer.work.gates_changed)
             if notifications is not None:
                 notifications.subscribe(servicer.work)
+                notifications.ask_for_looks(servicer.work)
             authorizer = open_authorizer(auth_settings, AccessCache(stores.results))
             audit_log = StoredAuditLog(stores.results)
             server = RpcServer(

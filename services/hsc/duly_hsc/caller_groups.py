@@ -4,17 +4,21 @@ import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from math import exp
 
 from duly_core.lambdas.names import ALL_PRIORITIES
 from duly_core.postgres.rate_detector import STREAM, STREAM_GAP
 from duly_core.tasks.claims import Caller
 from duly_core.tasks.task import ClaimedTask
+from duly_core.traffic.group_commit import GROUPS_WITHOUT_REST, USELESS_RESTS
 from duly_hsc.due_times import DueTimes
 from duly_hsc.fair_order import FairOrder
 from duly_hsc.lease_timeouts import LeaseTimeouts
 from duly_wire.enums import Priority
 
 _SMOOTHING = 0.2
+_RATE_OVER = 0.05
+"""Seconds over which the rate of tasks is smoothed: two of them in one millisecond are no stream."""
 _FAR_LESS = 4
 _PASSED_OVER = 2
 """Looks that a caller with little room waits for those with more."""
@@ -69,6 +73,13 @@ class CallerGroup:
     """Of payload, smoothed; a guess before the first look."""
     largest: int = 0
     """Bytes of the largest recent payload."""
+    has_rested: bool = False
+    """Whether the last look was followed by a part of a stream's rest."""
+    useless_rests: int = 0
+    without_rest: int = 0
+    """So many looks are followed by the batching gap alone."""
+    rate: float = 0.0
+    """Tasks a second that looks found in the last tenth of a second, about."""
 
     def serves(self, lambdas: Collection[str]) -> bool:
         """Tell whether its callers take any of these lambdas (empty: any at all)."""
@@ -112,6 +123,8 @@ class CallerGroup:
         """Note what a look found that began at `now`; after one that found all there was the next one rests."""
         self.fair_order.took(tasks, most)
         elapsed, self.began_at = now - self.began_at, now
+        if elapsed > 0:
+            self.rate += (1 - exp(-elapsed / _RATE_OVER)) * (len(tasks) / elapsed - self.rate)
         if not tasks:
             return
         sizes = [len(task.payload) for task in tasks]
@@ -119,7 +132,26 @@ class CallerGroup:
         self.largest = max(*sizes, int(self.largest * (1 - _SMOOTHING)))
         if len(tasks) < most:
             streams = len(tasks) >= STREAM * elapsed
-            self.rests_until = now + (max(gap, STREAM_GAP) if streams else gap).total_seconds()
+            part = 1.0 if streams else self._part_of_stream(len(tasks))
+            self.rests_until = now + max(gap, STREAM_GAP * part).total_seconds()
+
+    def _part_of_stream(self, found: int) -> float:
+        """Return the part of a stream's rest after a look that found so many.
+
+        It grows with the rate: at 300 tasks a second a rest brings two together, at 500 five. Where the next task follows from the
+        end of the last one, as in a session, rests bring nothing together, and are left out.
+        """
+        if found > 1:
+            self.useless_rests = self.without_rest = 0
+        elif self.has_rested:
+            self.useless_rests += 1
+            if self.useless_rests >= USELESS_RESTS:
+                self.without_rest = GROUPS_WITHOUT_REST
+        self.has_rested = self.without_rest == 0
+        if self.without_rest:
+            self.without_rest -= 1
+            return 0.0
+        return min(1.0, self.rate / STREAM)
 
 
 class CallerGroups:

@@ -14,6 +14,7 @@ from duly_core.graphs import predecessors as store_graph_places
 from duly_core.graphs.predecessors import GraphPlace
 from duly_core.lambdas.cache import LambdaCache
 from duly_core.postgres.notifications import Notifier
+from duly_core.postgres.pool import Row, Step
 from duly_core.process import failpoints
 from duly_core.process.clock import seconds_since_boot
 from duly_core.process.telemetry import observe_call
@@ -95,6 +96,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._lease_timeouts = lease_timeouts
         self._notifier = notifier
         self._budget = RetryBudget(live_hsc, now)
+        self._follows = ""
+        """The lambda of what the end of the last lone task made due at once, as in a session; empty: it made nothing due."""
         group = settings.max_group
         self._claim = GroupCommit(
             self._claim_group,
@@ -139,6 +142,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             hand_back=self._hand_back,
             more_is_due=lambda lambdas: notifier.notify_others(timedelta(), lambdas, _OVERFLOW_GAP),
             gates=self._gates,
+            joined_store=stores.joined,
         )
 
     async def ClaimTask(  # noqa: N802 (the wire's name)
@@ -259,12 +263,26 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         return hsc_pb2.SetResultsResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
     async def _set_group(self, results: list[Result]) -> list[Applied]:
+        is_one, follows = len(results) == 1, self._follows
+        saw = False
+
+        async def with_look(step: Step[Row]) -> list[Row] | None:
+            nonlocal saw
+            rows = await self.work.run_with_look(follows, step)
+            saw = rows is not None
+            return rows
+
         async with failpoints.around("hsc.set_results"):
             held_back = self._budget.hold_back()
-            written = await store_results.set_results(self._stores.results, results, held_back)
+            written = await store_results.set_results(
+                self._stores.results, results, held_back, with_look if is_one and follows else None
+            )
             self._budget.retried(written.retried)
-        if written.due_in is not None:
+        if written.due_in is not None and not (saw and written.due_lambdas == {follows}):
             self._notifier.due_in(written.due_in, written.due_lambdas)
+        if is_one:
+            is_due = written.due_in is not None and written.due_in <= timedelta()
+            self._follows = next(iter(written.due_lambdas), "") if is_due else ""
         if self._counts is not None:
             self._counts.note(results, written.verdicts)
         events.results_written(results, written.verdicts)

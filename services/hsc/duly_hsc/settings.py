@@ -25,4 +25,4 @@ class HscSettings(LiveHscSettings):
     claim_concurrency: int = Field(default=2, ge=1)
     """How many claim statements run at a time, each on a connection."""
     result_concurrency: int = Field(default=2, ge=1)
-    """How many statements with results run at a time. The HSC uses this, `claim_concurrency`, and five more connections."""
+    """How many statements with results run at a time. The HSC uses this, `claim_concurrency`, and six more connections."""

@@ -21,6 +21,9 @@ BEATING = 2
 _RESULTS_BESIDE = 2
 """Connections of the results' pool beyond the results': for releases and for notifications."""
 
+_JOINED_LOCK_TIMEOUT = timedelta(milliseconds=100)
+"""A statement that writes little does not wait for what the look after it wants: it is written alone then."""
+
 
 @dataclass(frozen=True, slots=True)
 class HscStores:
@@ -30,6 +33,8 @@ class HscStores:
     beats: Store
     results: Store
     """And releases, and notifications."""
+    joined: Store
+    """Looks for work that go with another statement: one at a time."""
 
 
 @asynccontextmanager
@@ -56,4 +61,5 @@ async def open_stores(store: StoreSettings, hsc: HscSettings, timing: Timing) ->
                 pool(BEATING, timing.heartbeat_deadline / 2, timing.heartbeat_deadline / 4)
             ),
             results=await stack.enter_async_context(pool(hsc.result_concurrency + _RESULTS_BESIDE)),
+            joined=await stack.enter_async_context(pool(1, lock_timeout=_JOINED_LOCK_TIMEOUT)),
         )

@@ -8,14 +8,16 @@ lost, and lateness does not depend on the poll interval.
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from duly_core.config.live_sections import LiveStoreConsumerSettings
-from duly_core.errors import DulyError, OverloadedError
+from duly_core.errors import DulyError, OverloadedError, RowLockedError, StoreUnavailableError
 from duly_core.gates.cache import FixedGates, Gates
 from duly_core.gates.scans import GateScans
 from duly_core.lambdas.names import ALL_PRIORITIES
-from duly_core.postgres.pool import Store
+from duly_core.postgres.pool import Row, Step, Store
 from duly_core.process import failpoints
 from duly_core.tasks import claims as store_claims
 from duly_core.tasks.claims import Caller, Pick, Work
@@ -24,11 +26,13 @@ from duly_hsc import events
 from duly_hsc.caller_groups import CallerGroup, CallerGroups, Claimed, WaitingCall
 from duly_hsc.due_check import DueCheck
 from duly_hsc.events import log
-from duly_hsc.lease_timeouts import LeaseTimeoutsNow
+from duly_hsc.lease_timeouts import LeaseTimeouts, LeaseTimeoutsNow
 from duly_hsc.work_answers import HandBack, WorkAnswers
 from duly_wire.enums import Priority
 
 _MOST_WAITERS = 20_000
+_APART = 10.0
+"""Seconds without joined looks, after one that a lock was in the way of."""
 Told = Callable[[Sequence[ClaimedTask]], None]
 
 
@@ -48,6 +52,7 @@ class WorkMatcher:
         hand_back: HandBack,
         more_is_due: Callable[[Collection[str]], None] = lambda _: None,
         gates: Gates | None = None,
+        joined_store: Store | None = None,
     ) -> None:
         """Make one.
 
@@ -62,8 +67,10 @@ class WorkMatcher:
             hand_back: releases what was claimed for callers that are gone.
             more_is_due: told of lambdas of which more may be due than the callers here take.
             gates: knows what may not be claimed; None: there are none.
+            joined_store: connections for looks that go with others' statements; None: there are no such looks.
         """
         self._store = store
+        self._joined_store = joined_store
         self._lease_timeouts = lease_timeouts
         self._live_settings = live_settings
         self._free = concurrency
@@ -76,6 +83,11 @@ class WorkMatcher:
         self._groups = CallerGroups(low_priority_share)
         self._due_check = DueCheck(store, self._open_among)
         self._checks = False
+        self._knows_gates = False
+        self._is_joined = False
+        """Whether a look goes with another statement now: there is one connection for these."""
+        self._apart_until = float("-inf")
+        """Until then looks go with no other statement."""
         self._waiting = 0
         self._running: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -230,21 +242,25 @@ class WorkMatcher:
 
     async def _poll(self, group: CallerGroup) -> None:
         try:
-            await self._poll_once(group)
+            if (look := self._prepare(group)) is not None:
+                await self._run(look)
         finally:
-            self._free += 1
-            group.is_looking = False
-            for waiter in group.waiters:
-                waiter.in_look = False
-                if waiter.is_over:
-                    self._end(waiter)
-            if not group.waiters:
-                self._tell_of_more(group)
-                self._set_aside(group)
-            # others who serve these lambdas look for what is left; a group may also wait for its turn
-            for other in (*self._groups,):
-                if self._free == 1 or not other.lambdas.isdisjoint(group.lambdas):
-                    self._plan(other)
+            self._end_look(group)
+
+    def _end_look(self, group: CallerGroup) -> None:
+        self._free += 1
+        group.is_looking = False
+        for waiter in group.waiters:
+            waiter.in_look = False
+            if waiter.is_over:
+                self._end(waiter)
+        if not group.waiters:
+            self._tell_of_more(group)
+            self._set_aside(group)
+        # others who serve these lambdas look for what is left; a group may also wait for its turn
+        for other in (*self._groups,):
+            if self._free == 1 or not other.lambdas.isdisjoint(group.lambdas):
+                self._plan(other)
 
     def _tell_of_more(self, group: CallerGroup) -> None:
         """Report lambdas that may have more due than callers here take, so that hosts elsewhere take it."""
@@ -257,60 +273,161 @@ class WorkMatcher:
         if due:
             self._more_is_due(due)
 
-    async def _poll_once(self, group: CallerGroup) -> None:
+    def _prepare(self, group: CallerGroup, becomes_due: str | None = None) -> "_Look | None":
+        """Begin a look for what is due, or becomes due just now; None: nothing is, or nobody is there to take it."""
         now = asyncio.get_running_loop().time()
         live_settings = self._live_settings()
         interval = live_settings.poll_interval.total_seconds()
         due = [
             name
             for name in sorted(self._gates.now.open_among(group.lambdas, group.priorities))
-            if group.due_times.due_at(name, interval, exact=live_settings.exact) <= now
+            if name == becomes_due or group.due_times.due_at(name, interval, exact=live_settings.exact) <= now
         ]
         waiters, each = group.choose(self._most_bytes)
         most = each * len(waiters)
         if not due or not most:  # another group looked, or the callers left, since this look was planned
-            return
+            return None
         picks = group.fair_order.plan(due, most)
         for waiter in waiters:
             waiter.in_look = True
         polled = sorted({pick.queue.lambda_name for pick in picks})
         group.due_times.polling(polled, now, interval)
-        timeouts = self._lease_timeouts()
+        return _Look(group, waiters, most, picks, now, self._lease_timeouts(), live_settings)
+
+    async def _run(self, look: "_Look") -> None:
         try:
             if gates := await self._gates.known():
-                picks = [pick for pick in picks if not gates.is_closed(pick.queue)]
+                look.picks = [pick for pick in look.picks if not gates.is_closed(pick.queue)]
+            self._knows_gates = True
             async with failpoints.around("hsc.claim_work"):
                 with events.poll_seconds.time():
                     work = await store_claims.claim_work(
                         self._store,
-                        picks,
-                        [waiter.caller for waiter in waiters],
-                        most,
-                        timeouts.claim,
+                        look.picks,
+                        look.callers,
+                        look.most,
+                        look.timeouts.claim,
                         gates,
                         self._gate_scans,
-                        within=live_settings.poll_interval,
+                        within=look.live_settings.poll_interval,
                     )
         except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
-            group.due_times.unsure(polled, now)
-            for waiter in waiters:
-                if not waiter.answer.done():
-                    waiter.answer.set_exception(error)
-                    group.waiters.remove(waiter)
-            return
-        group.took(work.tasks, most, now, live_settings.batching_gap)
+            self._failed(look, error)
+        else:
+            self._took(look, work)
+
+    def _failed(self, look: "_Look", error: BaseException) -> None:
+        look.group.due_times.unsure(look.polled, look.began_at)
+        for waiter in look.waiters:
+            if not waiter.answer.done():
+                waiter.answer.set_exception(error)
+                look.group.waiters.remove(waiter)
+
+    def _took(self, look: "_Look", work: Work) -> None:
+        group = look.group
+        group.took(work.tasks, look.most, look.began_at, look.live_settings.batching_gap)
         events.claimed(work.tasks)
         events.group_size.labels("ClaimWork").observe(len(work.tasks))
         self._claimed(work.tasks)
-        for waiter in self._answers.answer(waiters, work.tasks, now, timeouts):
+        for waiter in self._answers.answer(look.waiters, work.tasks, look.began_at, look.timeouts):
             group.waiters.remove(waiter)
-        self._note(group, work, picks)
-
-    def _note(self, group: CallerGroup, work: Work, picks: Sequence[Pick]) -> None:
-        """Note what the look saw ahead, and which lambdas may have more due than it took."""
+        # what it saw ahead, and which lambdas may have more due than it took
         now = asyncio.get_running_loop().time()
         if work.ahead is None:
-            group.due_times.unsure({pick.queue.lambda_name for pick in picks}, now)
+            group.due_times.unsure({pick.queue.lambda_name for pick in look.picks}, now)
             return
         group.due_times.polled(work.ahead, now)
         group.due_times.unsure(work.unread, now)
+
+    # ---- looks that go with others' statements -----------------------------------------------------------
+
+    async def run_with_look(self, lambda_name: str, step: Step[Row]) -> list[Row] | None:
+        """Run a statement that makes something of this lambda due, and the look that finds it, in one transaction.
+
+        Returns:
+            The statement's rows. None: no look would be made at once, or a lock was in the way, and nothing is written. While
+            there are gates, looks are made alone.
+
+        Raises:
+            StoreUnavailableError: the outcome is unknown.
+            psycopg.Error: what the statement raises; nothing is written.
+        """
+        if self._joined_store is None or (look := self._join(lambda_name)) is None:
+            return None
+        claim = store_claims.look_step(
+            look.picks, look.callers, look.most, look.timeouts.claim, look.live_settings.poll_interval
+        )
+        self._is_joined = True
+        try:
+            rows, found = await self._joined_store.run_together(step, claim)
+        except RowLockedError:  # the statement must not wait for what the look wants
+            self._apart_until = asyncio.get_running_loop().time() + _APART
+            self._end_undone(look)
+            return None
+        except StoreUnavailableError as error:
+            self._apart_until = asyncio.get_running_loop().time() + _APART
+            self._failed(look, error)
+            self._end_look(look.group)
+            raise
+        except BaseException:  # the statement's
+            self._end_undone(look)
+            raise
+        finally:
+            self._is_joined = False
+        self._begin(self._end_joined(look, found))
+        return rows
+
+    def _join(self, lambda_name: str) -> "_Look | None":
+        """Begin the look that would be made at once if something of this lambda became due now; None: none would be."""
+        now = asyncio.get_running_loop().time()
+        is_apart = not self._knows_gates or self._gates.now or now < self._apart_until
+        if is_apart or self._is_joined or not self._free or self._is_closed:
+            return None
+        for group in self._groups:
+            if group.is_looking or group.rests_until > now or not group.takes_all_of(lambda_name):
+                continue
+            if group.is_waited_in() and (look := self._prepare(group, lambda_name)) is not None:
+                if group.timer is not None:
+                    group.timer.cancel()
+                    group.timer = None
+                self._free -= 1
+                group.is_looking = True
+                return look
+        return None
+
+    def _end_undone(self, look: "_Look") -> None:
+        look.group.due_times.unsure(look.polled, look.began_at)
+        self._end_look(look.group)
+
+    async def _end_joined(self, look: "_Look", rows: Sequence[Any]) -> None:
+        """Take what such a look found."""
+        try:
+            self._took(look, await store_claims.found_by_look(self._store, rows))
+        except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
+            self._failed(look, error)
+        finally:
+            self._end_look(look.group)
+
+
+@dataclass(slots=True, eq=False)
+class _Look:
+    """A look that has begun."""
+
+    group: CallerGroup
+    waiters: Sequence[WaitingCall]
+    most: int
+    picks: Sequence[Pick]
+    began_at: float
+    """On the loop's clock."""
+    timeouts: LeaseTimeouts
+    live_settings: LiveStoreConsumerSettings
+
+    @property
+    def polled(self) -> list[str]:
+        """The lambdas of which it sees whatever is due."""
+        return sorted({pick.queue.lambda_name for pick in self.picks})
+
+    @property
+    def callers(self) -> list[Caller]:
+        """Who gets what it finds, in turn."""
+        return [waiter.caller for waiter in self.waiters]

@@ -155,11 +155,21 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             and not any(task.session for task in tasks)
         )
         async with failpoints.around("frontend.schedule"):
+            if len(tasks) == 1 and (written := await self._write_with_look(tasks[0])) is not None:
+                return [written]
             answers = await store_schedule.schedule(self._stores.writes, tasks, tell=tell)
         ahead = min((answer.due_in for answer in answers if answer.due_in is not None), default=None)
         if ahead is not None and (ahead > timedelta() or not tell):
             self._notifier.due_in(ahead, lambdas, len(answers))
         return answers
+
+    async def _write_with_look(self, task: NewTask) -> Scheduled | None:
+        """Write a task together with the look that finds it; None: that is not possible, and nothing is written."""
+        if task.delay is not None or task.scheduled_at is not None or not store_schedule.is_plain(task):
+            return None
+        return await store_schedule.schedule_one(
+            partial(self._notifier.run_with_look, task.lambda_name), task
+        )
 
     def _has_little_to_write(self, tasks: int) -> bool:
         now = asyncio.get_running_loop().time()
