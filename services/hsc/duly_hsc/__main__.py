@@ -84,7 +84,9 @@ def build(
             if await migration.done(store_settings, stop, HSC):
                 log.info("hsc serves", address=address)
                 health = HealthFollower(
-                    server, [stores.beats, stores.results, stores.claims], store_settings.unhealthy_after
+                    server,
+                    [stores.beats, stores.results, stores.claims, stores.joined],
+                    store_settings.unhealthy_after,
                 )
                 listener = Listener(
                     store_settings,

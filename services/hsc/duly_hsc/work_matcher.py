@@ -364,12 +364,13 @@ class WorkMatcher:
             self._apart_until = asyncio.get_running_loop().time() + _APART
             self._end_undone(look)
             return None
-        except StoreUnavailableError as error:
+        except (StoreUnavailableError, asyncio.CancelledError) as error:
             self._apart_until = asyncio.get_running_loop().time() + _APART
-            self._failed(look, error)
+            is_cancelled = isinstance(error, asyncio.CancelledError)
+            self._failed(look, StoreUnavailableError("the look broke off") if is_cancelled else error)
             self._end_look(look.group)
             raise
-        except BaseException:  # the statement's
+        except BaseException:  # the statement was refused, and nothing is written
             self._end_undone(look)
             raise
         finally:
