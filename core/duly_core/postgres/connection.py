@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar, Final, Self, TypeVar, cast
 from weakref import WeakSet
 
@@ -22,6 +22,8 @@ from psycopg import AsyncConnection
 from psycopg.abc import PQGen
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
+
+from duly_core.postgres.prepared import Prepared
 
 log = structlog.get_logger()
 
@@ -53,6 +55,11 @@ class Connection(AsyncConnection[TupleRow]):
     """The servers that it was to choose from."""
     lent_at: float | None = None
     """Since when somebody has it, on the loop's clock; None: nobody has."""
+
+    @cached_property
+    def prepared(self) -> Prepared:
+        """What is prepared in its session."""
+        return Prepared(self)
 
     @property
     def address(self) -> str:
@@ -102,6 +109,12 @@ class Connection(AsyncConnection[TupleRow]):
                         return attempt.result()
         finally:
             await _give_up(attempts)
+
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        """Do as psycopg, which forgets all statements of the session after a ROLLBACK; ours are gone then, too."""
+        if name is None:
+            self.prepared.forget()
+        return super()._deallocate(name)
 
     async def wait(self, gen: PQGen[Waited], interval: float = 0.0, timeout: float | None = None) -> Waited:
         """Wait as psycopg does, but without looking ten times a second for an interrupt: a loop is told of those."""

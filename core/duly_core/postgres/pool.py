@@ -281,6 +281,14 @@ async def fetch_as(
     shape: AsyncRowFactory[Row], connection: Connection, statement: Statement, parameters: Mapping[str, Any]
 ) -> list[Row]:
     """Do the same, with rows as `shape` makes them (rows.py)."""
+    if (
+        isinstance(connection, OwnConnection)
+        and connection.prepare_threshold is not None
+        and connection.autocommit
+        and not connection.pgconn.pipeline_status
+        and not statement.anew
+    ):
+        return await connection.prepared.fetch(shape, statement.sql, parameters)
     cursor = await _execute(connection, statement, parameters, shape)
     return await cursor.fetchall()
 
