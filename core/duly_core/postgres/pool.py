@@ -20,6 +20,7 @@ from duly_core.postgres.connection import Connection as OwnConnection
 from duly_core.postgres.connection import PendingConnects, connection_of, hang_up
 from duly_core.postgres.dsn import describe, parse
 from duly_core.postgres.password import read_password_in_thread
+from duly_core.postgres.prepared import Prepared, Query
 from duly_core.postgres.refusals import REFUSED, StatementRefusals
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.statements import Statement
@@ -203,9 +204,11 @@ class Store:
     async def run_together(self, *steps: Step[Any]) -> list[list[Any]]:
         """Run statements in one transaction and one round trip, none of which needs another's answer; the rows of each."""
         async with self.connection() as connection:
-            async with (
-                connection.pipeline()
-            ):  # no statement begins the transaction: it ends with the pipeline
+            if (prepared := _prepared(connection)) and not any(step.statement.anew for step in steps):
+                queries = [Query(step.shape, step.statement.sql, step.parameters) for step in steps]
+                return await prepared.fetch_together(queries)
+            # no statement begins the transaction: it ends with the pipeline
+            async with connection.pipeline():
                 cursors = [await _execute(connection, *step) for step in steps]
             return [await cursor.fetchall() for cursor in cursors]
 
@@ -281,16 +284,22 @@ async def fetch_as(
     shape: AsyncRowFactory[Row], connection: Connection, statement: Statement, parameters: Mapping[str, Any]
 ) -> list[Row]:
     """Do the same, with rows as `shape` makes them (rows.py)."""
+    if not statement.anew and (prepared := _prepared(connection)):
+        return await prepared.fetch(shape, statement.sql, parameters)
+    cursor = await _execute(connection, statement, parameters, shape)
+    return await cursor.fetchall()
+
+
+def _prepared(connection: Connection) -> Prepared | None:
+    """Return what runs prepared statements on a connection; None: psycopg's cursors are needed."""
     if (
         isinstance(connection, OwnConnection)
         and connection.prepare_threshold is not None
         and connection.autocommit
         and not connection.pgconn.pipeline_status
-        and not statement.anew
     ):
-        return await connection.prepared.fetch(shape, statement.sql, parameters)
-    cursor = await _execute(connection, statement, parameters, shape)
-    return await cursor.fetchall()
+        return connection.prepared
+    return None
 
 
 async def _execute(

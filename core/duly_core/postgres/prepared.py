@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
@@ -28,9 +28,22 @@ _MOST: Final = 100
 _PLACEHOLDER: Final = re.compile(rb"%(?:%|\((\w+)\)([sbt]))")
 _FORMATS: Final = {b"s": PyFormat.AUTO, b"b": PyFormat.BINARY, b"t": PyFormat.TEXT}
 _NUMBERS: Final = count()
+_DONE: Final = (ExecStatus.TUPLES_OK, ExecStatus.PIPELINE_SYNC)
 _READ: Final = Wait.R
 _READABLE: Final = Ready.R
 _INTERRUPTED: Final = (asyncio.CancelledError, KeyboardInterrupt)
+
+
+Shape: TypeAlias = Callable[[Any], Callable[[Sequence[Any]], Row]]
+"""Makes rows, as psycopg's row factories do."""
+
+
+class Query(NamedTuple):
+    """A statement to run together with others."""
+
+    shape: Shape[Any]
+    sql: str
+    parameters: Mapping[str, Any]
 
 
 class Rows(NamedTuple):
@@ -48,24 +61,14 @@ class Prepared:
         self.names: OrderedDict[tuple[bytes, tuple[int, ...]], bytes] = OrderedDict()
         """By the text, and the types of the parameters. The one used last is the last."""
 
-    async def fetch(
-        self, shape: Callable[[Any], Callable[[Sequence[Any]], Row]], sql: str, parameters: Mapping[str, Any]
-    ) -> list[Row]:
+    async def fetch(self, shape: Shape[Row], sql: str, parameters: Mapping[str, Any]) -> list[Row]:
         """Run a statement and return its rows, all in binary.
 
         Raises:
             psycopg.Error: as a cursor does.
         """
-        text, order, formats = _parsed(sql)
-        transformer = self._transformer
         async with self._connection.lock:
-            values = transformer.dump_sequence([parameters[name] for name in order], formats)
-            sent_as, types = transformer.formats, transformer.types or ()
-            name = self.names.get((text, types))
-            if name is None:
-                name = await self._prepare(text, types)
-            else:
-                self.names.move_to_end((text, types))
+            name, values, sent_as = await self._bound(sql, parameters)
             self._connection.pgconn.send_query_prepared(name, values, sent_as, Format.BINARY)
             try:
                 result = await self._result(ExecStatus.TUPLES_OK)
@@ -74,8 +77,54 @@ class Prepared:
             ):  # whoever did this to the session: the next use of each prepares it
                 self.forget()
                 raise
-        transformer.set_pgresult(result)
-        return transformer.load_rows(0, result.ntuples, shape(Rows(result)))
+        return self._rows(shape, result)
+
+    async def fetch_together(self, queries: Sequence[Query]) -> list[list[Any]]:
+        """Run statements in one transaction and one round trip; the rows of each.
+
+        Raises:
+            psycopg.Error: of the first that failed; nothing is written.
+        """
+        pgconn = self._connection.pgconn
+        async with self._connection.lock:
+            bound = [await self._bound(query.sql, query.parameters) for query in queries]
+            pgconn.enter_pipeline_mode()
+            try:
+                for name, values, sent_as in bound:
+                    pgconn.send_query_prepared(name, values, sent_as, Format.BINARY)
+                pgconn.pipeline_sync()
+                results = [(await self._run(execute(pgconn)))[-1] for _ in range(len(bound) + 1)]
+                pgconn.exit_pipeline_mode()
+            except BaseException:  # answers are on their way that nobody reads
+                pgconn.finish()
+                raise
+        for result in results:
+            if result.status not in _DONE:
+                error = error_from_result(result, encoding=self._connection.info.encoding)
+                if isinstance(error, InvalidSqlStatementName):
+                    self.forget()
+                raise error
+        *answers, _ = results  # the last one says that the transaction has ended
+        return [self._rows(query.shape, answer) for query, answer in zip(queries, answers, strict=True)]
+
+    async def _bound(
+        self, sql: str, parameters: Mapping[str, Any]
+    ) -> tuple[bytes, Sequence[Any], Sequence[Format]]:
+        """Return the name of a statement, and its parameters as they are sent and in which formats."""
+        text, order, formats = _parsed(sql)
+        transformer = self._transformer
+        values = transformer.dump_sequence([parameters[name] for name in order], formats)
+        sent_as, types = transformer.formats, transformer.types or ()
+        name = self.names.get((text, types))
+        if name is None:
+            name = await self._prepare(text, types)
+        else:
+            self.names.move_to_end((text, types))
+        return name, values, sent_as or ()
+
+    def _rows(self, shape: Shape[Row], result: PGresult) -> list[Row]:
+        self._transformer.set_pgresult(result)
+        return self._transformer.load_rows(0, result.ntuples, shape(Rows(result)))
 
     def forget(self) -> None:
         """Take note that the session has none of the statements any more."""
