@@ -146,19 +146,25 @@ async def test_while_there_are_gates_looks_are_made_alone(store, task_states, ds
 
 
 async def test_a_plain_task_is_written_while_the_look_would_wait_for_a_lock_of_another(services, store, dsn):
-    await whole.put_resource(store, ResourceLimit("database", 1))
+    await whole.put_resource(store, ResourceLimit("database", 2))
+
+    async def schedule_needy():
+        """Nobody is told of it: the next look finds it."""
+        needs = (ResourceNeed("database"),)
+        await schedule.schedule(store, [NewTask(new_task_id().bytes, LAMBDA, b"1", resources=needs)])
+
+    await schedule_needy()
+    assert len((await services.ask()).tasks) == 1  # the resource is in use from now on
     answer = await services.asking()
-    needy = NewTask(new_task_id().bytes, LAMBDA, b"1", resources=(ResourceNeed("database"),))
-    await schedule.schedule(store, [needy])  # nobody says so: the next look finds it
+    await schedule_needy()
     async with await psycopg.AsyncConnection.connect(dsn) as other:
         await other.execute("select from resource_use for update")
-        await other.execute("select from resource for update")
 
         task_id = await services.schedule()
 
         assert services.wrote("task", UUID(task_id).bytes)
         assert not answer.done()
-    assert len((await answer).tasks) >= 1
+    assert (await answer).tasks
 
 
 async def test_an_answer_that_was_lost_comes_again_with_the_task_that_it_claimed(services):

@@ -375,7 +375,7 @@ class WorkMatcher:
             raise
         finally:
             self._is_joined = False
-        self._begin(self._end_joined(look, found))
+        await self._end_joined(look, found)  # the task starts before its client is answered
         return rows
 
     def _join(self, lambda_name: str) -> "_Look | None":
