@@ -65,7 +65,7 @@ class Table:
             for name in self.systems
             if not name.startswith("duly") and (values := self.values(workload, name, figure))
         }
-        ours = self.values(workload, "duly", figure)
+        ours = self.values(workload, "duly", figure) or self.values(workload, "duly_json", figure)
         if not rivals or not ours:
             return "", []
         pick = max if more_is_better else min

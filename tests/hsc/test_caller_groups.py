@@ -6,7 +6,6 @@ from datetime import timedelta
 import pytest
 
 from duly_core.tasks.task import ClaimedTask
-from duly_core.traffic.group_commit import USELESS_RESTS
 from duly_hsc.caller_groups import CallerGroups
 from duly_wire.enums import Priority
 
@@ -23,7 +22,7 @@ def found(tasks):
     ]
 
 
-def rests_after(rate, looks=200, at_a_time=None):
+def rests_after(rate, looks=200, at_a_time=None, gap=GAP):
     """Return the seconds of rest after looks, while so many tasks a second come; `at_a_time`: each look finds so many."""
     group = CallerGroups(lambda: 0.1).join(frozenset({"mail.send"}))
     now, due, rests = 0.0, 0.0, []
@@ -33,19 +32,19 @@ def rests_after(rate, looks=200, at_a_time=None):
         now = begins_at
         tasks = at_a_time or int(due + 1e-9)
         due -= tasks
-        group.took(found(tasks), MOST, now, GAP)
+        group.took(found(tasks), MOST, now, gap)
         rests.append(group.rests_until - now)
     return rests
 
 
-@pytest.mark.parametrize("rate", [20, 60])
+@pytest.mark.parametrize("rate", [20, 60, 150])
 def test_tasks_that_come_seldom_are_followed_by_the_batching_gap_alone(rate):
     rests = rests_after(rate)
 
     assert max(rests) == pytest.approx(GAP.total_seconds())
 
 
-@pytest.mark.parametrize(("rate", "together"), [(400, 3), (700, 9)])
+@pytest.mark.parametrize(("rate", "together"), [(230, 2.5), (400, 3), (700, 9)])
 def test_single_tasks_that_come_fast_are_taken_together(rate, together):
     rests = rests_after(rate)
 
@@ -59,10 +58,16 @@ def test_a_stream_rests_as_long_as_its_notifications():
 
 
 def test_where_rests_bring_nothing_together_they_are_left_out():
-    rests = rests_after(400, at_a_time=1)
+    rests = rests_after(400, looks=2_000, at_a_time=1)
 
     longer = [rest for rest in rests if rest > GAP.total_seconds() * 1.01]
-    assert len(longer) <= len(rests) / 32 * (USELESS_RESTS + 1)
+    assert 1 <= len(longer) <= 12
+
+
+def test_an_operator_can_have_them_taken_at_once():
+    rests = rests_after(400, gap=timedelta())
+
+    assert max(rests) == 0
 
 
 def test_two_tasks_in_one_millisecond_are_no_stream():

@@ -17,6 +17,11 @@ from duly_hsc.lease_timeouts import LeaseTimeouts
 from duly_wire.enums import Priority
 
 _SMOOTHING = 0.2
+_FAST = 200
+"""Single tasks a second, from which on they wait for others."""
+_TOGETHER = 2.5
+"""So many intervals between two tasks, at least, such a rest has: less would often bring one task only."""
+_MOST_LEFT_OUT = 1_024
 _RATE_OVER = 0.05
 """Seconds over which the rate of tasks is smoothed: two of them in one millisecond are no stream."""
 _FAR_LESS = 4
@@ -74,10 +79,13 @@ class CallerGroup:
     largest: int = 0
     """Bytes of the largest recent payload."""
     has_rested: bool = False
-    """Whether the last look was followed by a part of a stream's rest."""
+    """Whether single tasks waited for others after the last look."""
     useless_rests: int = 0
+    """So many rests in a row brought nothing together."""
     without_rest: int = 0
     """So many looks are followed by the batching gap alone."""
+    left_out: int = GROUPS_WITHOUT_REST
+    """So many will be, after the next useless rests."""
     rate: float = 0.0
     """Tasks a second that looks found in the last tenth of a second, about."""
 
@@ -132,26 +140,29 @@ class CallerGroup:
         self.largest = max(*sizes, int(self.largest * (1 - _SMOOTHING)))
         if len(tasks) < most:
             streams = len(tasks) >= STREAM * elapsed
-            part = 1.0 if streams else self._part_of_stream(len(tasks))
-            self.rests_until = now + max(gap, STREAM_GAP * part).total_seconds()
+            rest = STREAM_GAP if streams else self._rest_of_single_tasks(len(tasks)) if gap else gap
+            self.rests_until = now + max(gap, rest).total_seconds()
 
-    def _part_of_stream(self, found: int) -> float:
-        """Return the part of a stream's rest after a look that found so many.
+    def _rest_of_single_tasks(self, found: int) -> timedelta:
+        """Return how long single tasks wait for others after a look that found so many.
 
-        It grows with the rate: at 300 tasks a second a rest brings two together, at 500 five. Where the next task follows from the
-        end of the last one, as in a session, rests bring nothing together, and are left out.
+        It grows with the rate: from 200 tasks a second on two of them are taken together, at 500 five. Where the next task follows from
+        the end of the last one, as in a session, rests bring nothing together, and are left out, ever longer.
         """
         if found > 1:
             self.useless_rests = self.without_rest = 0
+            self.left_out = GROUPS_WITHOUT_REST
         elif self.has_rested:
             self.useless_rests += 1
             if self.useless_rests >= USELESS_RESTS:
-                self.without_rest = GROUPS_WITHOUT_REST
-        self.has_rested = self.without_rest == 0
+                self.without_rest = self.left_out
+                self.left_out = min(_MOST_LEFT_OUT, 2 * self.left_out)
+        self.has_rested = self.without_rest == 0 and self.rate >= _FAST
         if self.without_rest:
             self.without_rest -= 1
-            return 0.0
-        return min(1.0, self.rate / STREAM)
+        if not self.has_rested:
+            return timedelta()
+        return min(STREAM_GAP, max(STREAM_GAP * (self.rate / STREAM), timedelta(seconds=_TOGETHER / self.rate)))
 
 
 class CallerGroups:
