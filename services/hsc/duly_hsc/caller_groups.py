@@ -162,7 +162,9 @@ class CallerGroup:
             self.without_rest -= 1
         if not self.has_rested:
             return timedelta()
-        return min(STREAM_GAP, max(STREAM_GAP * (self.rate / STREAM), timedelta(seconds=_TOGETHER / self.rate)))
+        return min(
+            STREAM_GAP, max(STREAM_GAP * (self.rate / STREAM), timedelta(seconds=_TOGETHER / self.rate))
+        )
 
 
 class CallerGroups:
