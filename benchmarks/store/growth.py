@@ -19,7 +19,7 @@ from duly_core.postgres.session_options import PLANNED_ANEW
 _EXPLAINED = 15
 _WARM_UP = 20
 _SLICES = 10
-"""The least of them counts: whoever else uses the machine takes its caches."""
+"""The least of them counts: other work on the machine takes its caches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ class RowLockedError(StoreUnavailableError):
     """A statement waited too long for a row that another transaction holds. Try again."""
 
 
+class NoConnectionError(StoreUnavailableError):
+    """No connection of the pool was free in time; nothing was sent."""
+
+
 class StatementTimeoutError(StoreUnavailableError):
     """A statement exceeded its time limit: it reads too much, or Postgres is slow."""
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from duly_core.rpc.requests.new_tasks import (
@@ -79,6 +79,8 @@ def requests(draw):
     return asked(**{name: draw(fields[name]) for name in sorted(chosen)})
 
 
+# the first draw of a text reads all of Unicode, which takes seconds on a busy machine
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(requests())
 def test_what_passes_is_what_the_store_takes_and_all_else_names_its_field(request_message):
     task, problem = outcome(check, request_message)
@@ -274,8 +276,45 @@ def test_an_item_that_is_invalid_or_not_plain_has_all_checked_alone(fields):
     assert plain_tasks(messages, LIMITS, HORIZON) is None
 
 
-@given(st.lists(requests(), min_size=1, max_size=3))
-def test_items_that_pass_together_pass_alone(messages):
+@st.composite
+def plain_requests(draw):
+    """A valid NewTask without the fields that few tasks have."""
+    fields = {
+        "payload": st.binary(max_size=100),
+        "payload_encoding": st.sampled_from([0, 1, 2]),
+        "priority": st.sampled_from([0, *Priority]),
+        "collection": st.from_regex(NAME, fullmatch=True),
+        **draw(
+            st.sampled_from(
+                [
+                    {},
+                    {
+                        "delay": st.integers(0, 3_600).map(
+                            lambda seconds: to_duration(timedelta(seconds=seconds))
+                        )
+                    },
+                    {
+                        "scheduled_at": st.integers(0, 3_600).map(
+                            lambda s: to_timestamp(datetime.now(UTC) + timedelta(seconds=s))
+                        )
+                    },
+                ]
+            )
+        ),
+    }
+    chosen = draw(st.sets(st.sampled_from(sorted(fields))))
+    return asked(task_id=str(new_task_id()), **{name: draw(fields[name]) for name in sorted(chosen)})
+
+
+@given(st.lists(plain_requests(), min_size=1, max_size=5))
+def test_plain_items_are_the_same_together_and_alone(messages):
+    assert plain_tasks(messages, LIMITS, HORIZON) == [check(message) for message in messages]
+
+
+@given(st.lists(plain_requests(), max_size=2), requests())
+def test_items_that_pass_together_pass_alone(messages, other):
+    messages.append(other)
+
     tasks = plain_tasks(messages, LIMITS, HORIZON)
 
     assert tasks is None or tasks == [check(message) for message in messages]

@@ -8,6 +8,7 @@ from uuid import UUID
 import grpc
 import psycopg
 import pytest
+from psycopg.rows import tuple_row
 
 from duly_core.config.live_sections import LiveStoreConsumerSettings
 from duly_core.errors import StoreUnavailableError
@@ -15,7 +16,9 @@ from duly_core.gates.cache import FixedGates
 from duly_core.gates.rules import Gate, GateScope, GateSet, Kind
 from duly_core.limits.store import ResourceLimit
 from duly_core.postgres.local_notifications import LocalNotifications
-from duly_core.tasks import schedule
+from duly_core.postgres.pool import Step
+from duly_core.postgres.statements import Statement
+from duly_core.tasks import claims, schedule
 from duly_core.tasks.task import TOKEN_PREFIX_BYTES, NewTask, ResourceNeed, Session
 from duly_wire.ids import new_task_id
 from duly_wire.time_conversion import to_duration
@@ -165,6 +168,56 @@ async def test_a_plain_task_is_written_while_the_look_would_wait_for_a_lock_of_a
         assert services.wrote("task", UUID(task_id).bytes)
         assert not answer.done()
     assert (await answer).tasks
+
+
+async def test_a_task_is_written_alone_if_the_pair_has_no_connection(services):
+    answer = await services.asking()
+    async with services.hsc.work._joined_store.connection():  # the only one
+        task_id = await services.schedule()
+
+    (task,) = (await answer).tasks
+    assert id_of(task) == task_id
+    assert services.wrote("task", task.claim.task_id) != services.wrote("task_assoc", task.claim.task_id)
+
+
+async def test_a_task_is_written_although_the_look_for_it_is_refused(services, monkeypatch):
+    answer = await services.asking()
+    refused = iter([Step(Statement("refused", "select 1 / 0"), {}, tuple_row)])
+    look_step = claims.look_step
+    monkeypatch.setattr(claims, "look_step", lambda *asked: next(refused, None) or look_step(*asked))
+
+    task_id = await services.schedule()
+
+    assert [id_of(task) for task in (await answer).tasks] == [task_id]
+
+
+async def test_a_look_that_has_no_turn_for_a_lambda_does_not_go_with_its_task(services):
+    others = [f"report.{number}" for number in range(900)]
+    answer = await services.asking(lambdas=[LAMBDA, *others])
+    (group,) = services.hsc.work._groups
+    looks = []
+    for _ in range(4):
+        group.due_times.note_due(others, 0.0)
+        looks.append(services.hsc.work._prepare(group, LAMBDA))
+
+    assert all(look is None or LAMBDA in look.polled for look in looks)
+    assert None in looks
+    answer.cancel()
+
+
+async def test_without_exact_triggering_a_task_waits_for_the_poll(store, task_states, dsn):
+    notifications = LocalNotifications()
+    settings = LiveStoreConsumerSettings(poll_interval=timedelta(seconds=1), exact=False)
+    async with (
+        serve_hsc(store, live_settings=lambda: settings, notifications=notifications) as hsc,
+        serve_frontend(store, notifications=notifications) as frontend,
+    ):
+        services = Services(frontend, hsc, dsn)
+        answer = await services.asking()
+        await services.schedule()
+        (task,) = (await answer).tasks
+
+    assert services.wrote("task", task.claim.task_id) != services.wrote("task_assoc", task.claim.task_id)
 
 
 async def test_an_answer_that_was_lost_comes_again_with_the_task_that_it_claimed(services):

@@ -102,7 +102,7 @@ def id_text(task_id: bytes) -> str:
 
 
 def new_task_id_texts() -> Iterator[str]:
-    """Yield such ids for ever, made several at a time: more and more, up to 256. Those that are not used are lost."""
+    """Yield such ids without end, made several at a time: more and more, up to 256. Those that are not used are lost."""
     count = 8
     while True:
         yield from _generator.next_texts(count)

@@ -59,12 +59,11 @@ class LocalNotifications:
         """Run a statement that makes something of this lambda due, and the look that finds it, in one transaction.
 
         Returns:
-            The statement's rows; then nobody must be told of what it made due. None: nobody here would look at once, or a lock
-            was in the way, and nothing is written.
+            The statement's rows; then nobody must be told of what it made due. None: nobody here would look at once, or the
+            pair was refused, and nothing is written.
 
         Raises:
             StoreUnavailableError: the outcome is unknown.
-            psycopg.Error: what the statement raises; nothing is written.
         """
         for looker in self._lookers:
             if (rows := await looker.run_with_look(lambda_name, step)) is not None:

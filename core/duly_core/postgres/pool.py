@@ -13,7 +13,7 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.rows import AsyncRowFactory, TupleRow, tuple_row
 
-from duly_core.errors import RowLockedError, StatementTimeoutError, StoreUnavailableError
+from duly_core.errors import NoConnectionError, RowLockedError, StatementTimeoutError, StoreUnavailableError
 from duly_core.postgres import arrays
 from duly_core.postgres import session_options as session
 from duly_core.postgres.connection import Connection as OwnConnection
@@ -57,6 +57,7 @@ _UNAVAILABLE = (
 _KINDS: Mapping[type[BaseException], type[StoreUnavailableError]] = {
     psycopg.errors.LockNotAvailable: RowLockedError,
     psycopg.errors.QueryCanceled: StatementTimeoutError,
+    psycopg_pool.PoolTimeout: NoConnectionError,
 }
 
 _GRACE = timedelta(seconds=1)
@@ -114,6 +115,16 @@ async def connect_arguments_now(
     password = await read_password_in_thread(settings)
     arguments = connect_arguments(settings, lock_timeout)
     return arguments if password is None else arguments | {"password": password}
+
+
+def is_refused(error: BaseException) -> bool:
+    """Tell whether Postgres refused a statement, so that nothing of its transaction is written."""
+    return isinstance(error, psycopg.Error) and error.sqlstate is not None
+
+
+def is_repeated(error: BaseException) -> bool:
+    """Tell whether it refused a row because there is one with the same key."""
+    return isinstance(error, psycopg.errors.UniqueViolation)
 
 
 class Store:
@@ -202,7 +213,7 @@ class Store:
         return await self.run_as(step.shape, step.statement, step.parameters)
 
     async def run_together(self, *steps: Step[Any]) -> list[list[Any]]:
-        """Run statements in one transaction and one round trip, none of which needs another's answer; the rows of each."""
+        """Run statements in one transaction and one round trip; the rows of each. None may need the rows of another."""
         async with self.connection() as connection:
             if (prepared := _prepared(connection)) and not any(step.statement.anew for step in steps):
                 queries = [Query(step.shape, step.statement.sql, step.parameters) for step in steps]

@@ -72,9 +72,7 @@ class Prepared:
             self._connection.pgconn.send_query_prepared(name, values, sent_as, Format.BINARY)
             try:
                 result = await self._result(ExecStatus.TUPLES_OK)
-            except (
-                InvalidSqlStatementName
-            ):  # whoever did this to the session: the next use of each prepares it
+            except InvalidSqlStatementName:  # somebody cleared the session: the next use of each prepares it
                 self.forget()
                 raise
         return self._rows(shape, result)
@@ -124,7 +122,10 @@ class Prepared:
 
     def _rows(self, shape: Shape[Row], result: PGresult) -> list[Row]:
         self._transformer.set_pgresult(result)
-        return self._transformer.load_rows(0, result.ntuples, shape(Rows(result)))
+        try:
+            return self._transformer.load_rows(0, result.ntuples, shape(Rows(result)))
+        finally:
+            self._transformer.set_pgresult(None)  # it may be large, and the connection stays
 
     def forget(self) -> None:
         """Take note that the session has none of the statements any more."""

@@ -85,7 +85,7 @@ def build(
                 log.info("hsc serves", address=address)
                 health = HealthFollower(
                     server,
-                    [stores.beats, stores.results, stores.claims, stores.joined],
+                    stores.all,
                     store_settings.unhealthy_after,
                 )
                 listener = Listener(

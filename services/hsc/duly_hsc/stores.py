@@ -21,6 +21,7 @@ BEATING = 2
 _RESULTS_BESIDE = 2
 """Connections of the results' pool beyond the results': for releases and for notifications."""
 
+_JOINED_ACQUIRE_TIMEOUT = timedelta(milliseconds=500)
 _JOINED_LOCK_TIMEOUT = timedelta(milliseconds=100)
 """A statement that writes little does not wait for what the look after it wants: it is written alone then."""
 
@@ -33,8 +34,13 @@ class HscStores:
     beats: Store
     results: Store
     """And releases, and notifications."""
-    joined: Store
-    """Looks for work that go with another statement: one at a time."""
+    joined: Store | None
+    """Looks for work that go with another statement: one at a time. None: none does."""
+
+    @property
+    def all(self) -> tuple[Store, ...]:
+        """Every pool; the first is the one that matters most."""
+        return tuple(store for store in (self.beats, self.results, self.claims, self.joined) if store)
 
 
 @asynccontextmanager
@@ -42,16 +48,16 @@ async def open_stores(store: StoreSettings, hsc: HscSettings, timing: Timing) ->
     """Open the pools; `store.connections` is not asked, the numbers are those of [hsc]."""
 
     def pool(
-        connections: int, longest: timedelta | None = None, lock_timeout: timedelta | None = None
+        connections: int,
+        longest: timedelta | None = None,
+        lock_timeout: timedelta | None = None,
+        **bounds: timedelta,
     ) -> Store:
-        bounds = (
-            {
+        if longest:
+            bounds = {
                 "statement_timeout": min(longest, store.statement_timeout),
                 "acquire_timeout": min(longest, store.acquire_timeout),
             }
-            if longest
-            else {}
-        )
         return Store(store.model_copy(update={"connections": connections, **bounds}), lock_timeout)
 
     async with AsyncExitStack() as stack:
@@ -61,5 +67,14 @@ async def open_stores(store: StoreSettings, hsc: HscSettings, timing: Timing) ->
                 pool(BEATING, timing.heartbeat_deadline / 2, timing.heartbeat_deadline / 4)
             ),
             results=await stack.enter_async_context(pool(hsc.result_concurrency + _RESULTS_BESIDE)),
-            joined=await stack.enter_async_context(pool(1, lock_timeout=_JOINED_LOCK_TIMEOUT)),
+            # through a pooler no session has a lock_timeout of its own
+            joined=None
+            if store.pooled
+            else await stack.enter_async_context(
+                pool(
+                    1,
+                    lock_timeout=_JOINED_LOCK_TIMEOUT,
+                    acquire_timeout=min(_JOINED_ACQUIRE_TIMEOUT, store.acquire_timeout),
+                )
+            ),
         )

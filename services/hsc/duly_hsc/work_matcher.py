@@ -10,14 +10,21 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from duly_core.config.live_sections import LiveStoreConsumerSettings
-from duly_core.errors import DulyError, OverloadedError, RowLockedError, StoreUnavailableError
+from duly_core.errors import (
+    DulyError,
+    NoConnectionError,
+    OverloadedError,
+    RowLockedError,
+    StatementTimeoutError,
+    StoreRefusedError,
+)
 from duly_core.gates.cache import FixedGates, Gates
 from duly_core.gates.scans import GateScans
 from duly_core.lambdas.names import ALL_PRIORITIES
-from duly_core.postgres.pool import Row, Step, Store
+from duly_core.postgres.pool import Row, Step, Store, is_refused, is_repeated
 from duly_core.process import failpoints
 from duly_core.tasks import claims as store_claims
 from duly_core.tasks.claims import Caller, Pick, Work
@@ -32,8 +39,10 @@ from duly_wire.enums import Priority
 
 _MOST_WAITERS = 20_000
 _APART = 10.0
-"""Seconds without joined looks, after one that a lock was in the way of."""
+"""Seconds without joined looks, after one that failed."""
+_NOT_WRITTEN = (RowLockedError, StatementTimeoutError, StoreRefusedError, NoConnectionError)
 Told = Callable[[Sequence[ClaimedTask]], None]
+Result = TypeVar("Result")
 
 
 class WorkMatcher:
@@ -89,7 +98,7 @@ class WorkMatcher:
         self._apart_until = float("-inf")
         """Until then looks go with no other statement."""
         self._waiting = 0
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[Any]] = set()
         self._is_closed = False
 
     async def claim(
@@ -217,10 +226,11 @@ class WorkMatcher:
             group.is_looking = True
             self._begin(self._poll(group))
 
-    def _begin(self, work: Coroutine[object, object, None]) -> None:
+    def _begin(self, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
+        return task
 
     def _open_among(self, group: CallerGroup) -> Collection[str]:
         return self._gates.now.open_among(group.lambdas, group.priorities)
@@ -288,6 +298,8 @@ class WorkMatcher:
         if not due or not most:  # another group looked, or the callers left, since this look was planned
             return None
         picks = group.fair_order.plan(due, most)
+        if becomes_due and all(pick.queue.lambda_name != becomes_due for pick in picks):
+            return None  # it has its turn in a later look
         for waiter in waiters:
             waiter.in_look = True
         polled = sorted({pick.queue.lambda_name for pick in picks})
@@ -345,43 +357,54 @@ class WorkMatcher:
         """Run a statement that makes something of this lambda due, and the look that finds it, in one transaction.
 
         Returns:
-            The statement's rows. None: no look would be made at once, or a lock was in the way, and nothing is written. While
+            The statement's rows. None: no look would be made at once, or the pair was refused, and nothing is written. While
             there are gates, looks are made alone.
 
         Raises:
             StoreUnavailableError: the outcome is unknown.
-            psycopg.Error: what the statement raises; nothing is written.
         """
         if self._joined_store is None or (look := self._join(lambda_name)) is None:
             return None
+        running = self._begin(self._run_joined(self._joined_store, look, step))
+        return await asyncio.shield(running)  # what is claimed has to be handed out, whoever hung up
+
+    async def _run_joined(self, store: Store, look: "_Look", step: Step[Row]) -> list[Row] | None:
         claim = store_claims.look_step(
             look.picks, look.callers, look.most, look.timeouts.claim, look.live_settings.poll_interval
         )
         self._is_joined = True
         try:
-            rows, found = await self._joined_store.run_together(step, claim)
-        except RowLockedError:  # the statement must not wait for what the look wants
-            self._apart_until = asyncio.get_running_loop().time() + _APART
-            self._end_undone(look)
-            return None
-        except (StoreUnavailableError, asyncio.CancelledError) as error:
-            self._apart_until = asyncio.get_running_loop().time() + _APART
-            is_cancelled = isinstance(error, asyncio.CancelledError)
-            self._failed(look, StoreUnavailableError("the look broke off") if is_cancelled else error)
-            self._end_look(look.group)
+            with events.poll_seconds.time():
+                rows, found = await store.run_together(step, claim)
+        except Exception as error:
+            if not is_repeated(error):
+                self._apart_until = asyncio.get_running_loop().time() + _APART
+            if is_refused(error) or isinstance(error, _NOT_WRITTEN):
+                # perhaps for what the look wants: the statement runs alone, and says what is wrong with it
+                look.group.due_times.unsure(look.polled, look.began_at)
+                return None
+            self._failed(look, error)
             raise
-        except BaseException:  # the statement was refused, and nothing is written
-            self._end_undone(look)
-            raise
+        else:
+            await self._end_joined(look, found)  # the task starts before its client is answered
+            return rows
         finally:
             self._is_joined = False
-        await self._end_joined(look, found)  # the task starts before its client is answered
-        return rows
+            self._end_look(look.group)
+
+    async def _end_joined(self, look: "_Look", rows: Sequence[Any]) -> None:
+        try:
+            work = await store_claims.found_by_look(self._store, rows)
+        except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
+            self._failed(look, error)
+        else:
+            self._took(look, work)
 
     def _join(self, lambda_name: str) -> "_Look | None":
         """Begin the look that would be made at once if something of this lambda became due now; None: none would be."""
         now = asyncio.get_running_loop().time()
         is_apart = not self._knows_gates or self._gates.now or now < self._apart_until
+        is_apart = is_apart or not self._live_settings().exact
         if is_apart or self._is_joined or not self._free or self._is_closed:
             return None
         for group in self._groups:
@@ -395,19 +418,6 @@ class WorkMatcher:
                 group.is_looking = True
                 return look
         return None
-
-    def _end_undone(self, look: "_Look") -> None:
-        look.group.due_times.unsure(look.polled, look.began_at)
-        self._end_look(look.group)
-
-    async def _end_joined(self, look: "_Look", rows: Sequence[Any]) -> None:
-        """Take what such a look found."""
-        try:
-            self._took(look, await store_claims.found_by_look(self._store, rows))
-        except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
-            self._failed(look, error)
-        finally:
-            self._end_look(look.group)
 
 
 @dataclass(slots=True, eq=False)
