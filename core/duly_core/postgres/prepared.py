@@ -93,7 +93,7 @@ class Prepared:
                 pgconn.pipeline_sync()
                 results = [(await self._run(execute(pgconn)))[-1] for _ in range(len(bound) + 1)]
                 pgconn.exit_pipeline_mode()
-            except BaseException:  # answers are on their way that nobody reads
+            except BaseException:  # some answers are not read yet
                 pgconn.finish()
                 raise
         for result in results:

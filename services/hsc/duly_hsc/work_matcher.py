@@ -366,7 +366,7 @@ class WorkMatcher:
         if self._joined_store is None or (look := self._join(lambda_name)) is None:
             return None
         running = self._begin(self._run_joined(self._joined_store, look, step))
-        return await asyncio.shield(running)  # what is claimed has to be handed out, whoever hung up
+        return await asyncio.shield(running)  # claimed tasks are handed out even if the caller hung up
 
     async def _run_joined(self, store: Store, look: "_Look", step: Step[Row]) -> list[Row] | None:
         claim = store_claims.look_step(
