@@ -9,6 +9,7 @@ import pytest
 from duly_core.lambdas import store as lambdas
 from duly_core.lambdas.names import QueueKey
 from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.postgres.prepared import Prepared
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_wire.enums import Priority
@@ -29,6 +30,13 @@ def statements(monkeypatch):
         return await execute(self, query, *arguments, **options)
 
     monkeypatch.setattr(psycopg.AsyncCursor, "execute", noted)
+    fetch = Prepared.fetch
+
+    async def noted_without_cursor(self, shape, sql, parameters):
+        asked.append(" ".join(sql.split()))
+        return await fetch(self, shape, sql, parameters)
+
+    monkeypatch.setattr(Prepared, "fetch", noted_without_cursor)
     return asked
 
 
