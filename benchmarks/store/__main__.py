@@ -108,7 +108,7 @@ def show(measured: dict[str, Any]) -> str:
             rows(head, _cost_rows(found, "pages", 2)),
             f"CPU of the server's process, us a task ({POLL}: a poll; the ratio: within each round):",
             rows(head, _cost_rows(found, "cpu_ms", 1)),
-            "Pages, then CPU in us of the server's process: of a task, or of one execution where it says nothing of tasks; and the largest store's by the smallest's:",
+            "Pages, then CPU in us of the server's process: of a task, or of one execution where the name has no task; and the largest store's by the smallest's:",
             rows([f"{kind} tasks", *_more_head(found)], _more_rows(found)),
         ]
     polls = measured["under a snapshot"]

@@ -14,7 +14,7 @@ _set = object.__setattr__
 def quick_init(kind: Kind) -> Kind:
     """Have a frozen dataclass with slots set its fields as one does that is not frozen; for a decorator.
 
-    While they are set, the object is of such a class, which is alike otherwise. Nobody else has the object then.
+    While they are set, the object has such a class, which is otherwise the same. No other code has the object yet.
     """
     fields = [
         (each.name, each.type, dataclasses.field(default=each.default)) for each in dataclasses.fields(kind)

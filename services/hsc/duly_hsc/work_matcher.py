@@ -369,18 +369,18 @@ class WorkMatcher:
         return await asyncio.shield(running)  # claimed tasks are handed out even if the caller hung up
 
     async def _run_joined(self, store: Store, look: "_Look", step: Step[Row]) -> list[Row] | None:
-        claim = store_claims.look_step(
-            look.picks, look.callers, look.most, look.timeouts.claim, look.live_settings.poll_interval
-        )
         self._is_joined = True
         try:
+            claim = store_claims.look_step(
+                look.picks, look.callers, look.most, look.timeouts.claim, look.live_settings.poll_interval
+            )
             with events.poll_seconds.time():
                 rows, found = await store.run_together(step, claim)
         except Exception as error:
             if not is_repeated(error):
                 self._apart_until = asyncio.get_running_loop().time() + _APART
             if is_refused(error) or isinstance(error, _NOT_WRITTEN):
-                # perhaps for what the look wants: the statement runs alone, and says what is wrong with it
+                # the look may be the reason: the statement runs alone, and its own error is the answer
                 look.group.due_times.unsure(look.polled, look.began_at)
                 return None
             self._failed(look, error)
