@@ -14,12 +14,10 @@ from duly_core.attachments.settings import AttachmentSettings
 from duly_core.config.live_sections import TriggerSettings
 from duly_core.config.timing import Timing
 from duly_core.fleet.services import reporting
-from duly_core.lambdas.cache import LambdaCache
 from duly_core.live_settings import definitions as live_settings
 from duly_core.live_settings.log_level_follower import LogLevelFollower
 from duly_core.postgres.health import HealthFollower
 from duly_core.postgres.local_notifications import LocalNotifications
-from duly_core.postgres.notifications import Notifier
 from duly_core.postgres.rights import FRONTEND
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.start import Migration
@@ -28,27 +26,11 @@ from duly_core.process.service import Serve, run_service
 from duly_core.process.telemetry import TelemetrySettings, observe_call
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
-from duly_frontend.access.service import AccessServicer
-from duly_frontend.attachments.service import AttachmentServicer
 from duly_frontend.events import log
-from duly_frontend.explain.service import ExplainServicer
-from duly_frontend.fleet.inspection_service import InspectionServicer
-from duly_frontend.fleet.service import FleetServicer
-from duly_frontend.gates.service import GateServicer
-from duly_frontend.graphs.service import GraphServicer
-from duly_frontend.lambdas.service import RegistryServicer
-from duly_frontend.limits.resource_needs import ResourceCache
-from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
-from duly_frontend.limits.service import LimitServicer
 from duly_frontend.live_settings.follower import LiveConfig
-from duly_frontend.live_settings.service import SettingsServicer
-from duly_frontend.pools.service import PoolServicer
-from duly_frontend.sessions.service import SessionServicer
+from duly_frontend.servicers import Servicers
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import open_stores
-from duly_frontend.task_output.service import OutputServicer
-from duly_frontend.tasks.service import FrontendServicer
-from duly_frontend.time_tables.service import TimeTableServicer
 
 
 def build(
@@ -70,54 +52,30 @@ def build(
 
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings) as stores:
-            store = stores.writes
             config = LiveConfig(
                 stores.reads, settings, trigger, LogLevelFollower("frontend", settings, telemetry), timing
             )
-            known = LambdaCache(store)
-            notifier = Notifier(store, notifications)
-            resources = ResourceCache(stores.reads)
-            quotas = SchedulingQuotas(stores.reads)
-            frontend = FrontendServicer(
-                stores, settings, known, notifier, rpc_settings, resources, quotas, config.now
-            )
-            limits = LimitServicer(stores, resources, quotas, notifier)
-            sessions = SessionServicer(stores, notifier)
-            graphs = GraphServicer(stores, settings, known, notifier, rpc_settings, config.now)
-            registry = RegistryServicer(stores, known)
-            live = SettingsServicer(store, live_settings.own(settings, telemetry, timing), timing)
-            explain = ExplainServicer(stores, config.heartbeat_timeout)
-            fleet = FleetServicer(stores, known, config.of_hosts)
-            time_tables = TimeTableServicer(stores, Notifier(store, notifications), rpc_settings)
             blobs = BlobThreads(blob_store) if blob_store is not None else None
-            attachments = AttachmentServicer(
-                stores, attachment_settings, known, blobs, stores.load.parts, stores.load.answers
+            servicers = Servicers(
+                stores,
+                settings,
+                attachments=attachment_settings,
+                blobs=blobs,
+                timing=timing,
+                rpc=rpc_settings,
+                notifications=notifications,
+                own_settings=live_settings.own(settings, telemetry, timing),
+                live=config.now,
+                heartbeat_timeout=config.heartbeat_timeout,
+                host_settings=config.of_hosts,
             )
-            output = OutputServicer(stores, settings.output_limit, stores.load.output)
-            inspection = InspectionServicer(stores, rpc_settings)
             server = RpcServer(
                 settings.listen,
-                [
-                    frontend,
-                    graphs,
-                    registry,
-                    sessions,
-                    limits,
-                    live,
-                    explain,
-                    GateServicer(stores),
-                    PoolServicer(stores),
-                    time_tables,
-                    fleet,
-                    inspection,
-                    attachments,
-                    output,
-                    AccessServicer(store),
-                ],
+                servicers.all,
                 rpc_settings,
                 observe_call,
                 open_authorizer(auth_settings, AccessCache(stores.reads)),
-                StoredAuditLog(store),
+                StoredAuditLog(stores.writes),
                 settings.health_listen,
                 stores.load.calls,
             )
@@ -131,10 +89,7 @@ def build(
                 ):
                     group.create_task(health.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, asyncio.Event()))
-            frontend.close()
-            graphs.close()
-            output.close()
-            fleet.close()
+            servicers.close()
             await server.stop()
             if blobs is not None:
                 blobs.close()

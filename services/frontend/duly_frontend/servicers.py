@@ -1,0 +1,99 @@
+"""Makes all servicers of a Frontend, with the parts that they share."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from duly_core.attachments.blobs import BlobThreads
+from duly_core.attachments.settings import AttachmentSettings
+from duly_core.config.live_sections import LiveFrontendSettings
+from duly_core.config.timing import Timing
+from duly_core.lambdas.cache import LambdaCache
+from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.postgres.notifications import Notifier
+from duly_core.rpc.settings import RpcSettings
+from duly_frontend.access.service import AccessServicer
+from duly_frontend.attachments.service import AttachmentServicer
+from duly_frontend.explain.service import ExplainServicer
+from duly_frontend.fleet.inspection_service import InspectionServicer
+from duly_frontend.fleet.service import FleetServicer
+from duly_frontend.gates.service import GateServicer
+from duly_frontend.graphs.service import GraphServicer
+from duly_frontend.lambdas.service import RegistryServicer
+from duly_frontend.limits.resource_needs import ResourceCache
+from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
+from duly_frontend.limits.service import LimitServicer
+from duly_frontend.live_settings.service import SettingsServicer
+from duly_frontend.pools.service import PoolServicer
+from duly_frontend.sessions.service import SessionServicer
+from duly_frontend.settings import FrontendSettings
+from duly_frontend.stores import FrontendStores
+from duly_frontend.task_output.service import OutputServicer
+from duly_frontend.tasks.service import FrontendServicer
+from duly_frontend.time_tables.service import TimeTableServicer
+from duly_wire.v1 import fleet_pb2
+
+
+class Servicers:
+    """`all` are for one RpcServer; `close` ends their long polls."""
+
+    def __init__(
+        self,
+        stores: FrontendStores,
+        settings: FrontendSettings,
+        *,
+        attachments: AttachmentSettings,
+        blobs: BlobThreads | None,
+        timing: Timing,
+        rpc: RpcSettings | None = None,
+        notifications: LocalNotifications | None = None,
+        own_settings: Mapping[str, str] | None = None,
+        live: Callable[[], LiveFrontendSettings] | None = None,
+        heartbeat_timeout: Callable[[], timedelta] | None = None,
+        host_settings: Callable[[], fleet_pb2.HostSettings | None] = lambda: None,
+    ) -> None:
+        """Make them.
+
+        Args:
+            stores: pools of connections.
+            settings: of this service.
+            attachments: where attachments are.
+            blobs: the threads that read and write them; None: there are no attachments.
+            timing: of leases.
+            rpc: the limits of calls and of answers; None: the defaults.
+            notifications: shared with the other services of this process; None: there are no others.
+            own_settings: what this process's configuration says, by name, where that is not the default.
+            live: returns the limits of calls that hold now; None: those of `settings`.
+            heartbeat_timeout: returns how long leases are now; None: as `timing` says.
+            host_settings: returns what operators have set of what hosts follow; None: it is unknown yet.
+        """
+        known = LambdaCache(stores.writes)
+        notifier = Notifier(stores.writes, notifications)
+        resources = ResourceCache(stores.reads)
+        quotas = SchedulingQuotas(stores.reads)
+        frontend = FrontendServicer(stores, settings, known, notifier, rpc, resources, quotas, live)
+        graphs = GraphServicer(stores, settings, known, notifier, rpc, live)
+        fleet = FleetServicer(stores, known, host_settings)
+        output = OutputServicer(stores, settings.output_limit, stores.load.output)
+        self.all: list[object] = [
+            frontend,
+            graphs,
+            RegistryServicer(stores, known),
+            SessionServicer(stores, notifier),
+            LimitServicer(stores, resources, quotas, notifier),
+            SettingsServicer(stores.writes, own_settings, timing),
+            ExplainServicer(stores, heartbeat_timeout or (lambda: timing.heartbeat_timeout)),
+            GateServicer(stores),
+            PoolServicer(stores),
+            TimeTableServicer(stores, Notifier(stores.writes, notifications), rpc),
+            fleet,
+            InspectionServicer(stores, rpc),
+            AttachmentServicer(stores, attachments, known, blobs, stores.load.parts, stores.load.answers),
+            output,
+            AccessServicer(stores.writes),
+        ]
+        self._closing = (frontend, graphs, output, fleet)
+
+    def close(self) -> None:
+        """Answer the calls that wait, and refuse others."""
+        for servicer in self._closing:
+            servicer.close()
