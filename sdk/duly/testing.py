@@ -6,6 +6,9 @@ Example:
 
         assert attempt.outcome is duly.Outcome.FATAL_FAILURE
         assert attempt.failure_message == "nobody to send it to"
+
+The fixtures of the pytest plugin of `duly[local]` test what takes several runs: `duly_client`, `duly_worker`, `duly_clock`
+(docs/testing.md).
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ import signal
 import subprocess
 import sys
 
-from tests.fixtures.owned_folder import PREFIX, owned_folder, remove_leftovers
+from duly_local.testing.owned_folder import PREFIX, owned_folder, remove_leftovers
 
 OWNER = """
 import sys
 from pathlib import Path
-from tests.fixtures.owned_folder import owned_folder
+from duly_local.testing.owned_folder import owned_folder
 with owned_folder(Path(sys.argv[1])) as folder:
     (folder / "data").mkdir()
     print(folder, flush=True)

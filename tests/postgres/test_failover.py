@@ -20,12 +20,12 @@ from duly_core.queues.port import QueueSender
 from duly_core.tasks import claims
 from duly_core.tasks.task import HeartbeatAnswer, TaskHeartbeat
 from duly_local.postgres.embedded import EmbeddedPostgres
+from duly_local.testing.owned_folder import owned_folder
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings
 from tests.fixtures.clock import REPLACED
 from tests.fixtures.memory_queue import MemoryQueues
-from tests.fixtures.owned_folder import owned_folder
 from tests.fixtures.queues import MemoryInstallation
 from tests.fixtures.standby import Standby, either_of
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, HEARTBEAT_TIMEOUT, LAMBDA, SECOND, TaskStates

@@ -1,0 +1,241 @@
+"""What one test has: the services, its workers, the clock, and how they take turns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import duly
+from duly_local.testing.clock import DulyClock
+from duly_local.testing.database import TestDatabase, database_of_tests
+from duly_local.testing.errors import DulyTestError
+from duly_local.testing.loop_thread import LoopThread
+from duly_local.testing.service_logs import to_standard_logging
+from duly_local.testing.worker import DulyWorker, Run, too_many
+from duly_server.stepped.clock import Look, SteppedClock
+from duly_server.stepped.server import Pools, SteppedServer, open_pools
+
+if TYPE_CHECKING:
+    from duly_wire.v1 import hsc_pb2
+
+ADDRESS = "DULY_ADDRESS"
+"""Names the Frontend to clients that are made without an address."""
+
+
+class TestSession:
+    """What all tests of a pytest process share: Postgres, the connections, the thread of the services. For a `with`."""
+
+    __test__ = False  # to pytest
+
+    def __init__(self, dsn: str = "") -> None:
+        """Make one on a database of the server at `dsn`; empty: on a Postgres of its own."""
+        self._given = dsn
+        self._closing = ExitStack()
+
+    def __enter__(self) -> Self:
+        with _without_configuration():
+            self.database: TestDatabase = self._closing.enter_context(database_of_tests(self._given))
+            self.thread = self._closing.enter_context(LoopThread())
+            pools = open_pools(self.database.dsn)
+            self.pools: Pools = self.thread.enter(pools)
+            self._closing.callback(self.thread.leave, pools)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+
+class TestStack:
+    """One test's. For a `with`."""
+
+    __test__ = False  # to pytest
+
+    def __init__(self, session: TestSession, attachments: Path) -> None:
+        self._session = session
+        self._thread = session.thread
+        self._clock = SteppedClock(session.pools.consumer)
+        self._server = SteppedServer(session.pools, self._clock, attachments)
+        self._closing = ExitStack()
+        self.workers: list[DulyWorker] = []
+        self.clock = DulyClock(self)
+
+    def __enter__(self) -> Self:
+        self.began_at = datetime.now(UTC).replace(microsecond=0)
+        self._session.database.reset(self.began_at)
+        self._closing.enter_context(to_standard_logging())
+        self._thread.run(self._clock.begin_at(self.began_at))
+        with _without_configuration():
+            self._thread.enter(self._server)
+        self._closing.callback(self._thread.leave, self._server)
+        self._closing.enter_context(_environment({ADDRESS: self.address}))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            worker.close()
+        self._closing.close()
+
+    @property
+    def address(self) -> str:
+        """Where the Frontend is."""
+        return self._server.address
+
+    @property
+    def dsn(self) -> str:
+        """Where the database is."""
+        return self._session.database.dsn
+
+    def client(self, app: duly.App | None = None) -> duly.Client:
+        """Open a client, with the codec of an application."""
+        return duly.Client(self.address, codec=app.codec if app is not None else None)
+
+    def add_worker(self, app: duly.App) -> DulyWorker:
+        """Register the lambdas of an application, and make a worker of it."""
+        with self.client(app) as client:
+            client.register(app)
+        worker = DulyWorker(self, app, f"worker-{len(self.workers) + 1}")
+        self.workers.append(worker)
+        return worker
+
+    # ---- for workers -------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> datetime:
+        """The instant at which the clock stands."""
+        return self._clock.now
+
+    def nanoseconds(self) -> int:
+        """Return the same in nanoseconds since 1970."""
+        return self._clock.nanoseconds()
+
+    @property
+    def queues(self) -> list[str]:
+        """The names of all queues."""
+        return self._server.queues
+
+    def claim(self, holder: str, queues: Sequence[str]) -> hsc_pb2.ClaimedTask | None:
+        """Claim a task that is due; None: none is."""
+        return self._thread.run(self._server.claim(holder, queues)) if queues else None
+
+    def report(self, result: hsc_pb2.TaskResult) -> None:
+        """Write how a run ended."""
+        self._thread.run(self._server.report(result))
+
+    def beat(self, holder: str, item: hsc_pb2.HeartbeatItem) -> hsc_pb2.HeartbeatVerdict.ValueType:
+        """Renew a claim."""
+        return self._thread.run(self._server.beat(holder, item))
+
+    def call_attachments(self, method: str, request: Any) -> Any:
+        """Make a call for attachments."""
+
+        async def call() -> Any:
+            return await getattr(self._server.attachments, method)(request)
+
+        return self._thread.run(call())
+
+    # ---- turns -------------------------------------------------------------------------------------------
+
+    def run_due(self, workers: Sequence[DulyWorker], most: int, *, stops: bool = False) -> list[Run]:
+        """Run what is due now. After `most` runs it `stops`, or raises."""
+        turns = _Turns(workers, most, self.now, stops=stops)
+        self._run_due(turns)
+        return turns.runs
+
+    def advance_to(self, instant: datetime, most: int) -> list[Run]:
+        """Step to `instant`, and run what is due on the way."""
+        turns = _Turns(self.workers, most, self.now)
+        look = self._run_due(turns)
+        while look.next is not None and look.next <= instant:
+            look = self._run_due(turns, look.next)
+        if self.now < instant:
+            self._run_due(turns, instant)
+        return turns.runs
+
+    def run_until_idle(self, within: timedelta, most: int) -> list[Run]:
+        """Step until no task waits for a time, and run what is due on the way."""
+        turns = _Turns(self.workers, most, self.now)
+        look = self._run_due(turns)
+        while look.next_of_tasks is not None and look.next is not None:
+            if look.next > turns.since + within:
+                raise DulyTestError(
+                    f"after {within} of the stepped clock there are still tasks that wait, the next until {look.next_of_tasks.isoformat()}: "
+                    "pass within=... if they are to wait for longer"
+                )
+            look = self._run_due(turns, look.next)
+        return turns.runs
+
+    def _run_due(self, turns: _Turns, instant: datetime | None = None) -> Look:
+        """Move the clock to an instant (None: not at all), and run what is due then; return what is left."""
+        if any(worker.is_running for worker in self.workers):
+            raise DulyTestError(
+                "a callback cannot run other tasks, nor move the clock: its own run has not ended"
+            )
+        if instant is None:
+            self._thread.run(self._server.refresh())
+        while True:
+            look, done = self._thread.run(self._server.step(instant))
+            instant = None
+            if not (look.tasks or done):
+                return look
+            before = len(turns.runs)
+            for worker in turns.workers:
+                while turns.may_go_on(self.now) and (run := worker.claim_and_run()) is not None:
+                    turns.runs.append(run)
+                    if look.tasks == 1 and not done:
+                        break  # most likely there is no other: the next look is cheaper than to ask for one
+            if turns.is_over or (len(turns.runs) == before and not done):
+                return look
+
+
+@dataclass(slots=True)
+class _Turns:
+    """The runs of one call, and how many there may be."""
+
+    workers: Sequence[DulyWorker]
+    most: int
+    since: datetime
+    stops: bool = False
+    """After `most` runs, in place of an error."""
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        return self.stops and len(self.runs) >= self.most
+
+    def may_go_on(self, now: datetime) -> bool:
+        if len(self.runs) < self.most:
+            return True
+        if self.stops:
+            return False
+        raise too_many(self.runs, self.since, now, self.most)
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _without_configuration() -> Iterator[None]:
+    """Leave out what the machine of the test says of Duly: a test finds the same everywhere."""
+    hidden = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("DULY_")}
+    os.environ["DULY_CONFIG"] = os.devnull
+    try:
+        yield
+    finally:
+        del os.environ["DULY_CONFIG"]
+        os.environ.update(hidden)

@@ -1,0 +1,177 @@
+"""A Frontend and an HSC that serve, and a Store Consumer that runs when it is told to: on a store with a stepped clock."""
+
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+from duly_core.attachments.blobs import BlobThreads
+from duly_core.attachments.open_blobs import open_blobs
+from duly_core.attachments.settings import AttachmentSettings
+from duly_core.config.live_sections import TriggerSettings
+from duly_core.config.timing import Timing
+from duly_core.gates.cache import GateCache
+from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.postgres.notifications import Notifier
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.rpc.channel import open_channel
+from duly_core.rpc.server import RpcServer
+from duly_core.rpc.settings import RpcSettings
+from duly_core.rpc.stubs import attachment_stub, hsc_stub
+from duly_frontend.servicers import Servicers
+from duly_frontend.settings import FrontendSettings
+from duly_frontend.stores import FrontendStores
+from duly_frontend.stores import open_stores as open_frontend_stores
+from duly_hsc.breaker_counts import BreakerCounts
+from duly_hsc.live_config import LiveConfig
+from duly_hsc.servicer import HscServicer
+from duly_hsc.settings import HscSettings
+from duly_hsc.stores import HscStores
+from duly_hsc.stores import open_stores as open_hsc_stores
+from duly_server.stepped.clock import Look, SteppedClock
+from duly_server.stepped.rounds import Rounds
+from duly_wire.v1 import hsc_pb2
+
+_PREFIX_BYTES = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Connections, which serve one stepped server after another: their statements stay planned."""
+
+    frontend: FrontendStores
+    hsc: HscStores
+    consumer: Store
+
+
+@asynccontextmanager
+async def open_pools(dsn: str) -> AsyncIterator[Pools]:
+    """Open connections to one database."""
+    settings = StoreSettings(dsn=dsn)
+    async with AsyncExitStack() as stack:
+        yield Pools(
+            frontend=await stack.enter_async_context(open_frontend_stores(settings, FrontendSettings())),
+            hsc=await stack.enter_async_context(open_hsc_stores(settings, HscSettings(), Timing())),
+            consumer=await stack.enter_async_context(Store(settings.model_copy(update={"connections": 2}))),
+        )
+
+
+class SteppedServer:
+    """For an `async with`. All of it runs in one event loop, and nothing happens in it by itself."""
+
+    def __init__(self, pools: Pools, clock: SteppedClock, attachments: Path) -> None:
+        """Make one; attachments are in the folder `attachments`."""
+        self.clock = clock
+        self._pools = pools
+        self._attachments = AttachmentSettings(store="folder", folder=str(attachments))
+        self._closing = AsyncExitStack()
+        self.address = ""
+        """Of the Frontend."""
+
+    async def __aenter__(self) -> Self:
+        pools, notifications, rpc = self._pools, LocalNotifications(), RpcSettings(shutdown_grace=timedelta())
+        blob_store = open_blobs(self._attachments)
+        blobs = None if blob_store is None else BlobThreads(blob_store)
+        if blobs is not None:
+            self._closing.callback(blobs.close)
+        self._frontend = Servicers(
+            pools.frontend,
+            FrontendSettings(),
+            attachments=self._attachments,
+            blobs=blobs,
+            timing=Timing(),
+            rpc=rpc,
+            notifications=notifications,
+        )
+        gates = GateCache(pools.hsc.results)
+        counts = BreakerCounts(pools.hsc.results, lambda: gates.breaker_lambdas)
+        notifier = Notifier(pools.hsc.results, notifications)
+        self._live = LiveConfig(
+            pools.hsc.results, TriggerSettings(batching_gap=timedelta()), timing=Timing(), hsc=HscSettings()
+        )
+        self._hsc = HscServicer(
+            pools.hsc,
+            HscSettings(),
+            self._live.lease_timeouts,
+            notifier,
+            self._live.now,
+            rpc,
+            self.clock.seconds,
+            gates,
+            counts,
+            self._live.hsc,
+        )
+        notifications.subscribe(self._hsc.work)
+        gates.on_change(self._hsc.work.gates_changed)
+        self._rounds = Rounds(pools.consumer, self.clock, gates, counts, notifier)
+        self.address = await self._serve(self._frontend.all, rpc)
+        hsc_address = await self._serve([self._hsc], rpc)
+        channels = [open_channel(each, rpc) for each in (hsc_address, self.address)]
+        for channel in channels:
+            self._closing.push_async_callback(channel.close)
+        self._stub = hsc_stub(channels[0])
+        self.attachments = attachment_stub(channels[1])
+        """What answers calls for attachments."""
+        return self
+
+    async def _serve(self, servicers: Sequence[object], rpc: RpcSettings) -> str:
+        load = self._pools.frontend.load.calls if len(servicers) > 1 else None
+        server = RpcServer("127.0.0.1:0", servicers, rpc, load=load)
+        address = await server.start()
+        self._closing.push_async_callback(server.stop)
+        await server.set_serving(serving=True)
+        return address
+
+    async def __aexit__(self, *_: object) -> None:
+        self._frontend.close()
+        self._hsc.work.close()
+        self._hsc.streams.close()
+        await self._closing.aclose()
+        await self._hsc.work.finish()
+
+    @property
+    def queues(self) -> list[str]:
+        """The names of all queues that clients and workers have made; `refresh` reads them."""
+        return self._rounds.queues
+
+    async def refresh(self) -> None:
+        """Let what was changed since hold now: lambdas, settings, gates."""
+        await self._rounds.read()
+        await self._live.run_once()
+
+    async def step(self, instant: datetime | None = None) -> tuple[Look, bool]:
+        """Move the clock to an instant (None: not at all), and do what a Store Consumer has to do: timeouts, ticks, gates.
+
+        Returns:
+            What there was to do, and whether any of it was done.
+        """
+        look = await self.clock.look(instant)
+        return look, await self._rounds.settle(look)
+
+    async def claim(self, holder: str, lambdas: Sequence[str]) -> hsc_pb2.ClaimedTask | None:
+        """Claim one task that is due now; None: nothing is that may start."""
+        self._hsc.work.note_due(timedelta(), lambdas)
+        request = hsc_pb2.ClaimWorkRequest(
+            holder=holder, lambdas=lambdas, max_tasks=1, token_prefix=os.urandom(_PREFIX_BYTES)
+        )
+        request.timeout.FromTimedelta(timedelta())
+        response = await self._stub.ClaimWork(request)
+        return response.tasks[0] if response.tasks else None
+
+    async def report(self, result: hsc_pb2.TaskResult) -> hsc_pb2.ResultVerdict.ValueType:
+        """Write how a run ended."""
+        response = await self._stub.SetResults(hsc_pb2.SetResultsRequest(results=[result]))
+        verdict: hsc_pb2.ResultVerdict.ValueType = response.verdicts[0]
+        return verdict
+
+    async def beat(self, holder: str, item: hsc_pb2.HeartbeatItem) -> hsc_pb2.HeartbeatVerdict.ValueType:
+        """Renew a claim, with what its callback reported."""
+        response = await self._stub.Heartbeat(hsc_pb2.HeartbeatRequest(items=[item], holder=holder))
+        verdict: hsc_pb2.HeartbeatVerdict.ValueType = response.verdicts[0]
+        return verdict
