@@ -18,7 +18,7 @@ STAMP := $(VENV)/.installed
 # buf wants a cache even when it has nothing to keep; a CI user may have no home.
 export BUF_CACHE_DIR ?= $(CURDIR)/$(VENV)/buf
 ARGS ?=
-TESTS ?= tests
+TESTS ?= tests examples
 # empty: 3 for `make test`, whose tests wait much; 2 for the others, of which some keep both cores busy
 WORKERS ?=
 # worksteal: a worker runs neighbours, so that what a module starts is started once

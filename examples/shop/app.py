@@ -1,0 +1,69 @@
+"""The lambdas of a web shop: reserve, approve, charge, ship, and a nightly report.
+
+duly up examples.shop.app:app
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import duly
+from examples.shop.outside import CardRefusedError, outside
+
+app = duly.App(owner="team-shop", version="1")
+
+
+@dataclass
+class Order:
+    """What a customer bought."""
+
+    number: str
+    items: dict[str, int]
+    total: int
+    card: str = "valid"
+
+
+@app.callback("order.reserve")
+def reserve(order: Order) -> None:
+    """Take the items out of the stock."""
+    outside.reserve(order.number, order.items)
+
+
+@app.callback("order.approve", max_attempts=1)
+def approve(order: Order, ctx: duly.TaskContext) -> duly.CallbackOutcome:
+    """Ask a person. The web site ends this task when she clicks on a link: `client.complete(token)`, `client.fail(token)`."""
+    outside.mails.append(("boss@example.org", f"approve {order.number}? {ctx.completion_token()}"))
+    return duly.CompleteLater(timeout=timedelta(days=3))
+
+
+@app.callback(
+    "order.charge",
+    max_attempts=12,
+    backoff=duly.Backoff(initial=timedelta(minutes=1), maximum=timedelta(hours=1)),
+    fatal_exceptions=(CardRefusedError,),
+)
+def charge(order: Order, ctx: duly.TaskContext) -> None:
+    """Charge the card. The task's id is the same in each attempt, so a card is charged once."""
+    outside.charge(order.card, order.total, key=ctx.task_id)
+
+
+@app.callback("order.ship")
+def ship(order: Order) -> str:
+    """Hand the parcel over."""
+    outside.shipped.append(order.number)
+    return f"parcel of {order.number}"
+
+
+@app.callback("order.undo")
+def undo(order: Order) -> None:
+    """Nobody approves it, or nobody pays: the items are free again, and the customer hears of it."""
+    outside.release(order.number)
+    outside.mails.append(("customer@example.org", f"we cannot send {order.number}"))
+
+
+@app.callback("report.nightly")
+def report(_: None, ctx: duly.TaskContext) -> str:
+    """Count what was shipped, for the day that ends with the tick."""
+    return f"{ctx.tick_at or ctx.due_at:%Y-%m-%d}: {len(outside.shipped)} parcels"
+
+
+app.time_table("report.nightly", report, cron="0 2 * * *", zone="Europe/Berlin")

@@ -1,0 +1,29 @@
+"""What the web site does: it places orders, and passes the answers of the boss on."""
+
+import duly
+from examples.shop.app import Order, approve, charge, reserve, ship, undo
+
+LARGE = 1_000
+"""A person approves orders from this total on."""
+
+
+def place(client: duly.Client, order: Order) -> str:
+    """Schedule the steps of an order, all or none; return the id of the graph."""
+    with client.graph("order") as graph:
+        ready = graph.task(reserve, order)
+        undone = []
+        if order.total >= LARGE:
+            ready = graph.task(approve, order, after=ready)
+            undone.append(ready.failed)
+        paid = graph.task(charge, order, after=ready)
+        graph.task(ship, order, after=paid)
+        graph.task(undo, order, after=duly.any_of(*undone, paid.failed))
+    return graph.graph_id
+
+
+def answer(client: duly.Client, token: str, *, approved: bool) -> None:
+    """Pass the answer of the boss on: her mail has a link with the token."""
+    if approved:
+        client.complete(token)
+    else:
+        client.fail(token, "the boss says no")
