@@ -29,6 +29,7 @@ from duly.callbacks.outcomes import (
 from duly.context import TaskContext
 from duly.errors import *  # noqa: F403 (each of its __all__)
 from duly.keep import KEEP
+from duly.lambdas.batch import Batch
 from duly.lambdas.policy import Backoff
 from duly.limits.resource import Backlog, DeclaredResource, Rate, Resource, ResourceKey, ResourceNeed
 from duly.sessions.session import Session, SessionState
@@ -89,6 +90,7 @@ __all__ = [
     "AutoscalerLeader",
     "Backlog",
     "Backoff",
+    "Batch",
     "Breaker",
     "BreakerState",
     "CallbackOutcome",

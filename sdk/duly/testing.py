@@ -25,7 +25,7 @@ from duly.attachments.memory import MemoryService
 from duly.attachments.origin import Origin
 from duly.attachments.upload import upload
 from duly.attachments.uses import AttachmentUse
-from duly.callbacks import invoke
+from duly.callbacks import invoke, invoke_batch
 from duly.callbacks.codec import checkpoint_of, encoding_of_checkpoint, payload_of, result_of, reveal
 from duly.callbacks.payload import DEFAULT_LIMIT_BYTES, decode, encode
 from duly.context import TaskContext
@@ -37,7 +37,7 @@ from duly_wire.time_conversion import to_datetime, to_duration, to_timedelta, to
 from duly_wire.v1 import hsc_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 
     from duly.callbacks.app import App
     from duly.callbacks.codec import Codec
@@ -103,47 +103,119 @@ def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
     stored in memory; those of the result can be read.
 
     `run_async` runs an async callback's coroutine; None: on a loop and in a thread of its own. `report` is called with each
-    progress told.
+    progress told. A callback with `batch` gets a batch of one.
 
     Raises UnknownLambdaError, EncodingError and PayloadTooLargeError where `schedule` would.
     """
-    if (callback := app.callbacks.get(name)) is None:
-        raise UnknownLambdaError(
-            f"the app has no lambda {name!r}; it has: {', '.join(app.callbacks) or 'none'}"
-        )
-    files = _Files(callback.codec)
-    data, encoding = files.encode(payload, task_pb2.ATTACHMENT_ROLE_INPUT)
-    if len(data) > (limit := callback.policy.payload_limit or DEFAULT_LIMIT_BYTES):
-        raise PayloadTooLargeError(f"the payload has {len(data)} bytes, the limit of {name!r} is {limit}")
-    task = hsc_pb2.ClaimedTask(
-        claim=hsc_pb2.Claim(task_id=new_task_id().bytes, token=bytes(16)),
-        priority=task_pb2.Priority.ValueType(priority),
-        payload=data,
-        payload_encoding=encoding,
+    prepared = _Prepared(
+        app,
+        name,
+        payload,
         attempt=attempt,
-        fence=attempt if fence is None else fence,
-        due_at=to_timestamp(aware("due_at", due_at or datetime.now(UTC))),
-        max_runtime=to_duration(callback.policy.max_runtime or _HOUR),
-        tick_at=to_timestamp(aware("tick_at", tick_at)) if tick_at is not None else None,
-    )
-    setattr(task, "lambda", name)
-    task.checkpoint, _ = encode(checkpoint)
-    if results is not None:
-        _set_results(task, results, files)
-    told: list[tuple[float, str]] = []
-
-    def note_progress(fraction: float, note: str) -> None:
-        told.append((fraction, note))
-        report(fraction, note)
-
-    kept: list[Any] = []
-    context = TaskContext.for_task(
-        task, note_progress, lambda _, data: kept.append(_checkpoint(data, task, callback.codec)), files
+        fence=fence,
+        priority=priority,
+        due_at=due_at,
+        tick_at=tick_at,
+        checkpoint=checkpoint,
+        results=results,
+        report=report,
     )
     if cancelled:
-        context.request_cancel()
-    result = invoke.run(callback, task, context, run_async or _run_async)
-    return _as_run(result, told, kept, callback.codec, files, context.completion)
+        prepared.context.request_cancel()
+    callback, run_async = prepared.callback, run_async or _run_async
+    if callback.batch is not None:
+        (result,) = invoke_batch.run_batch(callback, [prepared.task], [prepared.context], run_async)
+    else:
+        result = invoke.run(callback, prepared.task, prepared.context, run_async)
+    return prepared.as_run(result)
+
+
+def run_batch(
+    app: App,
+    name: str,
+    payloads: Sequence[object],
+    *,
+    attempt: int = 1,
+    cancelled: Collection[int] = (),
+    run_async: RunAsync | None = None,
+) -> list[TestRun]:
+    """Run the callback of lambda `name`, which has `batch`, once for all of these payloads; return what came of each.
+
+    `cancelled`: the places of payloads whose cancellation was asked for. Otherwise as `run`. A batch larger than the lambda's is run all the same.
+
+    Raises ValueError if the lambda takes no batches.
+    """
+    prepared = [_Prepared(app, name, payload, attempt=attempt) for payload in payloads]
+    for place in cancelled:
+        prepared[place].context.request_cancel()
+    if not prepared:
+        return []
+    callback = prepared[0].callback
+    if callback.batch is None:
+        raise ValueError(f"{name!r} takes one task a call: it has no batch=; use testing.run")
+    tasks, contexts = [each.task for each in prepared], [each.context for each in prepared]
+    results = invoke_batch.run_batch(callback, tasks, contexts, run_async or _run_async)
+    return [each.as_run(result) for each, result in zip(prepared, results, strict=True)]
+
+
+class _Prepared:
+    """One attempt before it runs, and what it does beside returning."""
+
+    def __init__(
+        self,
+        app: App,
+        name: str,
+        payload: object,
+        *,
+        attempt: int = 1,
+        fence: int | None = None,
+        priority: Priority = Priority.NORMAL,
+        due_at: datetime | None = None,
+        tick_at: datetime | None = None,
+        checkpoint: object = None,
+        results: Mapping[str, object] | None = None,
+        report: Callable[[float, str], object] = lambda *_: None,
+    ) -> None:
+        if (callback := app.callbacks.get(name)) is None:
+            raise UnknownLambdaError(
+                f"the app has no lambda {name!r}; it has: {', '.join(app.callbacks) or 'none'}"
+            )
+        self.callback = callback
+        self._files = files = _Files(callback.codec)
+        data, encoding = files.encode(payload, task_pb2.ATTACHMENT_ROLE_INPUT)
+        if len(data) > (limit := callback.policy.payload_limit or DEFAULT_LIMIT_BYTES):
+            raise PayloadTooLargeError(f"the payload has {len(data)} bytes, the limit of {name!r} is {limit}")
+        task = self.task = hsc_pb2.ClaimedTask(
+            claim=hsc_pb2.Claim(task_id=new_task_id().bytes, token=bytes(16)),
+            priority=task_pb2.Priority.ValueType(priority),
+            payload=data,
+            payload_encoding=encoding,
+            attempt=attempt,
+            fence=attempt if fence is None else fence,
+            due_at=to_timestamp(aware("due_at", due_at or datetime.now(UTC))),
+            max_runtime=to_duration(callback.policy.max_runtime or _HOUR),
+            tick_at=to_timestamp(aware("tick_at", tick_at)) if tick_at is not None else None,
+        )
+        setattr(task, "lambda", name)
+        task.checkpoint, _ = encode(checkpoint)
+        if results is not None:
+            _set_results(task, results, files)
+        self._told: list[tuple[float, str]] = []
+        self._kept: list[Any] = []
+        self._report = report
+        self.context = TaskContext.for_task(task, self._note_progress, self._keep, files)
+
+    def _note_progress(self, fraction: float, note: str) -> None:
+        self._told.append((fraction, note))
+        self._report(fraction, note)
+
+    def _keep(self, _task_id: bytes, data: bytes) -> None:
+        self._kept.append(_checkpoint(data, self.task, self.callback.codec))
+
+    def as_run(self, result: hsc_pb2.TaskResult) -> TestRun:
+        """Return what came of it."""
+        codec, token = self.callback.codec, self.context.completion
+        return _as_run(result, self._told, self._kept, codec, self._files, token)
 
 
 class _Files:

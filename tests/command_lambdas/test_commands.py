@@ -338,7 +338,7 @@ class Running:
         def in_slot() -> hsc_pb2.TaskResult:
             attempt = Attempt(task, context, AsyncLoop())
             made.set_result(attempt)
-            return attempt.run(app.callbacks[BASH.name])
+            return attempt.run(app.callbacks[BASH.name], context)
 
         self.result = self._thread.submit(in_slot)
         self.attempt = made.result(10)

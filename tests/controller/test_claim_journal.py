@@ -98,6 +98,20 @@ def test_claims_are_there_from_when_they_are_taken_until_they_are_settled(
     assert read(file, board).claims == {OTHER: NEWER}
 
 
+def test_it_says_which_claims_share_a_call_until_they_run_alone(
+    journal: ClaimJournal, file: int, board: int
+) -> None:
+    places = [journal.add(bytes([number]) * 16, TOKEN) for number in range(3)]
+
+    journal.note_batch(places, 7)
+    journal.note_batch(places[1:2], 0)
+    journal.drop(places[2])
+
+    left = read(file, board)
+    assert left.claims.keys() == {bytes(16), b"\1" * 16}
+    assert left.batches == {bytes(16): 7}
+
+
 def test_it_says_what_its_board_shows_and_which_processes_write_there(
     journal: ClaimJournal, file: int, board: int
 ) -> None:

@@ -347,6 +347,30 @@ async def test_a_journal_without_an_owner_is_reported_and_removed(abandoned: Aba
     assert abandoned.hsc.calls == ["SetResults", "Release", "Release", "Release"]
 
 
+async def test_all_that_shared_a_call_with_the_task_on_the_board_have_crashed(
+    abandoned: AbandonedHost,
+) -> None:
+    waiting = new_task_id().bytes
+
+    def fill(journal: ClaimJournal) -> None:
+        places = [journal.add(task_id, b"t" * 16) for task_id in (abandoned.task, abandoned.unstarted)]
+        journal.note_batch(places, 1)
+        journal.note_batch([journal.add(waiting, b"w" * 16)], 2)
+        SlotWriter(journal.board.descriptor, 0, 2).started(0, abandoned.task, since_boot_ns(), 2)
+
+    abandoned.fill = fill  # type: ignore[method-assign]
+    abandoned.leave(abandoned.owner)
+
+    await abandoned.takeover.look()
+    await abandoned.hsc.until(lambda: abandoned.hsc.releases)
+
+    crashed = {result.claim.task_id for result in abandoned.hsc.results}
+    assert crashed == {abandoned.task, abandoned.unstarted}
+    assert all(result.worker_died and result.started_at.seconds for result in abandoned.hsc.results)
+    assert [claim.task_id for claim in abandoned.hsc.releases] == [waiting]
+    await abandoned.is_over()
+
+
 async def test_an_outage_of_the_hsc_delays_a_takeover_and_ends_none(abandoned: AbandonedHost) -> None:
     abandoned.leave(abandoned.owner)
     abandoned.hsc.away = {"SetResults", "Release"}

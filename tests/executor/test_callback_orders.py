@@ -66,7 +66,7 @@ async def test_a_coroutine_that_is_stopped_has_cleaned_up_when_its_end_is_told(
     if order == "cancel":
         callbacks.process.cancel([task_id])
     else:
-        callbacks.process.interrupt(task_id, Overdue(0, "max_runtime", hsc_pb2.TaskResult()))
+        callbacks.process.interrupt({task_id: Overdue(0, "max_runtime", hsc_pb2.TaskResult())})
     await callbacks.result(task)
 
     assert journal.has("cleaned up", task)

@@ -10,6 +10,7 @@ from duly_core.host.slot_board import SlotBoard, SlotWriter
 from duly_core.process.clock import since_boot_ns
 from duly_executor.claims.ledger import HeldClaims
 from duly_executor.processes.exit_handler import ExitHandler
+from duly_executor.processes.given_batches import GivenBatches
 from duly_executor.processes.process import Overdue
 from duly_executor.results.failures import cancelled
 from duly_wire.ids import TaskId
@@ -27,6 +28,7 @@ class Dead:
 
     def __init__(self, *tasks: hsc_pb2.ClaimedTask) -> None:
         self.tasks = {task.claim.task_id for task in tasks}
+        self.batches = GivenBatches()
         self.told = 0
         self.overdue: dict[TaskId, Overdue] = {}
         self.exit_record = SimpleNamespace(slot=None, traceback="", stack="")

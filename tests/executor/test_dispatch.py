@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from duly_executor.processes.dispatch import Dispatcher
+from duly_executor.processes.given_batches import GivenBatches
 from duly_executor.processes.suspects import IsolatedLambdas
 from duly_wire.v1 import hsc_pb2
 from tests.fixtures.host import SECOND, claimed
@@ -25,6 +26,11 @@ class Process:
         self.alone = False
         self.separate = ""
         self.tasks: set[bytes] = set()
+        self.batches = GivenBatches()
+
+    @property
+    def load(self) -> int:
+        return len(self.tasks) - self.batches.beyond_slots
 
     @property
     def takes_others(self) -> bool:

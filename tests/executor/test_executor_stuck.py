@@ -155,6 +155,10 @@ class Process:
         self.waits_since: float | None = None
         self.recalls = 0
 
+    @property
+    def load(self) -> int:
+        return len(self.tasks)
+
     def recall(self) -> None:
         self.recalls += 1
 
@@ -179,6 +183,9 @@ class FakeCrew:
 
     def unassigned(self) -> int:
         return 0
+
+    def hand_back_batches(self) -> None:
+        """There are none."""
 
     def hand_back_isolated(self, came_before: float) -> None:
         self.aside_before = came_before

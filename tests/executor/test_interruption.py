@@ -36,8 +36,9 @@ def interrupt(work: Callable[[], object]) -> None:
             work()
 
     def run() -> None:
-        running.append(Attempt(task, TaskContext.for_task(task, lambda _done, _note: None), AsyncLoop()))
-        ends.append(running[0].run(app.callbacks["test.work"]).failure_kind)
+        context = TaskContext.for_task(task, lambda _done, _note: None)
+        running.append(Attempt(task, context, AsyncLoop()))
+        ends.append(running[0].run(app.callbacks["test.work"], context).failure_kind)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

@@ -97,7 +97,7 @@ async def test_a_program_that_does_not_end_is_asked_by_a_signal_and_killed(
     if cancelled:
         programs.process.cancel([stubborn.claim.task_id])
 
-    programs.process.interrupt(stubborn.claim.task_id, Overdue(0, "max_runtime", hsc_pb2.TaskResult()))
+    programs.process.interrupt({stubborn.claim.task_id: Overdue(0, "max_runtime", hsc_pb2.TaskResult())})
 
     result = await programs.result(stubborn)
     await gone(pid)

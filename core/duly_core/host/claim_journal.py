@@ -13,8 +13,9 @@ import mmap
 import os
 import stat
 import struct
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Self, get_type_hints
 
 from duly_core.host.slot_board import MOST_PROCESSES, MOST_SLOTS, SlotBoard
@@ -40,6 +41,8 @@ _WORD = 8
 _DEADLINE = _CLAIMS - _WORD
 """When the owner must be dead, in nanoseconds of CLOCK_BOOTTIME; 0: no claim limits its life."""
 _HELD = 1
+_BATCH_SHIFT = 1
+"""Above the bit that makes a claim valid: the number of the batch that it is in."""
 _TOUCH_EVERY_NS = 3600 * 10**9
 _LEADER = struct.Struct("<qq")
 """A callback process: its number and when it started; number 0: there is none."""
@@ -109,6 +112,8 @@ class JournalContents:
     leaders: dict[int, int]
     """Its callback processes: when each started, in clock ticks since boot, by its number."""
     board: SlotBoard
+    batches: dict[TaskId, int] = field(default_factory=dict)
+    """Claims whose tasks share a call: the same number for those of one call. The board names one of these tasks."""
 
 
 class ClaimJournal:
@@ -195,6 +200,12 @@ class ClaimJournal:
         self._words[place // _WORD] = _HELD  # last: whoever sees it sees the whole claim
         return place
 
+    def note_batch(self, places: Iterable[int], batch: int) -> None:
+        """Note that the claims noted there share a call of this number; 0: they share none."""
+        for place in places:
+            if place:
+                self._words[place // _WORD] = _HELD | batch << _BATCH_SHIFT
+
     def drop(self, place: int) -> None:
         """What was noted there is held no longer."""
         if place:
@@ -256,15 +267,16 @@ def read(descriptor: int, board_descriptor: int) -> JournalContents:
         raise ValueError(_NO_JOURNAL)
     leaders = claims * _CLAIM.size
     noted = _PREFIX.iter_unpack(content[_PREFIXES:_OWNER])
-    held = _CLAIM.iter_unpack(rest[:leaders])
+    held = [each for each in _CLAIM.iter_unpack(rest[:leaders]) if each[0] & _HELD]
     alive = int.from_bytes(content[_ALIVE : _ALIVE + _WORD], "little")
     return JournalContents(
         _owner(content[_OWNER : _OWNER + described]),
-        {task_id: token for valid, task_id, token in held if valid == _HELD},
+        {task_id: token for _, task_id, token in held},
         [prefix for prefix, valid in noted if valid == _NOTED],
         min(alive, since_boot_ns()),
         {pid: at for pid, at in _LEADER.iter_unpack(rest[leaders:]) if 1 < pid <= MOST_PID},
         SlotBoard(board_descriptor, processes, slots),
+        {task_id: batch for word, task_id, _ in held if (batch := word >> _BATCH_SHIFT)},
     )
 
 

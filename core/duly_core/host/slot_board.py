@@ -183,12 +183,19 @@ class SlotWriter:
         self._starts = [place // _WORD for place in places]
         self._ids = [memory[place + _WORD : place + _SAME] for place in places]
 
-    def started(self, slot: int, task_id: TaskId, boot_ns: int) -> None:
-        """A callback is about to start. The start is written last, so that no reader sees half a record."""
+    def started(self, slot: int, task_id: TaskId, boot_ns: int, tasks: int = 1) -> None:
+        """A callback is about to start. The start is written last, so that no reader sees half a record.
+
+        Args:
+            slot: where it runs.
+            task_id: its task. Of a batch: one of its tasks.
+            boot_ns: when it starts.
+            tasks: how many tasks it runs for.
+        """
         words, word = self._words, self._starts[slot]
         words[word] = 0
         self._ids[slot][:] = task_id
-        words[word + _STARTS] += 1
+        words[word + _STARTS] += tasks
         words[word] = boot_ns
 
     def ended(self, slot: int) -> None:

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from duly.callbacks.codec import Codec
+    from duly.lambdas.batch import Batch
     from duly_wire.v1 import registry_pb2, time_tables_pb2
 
+_MOST_BATCH_LAMBDAS = 16
+"""For each, a worker keeps a request for work open."""
 _PINNED_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -73,6 +76,7 @@ class App:
         *,
         raw: bool = False,
         keep_output: bool = True,
+        batch: Batch | None = None,
         **options: Unpack[PolicyOptions],
     ) -> Callable[[F], F]:
         """Register a function, sync or async, as the callback of a lambda; the function is left as it was.
@@ -91,6 +95,8 @@ class App:
         - `fatal_exceptions`: raising one of these ends the task; any other exception is retried.
         - `requires`: labels that a host must have to run it, such as `["gpu", "region=eu"]`; a worker is given its own with `--label`.
         - `keep_output`: False keeps nothing of what it prints and logs: `duly logs` shows nothing, the worker's own output has it.
+        - `batch`: one call takes up to so many tasks: the callback gets a list of payloads, and one of contexts, and returns a list of
+          results, or None. `batch=duly.Batch(size=100, wait=timedelta(milliseconds=50))`; see docs/batches.md.
         - `on_exception`: "fatal" makes every exception end the task.
 
         Raises RegistrationError for a name taken or badly formed, and for what could never work.
@@ -99,7 +105,9 @@ class App:
         policy = Policy(**options)
 
         def register(function: F) -> F:
-            made = make_callback(name, function, policy, raw=raw, codec=self.codec, keep_output=keep_output)
+            made = make_callback(
+                name, function, policy, raw=raw, codec=self.codec, keep_output=keep_output, batch=batch
+            )
             self.add(made)
             handles.register(function, name)
             return function
@@ -112,7 +120,14 @@ class App:
         if name in self._callbacks:
             taken_by = getattr(self._callbacks[name].function, "__qualname__", "another callback")
             raise RegistrationError(f"lambda {name!r} is declared twice: it is {taken_by} already")
+        if callback.batch is not None and self._batches() >= _MOST_BATCH_LAMBDAS:
+            raise RegistrationError(
+                f"lambda {name!r}: an application has at most {_MOST_BATCH_LAMBDAS} lambdas with batch=: make several applications"
+            )
         self._callbacks[name] = callback
+
+    def _batches(self) -> int:
+        return sum(callback.batch is not None for callback in self._callbacks.values())
 
     def time_table(
         self,
@@ -149,18 +164,21 @@ class App:
 
     def lambdas(self) -> list[registry_pb2.Lambda]:
         """Return the lambdas as they are told to the registry, with their time tables, in the order they were declared."""
-        declared = {
-            name: callback.policy.declare(name, self.owner, self.version)
-            for name, callback in self._callbacks.items()
-        }
+        declared = {name: self._declare(callback, name) for name, callback in self._callbacks.items()}
         for table in self._time_tables.values():
             declared[getattr(table, "lambda")].time_tables.append(table)
         pinned = [
-            callback.policy.declare(f"{name}@{version}", self.owner, self.version)
+            self._declare(callback, f"{name}@{version}")
             for name, callback in self._callbacks.items()
             for version in self.served_versions
         ]
         return [*declared.values(), *pinned]
+
+    def _declare(self, callback: Callback, name: str) -> registry_pb2.Lambda:
+        declared = callback.policy.declare(name, self.owner, self.version)
+        if callback.batch is not None:
+            declared.batch.CopyFrom(callback.batch.declare())
+        return declared
 
 
 def _check_options(options: Iterable[str]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ from duly.callbacks.read_records import resolve_hints
 from duly.callbacks.validation import Reader, reader_for
 from duly.context import TaskContext
 from duly.errors import PayloadError, RegistrationError, describe
+from duly.lambdas.batch import Batch
 from duly_wire.v1 import task_pb2
 
 if TYPE_CHECKING:
@@ -45,6 +48,8 @@ class Callback:
     """Whether it takes a SentPayload: what hands payloads on, in whatever form they came."""
     keep_output: bool = True
     """Whether what it prints and logs is kept."""
+    batch: Batch | None = None
+    """How many tasks one call takes; None: one."""
 
     def read(self, data: bytes, encoding: int, origin: OriginOf | None = None) -> Any:
         """Return the payload as the callback wants it; raise PayloadError if it is not as declared.
@@ -72,8 +77,11 @@ class Callback:
         except BaseException as error:  # an owner's own validator may raise anything, SystemExit too
             raise PayloadError(f"could not be checked: {describe(error)}") from error
 
-    def call(self, payload: object, context: TaskContext) -> Any:
-        """Call the function with as many arguments as it takes; a coroutine is returned, not run."""
+    def call(self, payload: object, context: TaskContext | Sequence[TaskContext]) -> Any:
+        """Call the function with as many arguments as it takes; a coroutine is returned, not run.
+
+        One with `batch` takes a list of each.
+        """
         if self.takes_context:
             return self.function(payload, context)
         return self.function(payload) if self.takes_payload else self.function()
@@ -97,6 +105,7 @@ def make_callback(
     raw: bool,
     codec: Codec | None = None,
     keep_output: bool = True,
+    batch: Batch | None = None,
 ) -> Callback:
     """Look at a function once; raise RegistrationError, naming the lambda, for what cannot work."""
     name = checked_name(name)
@@ -104,6 +113,8 @@ def make_callback(
         _check_function(function)
         parameters = _positional_parameters(function)
         annotation = _payload_annotation(function, parameters[0]) if parameters else Any
+        if batch is not None:
+            annotation = _item_annotation(batch, parameters, annotation)
         _check_raw(raw=raw, wants_bytes=annotation is bytes)
         return Callback(
             name=name,
@@ -115,6 +126,7 @@ def make_callback(
             takes_context=len(parameters) > 1,
             codec=codec,
             keep_output=keep_output,
+            batch=batch,
         )
     except RegistrationError as error:
         raise RegistrationError(f"lambda {name!r}: {error}") from error.__cause__
@@ -170,6 +182,21 @@ def _payload_annotation(function: Any, parameter: inspect.Parameter) -> Any:
     # The names in it are those of the module that the code stands in, under whatever was wrapped around it.
     namespace = getattr(inspect.unwrap(_code_of(function)), "__globals__", {})
     return resolve_hints(owner, namespace)["payload"]
+
+
+def _item_annotation(batch: object, parameters: list[inspect.Parameter], annotation: Any) -> Any:
+    """Return what each payload of a batch is declared as."""
+    if not isinstance(batch, Batch):
+        raise RegistrationError(f"batch must be a duly.Batch, not {type(batch).__name__}")
+    if not parameters:
+        raise RegistrationError("a callback with batch= takes (payloads) or (payloads, contexts)")
+    if annotation in (Any, object, list):
+        return Any
+    if typing.get_origin(annotation) in (list, Sequence):
+        return typing.get_args(annotation)[0]
+    raise RegistrationError(
+        f"a callback with batch= takes a list of payloads, not {annotation!r}: declare it as list[...]"
+    )
 
 
 def _code_of(function: Any) -> Any:

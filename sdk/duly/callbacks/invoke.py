@@ -70,44 +70,69 @@ def run(
 def _run(
     callback: Callback, task: hsc_pb2.ClaimedTask, context: TaskContext, run_async: RunAsync
 ) -> hsc_pb2.TaskResult:
-    result = _result(task, context)
-    context.codec = callback.codec
+    result = new_result(task, context)
     try:
-        data, encoding = task.payload, int(task.payload_encoding)
-        if encoding == task_pb2.ENCODING_ENCRYPTED:
-            data, encoding = reveal(callback.codec, data, encoding, payload_of(callback.name))
-        if encoding == task_pb2.ENCODING_ATTACHMENT:
-            data, encoding = context.attachments.read_whole(data)
-        payload = callback.read(data, encoding, context.origin)
-    except DecryptionError as error:
-        _set_failure(
-            result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, task_pb2.FAILURE_KIND_NOT_DECRYPTED, str(error)
-        )
-        return result
-    except PayloadError as error:
-        _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, task_pb2.FAILURE_KIND_BAD_PAYLOAD, str(error))
-        return result
-    except DulyError as error:  # the payload is in an attachment that cannot be fetched now
-        _set_not_sent(result, error)
+        payload = read_payload(callback, task, context)
+    except DulyError as error:
+        set_unread(result, error)
         return result
     try:
         value = callback.call(payload, context)
         if type(value) is CoroutineType:
             value = run_async(value)
     except BaseException as error:  # noqa: BLE001 (SystemExit too: user code may not end the process)
-        _set_raised(result, callback, task, context, error)
+        set_raised(result, callback, task, context, error)
     else:
-        _set_returned(result, callback, context, value)
+        set_returned(result, callback, context, value)
         if context.children is not None and result.outcome == hsc_pb2.OUTCOME_SUCCESS:
-            result.children.extend(context.children)
-            if context.nodes is not None:
-                result.nodes.extend(context.nodes.values())
+            add_follow_ups(result, context)
     if context.kept is not None:
-        result.attachments.extend(context.kept.kept)
+        add_kept(result, context)
     return result
 
 
-def _result(task: hsc_pb2.ClaimedTask, context: TaskContext) -> hsc_pb2.TaskResult:
+def read_payload(callback: Callback, task: hsc_pb2.ClaimedTask, context: TaskContext) -> Any:
+    """Return the payload as the callback wants it. Raises DulyError, for `set_unread`."""
+    context.codec = callback.codec
+    data, encoding = task.payload, int(task.payload_encoding)
+    if encoding == task_pb2.ENCODING_ENCRYPTED:
+        data, encoding = reveal(callback.codec, data, encoding, payload_of(callback.name))
+    if encoding == task_pb2.ENCODING_ATTACHMENT:
+        data, encoding = context.attachments.read_whole(data)
+    return callback.read(data, encoding, context.origin)
+
+
+def set_unread(result: hsc_pb2.TaskResult, error: DulyError) -> None:
+    """The payload could not be read."""
+    if isinstance(error, DecryptionError):
+        kind = task_pb2.FAILURE_KIND_NOT_DECRYPTED
+        _set_failure(result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, kind, str(error))
+    elif isinstance(error, PayloadError):
+        _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, task_pb2.FAILURE_KIND_BAD_PAYLOAD, str(error))
+    else:  # the payload is in an attachment that cannot be fetched now
+        _set_not_sent(result, error)
+
+
+def add_follow_ups(result: hsc_pb2.TaskResult, context: TaskContext) -> None:
+    """Add what a callback that succeeded has scheduled."""
+    result.children.extend(context.children or ())
+    if context.nodes is not None:
+        result.nodes.extend(context.nodes.values())
+
+
+def add_kept(result: hsc_pb2.TaskResult, context: TaskContext) -> None:
+    """Add the files that stay with the task."""
+    if context.kept is not None:
+        result.attachments.extend(context.kept.kept)
+
+
+def set_bad_result(result: hsc_pb2.TaskResult, message: str) -> None:
+    """The callback returned what is no result."""
+    _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, task_pb2.FAILURE_KIND_BAD_RESULT, message)
+
+
+def new_result(task: hsc_pb2.ClaimedTask, context: TaskContext) -> hsc_pb2.TaskResult:
+    """Return the result of an attempt that has no outcome yet."""
     result = hsc_pb2.TaskResult(claim=task.claim)
     started_at = result.started_at
     started_at.seconds, started_at.nanos = divmod(context.started_ns, _SECOND_NS)
@@ -116,7 +141,7 @@ def _result(task: hsc_pb2.ClaimedTask, context: TaskContext) -> hsc_pb2.TaskResu
 
 def interrupted(task: hsc_pb2.ClaimedTask, context: TaskContext) -> hsc_pb2.TaskResult:
     """Return what to report of an attempt that was interrupted."""
-    result = _result(task, context)
+    result = new_result(task, context)
     _set_interrupted(result, task.max_runtime.ToTimedelta(), context)
     return result
 
@@ -130,9 +155,8 @@ def _set_interrupted(result: hsc_pb2.TaskResult, limit: timedelta, context: Task
     _set_failure(result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, kind, message)
 
 
-def _set_returned(
-    result: hsc_pb2.TaskResult, callback: Callback, context: TaskContext, value: object
-) -> None:
+def set_returned(result: hsc_pb2.TaskResult, callback: Callback, context: TaskContext, value: object) -> None:
+    """Set what a callback returned."""
     if value is None:  # what most return
         result.outcome = hsc_pb2.OUTCOME_SUCCESS
         result.result_encoding = task_pb2.ENCODING_JSON
@@ -141,7 +165,7 @@ def _set_returned(
         _set_outcome(result, value)
         return
     if isinstance(value, CompleteLater):
-        _set_handed_over(result, value, context)
+        set_handed_over(result, value, context)
         return
     if isinstance(value, Success):
         value = value.result
@@ -188,20 +212,21 @@ def _set_not_sent(result: hsc_pb2.TaskResult, error: Exception) -> None:
     _set_failure(result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, task_pb2.FAILURE_KIND_EXCEPTION, describe(error))
 
 
-def _set_raised(
+def set_raised(
     result: hsc_pb2.TaskResult,
     callback: Callback,
     task: hsc_pb2.ClaimedTask,
     context: TaskContext,
     error: BaseException,
 ) -> None:
+    """Set what a callback raised, and log it."""
     if isinstance(error, RetriableFailure | FatalFailure | Snooze):
         _set_outcome(result, error)
         if not isinstance(error, Snooze):
             result.traceback = traceback_of(error).text
         return
     if isinstance(error, CompleteLater):
-        _set_handed_over(result, error, context)
+        set_handed_over(result, error, context)
         return
     if isinstance(error, Crashed):
         _set_failure(result, hsc_pb2.OUTCOME_CRASHED, task_pb2.FAILURE_KIND_CRASH, str(error))
@@ -251,7 +276,8 @@ def _set_outcome(result: hsc_pb2.TaskResult, outcome: RetriableFailure | FatalFa
         result.retry_after.FromTimedelta(outcome.retry_after)
 
 
-def _set_handed_over(result: hsc_pb2.TaskResult, outcome: CompleteLater, context: TaskContext) -> None:
+def set_handed_over(result: hsc_pb2.TaskResult, outcome: CompleteLater, context: TaskContext) -> None:
+    """Somebody completes the task later."""
     if not context.completion:
         problem = "the callback ended with CompleteLater, and gave nobody ctx.completion_token()"
         _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, task_pb2.FAILURE_KIND_BAD_RESULT, problem)

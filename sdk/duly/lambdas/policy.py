@@ -33,8 +33,8 @@ class Backoff:
     maximum: timedelta | None = None
 
     def __post_init__(self) -> None:
-        _check_positive("backoff.initial", self.initial)
-        _check_positive("backoff.maximum", self.maximum)
+        check_positive("backoff.initial", self.initial)
+        check_positive("backoff.maximum", self.maximum)
         if self.factor is not None and not 1 <= self.factor <= 1000:
             raise RegistrationError(f"backoff.factor must be from 1 to 1000, not {self.factor!r}")
         if self.initial and self.maximum and self.maximum < self.initial:
@@ -72,12 +72,12 @@ class Policy:
     requires: Iterable[str] = ()
 
     def __post_init__(self) -> None:
-        _check_count("max_attempts", self.max_attempts, 1_000_000)
-        _check_count("max_crashes", self.max_crashes, 1_000)
-        _check_positive("crash_window", self.crash_window)
-        _check_count("payload_limit", self.payload_limit, HARD_LIMIT_BYTES)
-        _check_count("result_limit", self.result_limit, HARD_LIMIT_BYTES)
-        _check_positive("max_runtime", self.max_runtime)
+        check_count("max_attempts", self.max_attempts, 1_000_000)
+        check_count("max_crashes", self.max_crashes, 1_000)
+        check_positive("crash_window", self.crash_window)
+        check_count("payload_limit", self.payload_limit, HARD_LIMIT_BYTES)
+        check_count("result_limit", self.result_limit, HARD_LIMIT_BYTES)
+        check_positive("max_runtime", self.max_runtime)
         if self.backoff is not None and not isinstance(self.backoff, Backoff):
             raise RegistrationError(f"backoff must be a duly.Backoff, not {type(self.backoff).__name__}")
         if not _are_exceptions(self.fatal_exceptions):
@@ -122,7 +122,8 @@ def _duration(delta: timedelta | None) -> Duration | None:
     return None if delta is None else to_duration(delta)
 
 
-def _check_positive(name: str, duration: object) -> None:
+def check_positive(name: str, duration: object) -> None:
+    """Raise RegistrationError if this is no duration above 0."""
     if duration is None:
         return
     if not isinstance(duration, timedelta):
@@ -131,7 +132,8 @@ def _check_positive(name: str, duration: object) -> None:
         raise RegistrationError(f"{name} must be more than nothing, not {duration}")
 
 
-def _check_count(name: str, count: object, most: int) -> None:
+def check_count(name: str, count: object, most: int) -> None:
+    """Raise RegistrationError if this is no whole number from 1 to `most`."""
     if count is None:
         return
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= most:

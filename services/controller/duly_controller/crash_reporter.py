@@ -112,6 +112,8 @@ class CrashReporter:
             await kill_leftover_processes(left, end_was_seen=death is _Death.SEEN)
         this_boot = left.owner.boot_id == boot_id()
         started = {running.task_id: running.started_boot_ns * this_boot for running in left.board.running()}
+        if left.batches:
+            started = _with_neighbours(started, left.batches)
         crashed, unstarted = _split(left.claims, started)
         tell(len(crashed), len(unstarted))
         for some in _batches(crashed):
@@ -151,6 +153,13 @@ def _split(
         claim = hsc_pb2.Claim(task_id=task_id, token=token)
         (crashed if task_id in started else unstarted).append(claim)
     return crashed, unstarted
+
+
+def _with_neighbours(started: Mapping[TaskId, int], batches: Mapping[TaskId, int]) -> dict[TaskId, int]:
+    """Add to the tasks that had started those that shared a call with them: the board names one of each batch."""
+    calls = {batches[task_id]: at for task_id, at in started.items() if task_id in batches}
+    found = {task_id: calls[batch] for task_id, batch in batches.items() if batch in calls}
+    return {**started, **found}
 
 
 def _batches(claims: list[hsc_pb2.Claim]) -> Iterator[list[hsc_pb2.Claim]]:

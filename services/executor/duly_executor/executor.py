@@ -31,6 +31,7 @@ from duly_executor.claims.ledger import HeldClaims
 from duly_executor.containment.cgroups_or_subreaper import open_containment
 from duly_executor.events import log
 from duly_executor.processes.attachment_relay import CALL_TIMEOUT_S, AttachmentRelay
+from duly_executor.processes.batch_lines import MOST_HELD
 from duly_executor.processes.frontend_channel import FrontendChannel
 from duly_executor.processes.pool import CallbackPool
 from duly_executor.processes.task_output import OutputSender
@@ -48,8 +49,8 @@ _DRAIN_LOOK = timedelta(milliseconds=50)
 _LAST_REPORTS = timedelta(seconds=5)
 _MAX_STREAM_AGE = timedelta(minutes=1)
 """Of a stream to one of several HSCs; the next one goes to another, so that an HSC that was away gets calls again."""
-_BEING_REPORTED = 4_000
-"""So many claims more than can run or wait are journaled: while the HSC is away, their results wait."""
+_BEING_REPORTED = 4_000 + MOST_HELD
+"""Those of batches, and so many claims more than can run or wait are journaled: while the HSC is away, their results wait."""
 
 
 class Executor:

@@ -305,6 +305,7 @@ class CallbackOrder(_message.Message):
     START_BEFORE_BOOTTIME_NS_FIELD_NUMBER: _builtins.int
     INTERRUPT_FIELD_NUMBER: _builtins.int
     ATTACHMENT_ANSWERS_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
     recall: _builtins.bool
     """Give back (as unstarted) what waits for a slot."""
     start_before_boottime_ns: _builtins.int
@@ -325,6 +326,10 @@ class CallbackOrder(_message.Message):
     def attachment_answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentAnswer]:
         """Of calls that the process asked for, in any order."""
 
+    @_builtins.property
+    def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskBatch]:
+        """To be run, each by one call of its callback; `start_before_boottime_ns` holds for them, too."""
+
     def __init__(
         self,
         *,
@@ -334,11 +339,34 @@ class CallbackOrder(_message.Message):
         start_before_boottime_ns: _builtins.int = ...,
         interrupt: _abc.Iterable[_builtins.bytes] | None = ...,
         attachment_answers: _abc.Iterable[Global___AttachmentAnswer] | None = ...,
+        batches: _abc.Iterable[Global___TaskBatch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_answers", b"attachment_answers", "cancel", b"cancel", "interrupt", b"interrupt", "recall", b"recall", "start_before_boottime_ns", b"start_before_boottime_ns", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachment_answers", b"attachment_answers", "batches", b"batches", "cancel", b"cancel", "interrupt", b"interrupt", "recall", b"recall", "start_before_boottime_ns", b"start_before_boottime_ns", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CallbackOrder: _TypeAlias = CallbackOrder  # noqa: Y015
+
+@_typing.final
+class TaskBatch(_message.Message):
+    """Tasks of one lambda that its callback takes in one call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_hsc_pb2.ClaimedTask]: ...
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[_hsc_pb2.ClaimedTask] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskBatch: _TypeAlias = TaskBatch  # noqa: Y015

@@ -28,7 +28,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/registry.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x19\x64uly/v1/time_tables.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf9\x02\n\x06Lambda\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x19\n\x0cmax_attempts\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x0bmax_crashes\x18\x05 \x01(\x05H\x01\x88\x01\x01\x12.\n\x0bmax_runtime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12!\n\x07\x62\x61\x63koff\x18\x07 \x01(\x0b\x32\x10.duly.v1.Backoff\x12\x1a\n\rpayload_limit\x18\x08 \x01(\x05H\x02\x88\x01\x01\x12/\n\x0c\x63rash_window\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08requires\x18\n \x03(\t\x12\'\n\x0btime_tables\x18\x14 \x03(\x0b\x32\x12.duly.v1.TimeTableB\x0f\n\r_max_attemptsB\x0e\n\x0c_max_crashesB\x10\n\x0e_payload_limit\"}\n\x07\x42\x61\x63koff\x12*\n\x07initial\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x06\x66\x61\x63tor\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12&\n\x03max\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07_factor\":\n\x16RegisterLambdasRequest\x12 \n\x07lambdas\x18\x01 \x03(\x0b\x32\x0f.duly.v1.Lambda\"J\n\x17RegisterLambdasResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.duly.v1.RegisterLambdasResult\"]\n\x15RegisterLambdasResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07warning\x18\x02 \x01(\t\x12\x10\n\x08in_force\x18\x03 \x01(\x08\"N\n\x12ListLambdasRequest\x12\x11\n\tname_part\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Z\n\x13ListLambdasResponse\x12*\n\x07lambdas\x18\x01 \x03(\x0b\x32\x19.duly.v1.RegisteredLambda\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xbf\x01\n\x10RegisteredLambda\x12\x1f\n\x06lambda\x18\x01 \x01(\x0b\x32\x0f.duly.v1.Lambda\x12\x31\n\rregistered_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x15\n\rregistered_by\x18\x05 \x01(\t\" \n\x10GetLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xc8\x01\n\x11GetLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12+\n\x08in_force\x18\x02 \x01(\x0b\x32\x19.duly.v1.RegisteredLambda\x12*\n\x08versions\x18\x03 \x03(\x0b\x32\x18.duly.v1.DeclaredVersion\x12\x0e\n\x06pinned\x18\x04 \x03(\t\x12\'\n\x07\x64\x65leted\x18\x05 \x01(\x0b\x32\x16.duly.v1.DeletedLambda\"\xb5\x01\n\x0f\x44\x65\x63laredVersion\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x35\n\x11\x66irst_declared_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64\x65\x63lared_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x64\x65\x63lared_by\x18\x04 \x01(\t\x12\x14\n\x0cwas_in_force\x18\x05 \x01(\x08\"s\n\rDeletedLambda\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12.\n\ndeleted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndeleted_by\x18\x04 \x01(\t\"\x99\x01\n\x13UpdateLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05owner\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07version\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x03H\x02\x88\x01\x01\x42\x08\n\x06_ownerB\n\n\x08_versionB\x14\n\x12_expected_revision\"9\n\x14UpdateLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"\x81\x01\n\x13\x44\x65leteLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x15\n\rdespite_tasks\x18\x03 \x01(\x08\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x14\n\x12_expected_revision\"\x80\x01\n\x14\x44\x65leteLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07pending\x18\x02 \x01(\x03\x12\x0f\n\x07running\x18\x03 \x01(\x03\x12\x13\n\x0btime_tables\x18\x04 \x01(\x03\x12\x0e\n\x06queues\x18\x05 \x03(\t\"$\n\x14RestoreLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x15RestoreLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError2\xdf\x03\n\x0fRegistryService\x12T\n\x0fRegisterLambdas\x12\x1f.duly.v1.RegisterLambdasRequest\x1a .duly.v1.RegisterLambdasResponse\x12H\n\x0bListLambdas\x12\x1b.duly.v1.ListLambdasRequest\x1a\x1c.duly.v1.ListLambdasResponse\x12\x42\n\tGetLambda\x12\x19.duly.v1.GetLambdaRequest\x1a\x1a.duly.v1.GetLambdaResponse\x12K\n\x0cUpdateLambda\x12\x1c.duly.v1.UpdateLambdaRequest\x1a\x1d.duly.v1.UpdateLambdaResponse\x12K\n\x0c\x44\x65leteLambda\x12\x1c.duly.v1.DeleteLambdaRequest\x1a\x1d.duly.v1.DeleteLambdaResponse\x12N\n\rRestoreLambda\x12\x1d.duly.v1.RestoreLambdaRequest\x1a\x1e.duly.v1.RestoreLambdaResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/registry.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x19\x64uly/v1/time_tables.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x98\x03\n\x06Lambda\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x19\n\x0cmax_attempts\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x0bmax_crashes\x18\x05 \x01(\x05H\x01\x88\x01\x01\x12.\n\x0bmax_runtime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12!\n\x07\x62\x61\x63koff\x18\x07 \x01(\x0b\x32\x10.duly.v1.Backoff\x12\x1a\n\rpayload_limit\x18\x08 \x01(\x05H\x02\x88\x01\x01\x12/\n\x0c\x63rash_window\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08requires\x18\n \x03(\t\x12\x1d\n\x05\x62\x61tch\x18\x0b \x01(\x0b\x32\x0e.duly.v1.Batch\x12\'\n\x0btime_tables\x18\x14 \x03(\x0b\x32\x12.duly.v1.TimeTableB\x0f\n\r_max_attemptsB\x0e\n\x0c_max_crashesB\x10\n\x0e_payload_limit\">\n\x05\x42\x61tch\x12\x0c\n\x04size\x18\x01 \x01(\x05\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"}\n\x07\x42\x61\x63koff\x12*\n\x07initial\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x06\x66\x61\x63tor\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12&\n\x03max\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07_factor\":\n\x16RegisterLambdasRequest\x12 \n\x07lambdas\x18\x01 \x03(\x0b\x32\x0f.duly.v1.Lambda\"J\n\x17RegisterLambdasResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.duly.v1.RegisterLambdasResult\"]\n\x15RegisterLambdasResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07warning\x18\x02 \x01(\t\x12\x10\n\x08in_force\x18\x03 \x01(\x08\"N\n\x12ListLambdasRequest\x12\x11\n\tname_part\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Z\n\x13ListLambdasResponse\x12*\n\x07lambdas\x18\x01 \x03(\x0b\x32\x19.duly.v1.RegisteredLambda\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xbf\x01\n\x10RegisteredLambda\x12\x1f\n\x06lambda\x18\x01 \x01(\x0b\x32\x0f.duly.v1.Lambda\x12\x31\n\rregistered_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x15\n\rregistered_by\x18\x05 \x01(\t\" \n\x10GetLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xc8\x01\n\x11GetLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12+\n\x08in_force\x18\x02 \x01(\x0b\x32\x19.duly.v1.RegisteredLambda\x12*\n\x08versions\x18\x03 \x03(\x0b\x32\x18.duly.v1.DeclaredVersion\x12\x0e\n\x06pinned\x18\x04 \x03(\t\x12\'\n\x07\x64\x65leted\x18\x05 \x01(\x0b\x32\x16.duly.v1.DeletedLambda\"\xb5\x01\n\x0f\x44\x65\x63laredVersion\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x35\n\x11\x66irst_declared_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64\x65\x63lared_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x64\x65\x63lared_by\x18\x04 \x01(\t\x12\x14\n\x0cwas_in_force\x18\x05 \x01(\x08\"s\n\rDeletedLambda\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12.\n\ndeleted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndeleted_by\x18\x04 \x01(\t\"\x99\x01\n\x13UpdateLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05owner\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07version\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x03H\x02\x88\x01\x01\x42\x08\n\x06_ownerB\n\n\x08_versionB\x14\n\x12_expected_revision\"9\n\x14UpdateLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"\x81\x01\n\x13\x44\x65leteLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x15\n\rdespite_tasks\x18\x03 \x01(\x08\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x14\n\x12_expected_revision\"\x80\x01\n\x14\x44\x65leteLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07pending\x18\x02 \x01(\x03\x12\x0f\n\x07running\x18\x03 \x01(\x03\x12\x13\n\x0btime_tables\x18\x04 \x01(\x03\x12\x0e\n\x06queues\x18\x05 \x03(\t\"$\n\x14RestoreLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x15RestoreLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError2\xdf\x03\n\x0fRegistryService\x12T\n\x0fRegisterLambdas\x12\x1f.duly.v1.RegisterLambdasRequest\x1a .duly.v1.RegisterLambdasResponse\x12H\n\x0bListLambdas\x12\x1b.duly.v1.ListLambdasRequest\x1a\x1c.duly.v1.ListLambdasResponse\x12\x42\n\tGetLambda\x12\x19.duly.v1.GetLambdaRequest\x1a\x1a.duly.v1.GetLambdaResponse\x12K\n\x0cUpdateLambda\x12\x1c.duly.v1.UpdateLambdaRequest\x1a\x1d.duly.v1.UpdateLambdaResponse\x12K\n\x0c\x44\x65leteLambda\x12\x1c.duly.v1.DeleteLambdaRequest\x1a\x1d.duly.v1.DeleteLambdaResponse\x12N\n\rRestoreLambda\x12\x1d.duly.v1.RestoreLambdaRequest\x1a\x1e.duly.v1.RestoreLambdaResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,41 +36,43 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.registry_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LAMBDA']._serialized_start=148
-  _globals['_LAMBDA']._serialized_end=525
-  _globals['_BACKOFF']._serialized_start=527
-  _globals['_BACKOFF']._serialized_end=652
-  _globals['_REGISTERLAMBDASREQUEST']._serialized_start=654
-  _globals['_REGISTERLAMBDASREQUEST']._serialized_end=712
-  _globals['_REGISTERLAMBDASRESPONSE']._serialized_start=714
-  _globals['_REGISTERLAMBDASRESPONSE']._serialized_end=788
-  _globals['_REGISTERLAMBDASRESULT']._serialized_start=790
-  _globals['_REGISTERLAMBDASRESULT']._serialized_end=883
-  _globals['_LISTLAMBDASREQUEST']._serialized_start=885
-  _globals['_LISTLAMBDASREQUEST']._serialized_end=963
-  _globals['_LISTLAMBDASRESPONSE']._serialized_start=965
-  _globals['_LISTLAMBDASRESPONSE']._serialized_end=1055
-  _globals['_REGISTEREDLAMBDA']._serialized_start=1058
-  _globals['_REGISTEREDLAMBDA']._serialized_end=1249
-  _globals['_GETLAMBDAREQUEST']._serialized_start=1251
-  _globals['_GETLAMBDAREQUEST']._serialized_end=1283
-  _globals['_GETLAMBDARESPONSE']._serialized_start=1286
-  _globals['_GETLAMBDARESPONSE']._serialized_end=1486
-  _globals['_DECLAREDVERSION']._serialized_start=1489
-  _globals['_DECLAREDVERSION']._serialized_end=1670
-  _globals['_DELETEDLAMBDA']._serialized_start=1672
-  _globals['_DELETEDLAMBDA']._serialized_end=1787
-  _globals['_UPDATELAMBDAREQUEST']._serialized_start=1790
-  _globals['_UPDATELAMBDAREQUEST']._serialized_end=1943
-  _globals['_UPDATELAMBDARESPONSE']._serialized_start=1945
-  _globals['_UPDATELAMBDARESPONSE']._serialized_end=2002
-  _globals['_DELETELAMBDAREQUEST']._serialized_start=2005
-  _globals['_DELETELAMBDAREQUEST']._serialized_end=2134
-  _globals['_DELETELAMBDARESPONSE']._serialized_start=2137
-  _globals['_DELETELAMBDARESPONSE']._serialized_end=2265
-  _globals['_RESTORELAMBDAREQUEST']._serialized_start=2267
-  _globals['_RESTORELAMBDAREQUEST']._serialized_end=2303
-  _globals['_RESTORELAMBDARESPONSE']._serialized_start=2305
-  _globals['_RESTORELAMBDARESPONSE']._serialized_end=2363
-  _globals['_REGISTRYSERVICE']._serialized_start=2366
-  _globals['_REGISTRYSERVICE']._serialized_end=2845
+  _globals['_LAMBDA']._serialized_end=556
+  _globals['_BATCH']._serialized_start=558
+  _globals['_BATCH']._serialized_end=620
+  _globals['_BACKOFF']._serialized_start=622
+  _globals['_BACKOFF']._serialized_end=747
+  _globals['_REGISTERLAMBDASREQUEST']._serialized_start=749
+  _globals['_REGISTERLAMBDASREQUEST']._serialized_end=807
+  _globals['_REGISTERLAMBDASRESPONSE']._serialized_start=809
+  _globals['_REGISTERLAMBDASRESPONSE']._serialized_end=883
+  _globals['_REGISTERLAMBDASRESULT']._serialized_start=885
+  _globals['_REGISTERLAMBDASRESULT']._serialized_end=978
+  _globals['_LISTLAMBDASREQUEST']._serialized_start=980
+  _globals['_LISTLAMBDASREQUEST']._serialized_end=1058
+  _globals['_LISTLAMBDASRESPONSE']._serialized_start=1060
+  _globals['_LISTLAMBDASRESPONSE']._serialized_end=1150
+  _globals['_REGISTEREDLAMBDA']._serialized_start=1153
+  _globals['_REGISTEREDLAMBDA']._serialized_end=1344
+  _globals['_GETLAMBDAREQUEST']._serialized_start=1346
+  _globals['_GETLAMBDAREQUEST']._serialized_end=1378
+  _globals['_GETLAMBDARESPONSE']._serialized_start=1381
+  _globals['_GETLAMBDARESPONSE']._serialized_end=1581
+  _globals['_DECLAREDVERSION']._serialized_start=1584
+  _globals['_DECLAREDVERSION']._serialized_end=1765
+  _globals['_DELETEDLAMBDA']._serialized_start=1767
+  _globals['_DELETEDLAMBDA']._serialized_end=1882
+  _globals['_UPDATELAMBDAREQUEST']._serialized_start=1885
+  _globals['_UPDATELAMBDAREQUEST']._serialized_end=2038
+  _globals['_UPDATELAMBDARESPONSE']._serialized_start=2040
+  _globals['_UPDATELAMBDARESPONSE']._serialized_end=2097
+  _globals['_DELETELAMBDAREQUEST']._serialized_start=2100
+  _globals['_DELETELAMBDAREQUEST']._serialized_end=2229
+  _globals['_DELETELAMBDARESPONSE']._serialized_start=2232
+  _globals['_DELETELAMBDARESPONSE']._serialized_end=2360
+  _globals['_RESTORELAMBDAREQUEST']._serialized_start=2362
+  _globals['_RESTORELAMBDAREQUEST']._serialized_end=2398
+  _globals['_RESTORELAMBDARESPONSE']._serialized_start=2400
+  _globals['_RESTORELAMBDARESPONSE']._serialized_end=2458
+  _globals['_REGISTRYSERVICE']._serialized_start=2461
+  _globals['_REGISTRYSERVICE']._serialized_end=2940
 # @@protoc_insertion_point(module_scope)

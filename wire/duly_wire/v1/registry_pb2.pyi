@@ -38,6 +38,7 @@ class Lambda(_message.Message):
     PAYLOAD_LIMIT_FIELD_NUMBER: _builtins.int
     CRASH_WINDOW_FIELD_NUMBER: _builtins.int
     REQUIRES_FIELD_NUMBER: _builtins.int
+    BATCH_FIELD_NUMBER: _builtins.int
     TIME_TABLES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """NAME@VERSION: the queue of the tasks that are pinned to a version of NAME, which the worker serves.
@@ -70,6 +71,10 @@ class Lambda(_message.Message):
         """Labels that a host must have to serve it, such as `gpu` or `region=eu`: at most 8."""
 
     @_builtins.property
+    def batch(self) -> Global___Batch:
+        """The callback takes many tasks in one call. Absent: one task a call."""
+
+    @_builtins.property
     def time_tables(self) -> _containers.RepeatedCompositeFieldContainer[_time_tables_pb2.TimeTable]:
         """Time tables that the application declares for it; each names this lambda, or none. They are written with it, but
         for those that somebody made or changed by PutTimeTables. What is declared no more stays until it is deleted.
@@ -88,11 +93,12 @@ class Lambda(_message.Message):
         payload_limit: _builtins.int | None = ...,
         crash_window: _duration_pb2.Duration | None = ...,
         requires: _abc.Iterable[_builtins.str] | None = ...,
+        batch: Global___Batch | None = ...,
         time_tables: _abc.Iterable[_time_tables_pb2.TimeTable] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "payload_limit", b"payload_limit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "batch", b"batch", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "payload_limit", b"payload_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "name", b"name", "owner", b"owner", "payload_limit", b"payload_limit", "requires", b"requires", "time_tables", b"time_tables", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "batch", b"batch", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "name", b"name", "owner", b"owner", "payload_limit", b"payload_limit", "requires", b"requires", "time_tables", b"time_tables", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
@@ -108,6 +114,34 @@ class Lambda(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__payload_limit) -> _WhichOneofReturnType__payload_limit | None: ...
 
 Global___Lambda: _TypeAlias = Lambda  # noqa: Y015
+
+@_typing.final
+class Batch(_message.Message):
+    """How many tasks of a lambda one call of its callback takes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SIZE_FIELD_NUMBER: _builtins.int
+    WAIT_FIELD_NUMBER: _builtins.int
+    size: _builtins.int
+    """The most tasks of a call: 1 to 1,000."""
+    @_builtins.property
+    def wait(self) -> _duration_pb2.Duration:
+        """How long the first task of a batch waits for others: at most 1 minute."""
+
+    def __init__(
+        self,
+        *,
+        size: _builtins.int = ...,
+        wait: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["size", b"size", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Batch: _TypeAlias = Batch  # noqa: Y015
 
 @_typing.final
 class Backoff(_message.Message):

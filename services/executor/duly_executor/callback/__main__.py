@@ -112,13 +112,16 @@ def _obey(link: socket.socket, slots: Slots, attachment_calls: AttachmentCalls) 
         while (order := frames.read(stream, callback_pb2.CallbackOrder)) is not None:
             for task_id in order.cancel:
                 slots.cancel(task_id)
-            for task_id in order.interrupt:
-                slots.interrupt(task_id)
+            if order.interrupt:
+                slots.interrupt(order.interrupt)
             for answer in order.attachment_answers:
                 attachment_calls.answer(answer)
             if order.recall:
                 slots.recall()
             slots.start(order.tasks, order.start_before_boottime_ns)
+            for batch in order.batches:
+                if batch.tasks:
+                    slots.start_batch(batch.tasks, order.start_before_boottime_ns)
 
 
 if __name__ == "__main__":

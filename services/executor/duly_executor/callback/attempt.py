@@ -8,13 +8,14 @@ import operator
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from itertools import starmap, tee
-from typing import Any
+from typing import Any, Protocol
 
 from duly.callbacks.callback import Callback
 from duly.callbacks.invoke import interrupted, run
+from duly.callbacks.invoke_batch import run_batch, stopped
 from duly.callbacks.outcomes import Interrupted
 from duly.context import TaskContext
 from duly_wire.v1 import hsc_pb2
@@ -87,12 +88,30 @@ def _raise_outside_locks(thread: int) -> bool:
     return next(chosen) is not None
 
 
+class Stoppable(Protocol):
+    """What an attempt asks of its context; that of a batch stands for many."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it is to stop."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was interrupted."""
+
+    def request_cancel(self) -> None:
+        """Let it be cancelled."""
+
+    def note_interruption(self) -> None:
+        """Let it be interrupted."""
+
+
 class Attempt:
-    """What a slot runs now."""
+    """What a slot runs now: a task, or a batch of tasks in one call."""
 
     __slots__ = ("_armed", "_cancel_on_loop", "_context", "_lock", "_loop", "_thread", "task")
 
-    def __init__(self, task: hsc_pb2.ClaimedTask, context: TaskContext, loop: AsyncLoop) -> None:
+    def __init__(self, task: hsc_pb2.ClaimedTask, context: Stoppable, loop: AsyncLoop) -> None:
         self.task = task
         self._loop = loop
         self._context = context
@@ -102,17 +121,31 @@ class Attempt:
         self._armed = False
         """Whether an exception may be raised in the thread: not outside the callback, where nobody expects it."""
 
-    def run(self, callback: Callback) -> hsc_pb2.TaskResult:
+    def run(self, callback: Callback, context: TaskContext) -> hsc_pb2.TaskResult:
         """Run the callback to its end, in the thread that made this object."""
         try:
             try:
                 self._armed = True
-                return run(callback, self.task, self._context, self._run_async)
+                return run(callback, self.task, context, self._run_async)
             finally:
                 self._disarm()  # the exception, which is raised once at most, may come while this runs
         except Interrupted:
             self._disarm()
-            return interrupted(self.task, self._context)
+            return interrupted(self.task, context)
+
+    def run_batch(
+        self, callback: Callback, tasks: Sequence[hsc_pb2.ClaimedTask], contexts: Sequence[TaskContext]
+    ) -> list[hsc_pb2.TaskResult]:
+        """As `run`, for many tasks in one call."""
+        try:
+            try:
+                self._armed = True
+                return run_batch(callback, tasks, contexts, self._run_async)
+            finally:
+                self._disarm()
+        except Interrupted:
+            self._disarm()
+            return stopped(tasks, contexts)
 
     def _disarm(self) -> None:
         """Let no exception be raised in this thread from now on, nor one that is on its way."""
@@ -133,6 +166,9 @@ class Attempt:
         cancel = self._cancel_on_loop
         if cancel is not None:
             cancel()
+
+    def note_interruption(self) -> None:
+        """Nothing to do before `interrupt`: a task that runs alone is told by it."""
 
     def interrupt(self) -> None:
         """Raise Interrupted in the callback, once; an async one is cancelled. Another thread calls this."""

@@ -45,6 +45,8 @@ class HeldClaims:
     def __init__(self, journal: ClaimJournal | None = None) -> None:
         """Args: `journal` is where held claims are noted for others; None: nowhere."""
         self._deadlines: dict[TaskId, int] = {}
+        self._batch = 0
+        """Number of the last batch."""
         self.came = asyncio.Event()
         """Set when claims come in while none are held."""
         self._journal = journal
@@ -99,6 +101,17 @@ class HeldClaims:
             if self._journal is not None:
                 held.journaled_at = self._journal.add(task_id, held.token)
             self._deadlines[task_id] = deadline
+
+    def note_batch(self, task_ids: Collection[TaskId]) -> None:
+        """Note in the journal that these share a call: the slot board names one of them."""
+        if self._journal is not None:
+            self._batch += 1
+            self._journal.note_batch([self._held[task_id].journaled_at for task_id in task_ids], self._batch)
+
+    def note_alone(self, task_id: TaskId) -> None:
+        """Take back what `note_batch` noted of this one: it has not started."""
+        if self._journal is not None and self._batch and (held := self._held.get(task_id)) is not None:
+            self._journal.note_batch([held.journaled_at], 0)
 
     def renew(self, task_ids: Iterable[TaskId], deadline: int) -> None:
         """Note that a heartbeat kept these: counted from when it was *sent*. To count from its answer would be too late."""

@@ -8,12 +8,15 @@ need not wait for the end of others, however long these take.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from duly_core.lambdas.names import base_name
+from duly_executor.processes.batch_lines import MOST_BYTES, BatchLines
 from duly_executor.processes.process import CallbackProcess
 from duly_executor.processes.suspects import IsolatedLambdas
 from duly_executor.slots.reserved import ReservedSlots
+from duly_executor.slots.use import SlotUse
 from duly_wire.ids import TaskId
 from duly_wire.v1 import hsc_pb2
 
@@ -56,6 +59,7 @@ class Dispatcher:
         isolated_lambdas: IsolatedLambdas,
         isolated: int,
         reserved: ReservedSlots | None = None,
+        batches: BatchLines | None = None,
     ) -> None:
         """Make one.
 
@@ -65,12 +69,17 @@ class Dispatcher:
             isolated_lambdas: which lambdas are kept apart.
             isolated: how many isolated processes there may be.
             reserved: who has slots for itself; None: nobody.
+            batches: what waits to share a call; None: nothing.
         """
         self._reserved = reserved
         self._slots = slots
         self._moving = moving
         self._isolated_lambdas = isolated_lambdas
         self._isolated = isolated
+        self.batches = BatchLines(0.0) if batches is None else batches
+        """Tasks of lambdas that take batches."""
+        self._batch_turn = 0
+        """Which of two gets the odd slot while both wait: batches (1), or tasks that run alone."""
         self._ahead = 0
         self._quick = 0
         """Slots whose callbacks end soon, in all processes: each holds the same number ahead."""
@@ -84,7 +93,7 @@ class Dispatcher:
         """By lambda."""
 
     def __len__(self) -> int:
-        return self.ordinary() + self._suspected() + self._separated()
+        return self.ordinary() + self.batches.waiting() + self._suspected() + self._separated()
 
     def _suspected(self) -> int:
         return len(self._suspects) + len(self._likely)
@@ -95,7 +104,9 @@ class Dispatcher:
     def full_lambdas(self) -> frozenset[str]:
         """The lambdas that are kept apart of which as many wait as their isolated processes can take."""
         most = self._most_of_one() * self._slots
-        return frozenset(name for name, line in self._separate.items() if len(line) >= most)
+        return frozenset(
+            name for name, line in self._separate.items() if len(line) >= most * self.batches.size_of(name)
+        )
 
     def add(self, task: hsc_pb2.ClaimedTask, now: float) -> None:
         """Have this task wait."""
@@ -106,6 +117,8 @@ class Dispatcher:
             (self._likely if apart else self._suspects).append((task, now))
         elif apart:
             self._separate.setdefault(name, deque()).append((task, now))
+        elif self.batches and self.batches.add(task, now):
+            self._others_at = now
         else:
             if self._reserved:
                 self._reserved.add(task)
@@ -128,7 +141,7 @@ class Dispatcher:
         return isolation_ended
 
     def _sort_again(self, now: float) -> None:
-        waiting = self._take_ordinary()
+        waiting = [*self._take_ordinary(), *self.batches.take_all()]
         for name in [name for name in self._separate if name not in self._isolated_lambdas.separate]:
             waiting += [task for task, _ in self._separate.pop(name)]
         others_at = self._others_at
@@ -153,7 +166,14 @@ class Dispatcher:
         """
         if self._reserved and stuck_at is not None:
             return [task.claim.task_id for task in self._reserved.take_stuck(stuck_at)]
-        return [task.claim.task_id for task in self._take_ordinary()]
+        taken = self._take_ordinary()
+        if stuck_at is None:
+            taken += self.batches.take_all()
+        return [task.claim.task_id for task in taken]
+
+    def take_back_batches(self, now: float) -> list[TaskId]:
+        """Those of batches that are ready and for which no slot was freed lately, who wait no more."""
+        return [task.claim.task_id for task in self.batches.take_stuck(now)]
 
     def crowding(self) -> int:
         """How many more suspects wait for an isolated process than may: so many fewer tasks are asked for."""
@@ -183,13 +203,64 @@ class Dispatcher:
         running = sum(
             self._slots
             if process.takes_others or (process.separate and process.works and not process.isolated)
-            else len(process.tasks)
+            else process.load
             for process in alive
         )
         ahead = min(self._ahead, sum(self._ahead_of(process) for process in alive if process.takes_others))
         # what is kept apart takes no slot from others, however much of it one answer brought
         isolated = min(self._suspected(), _MOST_ISOLATED) + self._separated()
         return Capacity(running + ahead + isolated, ahead)
+
+    def beyond_slots(self, processes: Iterable[CallbackProcess]) -> int:
+        """Return how many of the tasks that are held take no slot: they wait for a batch, or share one's slot."""
+        if not self.batches:
+            return 0
+        return self.batches.waiting() + sum(process.batches.beyond_slots for process in processes)
+
+    def batch_room(self, name: str, asked: int, processes: Collection[CallbackProcess], now: float) -> int:
+        """Return for how many tasks of a lambda that takes batches to ask, when so many are asked for."""
+        beyond = sum(process.batches.beyond_slots for process in processes)
+        if self._reserved:
+            free = self._reserved.free_for(name, processes)
+        else:
+            free = sum(max(0, self._slots - process.load) for process in processes if process.takes_others)
+        room = self.batches.room(name, free, beyond, now) - asked - self.crowding()
+        return max(
+            0, room - sum(len(line) for queue, line in self._separate.items() if base_name(queue) == name)
+        )
+
+    def assign_batches(self, processes: Collection[CallbackProcess], now: float) -> Iterator[Batch]:
+        """Spread the batches that are ready: each is one call, and must have been given before the next is asked for.
+
+        While tasks wait that run alone, batches get half of the slots that are free.
+        """
+        usable = [process for process in processes if process.takes_any]
+        others = {process.number: process for process in usable if process.takes_others}
+        room = {
+            number: self._slots + bool(self._ahead_of(process)) - process.load
+            for number, process in others.items()
+        }
+        quota = sum(free for free in room.values() if free > 0)
+        if quota and self.ordinary():
+            quota, odd = divmod(quota, 2)
+            if odd and any(self.batches.ready(now)):
+                quota += self._batch_turn
+                self._batch_turn = 1 - self._batch_turn
+        use = self._reserved.given(processes) if self._reserved else None
+        while quota > 0:
+            number = max(room, key=room.__getitem__)
+            if room[number] <= 0:
+                break
+            name = self._next_batch(use, now)
+            if name is None:
+                break
+            room[number] -= 1
+            quota -= 1
+            yield others[number], self.batches.take(name, now)
+        if self._separate:
+            for name, line in [*self._separate.items()]:
+                if (size := self.batches.size_of(name)) > 1:
+                    yield from self._separately(name, line, usable, now, size)
 
     def _ahead_of(self, process: CallbackProcess) -> int:
         quick = self._slots - process.slow_slots
@@ -211,14 +282,23 @@ class Dispatcher:
             yield from self._spread(startable, others)
             self._reserved.put_back(startable)  # a process that owes an answer has a free slot
         for name, line in [*self._separate.items()]:
-            yield from self._separately(name, line, usable, now)
+            if self.batches.size_of(name) == 1:
+                yield from self._separately(name, line, usable, now)
+
+    def _next_batch(self, use: SlotUse | None, now: float) -> str | None:
+        """Return the lambda whose batch starts next; None: none is ready, or there is no slot for it."""
+        for name, first in self.batches.ready(now):
+            if use is None or self._reserved is None or self._reserved.take_slot(use, first):
+                return name
+        return None
 
     def wanted_isolated(self, processes: Collection[CallbackProcess]) -> int:
         """How many isolated processes are missing, `assign` being done."""
         wanted = self._suspected()
         for name, line in self._separate.items():
             have = sum(process.isolated and process.separate == name for process in processes)
-            wanted += max(0, min(-(-len(line) // self._slots), self._most_of_one() - have))
+            taken = self._slots * self.batches.size_of(name)
+            wanted += max(0, min(-(-len(line) // taken), self._most_of_one() - have))
         return wanted
 
     def _most_of_one(self) -> int:
@@ -240,10 +320,7 @@ class Dispatcher:
     ) -> Iterator[Batch]:
         """The least loaded first, and as evenly as whole tasks allow."""
         batches: dict[int, list[hsc_pb2.ClaimedTask]] = {}
-        room = {
-            process.number: self._slots + self._ahead_of(process) - len(process.tasks)
-            for process in processes
-        }
+        room = {process.number: self._slots + self._ahead_of(process) - process.load for process in processes}
         while waiting and room:
             number = max(room, key=room.__getitem__)
             if room[number] <= 0:
@@ -256,19 +333,26 @@ class Dispatcher:
                 yield process, batches[process.number]
 
     def _separately(
-        self, name: str, line: _Line, processes: list[CallbackProcess], now: float
+        self, name: str, line: _Line, processes: list[CallbackProcess], now: float, size: int = 1
     ) -> Iterator[Batch]:
-        """Into processes that run nothing else; ordinary ones only while no other task waits."""
+        """Into processes that run nothing else; ordinary ones only while no other task waits.
+
+        With a `size`, each that is yielded is a batch of so many.
+        """
         for process in processes:
             if not line:
                 return
             if process.separate != name and not self._may_take(name, process, processes, now):
                 continue
-            room = self._slots - len(process.tasks)
+            room = self._slots - process.load
             if room <= 0 or (self.ordinary() and not process.isolated):
                 continue
             process.separate = name
-            yield process, [line.popleft()[0] for _ in range(min(room, len(line)))]
+            if size == 1:
+                yield process, [line.popleft()[0] for _ in range(min(room, len(line)))]
+            else:
+                for _ in range(min(room, -(-len(line) // size))):
+                    yield process, _popped(line, size)
             if not process.tasks:
                 process.separate = ""
 
@@ -286,3 +370,12 @@ class Dispatcher:
             return own < self._most_of_one() and len(taken) < max(1, self._isolated - 1)
         left = sum(not each.isolated for each in processes) - len(taken)
         return left > 1 or now - self._others_at > _OTHERS_LATELY
+
+
+def _popped(line: _Line, most: int) -> list[hsc_pb2.ClaimedTask]:
+    """Take the first tasks of a line: up to so many, and no more bytes than a batch may have."""
+    batch = [line.popleft()[0]]
+    size = len(batch[0].payload)
+    while line and len(batch) < most and (size := size + len(line[0][0].payload)) <= MOST_BYTES:
+        batch.append(line.popleft()[0])
+    return batch

@@ -42,7 +42,7 @@ class ExitHandler:
         """
         ran = {
             entry.task_id: entry
-            for entry in self._board.running(process.number)
+            for entry in process.batches.spread(self._board.running(process.number))
             if entry.task_id in process.tasks
         }
         # a task that ended, and whose result was not sent any more, is off the board like one that has not started

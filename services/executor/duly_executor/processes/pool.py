@@ -5,15 +5,17 @@ The poller, the watchdog and the heartbeats call this; it calls none of them. Wh
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from duly_core.host.claim_journal import ClaimJournal
+from duly_core.host.slot_board import RunningTask
 from duly_core.process import failpoints
 from duly_executor import events
 from duly_executor.claims.ledger import HeldClaims
 from duly_executor.containment.process_group import Containment
 from duly_executor.processes.attachment_relay import AttachmentRelay
+from duly_executor.processes.batch_lines import BatchLines, terms_of
 from duly_executor.processes.dispatch import Dispatcher
 from duly_executor.processes.exit_handler import ExitHandler
 from duly_executor.processes.process import CallbackProcess
@@ -50,7 +52,6 @@ class CallbackPool:
         self._output_sender = output_sender
         self._journal = journal
         self._board = board = journal.board
-        self.runs = board.runs
         self._held_claims = held_claims
         self._reporter = reporter
         self._exits = ExitHandler(board, held_claims, reporter)
@@ -70,12 +71,16 @@ class CallbackPool:
         self._moves_within = settings.recall_after.total_seconds()
         self.reserved = ReservedSlots(settings, held_claims.task)
         apart = IsolatedLambdas(settings.isolate_for)
+        self._batches = BatchLines(self._moves_within)
         self._dispatcher = Dispatcher(
-            board.slots, self._moving, apart, settings.isolated_processes, self.reserved
+            board.slots, self._moving, apart, settings.isolated_processes, self.reserved, self._batches
         )
+        self._batch_ready: asyncio.TimerHandle | None = None
+        """Set for when the next batch has waited its time."""
         self.capacity = partial(self._dispatcher.capacity, self._processes.values())
         self.crowding = self._dispatcher.crowding
         self.full_lambdas = self._dispatcher.full_lambdas
+        self.beyond_slots = partial(self._dispatcher.beyond_slots, self._processes.values())
         self.unassigned = self._dispatcher.ordinary
         self._ordinary = settings.processes
         self._stopping = False
@@ -84,7 +89,19 @@ class CallbackPool:
 
     async def start(self, failed: Callable[[BaseException], None]) -> list[registry_pb2.Lambda]:
         """Start the processes, as the supervisor says."""
-        return await self._supervisor.start(failed)
+        lambdas = await self._supervisor.start(failed)
+        self._batches.declare(terms_of(lambdas))
+        return lambdas
+
+    @property
+    def batch_lambdas(self) -> frozenset[str]:
+        """The lambdas whose callbacks take many tasks in one call."""
+        return self._batches.names
+
+    def batch_room(self, name: str, asked: int) -> int:
+        """Return for how many tasks of such a lambda to ask, when so many are asked for."""
+        now = asyncio.get_running_loop().time()
+        return self._dispatcher.batch_room(name, asked, self._processes.values(), now)
 
     async def _serve(self, process: CallbackProcess) -> bool:
         """Listen to a process until it has ended, and bury it; whether it told anything."""
@@ -147,6 +164,12 @@ class CallbackPool:
     def hand_back_unassigned(self, stuck_at: float | None = None) -> None:
         self.release(self._dispatcher.take_back(stuck_at))
 
+    def hand_back_batches(self) -> None:
+        """Hand back batches for which no slot was freed lately."""
+        if self._batches and (taken := self._dispatcher.take_back_batches(asyncio.get_running_loop().time())):
+            self.release(taken)
+            self.freed.set()
+
     def hand_back_isolated(self, came_before: float) -> None:
         """Hand back those that have waited since before then (the loop's time) for an isolated process."""
         if taken := self._dispatcher.take_back_isolated(came_before):
@@ -158,23 +181,41 @@ class CallbackPool:
 
     def _assign(self) -> None:
         now = asyncio.get_running_loop().time()
+        if self._batches:
+            self._assign_batches(now)
         for process, batch in self._dispatcher.assign(self._processes.values(), now):
-            alive: dict[TaskId, hsc_pb2.ClaimedTask] = {}
-            for task in batch:
-                task_id = task.claim.task_id
-                held = self._held_claims.get(task_id)
-                if (
-                    held is None
-                    or held.reporting
-                    or (held.task is not task and held.token != task.claim.token)
-                ):
-                    continue  # its claim was lost, or it was cancelled, while it waited
-                held.process = process.number
-                alive[task_id] = task
-            if alive:
+            if alive := self._with(process, batch):
                 failpoints.hit_here("executor.give.before")
                 process.give(alive, self._held_claims.start_before(alive))
         self._supervisor.balance(self._dispatcher.wanted_isolated(self._processes.values()))
+
+    def _with(
+        self, process: CallbackProcess, tasks: Iterable[hsc_pb2.ClaimedTask]
+    ) -> dict[TaskId, hsc_pb2.ClaimedTask]:
+        """Note that these are with a process; return those that are to run still."""
+        alive: dict[TaskId, hsc_pb2.ClaimedTask] = {}
+        for task in tasks:
+            task_id = task.claim.task_id
+            held = self._held_claims.get(task_id)
+            if held is None or held.reporting or (held.task is not task and held.token != task.claim.token):
+                continue  # its claim was lost, or it was cancelled, while it waited
+            held.process = process.number
+            alive[task_id] = task
+        return alive
+
+    def _assign_batches(self, now: float) -> None:
+        """Give the batches that are ready, and look again when the next one is."""
+        for process, batch in self._dispatcher.assign_batches(self._processes.values(), now):
+            if alive := self._with(process, batch):
+                failpoints.hit_here("executor.give.before")
+                self._held_claims.note_batch(alive)
+                process.give_batch(alive, self._held_claims.start_before(alive))
+            self.freed.set()
+        if self._batch_ready is not None:
+            self._batch_ready.cancel()
+            self._batch_ready = None
+        if (at := self._batches.next_at(now)) is not None:
+            self._batch_ready = asyncio.get_running_loop().call_at(at, self._assign)
 
     def _take(self, process: CallbackProcess, report: callback_pb2.CallbackReport) -> None:
         process.told += len(report.results)
@@ -189,6 +230,7 @@ class CallbackPool:
         if report.output:
             self._output_sender.take(process, report.output)
         ends: list[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]] = []
+        in_one_call = 0
         for result in report.results:
             claim = result.claim
             task_id = claim.task_id
@@ -199,7 +241,7 @@ class CallbackPool:
                 if process.keeps_back(result):
                     continue
                 process.overdue.pop(task_id, None)
-            process.tasks.discard(task_id)
+            in_one_call += process.end(task_id)
             held = self._held_claims.get(task_id)
             if held is None or held.token != claim.token:
                 self.release([task_id])  # a newer claim waited for the end of this one
@@ -212,12 +254,19 @@ class CallbackPool:
                 self.release(unstarted)
             else:  # it takes no more work
                 self._run_again(process, unstarted)
-            process.tasks -= unstarted
+            for task_id in unstarted:
+                process.end(task_id)
         process.share_if_idle()
         self._reporter.results([result for _, result in ends])
-        self.reserved.note_ended(ends, asyncio.get_running_loop().time())
+        self._note_reserved(ends)
         self._assign()
-        self._attempts_ended(len(ends))
+        self._attempts_ended(max(0, len(ends) - in_one_call))  # calls: these are what takes a slot
+
+    def _note_reserved(self, ends: Sequence[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]]) -> None:
+        """Note the ends of tasks that took a slot each."""
+        if self._batches:
+            ends = [each for each in ends if self._batches.size_of(getattr(each[0], "lambda")) == 1]
+        self.reserved.note_ended(ends, asyncio.get_running_loop().time())
 
     def _run_again(self, process: CallbackProcess, task_ids: Iterable[TaskId]) -> None:
         """Have another process here run what this one has not started; hand back what may not run here."""
@@ -230,6 +279,7 @@ class CallbackPool:
                 released.append(task_id)
             else:
                 held.process = None
+                self._held_claims.note_alone(task_id)
                 self._dispatcher.add(held.task, now)
         self.release(released)
 
@@ -317,4 +367,21 @@ class CallbackPool:
         return process.tasks - self.running_in(process)
 
     def running_in(self, process: CallbackProcess) -> set[TaskId]:
-        return {entry.task_id for entry in self._board.running(process.number)}
+        return {entry.task_id for entry in process.batches.spread(self._board.running(process.number))}
+
+    def running(self) -> Iterator[RunningTask]:
+        """What runs in all processes; of a batch, each task."""
+        batches = {
+            process.number: process.batches
+            for process in (*self._processes.values(), *self._dying)
+            if process.batches
+        }
+        for entry in self._board.running():
+            if batches and (given := batches.get(entry.process)) is not None:
+                yield from given.spread([entry])
+            else:
+                yield entry
+
+    def runs(self, task_id: TaskId) -> bool:
+        """Whether a process says that it runs this task now."""
+        return any(entry.task_id == task_id for entry in self.running())

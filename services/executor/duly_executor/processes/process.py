@@ -18,6 +18,7 @@ from duly_executor.events import log
 from duly_executor.processes import frames
 from duly_executor.processes.environment import CallbackEnvironment
 from duly_executor.processes.exit_record import ExitRecord
+from duly_executor.processes.given_batches import GivenBatches
 from duly_executor.processes.report_reader import ReportReader
 from duly_executor.processes.spawn import spawn
 from duly_wire.ids import TaskId
@@ -80,6 +81,8 @@ class CallbackProcess:
         self.process = process
         self.tasks: set[TaskId] = set()
         """Given to it and not answered."""
+        self.batches = GivenBatches()
+        """Which of these share a call."""
         self.told = 0
         """How many results it has told."""
         self.alone = False
@@ -193,6 +196,16 @@ class CallbackProcess:
         """Whether it takes work and has none."""
         return not self.tasks and not self.alone and self.takes_any
 
+    @property
+    def load(self) -> int:
+        """How many slots its tasks take, and wait for."""
+        return len(self.tasks) - self.batches.beyond_slots
+
+    def end(self, task_id: TaskId) -> bool:
+        """Note that a task has ended or will not start; return whether others of its batch are left."""
+        self.tasks.discard(task_id)
+        return bool(self.batches) and self.batches.end(task_id)
+
     def idles_since(self, instant: float) -> bool:
         """Whether no attempt has ended in it since then (the loop's time)."""
         return self.ended_at is None or self.ended_at < instant
@@ -251,14 +264,22 @@ class CallbackProcess:
         for part in frames.divided(list(tasks.values()), hsc_pb2.ClaimedTask.ByteSize):
             self._write(callback_pb2.CallbackOrder(tasks=part, start_before_boottime_ns=start_before_boot_ns))
 
+    def give_batch(self, tasks: Mapping[TaskId, hsc_pb2.ClaimedTask], start_before_boot_ns: int) -> None:
+        """Have these run in one call; they must start before that instant."""
+        self.tasks.update(tasks)
+        self.batches.add(tasks.keys())
+        order = callback_pb2.CallbackOrder(start_before_boottime_ns=start_before_boot_ns)
+        order.batches.add(tasks=tasks.values())
+        self._write(order)
+
     def cancel(self, task_ids: Iterable[TaskId]) -> None:
         """Ask these to stop."""
         self._write(callback_pb2.CallbackOrder(cancel=task_ids))
 
-    def interrupt(self, task_id: TaskId, overdue: Overdue) -> None:
-        """Raise an exception in this callback, or cancel its asyncio task."""
-        self.overdue[task_id] = overdue
-        self._write(callback_pb2.CallbackOrder(interrupt=[task_id]))
+    def interrupt(self, overdue: Mapping[TaskId, Overdue]) -> None:
+        """Raise an exception in the callback of these, which share a call if they are several, or cancel its asyncio task."""
+        self.overdue.update(overdue)
+        self._write(callback_pb2.CallbackOrder(interrupt=overdue))
 
     def recall(self) -> None:
         """Have it give back what it has not started; it answers even if that is nothing."""

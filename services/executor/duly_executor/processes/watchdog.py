@@ -8,7 +8,6 @@ more work and another takes its place; it is killed when only such callbacks are
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -23,6 +22,7 @@ from duly_executor.processes.pool import CallbackPool
 from duly_executor.processes.process import CallbackProcess, Overdue
 from duly_executor.results.failures import killed_for_cancel, ran_too_long
 from duly_executor.settings import ExecutorSettings
+from duly_wire.ids import TaskId
 
 _LOOK_EVERY = timedelta(milliseconds=100)
 _IDLE_LOOK_EVERY = timedelta(milliseconds=500)
@@ -80,14 +80,16 @@ class Watchdog:
 
     def interrupt_overruns(self, now: float) -> None:
         """Interrupt callbacks that run longer than they may, or than the grace after a cancel."""
-        slow: Counter[int] = Counter()
+        slow: dict[int, set[int]] = {}
+        """Of each process, the slots."""
         processes = {process.number: process for process in self._pool.processes()}
-        for entry in list(self._board.running()):
+        for entry in list(self._pool.running()):
             held = self._held_claims.get(entry.task_id)
             if held is None or held.reporting or held.process != entry.process:
                 continue
             ran_ns = since_boot_ns() - entry.started_boot_ns
-            slow[entry.process] += ran_ns > self._slow_ns
+            if ran_ns > self._slow_ns:
+                slow.setdefault(entry.process, set()).add(entry.slot)
             process = processes.get(entry.process)
             if process is None:
                 continue
@@ -99,14 +101,45 @@ class Watchdog:
             if process.blocks_others:
                 continue  # it may be late for another's sake; it is handed back when the process is killed
             if ran_ns > nanoseconds(from_duration(held.task.max_runtime)):
-                process.interrupt(entry.task_id, Overdue(now, "max_runtime", ran_too_long(held.task, entry)))
+                self._interrupt_overrun(process, entry, now)
                 self._pool.reassign()
                 self._pool.note_misbehaviour(getattr(held.task, "lambda"))
             elif held.cancel_asked_at is not None and now - held.cancel_asked_at > self._cancel_grace:
-                process.interrupt(entry.task_id, Overdue(now, "cancel", killed_for_cancel(held.task, entry)))
-                self._pool.reassign()
+                self._interrupt_cancelled(process, entry, now)
         for number, process in processes.items():
-            process.slow_slots = slow[number]
+            process.slow_slots = len(slow.get(number, ()))
+
+    def _in_call(self, process: CallbackProcess, entry: RunningTask) -> dict[TaskId, HeldClaim]:
+        """Return the claims of the tasks that share the call of this one."""
+        return {
+            task_id: held
+            for task_id in process.batches.with_neighbours(entry.task_id)
+            if (held := self._held_claims.get(task_id)) is not None and not held.reporting
+        }
+
+    def _interrupt_overrun(self, process: CallbackProcess, entry: RunningTask, now: float) -> None:
+        """Interrupt a call that ran too long: all of its tasks did."""
+        process.interrupt(
+            {
+                task_id: Overdue(now, "max_runtime", ran_too_long(held.task, entry))
+                for task_id, held in self._in_call(process, entry).items()
+            }
+        )
+
+    def _interrupt_cancelled(self, process: CallbackProcess, entry: RunningTask, now: float) -> None:
+        """Interrupt a call if each of its tasks was cancelled, long enough ago: for some of a batch, it goes on for the others."""
+        call = self._in_call(process, entry)
+        if all(
+            held.cancel_asked_at is not None and now - held.cancel_asked_at > self._cancel_grace
+            for held in call.values()
+        ):
+            process.interrupt(
+                {
+                    task_id: Overdue(now, "cancel", killed_for_cancel(held.task, entry))
+                    for task_id, held in call.items()
+                }
+            )
+            self._pool.reassign()
 
     def _interrupt_to_kill(
         self, process: CallbackProcess, held: HeldClaim, entry: RunningTask, now: float
@@ -114,7 +147,7 @@ class Watchdog:
         """Interrupt at once, once, what somebody asked to kill. If it was overdue before, it has had its interruption."""
         before = process.overdue.get(entry.task_id)
         if before is None:
-            process.interrupt(entry.task_id, Overdue(now, "kill", killed_for_cancel(held.task, entry)))
+            process.interrupt({entry.task_id: Overdue(now, "kill", killed_for_cancel(held.task, entry))})
             self._pool.reassign()
         elif before.reason != "kill":
             process.overdue[entry.task_id] = Overdue(
@@ -207,6 +240,7 @@ class Watchdog:
                 process.waits_since = None
                 process.recall()
         self._limit_unassigned(now)
+        self._pool.hand_back_batches()
         self._pool.hand_back_isolated(now - _ISOLATED_WAIT)
         self._pool.retire_isolated(now - _ISOLATED_IDLES)
 

@@ -126,9 +126,23 @@ class ReservedSlots:
         ordinary = [process for process in processes if process.works and not process.isolated]
         use = SlotUse(self._slots * len(ordinary), self._reservations)
         for process in ordinary:
-            for task_id in process.tasks:
+            for task_id in process.batches.one_of_each(process.tasks) if process.batches else process.tasks:
                 use.take(self._line_of(self._find(task_id)).reservation)
         return use
+
+    def given(self, processes: Iterable[CallbackProcess]) -> SlotUse:
+        """Count what processes were given; a batch is one."""
+        return self._given(processes)
+
+    def take_slot(self, use: SlotUse, task: hsc_pb2.ClaimedTask) -> bool:
+        """Count this task, or the batch that it is the first of, if it may start; whether it may."""
+        return bool(use.take_up_to(1, self._line_of(task).reservation))
+
+    def free_for(self, lambda_name: str, processes: Iterable[CallbackProcess]) -> int:
+        """Return how many slots are free for batches of a lambda."""
+        use = self._given(processes)
+        own = [each for each in self._reservations if each.lambda_name == lambda_name]
+        return sum(map(use.room, (None, *own)))
 
     def use(self, processes: Collection[CallbackProcess]) -> SlotUse:
         """Count what processes were given, and what waits and may start."""

@@ -140,7 +140,7 @@ class WorkPoller:
                 return HscSource(self._hsc, executor_id, lambdas, lost, timeout, only, self._label_queues)
             return ControllerSource(self._controller, executor_id, lost, timeout, only)
 
-        self._shares = make_shares(lambdas, self._settings.reservations, make)
+        self._shares = make_shares(lambdas, self._settings.reservations, make, self._pool.batch_lambdas)
 
     @staticmethod
     async def _until_one_ends(works: Iterable[Coroutine[object, object, None]], stop: asyncio.Event) -> None:

@@ -51,6 +51,8 @@ class Queues(NamedTuple):
     """Empty: all that the Executor serves."""
     priorities: Sequence[task_pb2.Priority.ValueType]
     """Empty: all."""
+    never: Sequence[str] = ()
+    """Of these lambdas none: other requests are for them."""
 
 
 ALL = Queues((), ())
@@ -157,7 +159,7 @@ class ControllerSource:
                 timeout=to_duration(_shorter(self._poll_timeout, without)),
                 lost_prefixes=lost,
                 token_prefix=prefix,
-                except_lambdas=without,
+                except_lambdas=[*without, *self._only.never] if self._only.never else without,
                 lambdas=self._only.lambdas,
                 priorities=self._only.priorities,
             )
@@ -192,7 +194,7 @@ class HscSource:
         self._label_queues = label_queues or LabelQueues((), ())
         self._hsc = hsc
         self._executor_id = executor_id
-        self._lambdas = only.lambdas or sorted(lambdas)
+        self._lambdas = only.lambdas or sorted(frozenset(lambdas).difference(only.never))
         self._priorities = only.priorities
         self.requests = requests
         # the queues that a call does not name yet wait for its end
