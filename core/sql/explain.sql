@@ -129,7 +129,7 @@ left join lateral (select task.scheduled_by from task where task.task_id = held.
 order by held.held_since_at;
 
 -- name: explained_task
-select task.task_id, task.lambda, task.collection, task.priority, task.scheduled_by, task.fair_key,
+select task.task_id, task.lambda, task.collection, task.priority, task.scheduled_by, task.fair_key, task.unique_key,
     coalesce(task_assoc.status, task.status)::text as status,
     task.created_at, task.scheduled_at, task.expires_at, task.finished_at,
     case when task_assoc.status in ('claimed', 'processing') then task_assoc.claimed_at else task.started_at end

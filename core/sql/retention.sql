@@ -111,6 +111,33 @@ with page as (
 )
 select task_id from page;
 
+-- name: unique_keys_without_tasks
+with page as (
+    select unique_key.lambda, unique_key.key, unique_key.task_id
+    from unique_key
+    where unique_key.task_id > %(after)b and unique_key.task_id < duly_first_id(least(%(ended_before)b, %(dead_before)b))
+    order by unique_key.task_id
+    limit %(limit)b
+), left_over as materialized (
+    select taken.lambda, taken.key, taken.task_id
+    from page join unique_key as taken on taken.task_id = any (array[page.task_id])
+    where not exists (select from task where task.task_id = page.task_id)
+    for update of taken skip locked
+), gone as (
+    delete from unique_key using left_over
+    where unique_key.lambda = any (array[left_over.lambda]) and unique_key.key = left_over.key
+        and unique_key.task_id = left_over.task_id
+)
+select task_id from page order by task_id;
+
+-- name: old_merged_tasks
+delete from merged_task
+using (
+    select task_id from merged_task where task_id < duly_first_id(duly_now() - interval '1 hour') order by task_id limit %(limit)b
+) as old
+where merged_task.task_id = old.task_id
+returning merged_task.task_id;
+
 -- name: survivors
 select task_id,
     case

@@ -35,6 +35,7 @@ from duly.limits.resource import Backlog, DeclaredResource, Rate, Resource, Reso
 from duly.sessions.session import Session, SessionState
 from duly.task_output.piece import OutputPiece
 from duly.tasks.new_task import NewTask, ScheduledTask
+from duly.tasks.unique import Debounce, Unique
 from duly_wire.enums import (
     AttachmentRole,
     AttemptOutcome,
@@ -44,8 +45,10 @@ from duly_wire.enums import (
     FailureKind,
     GateKind,
     GraphStatus,
+    HeldWhile,
     HistoryKind,
     HostState,
+    OnConflict,
     Outcome,
     OutputStream,
     Overlap,
@@ -98,6 +101,7 @@ __all__ = [
     "CatchUp",
     "Client",
     "CompleteLater",
+    "Debounce",
     "DeclaredPool",
     "DeclaredResource",
     "EdgeCondition",
@@ -115,6 +119,7 @@ __all__ = [
     "GraphDefinition",
     "GraphNode",
     "GraphStatus",
+    "HeldWhile",
     "HistoryEvent",
     "HistoryKind",
     "Host",
@@ -125,6 +130,7 @@ __all__ = [
     "NewNode",
     "NewTask",
     "NewToken",
+    "OnConflict",
     "Outcome",
     "OutputPiece",
     "OutputStream",
@@ -159,6 +165,7 @@ __all__ = [
     "TaskUpdate",
     "Token",
     "TransferProgress",
+    "Unique",
     "WorkerPool",
     "any_of",
     "graph_from_json",

@@ -59,6 +59,7 @@ __all__ = [
     "TokenTooEarlyError",
     "UnauthenticatedError",
     "UnavailableError",
+    "UniqueKeyTakenError",
     "UnknownGateError",
     "UnknownLambdaError",
     "UnknownPoolError",
@@ -133,6 +134,13 @@ class KeyConflictError(DulyError):
 
     For a task id also: with another lambda. Keys belong to a lambda, so a key with another lambda is a new task.
     """
+
+
+class UniqueKeyTakenError(DulyError):
+    """Another task has the unique key, and the call says REJECT, or REPLACE where the other task cannot be changed."""
+
+    # The task that has the key.
+    task_id: str = ""
 
 
 class AttachmentMissingError(DulyError):

@@ -12,6 +12,7 @@ HELD_BY = {
     "tasks/transitions.sql": PLANS,
     "tasks/reads.sql": PLANS,
     "tasks/locks.sql": PLANS,
+    "tasks/unique.sql": PLANS,
     "gates/gates.sql": PLANS,
     "task_output/output.sql": set(test_output_plans.CASES),
     # the autoscaler reads tasks in each round; pools, their plans and hosts are few

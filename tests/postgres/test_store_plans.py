@@ -15,7 +15,7 @@ import pytest
 from duly_core.gates.statements import GATES
 from duly_core.postgres.pool import connect_arguments
 from duly_core.postgres.settings import StoreSettings
-from duly_core.postgres.statements import GATED, LOCKS, READS, TRANSITIONS
+from duly_core.postgres.statements import GATED, LOCKS, READS, TRANSITIONS, load
 from duly_core.postgres.task_fields import FIELDS
 from duly_core.upkeep.retention import Retention
 from duly_wire.ids import new_task_id
@@ -29,6 +29,7 @@ ENTITY, ASSOC = {"task_first_pkey"}, {"task_assoc_pkey"}
 END = {"task_pkey"}  # of the partitioned table: each row finds its partition when it is written
 OTHER_PARTITION = re.compile(r"task_(rest|\d+)_\w+")
 PLANNED_FOR_ALL = {
+    "look_at_keys",
     "existing",
     "applied_before",
     "completed_before",
@@ -59,6 +60,7 @@ SESSIONS, WAITING_UNTIL, IN_SESSION = (
 GRAPHS, NODES = {"graph_pkey"}, {"graph_node_pkey"}
 NODES_BY_TASK = {"graph_node_by_task"}
 LAMBDAS, KEYS = {"lambda_pkey"}, {"idempotency_key_pkey"}
+UNIQUE_KEYS, MERGED = {"unique_key_pkey"}, {"merged_task_pkey"}
 USES = {"resource_use_pkey"}
 GATE, PARKED = {"gate_gate_id_key"}, {"task_assoc_parked"}
 
@@ -153,6 +155,7 @@ OF_GATES = {
 }
 NO_FIELDS = {field.array: [] for field in FIELDS}
 """The arrays of new tasks: what is empty is null."""
+UNIQUE = {"task_ids": IDS, "lambdas": [LAMBDA] * 3, "unique_keys": ["u", "v", "w"]}
 
 CASES = {
     "schedule": (
@@ -399,6 +402,12 @@ CASES = {
     ),
     "release_gated": ({"parked_on": "gate:a", "parked_key": "1", "limit": 10}, PARKED | ASSOC),
     "unpark_gated": ({"task_ids": IDS}, ASSOC),
+    "unpark_replaced": ({"task_ids": IDS}, ASSOC),
+    "look_at_keys": (UNIQUE | {"keys": ["a", "b", None]}, ENTITY | ASSOC | KEYS | UNIQUE_KEYS | MERGED),
+    "lock_keys": (UNIQUE, UNIQUE_KEYS),
+    "take_keys": (UNIQUE, UNIQUE_KEYS),
+    "let_keys_go": (UNIQUE, UNIQUE_KEYS),
+    "note_merged": ({"task_ids": IDS, "holders": IDS}, MERGED),
     "parked_on_gates": ({}, PARKED | GATE),
     "behind_gated": (
         GATED_ROWS
@@ -527,7 +536,14 @@ CASES = {
 }
 
 CASES |= {f"{name}_gated": (CASES[name][0] | PICK_BEHIND, CASES[name][1]) for name in GATED} | OF_GATES
-STATEMENTS = TRANSITIONS | READS | LOCKS | GATES | {each.name: each for each in GATED.values()}
+STATEMENTS = (
+    TRANSITIONS
+    | READS
+    | LOCKS
+    | load("tasks/unique.sql")
+    | GATES
+    | {each.name: each for each in GATED.values()}
+)
 
 FILL = """
 insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at)
@@ -566,6 +582,12 @@ def fill(connection, count=BACKLOG):
     connection.execute(
         "insert into idempotency_key select lambda, task_id::text, task_id, now() from task where status is null"
     )
+    connection.execute(
+        "insert into unique_key select lambda, coalesce((array['u', 'v', 'w'])[number], task_id::text), task_id, now()"
+        " from (select lambda, task_id, row_number() over () as number from task_assoc) as numbered"
+        " on conflict (lambda, key) do update set task_id = excluded.task_id"
+    )
+    connection.execute("insert into merged_task select gen_random_uuid(), task_id from task_assoc")
 
 
 def nodes(plan):

@@ -62,6 +62,7 @@ OF_GATES = {
     "probe_gated",
     "release_gated",
     "unpark_gated",
+    "unpark_replaced",
     "parked_on_gates",
     "behind_gated",
     "queues_of",

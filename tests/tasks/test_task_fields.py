@@ -149,7 +149,8 @@ def test_the_sdk_sends_each_field_of_the_wire():
 
     attributes = {field.name for field in dataclasses.fields(duly.NewTask)}
 
-    assert attributes - {"lambda_version", "domain", "requires"} == {
+    # a debounce is sent as a unique key
+    assert attributes - {"lambda_version", "domain", "requires", "debounce"} == {
         by_other_names.get(name, name) for name in wire
     }
 

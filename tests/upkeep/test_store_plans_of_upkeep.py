@@ -107,6 +107,8 @@ ANEW = {
         PAGE | {"end": "ffffffff-ffff-ffff-ffff-ffffffffffff"},
         {"idempotency_key_by_task", "task_first_pkey"},
     ),
+    "unique_keys_without_tasks": (PAGE, {"unique_key_by_task", "unique_key_pkey", "task_first_pkey"}),
+    "old_merged_tasks": (LIMITS, {"merged_task_pkey"}),
     "survivors": (PAGE, {"task_first_pkey", "attempt_first_pkey"}),
     "thin": (
         PAGE,

@@ -49,6 +49,23 @@ class SessionPolicy(IntEnum):
     FAIL_REST = 3
 
 
+class HeldWhile(IntEnum):
+    """How long a task has its unique key for itself."""
+
+    # As long as nobody runs it: it waits to start, or to run again; until it has ended.
+    PENDING = 1
+    LIVE = 2
+
+
+class OnConflict(IntEnum):
+    """What becomes of a task whose unique key another task has."""
+
+    # It is not written; it is refused; the other task gets its payload, priority and due time, or it is refused if that runs.
+    IGNORE = 1
+    REJECT = 2
+    REPLACE = 3
+
+
 class ReasonKind(IntEnum):
     """What a task waits for, or how it stands; `docs/explain.md` says what each means."""
 

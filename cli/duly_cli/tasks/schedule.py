@@ -22,6 +22,11 @@ from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected, show
 from duly_cli.tasks.payloads import Payload, Raw, read_lines, read_payload
 from duly_cli.tasks.wait_reasons import wait_told
 
+_CONFLICTS = {
+    duly.OnConflict.IGNORE: "this task has the unique key: no other one was scheduled",
+    duly.OnConflict.REPLACE: "this task has the unique key: it has the new payload, priority and due time",
+}
+
 
 def add_command(app: typer.Typer) -> None:
     """Add `schedule`."""
@@ -92,6 +97,41 @@ def schedule(
             show_default=False,
         ),
     ] = None,
+    unique: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Unique key: schedule nothing while another task has it. Empty: a digest of PAYLOAD.",
+            show_default=False,
+        ),
+    ] = None,
+    held_while: Annotated[
+        str, typer.Option(help="With --unique: a task has the key while it is pending, or live.")
+    ] = "pending",
+    period: Annotated[
+        str | None,
+        typer.Option(
+            help="With --unique: a task has the key for this time after it was scheduled, too: 1h.",
+            show_default=False,
+        ),
+    ] = None,
+    on_conflict: Annotated[
+        str, typer.Option(help="With --unique, if the key is taken: ignore, reject or replace.")
+    ] = "ignore",
+    debounce: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WAIT",
+            help="With --unique and --at-most: run it so long after the last call, with the payload of that: 5s.",
+            show_default=False,
+        ),
+    ] = None,
+    at_most: Annotated[
+        str | None,
+        typer.Option(
+            help="With --debounce: run it so long after the first call at the latest: 1m.", show_default=False
+        ),
+    ] = None,
     lambda_version: Annotated[
         str,
         typer.Option(help="Run it only where this version of the lambda is served.", show_default=False),
@@ -129,6 +169,7 @@ def schedule(
     if at is not None and delay is not None:
         message = "--at and --delay cannot be combined"
         raise typer.BadParameter(message)
+    unique_key = _unique(unique, held_while, period, on_conflict, debounce, at_most)
     payloads = read_lines(payload) if lines else [read_payload(payload, raw=raw)]
     bar = ProgressBar()
     payloads = [add_files(value, attach or (), bar) for value in payloads]
@@ -148,6 +189,8 @@ def schedule(
             lambda_version=lambda_version,
             domain=domain,
             requires=requires or (),
+            unique=unique_key if isinstance(unique_key, duly.Unique) else None,
+            debounce=unique_key if isinstance(unique_key, duly.Debounce) else None,
         )
         for value in payloads
     ]
@@ -159,6 +202,8 @@ def schedule(
             scheduled = schedule_new(client, new, patience)
         for each in scheduled:
             say(each.task_id)
+            if each.conflict is not None:
+                say(_CONFLICTS[each.conflict], err=True)
         ended = wait_told(client, scheduled) if wait else []
     show(ended, as_json=False)
     if any(task.status is not duly.TaskStatus.SUCCESS for task in ended):
@@ -191,3 +236,34 @@ def _session(key: str | None, order: str, on_failure: str) -> duly.Session | Non
         parse_member("--session-order", order, duly.SessionOrder, "an order"),
         parse_member("--session-on-failure", on_failure, duly.SessionPolicy, "a policy"),
     )
+
+
+def _unique(
+    key: str | None,
+    held_while: str,
+    period: str | None,
+    on_conflict: str,
+    debounce: str | None,
+    at_most: str | None,
+) -> duly.Unique | duly.Debounce | None:
+    said = (held_while, period, on_conflict) != ("pending", None, "ignore")
+    if key is None:
+        if said or debounce is not None or at_most is not None:
+            message = "--held-while, --period, --on-conflict, --debounce and --at-most go with --unique KEY"
+            raise typer.BadParameter(message)
+        return None
+    wait, longest = parse_duration(debounce, "--debounce"), parse_duration(at_most, "--at-most")
+    if wait is None and longest is None:
+        return duly.Unique(
+            key,
+            parse_member("--held-while", held_while, duly.HeldWhile, "a state"),
+            parse_duration(period, "--period"),
+            parse_member("--on-conflict", on_conflict, duly.OnConflict, "a policy"),
+        )
+    if wait is None or longest is None:
+        message = "--debounce and --at-most go together: without the one, calls that do not pause put the task off for ever"
+        raise typer.BadParameter(message)
+    if said:
+        message = "--debounce cannot be combined with --held-while, --period and --on-conflict"
+        raise typer.BadParameter(message)
+    return duly.Debounce(key, wait, longest)

@@ -34,7 +34,7 @@ class TaskField:
     of_time_table: bool = False
     """Whether a time table has a column of this name, from which the tasks of its ticks have it."""
     client: str = "null"
-    """What a task of duly_schedule has, in terms of its arguments and variables."""
+    """What a task of duly_schedule has, in terms of its arguments and variables. Empty: the function does not name the column."""
 
 
 def _read() -> tuple[TaskField, ...]:
@@ -59,6 +59,7 @@ _STORED = [field for field in FIELDS if field.column]
 _ON_ASSOC = [field for field in _STORED if field.assoc]
 _PLAIN = [field for field in FIELDS if field.plain]
 _STORED_PLAIN = [field for field in _PLAIN if field.column]
+_OF_CLIENT = [field for field in _STORED if field.client]
 _COMPARED = [field for field in _STORED if field.compared]
 SHOWN = tuple(field.column for field in _STORED if field.shown)
 """Columns that a Task of the wire has under the same name."""
@@ -85,10 +86,11 @@ FRAGMENTS = {
     "fields.of_time_table": ", ".join(f"table_.{field.column}" for field in _STORED if field.of_time_table),
     "fields.tick_values": ", ".join(map(_of_tick, _STORED)),
     "fields.tick_assoc_values": ", ".join(map(_of_tick, _ON_ASSOC)),
-    "fields.client_values": ", ".join(field.client for field in _STORED),
+    "fields.client_columns": ", ".join(field.column for field in _OF_CLIENT),
+    "fields.client_values": ", ".join(field.client for field in _OF_CLIENT),
     "fields.client_assoc_values": ", ".join(field.client for field in _ON_ASSOC),
     "fields.same_as_client": " and ".join(
-        f"task.{field.column} is not distinct from {field.client}" for field in _COMPARED
+        f"task.{field.column} is not distinct from {field.client}" for field in _COMPARED if field.client
     ),
 }
 """By name, what statements and functions have in place of lists of columns."""

@@ -89,7 +89,7 @@ begin
                 on conflict do nothing;  -- which waits for another transaction that has written the key
             end if;
             if duly_schedule.idempotency_key is null or found then
-                insert into {{schema}}.task ({{fields.columns}}, created_at, scheduled_at)
+                insert into {{schema}}.task ({{fields.client_columns}}, created_at, scheduled_at)
                 values ({{fields.client_values}}, asked_at, due_at)
                 on conflict do nothing;
                 exit when found;

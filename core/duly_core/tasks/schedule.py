@@ -297,6 +297,7 @@ _DERIVED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "session": ("session", lambda session: session and session.key),
     "resources": ("resources", _written),
     "attachments": ("attachments", written_uses),
+    "unique": ("unique", lambda unique: unique and unique.key),
 }
 """Fields that are not as NewTask has them: of what they are made, and how."""
 
@@ -304,6 +305,11 @@ _PLAIN = tuple(field for field in FIELDS if field.plain)
 _SELDOM = sorted({_DERIVED.get(field.name, (field.name,))[0] for field in FIELDS if not field.plain})
 """Fields of NewTask that `schedule_plain` and `schedule_one` do not write."""
 _seldom = attrgetter(*_SELDOM)
+
+
+def in_lock_order(tasks: Sequence[NewTask]) -> list[NewTask]:
+    """Return tasks in the order in which all callers write those without a session."""
+    return [tasks[place] for place in _lock_order(tasks)]
 
 
 def _lock_order(tasks: Sequence[NewTask]) -> list[int]:

@@ -59,6 +59,8 @@ create table task (
     -- What it was scheduled with of attachments, as claims tell it: [{"hash" (hex), "size_bytes", "name", "media_type"}]. What
     -- keeps these are the rows of attachment_use. Null: nothing.
     attachments jsonb,
+    -- What it was scheduled with; who has the key now says unique_key.
+    unique_key text,
     -- Whose tick a task is; null: a client's own. Then scheduled_at is the tick.
     time_table text,
     -- How often the task was changed before it ran; the assoc counts with the entity. A claim whose snapshot has another
@@ -250,3 +252,21 @@ create table idempotency_key (
     primary key (lambda, key)
 );
 create index idempotency_key_by_task on idempotency_key (task_id);
+
+-- Which task has a unique key (decision 0094). A row stays when its task ends: whether the key is taken is judged when the next
+-- task of it is scheduled. Rows whose tasks are gone leave with upkeep.
+create table unique_key (
+    lambda text not null,
+    key text not null check (octet_length(key) between 1 and 255),
+    task_id uuid not null,
+    -- When the task was scheduled, or redriven.
+    taken_at timestamptz not null,
+    primary key (lambda, key)
+);
+create index unique_key_by_task on unique_key (task_id);
+
+-- Tasks that were not written because another task got their payload: a repeated request finds itself here. Kept for an hour.
+create table merged_task (
+    task_id uuid primary key,
+    holder uuid not null
+);

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from duly_core.attachments.rules import AttachmentUse, NotStored
 from duly_core.lambdas.names import QueueKey
-from duly_wire.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
+from duly_wire.enums import (
+    FailureKind,
+    HeldWhile,
+    OnConflict,
+    Outcome,
+    Priority,
+    SessionOrder,
+    SessionPolicy,
+)
 from duly_wire.ids import TaskId
 
 if TYPE_CHECKING:
@@ -68,6 +76,27 @@ Needs = tuple[ResourceNeed, ...]
 """No two of one resource and key."""
 
 
+class Debounce(NamedTuple):
+    """How long a task waits for the end of the calls with its key."""
+
+    wait: timedelta
+    """After the last call."""
+    at_most: timedelta
+    """After the first one."""
+
+
+class Unique(NamedTuple):
+    """How many tasks of a key there may be."""
+
+    key: str
+    held_while: HeldWhile = HeldWhile.PENDING
+    period: timedelta = timedelta()
+    """So long after the task that has the key was scheduled, it is taken as well."""
+    on_conflict: OnConflict = OnConflict.IGNORE
+    debounce: Debounce | None = None
+    """With PENDING and REPLACE."""
+
+
 class NewTask(NamedTuple):
     """A task that was asked for and found valid; not written yet."""
 
@@ -89,6 +118,8 @@ class NewTask(NamedTuple):
     """Whose work it is, as the caller says."""
     attachments: tuple[AttachmentUse, ...] = ()
     """What it uses: of these the store keeps a copy in the task, for claims."""
+    unique: Unique | None = None
+    """None: other tasks of the lambda do not matter."""
 
 
 class TaskChange(NamedTuple):
@@ -114,6 +145,14 @@ class Scheduling(enum.Enum):
     """Its key or id belongs to a task with another content."""
     ATTACHMENT_MISSING = "attachment missing"
     """It uses what is not stored."""
+    IGNORED = "ignored"
+    """Another task has its unique key, and it is not written."""
+    REJECTED = "rejected"
+    """The same, which is an error."""
+    REPLACED = "replaced"
+    """Another task has its unique key, and got its payload, priority and due time."""
+    NOT_REPLACED = "not replaced"
+    """Another task has its unique key, and cannot be changed."""
 
 
 class Scheduled(NamedTuple):
@@ -122,7 +161,7 @@ class Scheduled(NamedTuple):
     verdict: Scheduling
     task_id: TaskId
     due_in: timedelta | None = None
-    """With CREATED: how far ahead it is due; None: it waits for the end of another task."""
+    """With CREATED or REPLACED: how far ahead it is due; None: it waits for the end of another task."""
     missing: NotStored | None = None
     """With ATTACHMENT_MISSING: the first such use."""
 

@@ -608,6 +608,24 @@ from unnest(%(task_ids)b::uuid[]) as asked (task_id)
 where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and starts_with(assoc.parked_on, 'gate:')
 returning assoc.task_id
 
+-- name: unpark_replaced
+-- move: waiting -> new
+-- Takes these tasks from the gates and resources that they are parked on, to be changed; what still holds them parks them again.
+update task_assoc as assoc
+set status = 'new', parked_on = null, parked_key = null, next_trigger_at = greatest(assoc.due_at, (select duly_now())),
+    events = duly_note(
+        assoc.events, case when starts_with(assoc.parked_on, 'gate:') then 'ungated' else 'unparked' end,
+        (select duly_now()), greatest(assoc.due_at, (select duly_now())),
+        case
+            when starts_with(assoc.parked_on, 'gate:') then substr(assoc.parked_on, 6)
+            else concat_ws('/', assoc.parked_on, nullif(assoc.parked_key, ''))
+        end
+    )
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
+    and assoc.parked_on <> 'completion:'
+returning assoc.task_id
+
 -- name: end_waiting
 -- move: waiting -> fatal_failure|dropped
 -- It expired before its turn came, or what it waited for can never happen. The caller's transaction has locked what these

@@ -68,7 +68,7 @@ async def update_pending(store: Store, changes: Sequence[TaskChange]) -> Changes
     for _ in range(_TRIES):
         asked = {change.task_id: change for change in left}
         waiting = []
-        for row in await store.run(TRANSITIONS["update_pending"], _columns(left)):
+        for row in await store.run(TRANSITIONS["update_pending"], change_columns(left)):
             if row[0] is None:
                 released.add(row[1])
             elif row[2] == Status.WAITING:
@@ -112,7 +112,7 @@ async def _update_waiting(store: Store, changes: Sequence[TaskChange]) -> dict[T
     asked = {change.task_id: change for change in changes}
     answers = {}
     for task_id, lambda_name, was, limit, is_ordered_by_time, status, is_fixed in await change_waiting(
-        store, asked, lambda task_ids: _columns([asked[task_id] for task_id in task_ids])
+        store, asked, lambda task_ids: change_columns([asked[task_id] for task_id in task_ids])
     ):
         if status is None and was != Status.WAITING:
             continue
@@ -155,7 +155,8 @@ def _answer(
     return refusal and Changed(refusal, Status(was), lambda_name, payload_limit)
 
 
-def _columns(changes: Sequence[TaskChange]) -> dict[str, object]:
+def change_columns(changes: Sequence[TaskChange]) -> dict[str, object]:
+    """Return the parameters of `update_pending` and `update_waiting`."""
     return {
         "task_ids": uuids([change.task_id for change in changes]),
         "payloads": byteas([change.payload for change in changes]),

@@ -86,6 +86,8 @@ class Retention:
         self._walked: dict[str, tuple[UUID, datetime | None]] = {}
         """Where the walk through each partition that stays has come to, and when it was through."""
         self._dropping: dict[str, PartitionDrop] = {}
+        self._unique_keys: tuple[UUID, datetime | None] = (LOWEST, None)
+        """The same of the walk through the unique keys."""
         self._clock = ClockWatch(since_boot)
 
     def keep(self, retention: timedelta, dead_letter_retention: timedelta) -> None:
@@ -94,6 +96,7 @@ class Retention:
             self._retention, self._dead_letter_retention = retention, dead_letter_retention
             # what was found out about partitions held for the times before
             self._walked.clear()
+            self._unique_keys = LOWEST, None
             self._dropping.clear()
 
     async def run_once(self) -> RetentionRound:
@@ -132,6 +135,8 @@ class Retention:
         await self._forget("abandoned_sessions", limits, done)
         await self._forget("expired_graphs", limits, done)
         await self._forget("idle_resource_keys", limits, done)
+        await self._forget("old_merged_tasks", {}, done)
+        await self._walk_unique_keys(limits, now, done)
         reported = {"reported_before": now - _REPORTS_KEPT}
         await self._forget("ended_hosts", reported, done)
         await self._forget("ended_services", reported, done)
@@ -169,6 +174,23 @@ class Retention:
             if not page:
                 return
         done.pause = _AT_ONCE  # such rows may be made faster than so many a minute
+
+    async def _walk_unique_keys(self, limits: dict[str, Any], now: datetime, done: RetentionRound) -> None:
+        """Remove the unique keys whose tasks are gone, some pages a round."""
+        after, walked_at = self._unique_keys
+        if walked_at is not None and now - walked_at < _THINNED_EVERY:
+            return
+        for _ in range(PAGES_A_ROUND):
+            async with self._turn() as connection:
+                page = await run(
+                    connection, "unique_keys_without_tasks", limits | {"after": after, "limit": PAGE}
+                )
+            if len(page) < PAGE:
+                self._unique_keys = LOWEST, now
+                return
+            after = UUID(bytes=page[-1][0])
+            self._unique_keys = after, None
+        done.pause = _AT_ONCE
 
     async def _forget_audit_events(self, before: datetime, done: RetentionRound) -> None:
         for _ in range(PAGES_A_ROUND):

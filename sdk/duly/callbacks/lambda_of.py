@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from duly.context import TaskContext
     from duly.limits.resource import ResourceNeed
     from duly.sessions.session import Session
+    from duly.tasks.unique import Debounce, Unique
     from duly_wire.enums import Priority
 
 Payload = TypeVar("Payload")
@@ -43,6 +44,8 @@ class ScheduleOptions(TaskOptions, total=False):
     session: Session | str | None
     resources: Iterable[ResourceNeed | str]
     lambda_version: str
+    unique: Unique | str | None
+    debounce: Debounce | None
     timeout: timedelta
 
 

@@ -14,6 +14,7 @@ from duly.limits.resource import ResourceNeed, needs_to_fields
 from duly.sessions.session import Session
 from duly.tasks.arguments import check_names, wrong_type
 from duly.tasks.quick_init import quick_init
+from duly.tasks.unique import unique_bytes
 from duly.transport.enum_members import member
 from duly_wire.enums import Priority
 from duly_wire.ids import new_task_id_text
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from duly.attachments.encoded import Encoded
     from duly.callbacks.codec import Codec
+    from duly.tasks.unique import Debounce, Unique
+    from duly_wire.enums import OnConflict
 
 
 LABELS = ("collection", "fair_key")
@@ -39,6 +42,8 @@ class ScheduledTask:
     task_id: str
     # False if this very task was there before: the idempotency key had been used for it.
     created: bool
+    # What was done because another task has the unique key, whose id this is: IGNORE or REPLACE. None: nobody had it.
+    conflict: OnConflict | None = None
 
     def __str__(self) -> str:
         return self.task_id
@@ -67,6 +72,8 @@ class NewTask:
     fair_key: str = ""
     domain: str = ""
     requires: Iterable[str] = ()
+    unique: Unique | str | None = None
+    debounce: Debounce | None = None
 
     @property
     def queue(self) -> str:
@@ -132,11 +139,19 @@ class NewTask:
             fields["idempotency_key"] = _key(self.idempotency_key)
         if self.session is not None:
             fields["session"] = _session(self.session).to_fields()
+        if self.resources or self.unique is not None or self.debounce is not None:
+            fields |= self._serialized_fields()
+        if encoded is not None:
+            fields["attachments"] = encoded.serialized_uses()
+        return fields
+
+    def _serialized_fields(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
         if self.resources:
             needs = task_pb2.ResourceNeeds(needs=needs_to_fields(self.resources))  # type: ignore[arg-type]
             fields["resources"] = needs.SerializeToString()
-        if encoded is not None:
-            fields["attachments"] = encoded.serialized_uses()
+        if self.unique is not None or self.debounce is not None:
+            fields["unique"] = unique_bytes(self.unique, self.debounce)
         return fields
 
 

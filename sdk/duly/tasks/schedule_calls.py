@@ -54,12 +54,15 @@ class ScheduleCalls(ClientPart):
         - `session`: a key, or a `Session`: its tasks run one at a time, in order.
         - `resources`: names, or `ResourceNeed`s: what it takes units of while it runs. It waits until there are enough.
         - `fair_key`: whose work it is, such as a customer; kept and shown, without an effect yet.
+        - `unique`: a key, or a `Unique`: while another task has it, this one is ignored, is refused, or replaces what the other one runs with.
+          The receipt then names the other one, and `conflict` says what was done.
+        - `debounce`: a `Debounce`: the task runs once the calls with its key pause, with the latest payload.
         - `lambda_version`: only workers that serve this version run it (`App(pinned=True)`). A version that no worker declared raises UnknownLambdaError.
         - `domain`: only workers of this domain run it. A domain in which no worker ever served the lambda raises UnknownLambdaError.
         - `requires`: labels that a host must have to run it, such as `["gpu"]`, besides those that its lambda requires.
         - `timeout`: for all tries together; the parts of attachments take as long as they do.
 
-        Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, QuotaExceededError, KeyConflictError,
+        Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, QuotaExceededError, KeyConflictError, UniqueKeyTakenError,
         InvalidTaskError (it names the argument), EncodingError, what uploading attachments raises (AttachmentChangedError,
         AttachmentQuotaError, AttachmentsOffError, OSError), or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
         """

@@ -18,11 +18,13 @@ from duly.errors import (
     PayloadTooLargeError,
     ScheduleManyError,
     UnavailableError,
+    UniqueKeyTakenError,
 )
 from duly.tasks.new_task import NewTask, ScheduledTask
 from duly.transport import error_mapping
 from duly.transport.batching import Batcher
 from duly.transport.caller import Caller, seconds
+from duly_wire.enums import OnConflict
 from duly_wire.ids import new_task_id_texts
 from duly_wire.v1 import frontend_pb2, task_pb2
 
@@ -181,8 +183,14 @@ def receipt(
 
 
 def _written(own_id: str, result: frontend_pb2.ScheduleResult) -> Written:
-    if not result.created and result.HasField("error"):
-        return error_mapping.from_item(result.error)
+    if not result.created:
+        if result.HasField("error"):
+            error = error_mapping.from_item(result.error)
+            if isinstance(error, UniqueKeyTakenError):
+                error.task_id = result.task_id
+            return error
+        if result.conflict:
+            return ScheduledTask(result.task_id, False, OnConflict(result.conflict))
     if own_id:  # this very call's own: if it was there before, one of our retries put it there
         return ScheduledTask(own_id, True)  # by position: a keyword costs a third more
     return ScheduledTask(result.task_id, created=result.created)
@@ -228,5 +236,5 @@ def _size_of(fields: dict[str, Any]) -> int:
     size = len(fields["payload"]) + _FIXED_BYTES
     if len(fields) > _FEWEST_FIELDS or "task_id" not in fields:
         characters += len(fields.get("collection", "")) + len(fields.get("idempotency_key", ""))
-        size += len(fields.get("attachments", b""))
+        size += len(fields.get("attachments", b"")) + len(fields.get("unique", b""))
     return size + 4 * characters

@@ -127,6 +127,8 @@ class Task:
     payload_withheld: bool = False
     # Its inputs, then what its last attempt kept and returned; from `get` only.
     attachments: tuple[AttachmentUse, ...] = ()
+    # Its unique key, or the digest of its payload; empty: none.
+    unique_key: str = ""
 
     @property
     def domain(self) -> str:

@@ -34,6 +34,7 @@ from duly.errors import (
     TokenTooEarlyError,
     UnauthenticatedError,
     UnavailableError,
+    UniqueKeyTakenError,
     UnknownGateError,
     UnknownLambdaError,
     UnknownPoolError,
@@ -70,6 +71,7 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_ATTACHMENT_QUOTA_EXCEEDED: AttachmentQuotaError,
     task_pb2.ERROR_CODE_TOKEN_NOT_CURRENT: TokenNotCurrentError,
     task_pb2.ERROR_CODE_TOKEN_TOO_EARLY: TokenTooEarlyError,
+    task_pb2.ERROR_CODE_UNIQUE_KEY_TAKEN: UniqueKeyTakenError,
 }
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}

@@ -9,6 +9,8 @@ from prometheus_client import Counter, Histogram
 from duly_core.process.seldom_log import SeldomLog
 from duly_core.process.telemetry import SIZES
 from duly_core.tasks.completions import Completed, Completion
+from duly_core.tasks.task import NewTask, Scheduled, Scheduling
+from duly_wire.queue_names import QueueName
 
 log = structlog.get_logger()
 
@@ -22,6 +24,11 @@ updated = Counter("duly_updated_total", "Tasks that were changed before they ran
 purged = Counter("duly_purged_total", "Finished tasks that were deleted because somebody asked for it.")
 _completions = Counter(
     "duly_completions_total", "Completions by token, by outcome and verdict.", ["outcome", "verdict"]
+)
+_unique_conflicts = Counter(
+    "duly_unique_conflicts_total",
+    "Tasks whose unique key another task had, by lambda and what became of them.",
+    ["lambda", "verdict"],
 )
 pools_changed = Counter(
     "duly_pools_changed_total", "Pools of workers that operators declared, changed or removed."
@@ -51,6 +58,21 @@ def completions_answered(asked: Sequence[Completion], answers: Sequence[Complete
         (each.outcome, answer.verdict) for each, answer in zip(asked, answers, strict=True)
     ).items():
         _completions.labels(outcome.name.lower(), verdict.value).inc(count)
+
+
+_CONFLICTS = frozenset(
+    {Scheduling.IGNORED, Scheduling.REJECTED, Scheduling.REPLACED, Scheduling.NOT_REPLACED}
+)
+
+
+def unique_answered(tasks: Sequence[NewTask], answers: Sequence[Scheduled]) -> None:
+    """Tasks with unique keys were answered; their lambdas are registered."""
+    for (name, verdict), count in Count(
+        (QueueName.parse(task.lambda_name).lambda_name, answer.verdict)
+        for task, answer in zip(tasks, answers, strict=True)
+        if answer.verdict in _CONFLICTS
+    ).items():
+        _unique_conflicts.labels(name, verdict.name.lower()).inc(count)
 
 
 def load_refused(kind: str, caller: object) -> None:

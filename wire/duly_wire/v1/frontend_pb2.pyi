@@ -41,6 +41,7 @@ class NewTask(_message.Message):
     RESOURCES_FIELD_NUMBER: _builtins.int
     FAIR_KEY_FIELD_NUMBER: _builtins.int
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
+    UNIQUE_FIELD_NUMBER: _builtins.int
     payload: _builtins.bytes
     """At most the lambda's payload limit (256 KiB by default, never above 1 MiB)."""
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -64,6 +65,8 @@ class NewTask(_message.Message):
     """Whose work it is, such as a customer: at most 128 bytes. Kept and shown; it decides nothing yet."""
     attachments: _builtins.bytes
     """A serialized AttachmentUses: serialized for the reason of `resources`. Empty: it uses none."""
+    unique: _builtins.bytes
+    """A serialized Unique: serialized for the reason of `resources`. Empty: other tasks of the lambda do not matter."""
     @_builtins.property
     def scheduled_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -96,16 +99,93 @@ class NewTask(_message.Message):
         resources: _builtins.bytes = ...,
         fair_key: _builtins.str = ...,
         attachments: _builtins.bytes = ...,
+        unique: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "expires_at", b"expires_at", "scheduled_at", b"scheduled_at", "session", b"session", "when", b"when"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "collection", b"collection", "delay", b"delay", "expires_at", b"expires_at", "fair_key", b"fair_key", "idempotency_key", b"idempotency_key", "lambda", b"lambda", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "scheduled_at", b"scheduled_at", "session", b"session", "task_id", b"task_id", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "collection", b"collection", "delay", b"delay", "expires_at", b"expires_at", "fair_key", b"fair_key", "idempotency_key", b"idempotency_key", "lambda", b"lambda", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "scheduled_at", b"scheduled_at", "session", b"session", "task_id", b"task_id", "unique", b"unique", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_when: _TypeAlias = _typing.Literal["scheduled_at", "delay"]  # noqa: Y015
     _WhichOneofArgType_when: _TypeAlias = _typing.Literal["when", b"when"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_when) -> _WhichOneofReturnType_when | None: ...
 
 Global___NewTask: _TypeAlias = NewTask  # noqa: Y015
+
+@_typing.final
+class Unique(_message.Message):
+    """How many tasks of one key there may be. Keys belong to a lambda, as it is named in NewTask. A task has the key until another task
+    takes it. At least one field is set.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    HELD_WHILE_FIELD_NUMBER: _builtins.int
+    PERIOD_FIELD_NUMBER: _builtins.int
+    ON_CONFLICT_FIELD_NUMBER: _builtins.int
+    DEBOUNCE_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """1 to 255 bytes. Empty: a digest of the payload and its encoding, which must not be ENCODING_ENCRYPTED."""
+    held_while: _task_pb2.HeldWhile.ValueType
+    """While the task that has the key is so, the key is taken."""
+    on_conflict: _task_pb2.OnConflict.ValueType
+    """What becomes of this task if the key is taken."""
+    @_builtins.property
+    def period(self) -> _duration_pb2.Duration:
+        """The key is taken for this time after the task that has it was scheduled, too, whatever became of the task: at most 31 days.
+        Absent: no time.
+        """
+
+    @_builtins.property
+    def debounce(self) -> Global___Debounce:
+        """Runs the task once calls with the key pause. Neither with on_conflict nor with held_while, period, delay or scheduled_at."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        held_while: _task_pb2.HeldWhile.ValueType = ...,
+        period: _duration_pb2.Duration | None = ...,
+        on_conflict: _task_pb2.OnConflict.ValueType = ...,
+        debounce: Global___Debounce | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["debounce", b"debounce", "period", b"period"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["debounce", b"debounce", "held_while", b"held_while", "key", b"key", "on_conflict", b"on_conflict", "period", b"period"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unique: _TypeAlias = Unique  # noqa: Y015
+
+@_typing.final
+class Debounce(_message.Message):
+    """The task that has the key gets the latest payload and priority, and is due `wait` after the last call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAIT_FIELD_NUMBER: _builtins.int
+    AT_MOST_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def wait(self) -> _duration_pb2.Duration:
+        """Positive."""
+
+    @_builtins.property
+    def at_most(self) -> _duration_pb2.Duration:
+        """The task is due at the latest this time after it was first scheduled: at least `wait`, at most 7 days."""
+
+    def __init__(
+        self,
+        *,
+        wait: _duration_pb2.Duration | None = ...,
+        at_most: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at_most", b"at_most", "wait", b"wait"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_most", b"at_most", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Debounce: _TypeAlias = Debounce  # noqa: Y015
 
 @_typing.final
 class ScheduleRequest(_message.Message):
@@ -158,9 +238,12 @@ class ScheduleResult(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    CONFLICT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     created: _builtins.bool
     """False if this task was written before (a repeated call)."""
+    conflict: _task_pb2.OnConflict.ValueType
+    """Set if another task had the unique key, which task_id names: what was done, or refused."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
         """Set if the task was not written."""
@@ -171,10 +254,11 @@ class ScheduleResult(_message.Message):
         task_id: _builtins.str = ...,
         created: _builtins.bool = ...,
         error: _task_pb2.ItemError | None = ...,
+        conflict: _task_pb2.OnConflict.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "error", b"error", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflict", b"conflict", "created", b"created", "error", b"error", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -155,6 +155,58 @@ SESSION_POLICY_FAIL_REST: SessionPolicy.ValueType  # 3
 """The tasks that wait at this moment end as FATAL_FAILURE, too, without a run."""
 Global___SessionPolicy: _TypeAlias = SessionPolicy  # noqa: Y015
 
+class _HeldWhile:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _HeldWhileEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HeldWhile.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    HELD_WHILE_UNSPECIFIED: _HeldWhile.ValueType  # 0
+    """Not said: HELD_WHILE_PENDING."""
+    HELD_WHILE_PENDING: _HeldWhile.ValueType  # 1
+    """Nobody runs it: it waits to start, or to run again."""
+    HELD_WHILE_LIVE: _HeldWhile.ValueType  # 2
+    """It has not ended."""
+
+class HeldWhile(_HeldWhile, metaclass=_HeldWhileEnumTypeWrapper):
+    """How long a task has its unique key for itself."""
+
+HELD_WHILE_UNSPECIFIED: HeldWhile.ValueType  # 0
+"""Not said: HELD_WHILE_PENDING."""
+HELD_WHILE_PENDING: HeldWhile.ValueType  # 1
+"""Nobody runs it: it waits to start, or to run again."""
+HELD_WHILE_LIVE: HeldWhile.ValueType  # 2
+"""It has not ended."""
+Global___HeldWhile: _TypeAlias = HeldWhile  # noqa: Y015
+
+class _OnConflict:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OnConflictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnConflict.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ON_CONFLICT_UNSPECIFIED: _OnConflict.ValueType  # 0
+    """Not said: ON_CONFLICT_IGNORE."""
+    ON_CONFLICT_IGNORE: _OnConflict.ValueType  # 1
+    """It is not written. The answer names the other task."""
+    ON_CONFLICT_REJECT: _OnConflict.ValueType  # 2
+    """It is not written. UNIQUE_KEY_TAKEN names the other task."""
+    ON_CONFLICT_REPLACE: _OnConflict.ValueType  # 3
+    """The other task gets its payload, priority and due time, if nobody runs that. Otherwise as REJECT."""
+
+class OnConflict(_OnConflict, metaclass=_OnConflictEnumTypeWrapper):
+    """What becomes of a task whose unique key another task has."""
+
+ON_CONFLICT_UNSPECIFIED: OnConflict.ValueType  # 0
+"""Not said: ON_CONFLICT_IGNORE."""
+ON_CONFLICT_IGNORE: OnConflict.ValueType  # 1
+"""It is not written. The answer names the other task."""
+ON_CONFLICT_REJECT: OnConflict.ValueType  # 2
+"""It is not written. UNIQUE_KEY_TAKEN names the other task."""
+ON_CONFLICT_REPLACE: OnConflict.ValueType  # 3
+"""The other task gets its payload, priority and due time, if nobody runs that. Otherwise as REJECT."""
+Global___OnConflict: _TypeAlias = OnConflict  # noqa: Y015
+
 class _AttachmentRole:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -444,6 +496,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """No pool of this name is declared."""
     ERROR_CODE_POOL_CONFLICT: _ErrorCode.ValueType  # 96
     """Somebody changed the pool since it was read."""
+    ERROR_CODE_UNIQUE_KEY_TAKEN: _ErrorCode.ValueType  # 100
+    """Another task has the unique key."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -504,6 +558,8 @@ ERROR_CODE_UNKNOWN_POOL: ErrorCode.ValueType  # 95
 """No pool of this name is declared."""
 ERROR_CODE_POOL_CONFLICT: ErrorCode.ValueType  # 96
 """Somebody changed the pool since it was read."""
+ERROR_CODE_UNIQUE_KEY_TAKEN: ErrorCode.ValueType  # 100
+"""Another task has the unique key."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -789,6 +845,7 @@ class Task(_message.Message):
     OVERDUE_SINCE_AT_FIELD_NUMBER: _builtins.int
     OVERDUE_NEIGHBOURS_FIELD_NUMBER: _builtins.int
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
+    UNIQUE_KEY_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUIDv7 in its usual text form."""
     collection: _builtins.str
@@ -838,6 +895,8 @@ class Task(_message.Message):
     """As in NewTask."""
     overdue_neighbours: _builtins.int
     """With overdue_since_at: how many other callbacks of its process are given time to end before the process is killed."""
+    unique_key: _builtins.str
+    """The key that it was scheduled with, or the digest of its payload. Empty: none."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -929,10 +988,11 @@ class Task(_message.Message):
         overdue_since_at: _timestamp_pb2.Timestamp | None = ...,
         overdue_neighbours: _builtins.int = ...,
         attachments: _abc.Iterable[Global___AttachmentUse] | None = ...,
+        unique_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "overdue_since_at", b"overdue_since_at", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fair_key", b"fair_key", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "graph_label", b"graph_label", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "overdue_neighbours", b"overdue_neighbours", "overdue_since_at", b"overdue_since_at", "parked_on", b"parked_on", "payload", b"payload", "payload_encoding", b"payload_encoding", "payload_withheld", b"payload_withheld", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "resources", b"resources", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "scheduled_by", b"scheduled_by", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "attempts", b"attempts", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fair_key", b"fair_key", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "graph_label", b"graph_label", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "overdue_neighbours", b"overdue_neighbours", "overdue_since_at", b"overdue_since_at", "parked_on", b"parked_on", "payload", b"payload", "payload_encoding", b"payload_encoding", "payload_withheld", b"payload_withheld", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "resources", b"resources", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "scheduled_by", b"scheduled_by", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table", "unique_key", b"unique_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,6 +16,7 @@ from duly_core.rpc.requests.checks import check_text, read_instant
 from duly_core.rpc.requests.names import check_lambda_name, check_name, unknown_lambda
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.requests.times import from_duration
+from duly_core.rpc.requests.unique import new_unique
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT, Encoding, Needs, NewTask, Session
 from duly_core.time_tables.time_table import TICK_KEYS
 from duly_wire.enums import Priority, SessionOrder, SessionPolicy
@@ -101,6 +102,7 @@ def new_task(
         scheduler(),
         fair_key or None,
         attachments,
+        new_unique(asked, attachments=bool(attachments)) if asked.unique else None,
     )
     if given_id and abs(time.time() - _made_at(task.task_id)) > _ID_CLOCK_SLACK_S:
         raise ProblemUnlessRepeatedError(_NOT_OF_TODAY, task)
@@ -110,7 +112,7 @@ def new_task(
 
 
 _said = attrgetter("lambda", "collection", "payload", "payload_encoding", "priority", "task_id")
-_said_seldom = attrgetter("idempotency_key", "fair_key", "resources", "attachments")
+_said_seldom = attrgetter("idempotency_key", "fair_key", "resources", "attachments", "unique")
 _PLAIN_ENCODINGS = frozenset(ENCODINGS) - {task_pb2.ENCODING_ENCRYPTED, task_pb2.ENCODING_ATTACHMENT}
 
 
@@ -160,6 +162,7 @@ def plain_tasks(
         repeat(scheduler()),
         repeat(None),  # fair_key
         repeat(()),  # attachments
+        repeat(None),  # unique
     )
     return [*map(NewTask._make, zip(*columns, strict=False))]
 

@@ -22,7 +22,15 @@ _REFUSALS = {
         task_pb2.ERROR_CODE_KEY_CONFLICT,
     ),
 }
-
+_CONFLICTS = {
+    Scheduling.IGNORED: task_pb2.ON_CONFLICT_IGNORE,
+    Scheduling.REPLACED: task_pb2.ON_CONFLICT_REPLACE,
+}
+_TAKEN = {
+    Scheduling.REJECTED: "task {} has this key: it has to end first, or its period has to pass",
+    Scheduling.NOT_REPLACED: "task {} has this key, and cannot be changed: it runs, or ended within the period, or its session orders it by time, "
+    "or its lambda takes no such payload",
+}
 
 _BLANK = "0" * 36
 _BEFORE_ID, _, _BEHIND_ID = (
@@ -58,6 +66,13 @@ def add_result(response: frontend_pb2.ScheduleResponse, asked_id: str, answer: S
     if verdict is Scheduling.REPEATED:
         response.results.add(task_id=task_id)
         return True
+    if verdict in _CONFLICTS:
+        response.results.add(task_id=task_id, conflict=_CONFLICTS[verdict])
+        return True
+    if verdict in _TAKEN:
+        problem = Problem("unique.key", _TAKEN[verdict].format(task_id), task_pb2.ERROR_CODE_UNIQUE_KEY_TAKEN)
+        response.results.add(task_id=task_id, conflict=task_pb2.ON_CONFLICT_REJECT, error=problem.to_wire())
+        return False
     if answer.missing is not None:
         response.results.add(error=not_stored(answer.missing).to_wire())
         return False

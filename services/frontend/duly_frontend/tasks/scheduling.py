@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import groupby
 from typing import TypeAlias
 
 from duly_core.access.roles import Action
@@ -122,6 +123,21 @@ async def find_repeats(items: Sequence[Item], store: Store) -> None:
         found = await find_repeated(store, [task for _, task in late])
         for (item, _), scheduled in zip(late, found, strict=True):
             item.scheduled = scheduled
+
+
+def by_keys(items: Sequence[Item]) -> Iterator[tuple[Sequence[Item], bool]]:
+    """Yield the items without unique keys, then those with some. If those have sessions, in which the order counts: runs of them."""
+    unique = [item for item in items if item.task is not None and item.task.unique is not None]
+    if not unique:
+        yield items, False
+    elif any(item.task.session for item in unique if item.task is not None):
+        for is_unique, some in groupby(
+            items, lambda item: item.task is not None and item.task.unique is not None
+        ):
+            yield list(some), is_unique
+    else:
+        yield [item for item in items if item.task is None or item.task.unique is None], False
+        yield unique, True
 
 
 async def write(

@@ -30,6 +30,7 @@ from duly_core.tasks import dead_letters as store_dead_letters
 from duly_core.tasks import queries as task_queries
 from duly_core.tasks import schedule as store_schedule
 from duly_core.tasks import store as store_tasks
+from duly_core.tasks import unique as store_unique
 from duly_core.tasks import updates as store_changes
 from duly_core.tasks.completions import Completed, Completion
 from duly_core.tasks.dead_letters import Verdict
@@ -102,6 +103,13 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             concurrency=settings.group_concurrency,
             observe=events.groups.observe,
         )
+        # apart from the others, which are not to wait for keys that somebody else has locked
+        self._write_unique = GroupCommit(
+            self._write_unique_group,
+            max_items=settings.max_group,
+            weigh=_weight,
+            observe=events.groups.observe,
+        )
         self._complete = GroupCommit(
             self._complete_group, max_items=settings.max_group, weigh=_weight_of_results
         )
@@ -134,9 +142,11 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         scheduling.take_quotas(items, self._quotas)
         await scheduling.find_repeats(items, self._stores.reads)
         caller = current_caller()
-        await scheduling.write(
-            items, lambda tasks: self._write(tasks, context.time_remaining(), caller), self._most_written
-        )
+        for some, is_unique in scheduling.by_keys(items):
+            write = self._write_unique if is_unique else self._write
+            await scheduling.write(
+                some, partial(write, within=context.time_remaining(), client=caller), self._most_written
+            )
         response, missing = await self._sliced(scheduling.answering(items))
         events.taken.inc(len(items) - missing)
         events.refused.inc(missing)
@@ -162,6 +172,17 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         if ahead is not None and (ahead > timedelta() or not tell):
             self._notifier.due_in(ahead, lambdas, len(answers))
         return answers
+
+    async def _write_unique_group(self, tasks: list[NewTask]) -> list[Scheduled]:
+        async with failpoints.around("frontend.schedule_unique"):
+            written = await store_unique.schedule_unique(self._stores.writes, tasks)
+        events.unique_answered(tasks, written.answers)
+        ahead = [answer.due_in for answer in written.answers if answer.due_in is not None]
+        if ahead:
+            self._notifier.due_in(min(ahead), {task.lambda_name for task in tasks}, len(ahead))
+        if written.released:
+            self._notifier.due_in(timedelta(), written.released, len(written.released))
+        return written.answers
 
     async def _write_with_look(self, task: NewTask) -> Scheduled | None:
         """Write a task together with the look that finds it; None: that is not possible, and nothing is written."""

@@ -1,0 +1,62 @@
+-- Written by `make sql` from core/duly_core/tasks/unique.sql. Edit that.
+
+-- name: look_at_keys
+select asked.place::int4 - 1 as place, there.task_id is not null as is_there, merged.holder as merged_into,
+    case when entity.task_id is not null then taken.task_id end as holder, taken.taken_at,
+    duly_now() - taken.taken_at as held_for,
+    live.status, live.parked_on
+from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(unique_keys)b::text[], %(keys)b::text[]) with ordinality
+    as asked (task_id, lambda, unique_key, key, place)
+left join lateral (
+    select merged_task.holder from merged_task where merged_task.task_id = asked.task_id limit 1
+) as merged on true
+left join lateral (
+    select key.task_id from idempotency_key as key where key.lambda = asked.lambda and key.key = asked.key limit 1
+) as keyed on true
+left join lateral (
+    select task.task_id from task where task.task_id = coalesce(keyed.task_id, asked.task_id) limit 1
+) as there on true
+left join lateral (
+    select unique_key.task_id, unique_key.taken_at
+    from unique_key
+    where unique_key.lambda = asked.lambda and unique_key.key = asked.unique_key
+    limit 1
+) as taken on true
+left join lateral (
+    select task.task_id from task where task.task_id = taken.task_id limit 1
+) as entity on true
+left join lateral (
+    select assoc.status::text as status, assoc.parked_on
+    from task_assoc as assoc
+    where assoc.task_id = taken.task_id and assoc.doom is null
+        and (assoc.expires_at is null or assoc.expires_at > duly_now() or assoc.status::text in ('claimed', 'processing'))
+    limit 1
+) as live on true;
+
+-- name: lock_keys
+insert into unique_key (lambda, key, task_id, taken_at)
+select asked.lambda, asked.key, asked.task_id, duly_now()
+from unnest(%(lambdas)b::text[], %(unique_keys)b::text[], %(task_ids)b::uuid[]) as asked (lambda, key, task_id)
+order by asked.lambda collate "C", asked.key collate "C"
+on conflict (lambda, key) do update set task_id = excluded.task_id where false
+returning unique_key.key;
+
+-- name: take_keys
+update unique_key
+set task_id = asked.task_id, taken_at = duly_now()
+from unnest(%(lambdas)b::text[], %(unique_keys)b::text[], %(task_ids)b::uuid[]) as asked (lambda, key, task_id)
+where unique_key.lambda = any (array[asked.lambda]) and unique_key.key = asked.key
+returning unique_key.key;
+
+-- name: let_keys_go
+delete from unique_key
+using unnest(%(lambdas)b::text[], %(unique_keys)b::text[], %(task_ids)b::uuid[]) as asked (lambda, key, task_id)
+where unique_key.lambda = any (array[asked.lambda]) and unique_key.key = asked.key and unique_key.task_id = asked.task_id
+returning unique_key.key;
+
+-- name: note_merged
+insert into merged_task (task_id, holder)
+select asked.task_id, asked.holder from unnest(%(task_ids)b::uuid[], %(holders)b::uuid[]) as asked (task_id, holder)
+order by asked.task_id
+on conflict (task_id) do nothing
+returning task_id;
