@@ -53,6 +53,13 @@ _killed = Counter(
 )
 for _reason in ("cancel", "kill", "lost_claim", "max_runtime", "no_answer", "no_longer_ours", "stopped"):
     _killed.labels(_reason)  # a counter whose first sample is 1 shows no increase
+_recycled = Counter(
+    "duly_recycled_processes_total",
+    "Callback processes that were replaced because they had ended many tasks, or used much memory.",
+    ["reason"],
+)
+for _reason in ("memory", "tasks"):
+    _recycled.labels(_reason)
 _crashed = Counter("duly_crashed_processes_total", "Callback processes that died by themselves.")
 
 
@@ -126,6 +133,12 @@ def process_crashed(pid: int, code: int, suspects: Collection[tuple[TaskId, str]
         suspects=_named(suspects),
         **({"traceback": traceback[:_TRACEBACK_LENGTH]} if traceback else {}),
     )
+
+
+def process_recycled(pid: int, reason: str, tasks: int, memory: int) -> None:
+    """A callback process is old: another takes its place."""
+    _recycled.labels(reason).inc()
+    log.info("callback process is replaced", pid=pid, reason=reason, tasks=tasks, memory_bytes=memory)
 
 
 def process_lingers(pid: int, overdue: Iterable[tuple[TaskId, str]]) -> None:

@@ -70,6 +70,11 @@ class ExecutorSettings(LiveExecutorSettings):
     """The most additional callback processes, for tasks that crashed one and for isolated lambdas (`isolate_for`)."""
     isolate_for: Duration = timedelta(seconds=60)
     """How long a lambda that crashed a process or overran runs in processes of its own; longer after repeats. 0s: never."""
+    recycle_after_tasks: int = Field(default=0, ge=0)
+    """A callback process that has ended so many tasks is replaced by a new one. 0: never."""
+    recycle_above_memory: int = Field(default=0, ge=0)
+    """A callback process whose resident memory is more than so many bytes, without that of programs that it started, is replaced by
+    a new one. 0: never."""
     drain_grace: Duration = timedelta(seconds=30)
     """How long a stopping Executor lets callbacks finish before it kills their processes and releases their tasks, uncharged."""
     journal_folder: str = ""

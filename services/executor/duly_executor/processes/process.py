@@ -93,6 +93,10 @@ class CallbackProcess:
         """Whether it runs such tasks only: those that must be alone, and those of such lambdas."""
         self.overdue: dict[TaskId, Overdue] = {}
         """What runs in it longer than it may."""
+        self.began_at = asyncio.get_running_loop().time()
+        """When it was started (the loop's time)."""
+        self.is_old = False
+        """Whether another is to take its place: it has ended many tasks, or uses much memory."""
         self.lingers_since: float | None = None
         """Since when it takes no more work and lives only for what it runs (the loop's time)."""
         self.ended_at: float | None = None
@@ -280,6 +284,11 @@ class CallbackProcess:
         """Raise an exception in the callback of these, which share a call if they are several, or cancel its asyncio task."""
         self.overdue.update(overdue)
         self._write(callback_pb2.CallbackOrder(interrupt=overdue))
+
+    def retire(self) -> None:
+        """Let it take no more work, and live for what it runs. What it has not started goes to others."""
+        self.lingers_since = asyncio.get_running_loop().time()
+        self.recall()
 
     def recall(self) -> None:
         """Have it give back what it has not started; it answers even if that is nothing."""

@@ -81,12 +81,15 @@ class ProcessSupervisor:
         """Start what is missing: ordinary processes, and as many isolated ones as are wanted, up to the most there may be."""
         if self._closing.is_set():
             return
+        self._retire_old()
         working = [process for process in self.processes.values() if process.works]
-        missing = self._ordinary - self._starting[False] - sum(not process.isolated for process in working)
+        staying = sum(not process.isolated and not process.is_old for process in working)
+        missing = self._ordinary - self._starting[False] - staying
         for process in working:
             if missing > 0 and process.isolated and process.is_free:  # it is warm
                 process.isolated = False
                 missing -= 1
+                self._retire_old()
         if any(process.overdue for process in working) and not any(
             process.isolated and process.is_free for process in working
         ):
@@ -96,6 +99,14 @@ class ProcessSupervisor:
         self._start_some(
             min(wanted_isolated - self._starting[True], self._isolated - isolated), isolated=True
         )
+
+    def _retire_old(self) -> None:
+        """Let old processes go whose successors are there."""
+        ordinary = sum(process.works and not process.isolated for process in self.processes.values())
+        for process in self.processes.values():
+            if process.is_old and process.works and (process.isolated or ordinary > self._ordinary):
+                ordinary -= not process.isolated
+                process.retire()
 
     def retire(self, idle_since: float) -> None:
         """End the isolated processes in which nothing has ended since then (the loop's time)."""

@@ -20,6 +20,7 @@ from duly_executor import events
 from duly_executor.claims.ledger import HeldClaim, HeldClaims
 from duly_executor.processes.pool import CallbackPool
 from duly_executor.processes.process import CallbackProcess, Overdue
+from duly_executor.processes.recycling import Recycling
 from duly_executor.results.failures import killed_for_cancel, ran_too_long
 from duly_executor.settings import ExecutorSettings
 from duly_wire.ids import TaskId
@@ -28,6 +29,7 @@ _LOOK_EVERY = timedelta(milliseconds=100)
 _IDLE_LOOK_EVERY = timedelta(milliseconds=500)
 """While nothing is held: there is nothing to stop, and each look wakes the process."""
 _STOPPED_LOOK_EVERY = 0.5
+_OLD_LOOK_EVERY = 0.25
 _MANY_LINGER = 30.0
 """Seconds that the other callbacks of a process have to end, at most, when more processes linger than may."""
 _ISOLATED_WAIT = 10.0
@@ -66,6 +68,8 @@ class Watchdog:
         self._stopped_since: dict[int, float] = {}
         """When each process was first seen stopped (the loop's time), by pid."""
         self._next_look_for_stopped = 0.0
+        self._recycling = Recycling(settings)
+        self._next_look_for_old = 0.0
 
     def look(self) -> timedelta:
         """Do one round; return how long until the next."""
@@ -166,7 +170,7 @@ class Watchdog:
             if process.overdue:
                 self._look_at_overdue(process, now)
             elif process.lingers_since is not None and not process.tasks:
-                process.kill(b"")  # what was overdue has ended after all
+                process.kill(b"")  # what was overdue has ended after all, or it was old
             if process.lingers_since is not None and process.killed_for is None:
                 lingering.append((process.lingers_since, process))
                 self._note_overdue(process, now)
@@ -239,10 +243,17 @@ class Watchdog:
             elif now - process.waits_since > self._recall_after:
                 process.waits_since = None
                 process.recall()
+        self._recycle(now)
         self._limit_unassigned(now)
         self._pool.hand_back_batches()
         self._pool.hand_back_isolated(now - _ISOLATED_WAIT)
         self._pool.retire_isolated(now - _ISOLATED_IDLES)
+
+    def _recycle(self, now: float) -> None:
+        if self._recycling and now >= self._next_look_for_old:
+            self._next_look_for_old = now + _OLD_LOOK_EVERY
+            if self._recycling.mark(self._pool.processes(), now):
+                self._pool.reassign()
 
     def _limit_unassigned(self, now: float) -> None:
         if self._reserves:
