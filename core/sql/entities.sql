@@ -50,3 +50,27 @@ where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
     and assoc.status::text in ('claimed', 'processing')
     and (assoc.overdue_since_at is null or assoc.overdue_neighbours is distinct from asked.neighbours)
 returning assoc.task_id;
+
+-- name: lock_child_sessions
+with held as materialized (
+    select assoc.task_id, assoc.session
+    from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    for update of assoc
+), wanted as (
+    select held.session as key, held.task_id
+    from held
+    where held.session is not null and exists (select from session where session.key = any (array[held.session]))
+    union all
+    select left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.task_id
+    from unnest(%(parents)b::uuid[], %(lambdas)b::text[], %(sessions)b::text[]) as asked (task_id, lambda, session)
+    where (asked.task_id in (select held.task_id from held)) is true
+)
+insert into session (key, head, length, last_seq)
+select key, (array_agg(task_id))[1], 0, 0
+from wanted
+group by key
+order by key collate "C"
+on conflict (key) do update set length = session.length
+returning key;

@@ -80,7 +80,7 @@ with asked as (
         %(task_ids)b::uuid[], %(tables)b::text[], %(instants)b::timestamptz[], %(due_at)b::timestamptz[], %(keys)b::text[]
     ) as asked (task_id, name, tick_at, due_at, key)
 ), known as (
-    select asked.*, table_.lambda, table_.collection, table_.priority, table_.payload_encoding, table_.payload, (select duly_now()) as asked_at
+    select asked.*, table_.lambda, table_.collection, table_.priority, table_.payload_encoding, table_.payload, table_.session, table_.session_order, table_.session_policy, table_.resources, (select duly_now()) as asked_at
     from asked join time_table as table_ on table_.name = any (array[asked.name])
 ), keyed as (
     insert into idempotency_key (lambda, key, task_id, created_at)
@@ -89,17 +89,88 @@ with asked as (
     returning task_id
 ), entity as (
     insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, created_at, scheduled_at, time_table)
-    select task_id, lambda, collection, priority, payload_encoding, payload, null, null, null, null, null, null, null, null, null, asked_at, tick_at, name
-    from known
+    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, asked.payload_encoding as payload_encoding, asked.payload as payload, null::timestamptz as expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session, asked.session_order as session_order, asked.session_policy as session_policy, asked.resources::jsonb as resources, null::text as scheduled_by, null::text as fair_key, null as attachments, null::text as unique_key, asked_at, tick_at, name
+    from known as asked
     where (task_id in (select task_id from keyed)) is true
     returning task_id, lambda
 ), assoc as (
     insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at)
-    select task_id, lambda, collection, priority, null, null, 'new', asked_at, due_at
-    from known
+    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, null::timestamptz as expires_at, asked.resources::jsonb as resources, 'new', asked_at, due_at
+    from known as asked
     where (task_id in (select task_id from keyed)) is true
 )
 select task_id, lambda from entity;
+
+-- name: tick_in_sessions
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tables)b::text[], %(instants)b::timestamptz[], %(due_at)b::timestamptz[], %(keys)b::text[]
+    ) with ordinality as asked (task_id, name, tick_at, due_at, key, place)
+), known as (
+    select asked.*, table_.lambda, table_.collection, table_.priority, table_.payload_encoding, table_.payload, table_.session, table_.session_order, table_.session_policy, table_.resources, (select duly_now()) as asked_at
+    from asked join time_table as table_ on table_.name = any (array[asked.name])
+), keyed as (
+    insert into idempotency_key (lambda, key, task_id, created_at)
+    select lambda, key, task_id, asked_at from known order by lambda collate "C", key collate "C"
+    on conflict do nothing
+    returning task_id
+), entity as (
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, created_at, scheduled_at, time_table)
+    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, asked.payload_encoding as payload_encoding, asked.payload as payload, null::timestamptz as expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session, asked.session_order as session_order, asked.session_policy as session_policy, asked.resources::jsonb as resources, null::text as scheduled_by, null::text as fair_key, null as attachments, null::text as unique_key, asked_at, tick_at, name
+    from known as asked
+    where (task_id in (select task_id from keyed)) is true
+), ticked as (
+    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, null::timestamptz as expires_at, asked.resources::jsonb as resources, asked.due_at, 0 as fence, null::uuid as last_token, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session,
+        asked.session_order, asked.session_policy
+    from known as asked
+    where (task_id in (select task_id from keyed)) is true
+    order by asked.place
+), numbered as (
+    select asked.*, row_number() over () as number,
+        case when session_order = 2 then due_at else '-infinity' end as rank
+    from ticked as asked
+), line as (
+    insert into session (key, head, length, last_seq)
+    select session, (array_agg(task_id order by rank, number))[1], count(*), max(number)
+    from numbered
+    group by session
+    order by session collate "C"
+    on conflict (key) do update
+    set length = session.length + excluded.length, last_seq = session.last_seq + excluded.last_seq,
+        head = case
+            when session.blocked_by in (select task_id from numbered) then session.blocked_by
+            when session.length = 0 and session.blocked_by is null then excluded.head
+            else session.head
+        end,
+        blocked_by = case when session.blocked_by not in (select task_id from numbered) then session.blocked_by end,
+        blocked_at = case when session.blocked_by not in (select task_id from numbered) then session.blocked_at end
+    returning key, head, last_seq
+), lines as materialized (
+    -- one object, for a join of two CTEs would compare each row with each
+    select jsonb_object_agg(key, jsonb_build_array(head, last_seq)) as by_key from line
+), placed as (
+    select *, (line -> 0) #>> '{}' as session_head, (line -> 1)::int8 - max(number) over (partition by session) + number as seq
+    from (select *, (select by_key from lines) -> session as line from numbered) as each
+), joined as (
+    insert into task_assoc (
+        task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, fence, last_token, session, session_rank, session_seq,
+        session_policy
+    )
+    select task_id, lambda, collection, priority, expires_at, resources,
+        (case when task_id::text = session_head then 'new' else 'waiting' end)::task_status,
+        case when task_id::text = session_head then due_at else coalesce(expires_at, 'infinity') end,
+        due_at, fence, last_token, session, rank, seq, session_policy
+    from placed
+    returning task_id, status, due_at, session, session_rank
+), ordered as (
+    select duly_put_earlier_first(array_agg(distinct session)) as done
+    from joined
+    where session_rank > '-infinity'
+)
+select known.task_id, known.lambda
+from known, (select count(done) from ordered) as once
+where (known.task_id in (select task_id from joined)) is true;
 
 -- name: schedule_in_sessions
 with asked as (
@@ -133,7 +204,11 @@ with asked as (
     order by session collate "C"
     on conflict (key) do update
     set length = session.length + excluded.length, last_seq = session.last_seq + excluded.last_seq,
-        head = case when session.blocked_by in (select task_id from numbered) then session.blocked_by else session.head end,
+        head = case
+            when session.blocked_by in (select task_id from numbered) then session.blocked_by
+            when session.length = 0 and session.blocked_by is null then excluded.head
+            else session.head
+        end,
         blocked_by = case when session.blocked_by not in (select task_id from numbered) then session.blocked_by end,
         blocked_at = case when session.blocked_by not in (select task_id from numbered) then session.blocked_at end
     returning key, head, last_seq
@@ -2149,7 +2224,11 @@ with asked as (
     order by session collate "C"
     on conflict (key) do update
     set length = session.length + excluded.length, last_seq = session.last_seq + excluded.last_seq,
-        head = case when session.blocked_by in (select task_id from numbered) then session.blocked_by else session.head end,
+        head = case
+            when session.blocked_by in (select task_id from numbered) then session.blocked_by
+            when session.length = 0 and session.blocked_by is null then excluded.head
+            else session.head
+        end,
         blocked_by = case when session.blocked_by not in (select task_id from numbered) then session.blocked_by end,
         blocked_at = case when session.blocked_by not in (select task_id from numbered) then session.blocked_at end
     returning key, head, last_seq

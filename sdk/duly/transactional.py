@@ -12,22 +12,27 @@ or Django's `connection`; its role may execute `duly_schedule` (`duly db grant R
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Unpack
 
-from duly.callbacks.lambda_of import TaskOptions, name_of
+from duly.callbacks.lambda_of import SessionOptions, name_of
 from duly.errors import (
     DulyError,
     InvalidTaskError,
     KeyConflictError,
     PayloadTooLargeError,
     UnknownLambdaError,
+    UnknownResourceError,
 )
+from duly.limits.resource import needs_to_fields
+from duly.sessions.session import Session, session_of
 from duly.tasks.arguments import check_names
 from duly.tasks.new_task import LABELS, NewTask
+from duly_wire.enums import SessionOrder
 from duly_wire.v1 import task_pb2
 
 _CASTS = {
@@ -41,12 +46,16 @@ _CASTS = {
     "idempotency_key": "text",
     "task_id": "uuid",
     **dict.fromkeys(LABELS, "text"),
+    "resources": "json",
+    "session": "text",
+    "on_failure": "integer",
 }
 _ERRORS: Mapping[str, type[DulyError]] = {
     "DY001": InvalidTaskError,
     "DY002": UnknownLambdaError,
     "DY003": PayloadTooLargeError,
     "DY004": KeyConflictError,
+    "DY005": UnknownResourceError,
 }
 """By SQLSTATE."""
 
@@ -58,14 +67,18 @@ def schedule(
     *,
     idempotency_key: str | None = None,
     schema: str = "public",
-    **options: Unpack[TaskOptions],
+    **options: Unpack[SessionOptions],
 ) -> str:
     """Schedule a task in the transaction of `connection`, and return its id.
 
     Arguments as for `Client.schedule`. `connection`: a psycopg connection or cursor, a SQLAlchemy Connection or Session,
     or Django's connection. `schema`: where Duly's tables are.
 
-    Raises UnknownLambdaError, PayloadTooLargeError, KeyConflictError, InvalidTaskError or EncodingError. What Postgres
+    With `session`, the task joins its session as the transaction commits; the order is that of the commits. Sessions of the order
+    DUE are not possible here. In a transaction that is REPEATABLE READ or SERIALIZABLE, that commit may fail with a
+    serialization error: try the transaction again.
+
+    Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, KeyConflictError, InvalidTaskError or EncodingError. What Postgres
     refused has ended the transaction, or the savepoint around the call. Errors of the connection itself are its own.
     """
     values = _values(_new(lambda_name, payload, idempotency_key, options))
@@ -92,7 +105,7 @@ async def schedule_async(
     *,
     idempotency_key: str | None = None,
     schema: str = "public",
-    **options: Unpack[TaskOptions],
+    **options: Unpack[SessionOptions],
 ) -> str:
     """Do the same on a psycopg AsyncConnection, or a SQLAlchemy AsyncConnection or AsyncSession."""
     values = _values(_new(lambda_name, payload, idempotency_key, options))
@@ -110,9 +123,9 @@ async def schedule_async(
 
 
 def _new(
-    lambda_name: str | Callable[..., Any], payload: Any, idempotency_key: str | None, options: TaskOptions
+    lambda_name: str | Callable[..., Any], payload: Any, idempotency_key: str | None, options: SessionOptions
 ) -> NewTask:
-    check_names(options, TaskOptions.__optional_keys__)
+    check_names(options, SessionOptions.__optional_keys__)
     return NewTask(name_of(lambda_name), payload, idempotency_key=idempotency_key, **options)
 
 
@@ -127,6 +140,10 @@ def _values(new: NewTask) -> dict[str, Any]:
     for name in LABELS:
         if text := getattr(new, name):
             values[name] = text
+    if new.resources:
+        values["resources"] = json.dumps(needs_to_fields(new.resources))
+    if new.session is not None:
+        values |= _session(session_of(new.session))
     given = (
         ("scheduled_at", new.at),
         ("delay", new.delay),
@@ -136,6 +153,16 @@ def _values(new: NewTask) -> dict[str, Any]:
     )
     values |= {name: value for name, value in given if value is not None}
     return values
+
+
+def _session(session: Session) -> dict[str, Any]:
+    if session.order is not SessionOrder.SCHEDULED:
+        raise InvalidTaskError(
+            "a transaction takes sessions of the order SCHEDULED only: use a client for the order DUE",
+            "session.order",
+        )
+    fields = session.to_fields()
+    return {"session": fields["key"], "on_failure": int(fields["on_failure"])}
 
 
 @lru_cache(maxsize=128)

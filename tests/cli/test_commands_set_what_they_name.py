@@ -122,6 +122,11 @@ TABLE = Command(
         ("--priority", "normal"): {"priority"},
         ("--collection", "sums"): {"collection"},
         ("--no-collection",): {"collection"},
+        ("--resource", "database"): {"resources"},
+        ("--no-resources",): {"resources"},
+        ("--session", "k"): {"session"},
+        ("--session", "k", "--session-order", "due", "--session-on-failure", "block"): {"session"},
+        ("--no-session",): {"session"},
     },
     without_no={
         "lambda": "its tasks run something",
@@ -256,12 +261,15 @@ def test_every_option_of_a_command_is_in_the_table(command):
 @pytest.mark.parametrize("command", COMMANDS, ids=name_of)
 def test_every_field_can_be_set_and_removed_from_the_shell(command):
     named = set.union(*command.options.values())
-    whole = {f"{field}.{inner}" for field in ("rate",) for inner in ("units", "period", "burst")}
-    named |= whole if "rate" in named else set()
+    wholes = {
+        "rate": {"rate.units", "rate.period", "rate.burst"},
+        "session": {"session.key", "session.order", "session.on_failure"},
+    }
+    named |= {each for field in wholes.keys() & named for each in wholes[field]}
     removed = set.union(
         set(), *(names for typed, names in command.options.items() if typed[0].startswith("--no-"))
     )
-    removed |= whole if "rate" in removed else set()
+    removed |= {each for field in wholes.keys() & removed for each in wholes[field]}
 
     assert named | {"payload_encoding"} >= {*command.fields}
     assert {*command.fields} - removed == command.without_no.keys()

@@ -41,7 +41,8 @@ async def test_a_child_that_no_frontend_would_take_makes_the_attempt_a_fatal_fai
         ({"task_id": ""}, "task_id: a task that a callback schedules has an id"),
         ({"task_id": str(aged_id(-timedelta(days=2)))}, "task_id: its time is more than a day from now"),
         ({"collection": "NO"}, "collection: must be"),
-        ({"session": {"key": "s"}}, "session: a task that a callback schedules cannot be in a session yet"),
+        ({"session": {"key": ""}}, "session.key: must be 1 to 255 bytes"),
+        ({"resources": b"x"}, "resources: must be a serialized ResourceNeeds"),
     ]:
         claimed_task = await task_states.claimed()
         good = kid()

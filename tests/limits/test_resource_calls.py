@@ -11,9 +11,9 @@ from google.protobuf.duration_pb2 import Duration
 import duly
 from duly_core.lambdas.names import QueueKey
 from duly_core.limits import store as store_resources
+from duly_core.rpc.requests.resource_needs import ResourceCache
 from duly_core.tasks import claims
 from duly_core.tasks.claims import Caller, Pick
-from duly_frontend.limits.resource_needs import ResourceCache
 from duly_wire.enums import Priority
 from duly_wire.v1 import frontend_pb2, limits_pb2, limits_pb2_grpc, task_pb2
 from tests.fixtures.services import refusal

@@ -35,7 +35,13 @@ NOT_SEEN_AS_A_CHANGE = {
 }
 """Their status is the same before and after, or there was none."""
 
-OF_SESSIONS = {"schedule_in_sessions", "end_waiting", "cancel_waiting", "unblock_sessions"}
+OF_SESSIONS = {
+    "schedule_in_sessions",
+    "tick_in_sessions",
+    "end_waiting",
+    "cancel_waiting",
+    "unblock_sessions",
+}
 """test_sessions.py has a model of its own for these."""
 
 

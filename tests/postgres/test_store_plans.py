@@ -353,6 +353,16 @@ CASES = {
         },
         {"time_table_pkey"},
     ),
+    "tick_in_sessions": (
+        {
+            "task_ids": [new_task_id() for _ in range(3)],
+            "tables": ["table-999", "table-1999", "table-999"],
+            "instants": [datetime.now(UTC)] * 3,
+            "due_at": [datetime.now(UTC)] * 3,
+            "keys": ["tick-1", "tick-2", "tick-3"],
+        },
+        {"time_table_pkey"} | SESSIONS,
+    ),
     "existing": (
         NO_FIELDS
         | {

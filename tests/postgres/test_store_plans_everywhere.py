@@ -23,6 +23,7 @@ READS_ALL = {"claimed_under", "claim_again"}
 """Made to read all that is held, after a caller died or a reply was lost."""
 OF_SESSIONS = {
     "schedule_in_sessions",
+    "tick_in_sessions",
     "end_waiting",
     "cancel_waiting",
     "unblock_sessions",

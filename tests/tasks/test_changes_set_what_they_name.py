@@ -19,6 +19,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 import duly
 from duly_core.gates.rules import Gate, GateScope, Kind
+from duly_core.limits.store import ResourceLimit
 from duly_core.rpc.requests.field_masks import changed_fields, is_set
 from duly_core.rpc.requests.problem import Problem
 from duly_frontend.gates.checks import read_gate
@@ -43,6 +44,7 @@ from duly_wire.v1 import (
     task_pb2,
     time_tables_pb2,
 )
+from tests.fixtures import whole
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 
@@ -197,6 +199,10 @@ TIME_TABLE = Thing(
         "catch_up_window": duration(7200),
         "overlap": time_tables_pb2.OVERLAP_SKIP,
         "jitter": duration(30),
+        "resources": (task_pb2.ResourceNeed(name="reports", weight=2),),
+        "session.key": "reports",
+        "session.order": task_pb2.SESSION_ORDER_DUE,
+        "session.on_failure": task_pb2.SESSION_POLICY_BLOCK,
     },
     others={
         "lambda": OTHER,
@@ -212,17 +218,24 @@ TIME_TABLE = Thing(
         "catch_up_window": duration(3600),
         "overlap": time_tables_pb2.OVERLAP_BUFFER_ONE,
         "jitter": duration(40),
+        "resources": (task_pb2.ResourceNeed(name="sums", weight=1),),
+        "session.key": "sums",
+        "session.order": task_pb2.SESSION_ORDER_SCHEDULED,
+        "session.on_failure": task_pb2.SESSION_POLICY_FAIL_REST,
     },
     with_others={
         "payload_encoding": {"payload": b"\x00"},
         "every": {"zone": None, "cron": None},
         "offset": {"every": duration(3600), "zone": None, "cron": None},
         "catch_up": {"catch_up_window": None},
+        "session.order": {"session.key": "reports"},
+        "session.on_failure": {"session.key": "reports"},
     },
     cleared={
         "payload": ("payload_encoding",),
         "payload_encoding": ("payload",),
         "catch_up": ("catch_up_window",),
+        "session.key": ("session.order", "session.on_failure"),
     },
     defaults={
         "payload_encoding": task_pb2.ENCODING_JSON,
@@ -231,6 +244,8 @@ TIME_TABLE = Thing(
         "catch_up": time_tables_pb2.CATCH_UP_ONE,
         "catch_up_window": duration(86400),
         "overlap": time_tables_pb2.OVERLAP_ALLOW,
+        "session.order": task_pb2.SESSION_ORDER_SCHEDULED,
+        "session.on_failure": task_pb2.SESSION_POLICY_SKIP,
     },
     never_unset=frozenset({"lambda", "cron", "every"}),
     not_settable=frozenset({"name"}),
@@ -319,6 +334,8 @@ async def apply(frontend, task_states):
     """Put a thing, and return how it is now and which fields the answer says were changed."""
     for name in (LAMBDA, OTHER):
         await task_states.register(name)
+    for name in ("reports", "sums"):
+        await whole.put_resource(task_states.store, ResourceLimit(name, 1))
     gates = gates_pb2_grpc.GateServiceStub(frontend.channel)
     limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
 
@@ -332,7 +349,7 @@ async def apply(frontend, task_states):
             (now,) = (await gates.ListBreakers(gates_pb2.ListBreakersRequest())).breakers
             return now
         if thing is RESOURCE:
-            (found,) = (await limits.ListResources(limits_pb2.ListResourcesRequest())).resources
+            found = (await limits.ListResources(limits_pb2.ListResourcesRequest())).resources[0]
             return found.limit
         if thing is POOL:
             (status,) = (await pools.ListPools(pools_pb2.ListPoolsRequest())).pools
@@ -395,7 +412,8 @@ def leaves(descriptor, prefix=""):
     """The paths of a message, into messages of ours."""
     for field in descriptor.fields:
         inner = field.message_type
-        if inner is not None and inner.full_name.startswith("duly.") and not inner.GetOptions().map_entry:
+        is_ours = inner is not None and inner.full_name.startswith("duly.") and not field.is_repeated
+        if is_ours and not inner.GetOptions().map_entry:
             yield from leaves(inner, f"{prefix}{field.name}.")
         else:
             yield prefix + field.name
@@ -414,6 +432,8 @@ def expected(thing, changes):
         fields["cron"] = fields["zone"] = None
     if fields.get("catch_up") == time_tables_pb2.CATCH_UP_ONE:
         fields["catch_up_window"] = None
+    if thing is TIME_TABLE and fields["session.key"] is None:
+        fields["session.order"] = fields["session.on_failure"] = None
     if thing is RESOURCE and fields["rate.units"] is None:
         fields["rate.burst"] = None
     return of(thing.kind, {path: value for path, value in fields.items() if value is not None})
@@ -556,7 +576,8 @@ async def test_what_a_new_thing_does_not_name_is_the_default(apply, thing):
 
     now, answer = await apply(thing, of(thing.kind, {**thing.key, **thing.whole, **needed}), list(needed))
 
-    absent = {"rate.burst", "catch_up_window"}  # without a rate, and with CATCH_UP_ONE
+    # without a rate, with CATCH_UP_ONE, without a session
+    absent = {"rate.burst", "catch_up_window", "session.order", "session.on_failure"}
     defaults = {path: value for path, value in thing.defaults.items() if path not in absent}
     assert differing(thing, of(thing.kind, {**thing.key, **defaults, **needed}), now) == []
     assert answer.created

@@ -19,6 +19,9 @@ DESCRIBE = load("postgres/catalogue.sql")["describe_schema"]
 
 ACCEPTED = {
     "constraint attempt.attempt_failure_has_a_reason is another": "it takes all that it took before, and `handed_over`",
+    "function duly_schedule(lambda text, payload json, raw_payload bytea, priority integer, collection text, scheduled_at timestamp with "
+    "time zone, delay interval, expires_at timestamp with time zone, idempotency_key text, task_id uuid, fair_key text) is gone": "another "
+    "takes its place in one transaction: it takes all that this took, what is new may be left out, and grants stay",
     "constraint host.host_pool_check is new": "its column is new, and the base release leaves the default",
 }
 """Changes that the rule would refuse, and why the base release works with each."""

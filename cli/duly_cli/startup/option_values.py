@@ -102,3 +102,17 @@ def given(option: str, value: Value | None, *, removed: bool = False) -> Value |
     if removed:
         return None
     return KEEP if value is None else value
+
+
+def parse_session(key: str | None, order: str, on_failure: str) -> duly.Session | None:
+    """Return the session that the options name; None: they name none."""
+    if key is None:
+        if (order, on_failure) != ("scheduled", "skip"):
+            message = "--session-order and --session-on-failure go with --session KEY"
+            raise typer.BadParameter(message)
+        return None
+    return duly.Session(
+        key,
+        parse_member("--session-order", order, duly.SessionOrder, "an order"),
+        parse_member("--session-on-failure", on_failure, duly.SessionPolicy, "a policy"),
+    )

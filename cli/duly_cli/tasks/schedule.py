@@ -17,6 +17,7 @@ from duly_cli.startup.option_values import (
     parse_moment,
     parse_moment_or_distance,
     parse_priority,
+    parse_session,
 )
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected, show
 from duly_cli.tasks.payloads import Payload, Raw, read_lines, read_payload
@@ -184,7 +185,7 @@ def schedule(
             at=parse_moment(at, "--at", needs_zone=True),
             expires_at=parse_moment_or_distance(expires_at, "--expires-at", 1, needs_zone=True),
             idempotency_key=idempotency_key,
-            session=_session(session, session_order, session_on_failure),
+            session=parse_session(session, session_order, session_on_failure),
             resources=tuple(parse_need(each) for each in resource or ()),
             lambda_version=lambda_version,
             domain=domain,
@@ -223,19 +224,6 @@ def schedule_new(
             if isinstance(each, duly.ScheduledTask):
                 say(each.task_id)
         raise
-
-
-def _session(key: str | None, order: str, on_failure: str) -> duly.Session | None:
-    if key is None:
-        if (order, on_failure) != ("scheduled", "skip"):
-            message = "--session-order and --session-on-failure go with --session KEY"
-            raise typer.BadParameter(message)
-        return None
-    return duly.Session(
-        key,
-        parse_member("--session-order", order, duly.SessionOrder, "an order"),
-        parse_member("--session-on-failure", on_failure, duly.SessionPolicy, "a policy"),
-    )
 
 
 def _unique(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import duly
+from duly_cli.limits.commands import parse_need
 from duly_cli.output.json_text import show_all
 from duly_cli.output.safe_text import counted, say, say_changed
 from duly_cli.output.table import columns
@@ -17,6 +18,7 @@ from duly_cli.startup.option_values import (
     parse_member,
     parse_moment,
     parse_priority,
+    parse_session,
 )
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.tasks.payloads import Raw, read_payload
@@ -55,11 +57,33 @@ _Jitter = Annotated[
 ]
 _Priority = Annotated[str | None, typer.Option(help="urgent, high, normal or low.", show_default="normal")]
 _Collection = Annotated[str | None, typer.Option(help="A label on its tasks.", show_default="none")]
+_Resource = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A resource of which each task takes units: NAME, NAME=WEIGHT, NAME/KEY. Repeatable.",
+        show_default=False,
+    ),
+]
+_Session = Annotated[
+    str | None,
+    typer.Option(help="Key of the session that its tasks belong to.", show_default="none"),
+]
+_SessionOrder = Annotated[str, typer.Option(help="Order of the session: scheduled, or due (by due time).")]
+_SessionOnFailure = Annotated[
+    str,
+    typer.Option(help="If a task fails for good: skip to the next, block the session, or fail_rest."),
+]
 _NoOffset = Annotated[bool, typer.Option("--no-offset", help="Remove the offset.", show_default=False)]
 _NoZone = Annotated[bool, typer.Option("--no-zone", help="The same as UTC.", show_default=False)]
 _NoWindow = Annotated[bool, typer.Option("--no-catch-up-window", help="The same as 1d.", show_default=False)]
 _NoJitter = Annotated[bool, typer.Option("--no-jitter", help="Remove the jitter.", show_default=False)]
 _NoCollection = Annotated[bool, typer.Option("--no-collection", help="Remove the label.", show_default=False)]
+_NoResources = Annotated[
+    bool, typer.Option("--no-resources", help="Its tasks need no resource.", show_default=False)
+]
+_NoSession = Annotated[
+    bool, typer.Option("--no-session", help="Its tasks belong to no session.", show_default=False)
+]
 _Payload = Annotated[
     str | None,
     typer.Argument(metavar="PAYLOAD", help="What each task is given: JSON, or - for standard input."),
@@ -121,12 +145,16 @@ def create(
     jitter: _Jitter = None,
     priority: _Priority = None,
     collection: _Collection = None,
+    resource: _Resource = None,
+    session: _Session = None,
+    session_order: _SessionOrder = "scheduled",
+    session_on_failure: _SessionOnFailure = "skip",
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Create a time table and show it."""
-    options = _options(
+    options: Any = _options(
         cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection
-    )
+    ) | _shared(resource, session, session_order, session_on_failure)
     value = read_payload(payload or "null", raw=raw)
     with connected(address) as client:
         _say(client, client.create_table(name, lambda_name, value, **options))
@@ -150,23 +178,31 @@ def change(
     jitter: _Jitter = None,
     priority: _Priority = None,
     collection: _Collection = None,
+    resource: _Resource = None,
+    session: _Session = None,
+    session_order: _SessionOrder = "scheduled",
+    session_on_failure: _SessionOnFailure = "skip",
     no_offset: _NoOffset = False,
     no_zone: _NoZone = False,
     no_catch_up_window: _NoWindow = False,
     no_jitter: _NoJitter = False,
     no_collection: _NoCollection = False,
+    no_resources: _NoResources = False,
+    no_session: _NoSession = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Change a time table, only the options that you give, and show it. Declarations no longer change it."""
     options: Any = _options(
         cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection
-    )
+    ) | _shared(resource, session, session_order, session_on_failure)
     removed = {
         "offset": no_offset,
         "zone": no_zone,
         "catch_up_window": no_catch_up_window,
         "jitter": no_jitter,
         "collection": no_collection,
+        "resources": no_resources,
+        "session": no_session,
     }
     for option in (each for each, is_removed in removed.items() if is_removed):
         options[option] = given(f"--{option.replace('_', '-')}", options.get(option), removed=True)
@@ -279,6 +315,18 @@ def _options(
     }
     options: Any = {name: value for name, value in said.items() if value is not None}
     return options  # type: ignore[no-any-return]  # keys and values are those of TimeTableOptions
+
+
+def _shared(
+    resources: list[str] | None, session: str | None, session_order: str, session_on_failure: str
+) -> "TimeTableOptions":
+    """Return what was said of what its tasks share with others."""
+    said: dict[str, Any] = {
+        "resources": resources and [parse_need(each) for each in resources],
+        "session": parse_session(session, session_order, session_on_failure),
+    }
+    options: Any = {name: value for name, value in said.items() if value is not None}
+    return options  # type: ignore[no-any-return]  # as above
 
 
 def _say(client: "duly.Client", table: "TimeTable") -> None:

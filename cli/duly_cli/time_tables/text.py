@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+import duly
 from duly.callbacks.codec import EncryptedPayload
 from duly_cli.output.json_text import as_object
 from duly_cli.output.safe_text import one_line
@@ -50,6 +51,8 @@ def described(table: "TimeTable") -> Iterator[str]:
         "jitter": str(table.jitter) if table.jitter else "",
         "priority": table.priority.name.lower(),
         "collection": table.collection,
+        "resources": ", ".join(map(str, table.resources)),
+        "session": _session(table.session) if table.session else "",
         "payload": payload if len(payload) <= _PAYLOAD else f"{payload[:_PAYLOAD]}...",
         "declared": "by its application" if table.declared else "",
         "revision": str(table.revision),
@@ -64,6 +67,15 @@ def described(table: "TimeTable") -> Iterator[str]:
             yield f"{name:<{width}}  {one_line(value)}"
     for place, tick in enumerate(table.next_ticks):
         yield f"{'next ticks' if place == 0 else '':<{width}}  {moment_text(tick)}{_local(tick, table.zone)}"
+
+
+def _session(session: duly.Session) -> str:
+    said = [session.key]
+    if session.order is not duly.SessionOrder.SCHEDULED:
+        said.append(f"order {session.order.name.lower()}")
+    if session.on_failure is not duly.SessionPolicy.SKIP:
+        said.append(f"on failure {session.on_failure.name.lower()}")
+    return ", ".join(said)
 
 
 def _local(tick: datetime, zone: str) -> str:
@@ -89,6 +101,13 @@ def table_as_json(table: "TimeTable") -> dict[str, Any]:
         payload=_payload_as_json(table.payload),
         last_task_id=table.last_task_id or None,
         problem=table.problem or None,
+        resources=[str(need) for need in table.resources],
+        session=table.session
+        and {
+            "key": table.session.key,
+            "order": table.session.order.name,
+            "on_failure": table.session.on_failure.name,
+        },
         **seconds,
     )
 

@@ -50,7 +50,12 @@ def _field(given: dict[str, object]) -> TaskField:
 
 
 def _of_tick(field: TaskField) -> str:
-    return field.column if field.of_time_table or field.name == "task_id" else "null"
+    """Return what the task of a tick has, in terms of a row `asked` with the columns of its time table."""
+    is_derived = field.value != f"asked.{field.asked}"
+    if field.of_time_table or field.name == "task_id":
+        return f"{field.value if is_derived else f'asked.{field.column}'} as {field.column}"
+    # the type of a derived one is not that of its array, and no assoc has it
+    return f"{'null' if is_derived else f'null::{field.type}'} as {field.column}"
 
 
 FIELDS = _read()

@@ -15,7 +15,7 @@ from duly_core.postgres.arrays import byteas, int2s, timestamps, uuids
 from duly_core.postgres.pool import Connection, Step, fetch
 from duly_core.postgres.statements import TRANSITIONS
 from duly_core.results.kept import keep_uses
-from duly_core.tasks.schedule import missing_of, write_children
+from duly_core.tasks.schedule import lock_child_sessions, missing_of, write_children
 from duly_core.tasks.task import Result, Token
 from duly_wire.enums import FailureKind, Outcome
 from duly_wire.ids import TaskId
@@ -71,12 +71,13 @@ async def _finish_all(
 ) -> None:
     """Write these in one transaction, without those that cannot be written.
 
-    `lock` is a redriven task that adds nodes: its end locks no graph. Its graph is locked before all else, and it is the only
+    `lock` is a redriven task that adds nodes: its end locks no graph. Its graph is locked before all else but sessions, and it is the only
     task of the transaction: among others the locks would be out of order.
     """
     while left:
         try:
             async with connection.transaction():
+                await _lock_sessions(connection, left)
                 if lock is not None:
                     await lock_graph_of(connection, lock)
                 await _finish(connection, left, chained)
@@ -86,6 +87,13 @@ async def _finish_all(
             left = [each for each in left if each.token not in reasons]
         else:
             break
+
+
+async def _lock_sessions(connection: Connection, parents: Sequence[Result]) -> None:
+    """Lock the sessions of all parents and children, if children have some: after the parents' ends it would be too late."""
+    children = [(each.task_id, child) for each in parents for child in each.children]
+    if any(child.session is not None for _, child in children):
+        await lock_child_sessions(connection, {each.task_id: each.token for each in parents}, children)
 
 
 async def _finish(connection: Connection, parents: Sequence[Result], chained: Chained) -> None:
@@ -108,7 +116,11 @@ async def _finish(connection: Connection, parents: Sequence[Result], chained: Ch
         raise _RefusedError(dict.fromkeys(bad, _REFUSED))
     grown = await _grow(connection, [each for each in parents if each.token in applied and each.nodes])
     chained.applied |= applied
-    chained.due_in += [*due_in.values(), *(row[3] for row in released), *(ahead for _, ahead in grown)]
+    chained.due_in += [
+        *(ahead for ahead in due_in.values() if ahead is not None),
+        *(row[3] for row in released),
+        *(ahead for _, ahead in grown),
+    ]
     chained.lambdas |= {child.lambda_name for child in children} | {row[2] for row in released}
     chained.lambdas |= {name for name, _ in grown}
 

@@ -12,6 +12,7 @@ substr({{}}.session, strpos({{}}.session, '/') + 1)
 -- fragment: join_sessions
 -- Writes the assocs of the tasks in the CTE that TEXT names, which all have a session, in their order. It has the
 -- columns `fields.assoc_columns`, due_at, fence, last_token, session, session_order, session_policy. The first task of a new session is its head, and so is the one that blocked its session until now; the others wait.
+-- A session of length 0 that nothing blocks is new, too: the transaction has locked it under its key (lock_child_sessions).
 -- The statement selects from `joined` and `ordered`, which is last.
 numbered as (
     select asked.*, row_number() over () as number,
@@ -25,7 +26,11 @@ numbered as (
     order by session collate "C"
     on conflict (key) do update
     set length = session.length + excluded.length, last_seq = session.last_seq + excluded.last_seq,
-        head = case when session.blocked_by in (select task_id from numbered) then session.blocked_by else session.head end,
+        head = case
+            when session.blocked_by in (select task_id from numbered) then session.blocked_by
+            when session.length = 0 and session.blocked_by is null then excluded.head
+            else session.head
+        end,
         blocked_by = case when session.blocked_by not in (select task_id from numbered) then session.blocked_by end,
         blocked_at = case when session.blocked_by not in (select task_id from numbered) then session.blocked_at end
     returning key, head, last_seq

@@ -26,3 +26,12 @@ create table session (
     autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
 );
 create index session_blocked on session (key) where blocked_at is not null;
+
+-- Tasks that transactions of clients put into sessions (duly_schedule). A row is there only until its transaction commits, which
+-- removes it (duly_enter_sessions): nobody ever sees those of others.
+create table session_entry (
+    xact xid8 not null default pg_current_xact_id(),
+    number bigint generated always as identity,
+    task_id uuid not null,
+    primary key (xact, number)
+);

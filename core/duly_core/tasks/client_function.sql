@@ -1,10 +1,128 @@
 -- The function by which clients schedule in their own transactions.
 
+-- What a task of a lambda needs of resources, as the store keeps it: `asked` has names, or objects with name, key and weight. Else a
+-- field with its problem, or the first resource that is not declared for this lambda.
+create function {{schema}}.duly_read_needs(
+    asked json, lambda text, out needs jsonb, out field text, out problem text, out unknown text
+) language plpgsql stable set search_path = pg_catalog, pg_temp as $function$
+#variable_conflict use_variable
+declare
+    need record;
+    per_key boolean;
+    weight integer;
+begin
+    field := 'resources';
+    if json_typeof(asked) <> 'array' or json_array_length(asked) not between 1 and 8 then
+        problem := 'must be an array of 1 to 8 names, or of objects with name, key and weight, or null';
+        return;
+    end if;
+    for need in
+        select json_typeof(each.value) as kind, each.value, each.number - 1 as place,
+            case when json_typeof(each.value) = 'string' then each.value #>> '{}' else each.value ->> 'name' end as name,
+            case when json_typeof(each.value) = 'object' then coalesce(each.value ->> 'key', '') else '' end as key,
+            case when json_typeof(each.value) = 'object' then coalesce(each.value ->> 'weight', '1') else '1' end as weight
+        from json_array_elements(asked) with ordinality as each (value, number)
+    loop
+        if need.kind not in ('string', 'object') or need.name is null then
+            problem := 'must have names, or objects with name, key and weight';
+            return;
+        elsif need.kind = 'object' and exists (
+            select from json_object_keys(need.value) as known (key) where known.key not in ('name', 'key', 'weight')
+        ) then
+            problem := format('%s has a field that is none of name, key and weight', left(need.value::text, 100));
+            return;
+        elsif need.weight !~ '^[0-9]{1,4}$' or need.weight::integer not between 1 and 1000 then
+            problem := format('the weight of %s must be 1 to 1,000', left(need.name, 128));
+            return;
+        elsif need.name ~ '^(lambda|namespace|domain|schedule|schedule-namespace):' then
+            problem := format('%s is a quota: leave it out, it counts anyway', left(need.name, 128));
+            return;
+        end if;
+        select resource.per_key into per_key from {{schema}}.resource where resource.name = need.name;
+        if not found or strpos(need.name, '/') > 0 and split_part(need.name, '/', 1) <> left(lambda, greatest(strpos(lambda, '/') - 1, 0))
+        then
+            unknown := need.name;
+            return;
+        elsif per_key and octet_length(need.key) not between 1 and 255 then
+            problem := format('%s has keys: give one of 1 to 255 bytes', left(need.name, 128));
+            return;
+        elsif not per_key and need.key <> '' then
+            problem := format('%s has no keys: leave it out', left(need.name, 128));
+            return;
+        end if;
+        needs := coalesce(needs, '[]') || jsonb_build_object('name', need.name, 'key', need.key, 'weight', need.weight::integer);
+    end loop;
+    if (select count(distinct (each ->> 'name', each ->> 'key')) from jsonb_array_elements(needs) as each) < jsonb_array_length(needs)
+    then
+        problem := 'one resource and key is named twice: add up the weights';
+        return;
+    end if;
+    select jsonb_agg(each order by each ->> 'name' collate "C", each ->> 'key' collate "C") into needs
+    from jsonb_array_elements(needs) as each;
+    field := null;
+end
+$function$;
+
+revoke execute on function {{schema}}.duly_read_needs from public;
+
+-- As a transaction of a client commits, puts its tasks into their sessions: those of `duly_schedule` that have one. Not before, so that
+-- a transaction that lasts holds no session, for whose rows the ends of tasks would wait. Sessions are locked in the order of
+-- their keys, whatever the order of the calls was; the tasks of one are in the order of the calls. The first row does it for all.
+create function {{schema}}.duly_enter_sessions() returns trigger
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $function$
+declare
+    entered uuid[];
+    line record;
+    head_id uuid;
+    seq bigint;
+begin
+    with gone as (
+        delete from {{schema}}.session_entry where xact = pg_current_xact_id() returning task_id, number
+    )
+    select array_agg(gone.task_id order by gone.number) into entered from gone;
+    if entered is null then
+        return null;
+    end if;
+    for line in
+        select task.session as key, array_agg(task.task_id order by asked.place) as task_ids, count(*)::integer as number
+        from unnest(entered) with ordinality as asked (task_id, place)
+        cross join lateral (
+            select known.task_id, known.session from {{schema}}.task as known where known.task_id = asked.task_id limit 1
+        ) as task
+        group by task.session
+        order by task.session collate "C"
+    loop
+        insert into {{schema}}.session as known (key, head, length, last_seq)
+        values (line.key, line.task_ids[1], line.number, line.number)
+        on conflict (key) do update
+        set length = known.length + excluded.length, last_seq = known.last_seq + excluded.last_seq
+        returning known.head, known.last_seq into head_id, seq;
+        insert into {{schema}}.task_assoc (
+            {{fields.assoc_columns}}, status, next_trigger_at, due_at, session, session_rank, session_seq, session_policy
+        )
+        select {{fields.assoc_of_task}},
+            case when task.task_id = head_id then 'new' else 'waiting' end::{{schema}}.task_status,
+            case when task.task_id = head_id then task.scheduled_at else coalesce(task.expires_at, 'infinity') end,
+            task.scheduled_at, task.session, '-infinity', seq - line.number + asked.place, task.session_policy
+        from unnest(line.task_ids) with ordinality as asked (task_id, place)
+        cross join lateral (
+            select * from {{schema}}.task as known where known.task_id = asked.task_id limit 1
+        ) as task;
+    end loop;
+    return null;
+end
+$function$;
+
+revoke execute on function {{schema}}.duly_enter_sessions from public;
+
+create constraint trigger entry_joins_its_session after insert on {{schema}}.session_entry
+    deferrable initially deferred for each row execute function {{schema}}.duly_enter_sessions();
+
 create function {{schema}}.duly_schedule(
     lambda text, payload json default null, raw_payload bytea default null, priority integer default 3,
     collection text default '', scheduled_at timestamptz default null, delay interval default null,
     expires_at timestamptz default null, idempotency_key text default null, task_id uuid default null,
-    fair_key text default null
+    fair_key text default null, resources json default null, session text default null, on_failure integer default 1
 ) returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $function$
 #variable_conflict use_variable
 declare  -- columns are written with their table: a new one must not take the place of a variable
@@ -22,6 +140,11 @@ declare  -- columns are written with their table: a new one must not take the pl
     stamp text;
     problem text;
     field text;
+    -- the whole name of the session, whose namespace is that of the lambda
+    line text := left(duly_schedule.lambda, greatest(strpos(duly_schedule.lambda, '/') - 1, 0)) || '/' || duly_schedule.session;
+    session_order constant integer := 1;
+    needs jsonb;
+    unknown text;
 begin
     select least(known.payload_limit, 1048576) into most
     from {{schema}}.lambda as known where known.name = duly_schedule.lambda;
@@ -59,6 +182,18 @@ begin
         field := 'task_id'; problem := 'say either task_id or idempotency_key: each alone makes a repeat safe';
     elsif id is not null and id::text !~ '^.{14}7.{4}[89ab]' then
         field := 'task_id'; problem := 'must be a UUID of version 7, or be left out';
+    elsif octet_length(duly_schedule.session) not between 1 and 255 then
+        field := 'session'; problem := 'must be 1 to 255 bytes of UTF-8: use a hash of a longer key';
+    elsif duly_schedule.on_failure is null or duly_schedule.on_failure not between 1 and 3 then
+        field := 'on_failure'; problem := 'must be 1 (skip), 2 (block) or 3 (fail the rest)';
+    elsif duly_schedule.resources is not null then
+        select found.field, found.problem, found.needs, found.unknown into field, problem, needs, unknown
+        from {{schema}}.duly_read_needs(duly_schedule.resources, duly_schedule.lambda) as found;
+        if unknown is not null then
+            raise exception using errcode = 'DY005', column = 'resources', message = format(
+                'resources: no resource %L is declared for this lambda: fix the name (`duly resources list` shows them), or let an '
+                'operator declare it (`duly resources set NAME CAPACITY`)', left(unknown, 128));
+        end if;
     end if;
     if problem is not null then
         raise exception using errcode = 'DY001', column = field, message = field || ': ' || problem;
@@ -117,14 +252,18 @@ begin
             tries := tries + 1;
             continue when is_same is null and tries < 10;  -- purged between the two reads: so is its key
             raise exception using errcode = 'DY004', column = 'idempotency_key', message = format(
-                'idempotency_key: task %s has this key or id, with another lambda, payload, priority or collection: use '
+                'idempotency_key: task %s has this key or id, with another lambda, payload, priority, collection, session or resources: use '
                 'another key for another task', first_task);
         elsif problem is not null then
             raise exception using errcode = 'DY001', column = field, message = field || ': ' || problem;
         end if;
     end loop;
-    insert into {{schema}}.task_assoc ({{fields.assoc_columns}}, status, next_trigger_at, due_at)
-    values ({{fields.client_assoc_values}}, 'new', due_at, due_at);
+    if line is null then
+        insert into {{schema}}.task_assoc ({{fields.assoc_columns}}, status, next_trigger_at, due_at)
+        values ({{fields.client_assoc_values}}, 'new', due_at, due_at);
+    else  -- the commit puts it into its session
+        insert into {{schema}}.session_entry (task_id) values (id);
+    end if;
     -- told when this transaction commits; whoever looks then learns when exactly it is due
     if due_at <= asked_at + interval '2 minutes' then
         perform pg_notify('duly_due', '0 ' || duly_schedule.lambda);

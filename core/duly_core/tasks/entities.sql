@@ -1,4 +1,4 @@
--- Statements that write or remove entities and move no task through its states. (How ids are compared: see transitions.sql.)
+-- Statements that write or remove entities, or rows of sessions, and move no task through its states. (How ids are compared: see transitions.sql.)
 
 -- name: purge
 -- Deletes finished tasks with all that belongs to them. One that was redriven since it was found is left alone, and so is
@@ -56,3 +56,31 @@ where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token
     and assoc.status::text in ('claimed', 'processing')
     and (assoc.overdue_since_at is null or assoc.overdue_neighbours is distinct from asked.neighbours)
 returning assoc.task_id
+
+-- name: lock_child_sessions
+-- Locks the sessions of tasks that are about to succeed, and those of their children, in one order: the end of a parent locks
+-- graphs and resources, after which no session may be waited for. A session that is not there is made, without a task: two
+-- transactions could wait for each other's new rows as well. The tasks themselves are locked first, so these claims do end: the
+-- children of a claim that was lost are not written, and leave no session behind.
+with held as materialized (
+    select assoc.task_id, assoc.session
+    from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    for update of assoc
+), wanted as (
+    select held.session as key, held.task_id
+    from held
+    where held.session is not null and exists (select from session where session.key = any (array[held.session]))
+    union all
+    select {{session_of: asked}}, asked.task_id
+    from unnest(%(parents)b::uuid[], %(lambdas)b::text[], %(sessions)b::text[]) as asked (task_id, lambda, session)
+    where (asked.task_id in (select held.task_id from held)) is true
+)
+insert into session (key, head, length, last_seq)
+select key, (array_agg(task_id))[1], 0, 0
+from wanted
+group by key
+order by key collate "C"
+on conflict (key) do update set length = session.length
+returning key

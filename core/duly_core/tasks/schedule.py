@@ -15,9 +15,9 @@ from duly_core.attachments.rules import NotStored, written_uses
 from duly_core.attachments.store import key_of, lock_uses, write_uses
 from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.postgres.pool import Connection, Step, Store, fetch
-from duly_core.postgres.statements import READS, TRANSITIONS, Statement
+from duly_core.postgres.statements import ENTITIES, READS, TRANSITIONS, Statement
 from duly_core.postgres.task_fields import FIELDS, TaskField
-from duly_core.tasks.task import NewTask, ResourceNeed, Scheduled, Scheduling
+from duly_core.tasks.task import NewTask, ResourceNeed, Scheduled, Scheduling, Token
 from duly_wire.ids import TaskId
 
 
@@ -216,16 +216,42 @@ async def keep_inputs(connection: Connection, tasks: Sequence[NewTask], written:
     )
 
 
-async def write_children(connection: Connection, tasks: Sequence[NewTask]) -> dict[TaskId, timedelta]:
+async def lock_child_sessions(
+    connection: Connection, claims: Mapping[TaskId, Token], children: Sequence[tuple[TaskId, NewTask]]
+) -> None:
+    """Lock the sessions of claims that are about to succeed, and of their children, each with the id of its parent.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    task_ids = sorted(claims)
+    keyed = [(parent, child.lambda_name, child.session.key) for parent, child in children if child.session]
+    await fetch(
+        connection,
+        ENTITIES["lock_child_sessions"],
+        {
+            "task_ids": uuids(task_ids),
+            "tokens": uuids([claims[task_id] for task_id in task_ids]),
+            "parents": uuids([parent for parent, _, _ in keyed]),
+            "lambdas": texts([name for _, name, _ in keyed]),
+            "sessions": texts([key for _, _, key in keyed]),
+        },
+    )
+
+
+async def write_children(connection: Connection, tasks: Sequence[NewTask]) -> dict[TaskId, timedelta | None]:
     """Write new tasks in the transaction of `connection`; answer how far ahead each that was written is due.
 
-    What they use was locked there (`missing_of`).
-    Those that are left out cannot be: their lambda is not registered, or their id is taken.
+    None: it waits for its turn in its session. What they use, and their sessions, were locked there (`missing_of`,
+    `lock_child_sessions`). Those that are left out cannot be: their lambda is not registered, or their id is taken.
     """
-    parameters = task_parameters(sorted(tasks, key=lambda task: task.task_id)) | {"tell": False}
-    rows = await fetch(connection, TRANSITIONS["schedule"], parameters)
+    rows: list[TupleRow] = []
+    if plain := sorted((task for task in tasks if task.session is None), key=lambda task: task.task_id):
+        rows += await fetch(connection, TRANSITIONS["schedule"], task_parameters(plain) | {"tell": False})
+    if in_sessions := [task for task in tasks if task.session is not None]:
+        rows += await fetch(connection, TRANSITIONS["schedule_in_sessions"], task_parameters(in_sessions))
     await keep_inputs(connection, tasks, {row[0] for row in rows})
-    return {row[0]: timedelta(microseconds=row[1]) for row in rows}
+    return {row[0]: None if row[1] is None else timedelta(microseconds=row[1]) for row in rows}
 
 
 def task_parameters(tasks: Sequence[NewTask]) -> dict[str, Any]:
@@ -270,7 +296,7 @@ def _each(write: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
     return [write(value) for value in values] if any(values) else []
 
 
-def _written(needs: Sequence[ResourceNeed]) -> str | None:
+def written_needs(needs: Sequence[ResourceNeed]) -> str | None:
     """Return what a task needs as the store keeps it, as JSON; `json.dumps` of the same costs five times as much."""
     if not needs:
         return None
@@ -295,7 +321,7 @@ _DERIVED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "session_order": ("session", lambda session: session and session.order),
     "session_policy": ("session", lambda session: session and session.policy),
     "session": ("session", lambda session: session and session.key),
-    "resources": ("resources", _written),
+    "resources": ("resources", written_needs),
     "attachments": ("attachments", written_uses),
     "unique": ("unique", lambda unique: unique and unique.key),
 }

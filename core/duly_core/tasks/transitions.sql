@@ -86,16 +86,49 @@ with asked as (
 ), entity as (
     insert into task ({{fields.columns}}, created_at, scheduled_at, time_table)
     select {{fields.tick_values}}, asked_at, tick_at, name
-    from known
+    from known as asked
     where (task_id in (select task_id from keyed)) is true
     returning task_id, lambda
 ), assoc as (
     insert into task_assoc ({{fields.assoc_columns}}, status, next_trigger_at, due_at)
     select {{fields.tick_assoc_values}}, 'new', asked_at, due_at
-    from known
+    from known as asked
     where (task_id in (select task_id from keyed)) is true
 )
 select task_id, lambda from entity
+
+-- name: tick_in_sessions
+-- move: -> new|waiting
+-- As tick, of time tables whose tasks have a session: each goes to the end of it, in the order of the request. The transaction has
+-- ended no task, so it holds neither a session nor a resource before.
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tables)b::text[], %(instants)b::timestamptz[], %(due_at)b::timestamptz[], %(keys)b::text[]
+    ) with ordinality as asked (task_id, name, tick_at, due_at, key, place)
+), known as (
+    select asked.*, {{fields.of_time_table}}, (select duly_now()) as asked_at
+    from asked join time_table as table_ on table_.name = any (array[asked.name])
+), keyed as (
+    insert into idempotency_key (lambda, key, task_id, created_at)
+    select lambda, key, task_id, asked_at from known order by lambda collate "C", key collate "C"
+    on conflict do nothing
+    returning task_id
+), entity as (
+    insert into task ({{fields.columns}}, created_at, scheduled_at, time_table)
+    select {{fields.tick_values}}, asked_at, tick_at, name
+    from known as asked
+    where (task_id in (select task_id from keyed)) is true
+), ticked as (
+    select {{fields.tick_assoc_values}}, asked.due_at, 0 as fence, null::uuid as last_token, {{session_of: asked}} as session,
+        asked.session_order, asked.session_policy
+    from known as asked
+    where (task_id in (select task_id from keyed)) is true
+    order by asked.place
+), {{join_sessions: ticked}}
+select known.task_id, known.lambda
+from known, (select count(done) from ordered) as once
+where (known.task_id in (select task_id from joined)) is true
 
 -- name: schedule_in_sessions
 -- move: -> new|waiting

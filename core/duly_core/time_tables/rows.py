@@ -3,11 +3,12 @@
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from duly_core.tasks.task import Encoding
+from duly_core.tasks.schedule import written_needs
+from duly_core.tasks.task import Encoding, Needs, ResourceNeed, Session
 from duly_core.time_tables.rhythm import next_after
 from duly_core.time_tables.tick_plan import TableState, fire_at
 from duly_core.time_tables.time_table import Rhythm, TickPolicy, TimeTable
-from duly_wire.enums import CatchUp, Overlap, Priority
+from duly_wire.enums import CatchUp, Overlap, Priority, SessionOrder, SessionPolicy
 from duly_wire.ids import TaskId
 
 
@@ -33,6 +34,10 @@ class TableRow(NamedTuple):
     updated_at: datetime
     paused_at: datetime | None
     pause_note: str | None
+    resources: list[dict[str, Any]] | None
+    session_key: str | None
+    session_order: int | None
+    session_policy: int | None
     next_tick_at: datetime | None
     next_fire_at: datetime | None
     buffered_tick_at: datetime | None
@@ -64,6 +69,24 @@ class TableRow(NamedTuple):
             Priority(self.priority),
             self.collection,
             self.policy,
+            self.needs,
+            self.session,
+        )
+
+    @property
+    def needs(self) -> Needs:
+        """What each of its tasks needs of resources."""
+        return tuple([ResourceNeed(**need) for need in self.resources or ()])
+
+    @property
+    def session(self) -> Session | None:
+        """The session of its tasks."""
+        if self.session_key is None:
+            return None
+        return Session(
+            self.session_key,
+            SessionOrder(self.session_order or SessionOrder.SCHEDULED),
+            SessionPolicy(self.session_policy or SessionPolicy.SKIP),
         )
 
     @property
@@ -74,7 +97,7 @@ class TableRow(NamedTuple):
 
 def definition_columns(table: TimeTable) -> dict[str, Any]:
     """Return the parameters that write a definition."""
-    rhythm, policy = table.rhythm, table.policy
+    rhythm, policy, session = table.rhythm, table.policy, table.session
     return {
         "name": table.name,
         "lambda": table.lambda_name,
@@ -90,6 +113,10 @@ def definition_columns(table: TimeTable) -> dict[str, Any]:
         "catch_up_window": policy.catch_up_window,
         "overlap": int(policy.overlap),
         "jitter": policy.jitter,
+        "resources": written_needs(table.resources),
+        "session": session and session.key,
+        "session_order": session and int(session.order),
+        "session_policy": session and int(session.policy),
     }
 
 

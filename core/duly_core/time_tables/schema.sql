@@ -30,6 +30,11 @@ create table time_table (
     last_tick_at timestamptz,
     last_task_id uuid,
     problem text check (octet_length(problem) <= 1024),
+    -- Of each of its tasks, as in task; but the session is the key alone, for its namespace is that of the lambda.
+    resources jsonb,
+    session text,
+    session_order smallint,
+    session_policy smallint,
     constraint time_table_has_a_rhythm check ((cron is null) <> (every is null)),
     -- What has a tick ahead is looked at.
     constraint time_table_has_a_trigger check ((next_tick_at is null) = (next_fire_at is null)),

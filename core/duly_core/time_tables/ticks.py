@@ -15,6 +15,7 @@ from duly_core.postgres.statements import READS, TRANSITIONS
 from duly_core.process.clock import seconds_since_boot
 from duly_core.time_tables.rows import TableRow
 from duly_core.time_tables.statements import TIME_TABLES
+from duly_core.time_tables.store import locked_rows
 from duly_core.time_tables.tick_plan import TickPlan, fire_at, plan_ticks
 from duly_core.time_tables.time_table import Tick
 from duly_wire.ids import TaskId
@@ -52,6 +53,8 @@ class Fired:
     """Running tasks that were asked to stop."""
     put_off: dict[str, str] = field(default_factory=dict)
     """Tables that are tried again later, and why."""
+    left: int = 0
+    """Tables that are still due: the next transaction fires them."""
 
     def add(self, other: "Fired") -> None:
         """Add what another round did."""
@@ -61,6 +64,7 @@ class Fired:
         self.left_out += other.left_out
         self.cancelled += other.cancelled
         self.put_off |= other.put_off
+        self.left += other.left
 
 
 async def next_fire_in(store: Store) -> tuple[timedelta | None, bool]:
@@ -113,7 +117,7 @@ async def _fire_singly(store: Store, new_task_id: Callable[[], TaskId]) -> Fired
             if not done.tables:
                 raise
             return done
-        if not fired.tables and not fired.put_off:
+        if not fired.tables and not fired.put_off and not fired.left:
             break
         done.add(fired)
     return done
@@ -140,12 +144,15 @@ async def backfill(
     """
     written: list[tuple[TaskId, str]] = []
     async with store.connection() as connection, connection.transaction():
+        # two backfills at a time could wait for each other's keys, while they hold the session of the tasks
+        row = (await locked_rows(connection, [table])).get(table)
+        in_sessions = {table} if row is not None and row.session_key is not None else set()
         ((now, _),) = await fetch(connection, TIME_TABLES["time_table_clock"], {"lambda": ""})
         for start in range(0, len(instants), MOST_TASKS):
             ticks = [
                 Tick(new_task_id(), table, instant, now) for instant in instants[start : start + MOST_TASKS]
             ]
-            written += await _write(connection, ticks)
+            written += await _write(connection, ticks, in_sessions)
     return len(written), {name for _, name in written}
 
 
@@ -156,8 +163,11 @@ async def _fire(connection: Connection, due: list[TableRow], new_task_id: Callab
     if ended := await _cancel(connection, [row for row in due if _cancels(plans, row)], fired):
         again = [row for row in due if row.last_task_id in ended]
         plans |= _plan_all(again, running - ended, fired)
+        # an end has locked sessions, graphs and resources: to lock further sessions now could be a deadlock
+        fired.left = len([plans.pop(row.name) for row in due if row.session_key and row.name in plans])
+    in_sessions = {row.name for row in due if row.session_key is not None}
     ticks = {row.name: _ticks(row, plans[row.name], new_task_id) for row in due if row.name in plans}
-    written = dict(await _write(connection, [tick for each in ticks.values() for tick in each]))
+    written = dict(await _write(connection, [tick for each in ticks.values() for tick in each], in_sessions))
     await _move_on(connection, [row for row in due if row.name in plans], plans, ticks, written)
     if fired.put_off:
         parameters = _putting_off(fired.put_off, _PUT_OFF)
@@ -229,23 +239,34 @@ def _ticks(row: TableRow, plan: TickPlan, new_task_id: Callable[[], TaskId]) -> 
     ]
 
 
-async def _write(connection: Connection, ticks: Sequence[Tick]) -> list[tuple[TaskId, str]]:
-    """Write the tasks of ticks that have none yet; return their ids and lambdas."""
-    if not ticks:
-        return []
-    ordered = sorted(ticks, key=lambda tick: tick.task_id)
-    rows = await fetch(
-        connection,
-        TRANSITIONS["tick"],
-        {
-            "task_ids": uuids([tick.task_id for tick in ordered]),
-            "tables": texts([tick.table for tick in ordered]),
-            "instants": timestamps([tick.tick_at for tick in ordered]),
-            "due_at": timestamps([tick.due_at for tick in ordered]),
-            "keys": texts([tick.key for tick in ordered]),
-        },
-    )
-    return [(row[0], row[1]) for row in rows]
+async def _write(
+    connection: Connection, ticks: Sequence[Tick], in_sessions: Collection[str]
+) -> list[tuple[TaskId, str]]:
+    """Write the tasks of ticks that have none yet; return their ids and lambdas.
+
+    `in_sessions` are the time tables whose tasks have a session. Keys are taken before sessions are locked, as `schedule` does.
+    """
+    written: list[tuple[TaskId, str]] = []
+    for statement, has_session in (("tick", False), ("tick_in_sessions", True)):
+        ordered = sorted(
+            (tick for tick in ticks if (tick.table in in_sessions) is has_session),
+            key=lambda tick: tick.task_id,
+        )
+        if not ordered:
+            continue
+        rows = await fetch(
+            connection,
+            TRANSITIONS[statement],
+            {
+                "task_ids": uuids([tick.task_id for tick in ordered]),
+                "tables": texts([tick.table for tick in ordered]),
+                "instants": timestamps([tick.tick_at for tick in ordered]),
+                "due_at": timestamps([tick.due_at for tick in ordered]),
+                "keys": texts([tick.key for tick in ordered]),
+            },
+        )
+        written += [(row[0], row[1]) for row in rows]
+    return written
 
 
 async def _move_on(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from duly_core.tasks.task import Encoding
+from duly_core.tasks.task import Encoding, Needs, Session
 from duly_wire.enums import CatchUp, Overlap, Priority
 from duly_wire.ids import TaskId
 
@@ -50,6 +50,10 @@ class TimeTable:
     priority: Priority = Priority.NORMAL
     collection: str = ""
     policy: TickPolicy = TickPolicy()
+    resources: Needs = ()
+    """Of each task, sorted."""
+    session: Session | None = None
+    """Of each task."""
 
 
 class Tick(NamedTuple):

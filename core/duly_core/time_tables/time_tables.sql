@@ -34,12 +34,14 @@ limit %(limit)b offset %(skipped)b::int8
 -- name: create_time_table
 insert into time_table (
     name, lambda, collection, priority, payload_encoding, payload, cron, every, every_offset, zone,
-    catch_up, catch_up_window, overlap, jitter, declared, next_tick_at, next_fire_at, created_at, updated_at
+    catch_up, catch_up_window, overlap, jitter, resources, session, session_order, session_policy, declared, next_tick_at,
+    next_fire_at, created_at, updated_at
 )
 values (
     %(name)b::text, %(lambda)b::text, %(collection)b::text, %(priority)b::int2, %(payload_encoding)b::int2,
     %(payload)b::bytea, %(cron)b::text, %(every)b::interval, %(every_offset)b::interval, %(zone)b::text,
-    %(catch_up)b::int2, %(catch_up_window)b::interval, %(overlap)b::int2, %(jitter)b::interval, %(declared)b::bool,
+    %(catch_up)b::int2, %(catch_up_window)b::interval, %(overlap)b::int2, %(jitter)b::interval,
+    %(resources)b::text::jsonb, %(session)b::text, %(session_order)b::int2, %(session_policy)b::int2, %(declared)b::bool,
     %(next_tick_at)b::timestamptz, %(next_fire_at)b::timestamptz, %(now)b::timestamptz, %(now)b::timestamptz
 )
 on conflict (name) do nothing
@@ -52,7 +54,8 @@ set lambda = %(lambda)b::text, collection = %(collection)b::text, priority = %(p
     payload_encoding = %(payload_encoding)b::int2, payload = %(payload)b::bytea, cron = %(cron)b::text,
     every = %(every)b::interval, every_offset = %(every_offset)b::interval, zone = %(zone)b::text,
     catch_up = %(catch_up)b::int2, catch_up_window = %(catch_up_window)b::interval, overlap = %(overlap)b::int2,
-    jitter = %(jitter)b::interval, declared = %(declared)b::bool, next_tick_at = %(next_tick_at)b::timestamptz,
+    jitter = %(jitter)b::interval, resources = %(resources)b::text::jsonb, session = %(session)b::text,
+    session_order = %(session_order)b::int2, session_policy = %(session_policy)b::int2, declared = %(declared)b::bool, next_tick_at = %(next_tick_at)b::timestamptz,
     next_fire_at = %(next_fire_at)b::timestamptz, problem = null, revision = revision + 1,
     updated_at = %(now)b::timestamptz
 where name = any (array[%(name)b::text])

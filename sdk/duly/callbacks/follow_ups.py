@@ -11,7 +11,7 @@ from duly.attachments.attachment import AttachmentsInsideError
 from duly.callbacks import tracing
 from duly.callbacks.lambda_of import name_of
 from duly.errors import InvalidTaskError
-from duly.tasks.new_task import ScheduledTask, new_task
+from duly.tasks.new_task import ScheduledTask, new_child, new_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from duly.attachments.of_attempt import AttachmentServices, AttemptAttachments
     from duly.callbacks.codec import Codec
-    from duly.callbacks.lambda_of import TaskOptions
+    from duly.callbacks.lambda_of import SessionOptions, TaskOptions
     from duly.graphs.new_graph import After, NewNode, OnTimeout
+    from duly.tasks.new_task import NewTask
     from duly_wire.v1 import frontend_pb2, graphs_pb2
 
 _MOST_CHILDREN = 1_000
@@ -48,15 +49,16 @@ class FollowUps:
         self,
         lambda_name: str | Callable[..., Any],
         payload: Any = None,
-        **options: Unpack[TaskOptions],
+        **options: Unpack[SessionOptions],
     ) -> ScheduledTask:
         """Schedule a task that is written if this attempt succeeds, in the same transaction; otherwise it never is.
 
         Arguments as for `Client.schedule`; `delay` counts from the success. Returns at once, with the id that the task
-        will have; only attachments in its payload that are not stored yet are uploaded first. At most 1,000 tasks and 4 MiB in one attempt. A lambda that is not registered, or a payload larger
-        than it takes, makes the attempt a fatal failure. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
+        will have; only attachments in its payload that are not stored yet are uploaded first. At most 1,000 tasks and 4 MiB in one attempt. A lambda that is not registered, a resource
+        that is not declared, or a payload larger than the lambda takes makes the attempt a fatal failure. With `session`, the task goes to
+        the end of that session when the attempt succeeds. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
         """
-        new = self._new(lambda_name, payload, options)
+        new = self._sent(new_child(lambda_name, payload, options))
         with _lock:
             children = self._children()
             self._count(new.ByteSize())
@@ -106,7 +108,7 @@ class FollowUps:
 
         if self.domain:
             options = {"domain": self.domain, **options}
-        task = self._new(lambda_name, payload, options)
+        task = self._sent(new_task(lambda_name, payload, options))
         node = node_of(
             label,
             task,
@@ -143,17 +145,14 @@ class FollowUps:
             self._attachments = AttemptAttachments(self._services, self.task_id, self.lambda_name, self.codec)
         return self._attachments
 
-    def _new(
-        self, lambda_name: str | Callable[..., Any], payload: Any, options: TaskOptions
-    ) -> frontend_pb2.NewTask:
+    def _sent(self, new: NewTask) -> frontend_pb2.NewTask:
         """Return a task as it is sent, having stored the attachments of its payload."""
         from duly_wire.v1 import frontend_pb2
 
-        new = new_task(lambda_name, payload, options)
         try:
             return new.to_proto(self.codec)
         except AttachmentsInsideError:
-            encoded = self.attachments.encode_input(payload, name_of(new.lambda_name))
+            encoded = self.attachments.encode_input(new.payload, name_of(new.lambda_name))
         return frontend_pb2.NewTask(**new.to_fields(self.codec, encoded))
 
     def _children(self) -> list[frontend_pb2.NewTask]:

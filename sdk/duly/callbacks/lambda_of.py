@@ -35,14 +35,19 @@ class TaskOptions(TypedDict, total=False):
     fair_key: str
     domain: str
     requires: Iterable[str]
+    resources: Iterable[ResourceNeed | str]
 
 
-class ScheduleOptions(TaskOptions, total=False):
+class SessionOptions(TaskOptions, total=False):
+    """What a task may be told that is no node of a graph."""
+
+    session: Session | str | None
+
+
+class ScheduleOptions(SessionOptions, total=False):
     """What `schedule` of a client may be told."""
 
     idempotency_key: str | None
-    session: Session | str | None
-    resources: Iterable[ResourceNeed | str]
     lambda_version: str
     unique: Unique | str | None
     debounce: Debounce | None

@@ -166,6 +166,7 @@ class NewGraph:
         - `on_timeout`: "fatal": an attempt that runs longer is the last, and the node has timed out. "retry": as a failure.
         - `at`, `delay`: not before then, even if nothing is waited for any more; a delay counts from the scheduling of the graph.
         - `expires_at`: if it has not started by then it fails.
+        - `resources`: what it takes units of while it runs, as for `schedule`; once its predecessors let it run, it waits for them.
 
         `duly.Attachment`s in the payload are uploaded when the graph is scheduled.
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from duly.errors import InvalidTaskError
+from duly.tasks.arguments import wrong_type
 from duly.transport.enum_members import member
 from duly.transport.message_fields import view
 from duly_wire.enums import SessionOrder, SessionPolicy, TaskStatus
@@ -38,6 +39,14 @@ class Session:
             "order": member("session.order", self.order, SessionOrder),
             "on_failure": member("session.on_failure", self.on_failure, SessionPolicy),
         }
+
+
+def session_of(session: Session | str) -> Session:
+    """Return a session, of which the key alone may be given. Raises InvalidTaskError for what is neither."""
+    made = session if isinstance(session, Session) else Session(session)
+    if not isinstance(made.key, str):
+        raise wrong_type("session", made.key, "a key, which is a text, or a duly.Session")
+    return made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.callbacks.codec import payload_of, protect
-from duly.callbacks.lambda_of import ScheduleOptions, TaskOptions, name_of
+from duly.callbacks.lambda_of import ScheduleOptions, SessionOptions, TaskOptions, name_of
 from duly.callbacks.payload import HARD_LIMIT_BYTES, encode
 from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.limits.resource import ResourceNeed, needs_to_fields
-from duly.sessions.session import Session
+from duly.sessions.session import Session, session_of
 from duly.tasks.arguments import check_names, wrong_type
 from duly.tasks.quick_init import quick_init
 from duly.tasks.unique import unique_bytes
@@ -138,7 +138,7 @@ class NewTask:
         else:
             fields["idempotency_key"] = _key(self.idempotency_key)
         if self.session is not None:
-            fields["session"] = _session(self.session).to_fields()
+            fields["session"] = session_of(self.session).to_fields()
         if self.resources or self.unique is not None or self.debounce is not None:
             fields |= self._serialized_fields()
         if encoded is not None:
@@ -181,16 +181,15 @@ def _key(key: object) -> str:
     return key
 
 
-def _session(session: Session | str) -> Session:
-    made = session if isinstance(session, Session) else Session(session)
-    if not isinstance(made.key, str):
-        raise wrong_type("session", made.key, "a key, which is a text, or a duly.Session")
-    return made
-
-
 def new_task(lambda_name: str | Callable[..., Any], payload: Any, options: TaskOptions) -> NewTask:
-    """Return a task of a callback or a graph. Raises InvalidTaskError for an option that only a client's `schedule` has."""
+    """Return a task of a graph. Raises InvalidTaskError for an option that no node has."""
     check_names(options, TaskOptions.__optional_keys__)
+    return NewTask(name_of(lambda_name), payload, **options)
+
+
+def new_child(lambda_name: str | Callable[..., Any], payload: Any, options: SessionOptions) -> NewTask:
+    """Return a task of a callback. Raises InvalidTaskError for an option that only a client's `schedule` has."""
+    check_names(options, SessionOptions.__optional_keys__)
     return NewTask(name_of(lambda_name), payload, **options)
 
 

@@ -12,6 +12,8 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from duly.callbacks.codec import Codec, payload_of, reveal_if_possible, value_or_sign
 from duly.callbacks.lambda_of import name_of
 from duly.keep import KEEP, Keep
+from duly.limits.resource import ResourceNeed
+from duly.sessions.session import Session
 from duly.tasks.new_task import aware
 from duly.time_tables.new_time_table import (
     TimeTableOptions,
@@ -52,6 +54,9 @@ class TimeTable:
     catch_up_window: timedelta | None
     overlap: Overlap
     jitter: timedelta
+    # Of each of its tasks.
+    resources: tuple[ResourceNeed, ...]
+    session: Session | None
     # How often its definition was changed, from 1.
     revision: int
     # An application declared it, and nobody changed it since.
@@ -94,6 +99,8 @@ class TimeTable:
             cron=table.cron or None,
             offset=to_timedelta(table.offset),
             jitter=to_timedelta(table.jitter),
+            resources=tuple(map(ResourceNeed.from_proto, table.resources)),
+            session=view(Session, table.session) if table.HasField("session") else None,
             changed=changed,
         )
 
@@ -127,7 +134,7 @@ class TimeTableCalls(ClientPart):
         - `catch_up`: what becomes of ticks missed while Duly was down: SKIP, ONE (default), ALL within `catch_up_window`.
         - `overlap`: what becomes of a tick while the task before runs: ALLOW (default), SKIP, BUFFER_ONE, CANCEL_RUNNING.
         - `jitter`: each tick fires up to so much later.
-        - `priority`, `collection`: of its tasks.
+        - `priority`, `collection`, `resources`, `session`: of its tasks.
 
         Creating the same one twice does no harm. Raises TimeTableConflictError for a name that is taken,
         UnknownLambdaError, InvalidTaskError.

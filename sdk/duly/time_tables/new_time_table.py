@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
 from duly.callbacks.codec import Codec, payload_of, protect, reveal
 from duly.callbacks.payload import encode
 from duly.errors import InvalidTaskError
+from duly.limits.resource import ResourceNeed, needs_to_fields
+from duly.sessions.session import Session, session_of
 from duly.transport.enum_members import member
 from duly_wire.enums import CatchUp, Overlap, Priority
 from duly_wire.time_conversion import to_duration
@@ -27,6 +30,8 @@ class TimeTableOptions(TypedDict, total=False):
     jitter: timedelta | None
     priority: Priority | None
     collection: str | None
+    resources: Iterable[ResourceNeed | str] | None
+    session: Session | str | None
 
 
 def new_time_table(
@@ -88,6 +93,12 @@ def write_options(table: time_tables_pb2.TimeTable, options: TimeTableOptions | 
             raise TypeError(f"a time table has no option {name!r}")
         if value is None:
             table.ClearField(name)  # type: ignore[arg-type]  # options are fields
+        elif name == "resources":
+            table.ClearField("resources")
+            table.resources.extend(task_pb2.ResourceNeed(**need) for need in needs_to_fields(value))
+        elif name == "session":
+            session = session_of(value)  # type: ignore[arg-type]  # it raises for another type
+            table.session.CopyFrom(task_pb2.Session(**session.to_fields()))
         elif name in _KINDS:
             setattr(table, name, member(name, value, _KINDS[name]))
         elif name in _DURATIONS:

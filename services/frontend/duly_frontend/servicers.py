@@ -10,6 +10,7 @@ from duly_core.config.timing import Timing
 from duly_core.lambdas.cache import LambdaCache
 from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.notifications import Notifier
+from duly_core.rpc.requests.resource_needs import ResourceCache
 from duly_core.rpc.settings import RpcSettings
 from duly_frontend.access.service import AccessServicer
 from duly_frontend.attachments.service import AttachmentServicer
@@ -19,7 +20,6 @@ from duly_frontend.fleet.service import FleetServicer
 from duly_frontend.gates.service import GateServicer
 from duly_frontend.graphs.service import GraphServicer
 from duly_frontend.lambdas.service import RegistryServicer
-from duly_frontend.limits.resource_needs import ResourceCache
 from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.limits.service import LimitServicer
 from duly_frontend.live_settings.service import SettingsServicer
@@ -71,7 +71,7 @@ class Servicers:
         resources = ResourceCache(stores.reads)
         quotas = SchedulingQuotas(stores.reads)
         frontend = FrontendServicer(stores, settings, known, notifier, rpc, resources, quotas, live)
-        graphs = GraphServicer(stores, settings, known, notifier, rpc, live)
+        graphs = GraphServicer(stores, settings, known, notifier, rpc, live, resources)
         fleet = FleetServicer(stores, known, host_settings)
         output = OutputServicer(stores, settings.output_limit, stores.load.output)
         self.all: list[object] = [
@@ -84,7 +84,7 @@ class Servicers:
             ExplainServicer(stores, heartbeat_timeout or (lambda: timing.heartbeat_timeout)),
             GateServicer(stores),
             PoolServicer(stores),
-            TimeTableServicer(stores, Notifier(stores.writes, notifications), rpc),
+            TimeTableServicer(stores, Notifier(stores.writes, notifications), rpc, resources),
             fleet,
             InspectionServicer(stores, rpc),
             AttachmentServicer(stores, attachments, known, blobs, stores.load.parts, stores.load.answers),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import NamedTuple
 
 from duly_core.access.current import restriction, scheduler
 from duly_core.access.roles import Action
@@ -14,6 +15,7 @@ from duly_core.results.successes import refused
 from duly_core.rpc.requests.new_nodes import check_order, edges_of, max_runtime, node_field
 from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, is_of_the_future, new_task
 from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.resource_needs import ResourceCache, needs_of, read_needs
 from duly_core.tasks.scope import Origin, task_origins
 from duly_core.tasks.task import NewTask, Result
 from duly_hsc.access import Parent, parent_of
@@ -29,12 +31,22 @@ _MOST_USE_BYTES = 512 * 1024
 _HORIZON = timedelta(days=365)
 
 
+class _Known(NamedTuple):
+    """What the checks of children need to know."""
+
+    limits: Mapping[str, int]
+    """Of payloads, by lambda."""
+    kinds: Mapping[str, bool]
+    """Of the resources that children name: whether each that is declared has keys."""
+
+
 class Children:
     """Reads the children of results."""
 
     def __init__(self, known: LambdaCache, store: Store) -> None:
         self._known = known
         self._store = store
+        self._resources = ResourceCache(store)
 
     async def add(self, results: Sequence[Result], messages: Sequence[hsc_pb2.TaskResult]) -> list[Result]:
         """Return successes with their children; those whose children cannot be written are fatal failures instead.
@@ -43,7 +55,7 @@ class Children:
 
         Raises:
             InvalidRequestError: there are too many, or they are too large.
-            StoreUnavailableError: it is unknown which lambdas are registered.
+            StoreUnavailableError: it is unknown which lambdas are registered, or which resources are declared.
         """
         for message in messages:
             if message.children or message.nodes:
@@ -56,8 +68,12 @@ class Children:
         limits = await self._known.payload_limits(names, _may_add(messages, origins))
         if any(_may_be_outdated(child, limits) for message in messages for child in _tasks(message)):
             limits = await self._known.payload_limits_now()
+        kinds = await self._resources.kinds(
+            read_needs(task.resources) for message in messages for task in _tasks(message) if task.resources
+        )
+        known = _Known(limits, kinds)
         return [
-            _with_children(result, message, limits, parent_of(origins, result.task_id))
+            _with_children(result, message, known, parent_of(origins, result.task_id))
             if (message.children or message.nodes) and result.outcome is Outcome.SUCCESS
             else result
             for result, message in zip(results, messages, strict=True)
@@ -93,9 +109,7 @@ def _may_be_outdated(child: frontend_pb2.NewTask, limits: Mapping[str, int]) -> 
     return len(child.payload) > limits.get(getattr(child, "lambda"), -1)
 
 
-def _with_children(
-    result: Result, message: hsc_pb2.TaskResult, limits: Mapping[str, int], parent: Parent
-) -> Result:
+def _with_children(result: Result, message: hsc_pb2.TaskResult, known: _Known, parent: Parent) -> Result:
     size = sum(len(task.attachments) for task in _tasks(message))
     if size > _MOST_USE_BYTES:
         return refused(
@@ -104,11 +118,11 @@ def _with_children(
             f"{_MOST_USE_BYTES:,}): pack some into one, or have one of the tasks schedule the rest",
         )
     try:
-        result = result._replace(children=tuple(_child(child, limits, parent) for child in message.children))
+        result = result._replace(children=tuple(_child(child, known, parent) for child in message.children))
     except Problem as problem:
         return refused(result, f"ctx.schedule: {problem.field}: {problem.message}")
     try:
-        nodes = tuple(_node(node, limits, parent) for node in message.nodes)
+        nodes = tuple(_node(node, known, parent) for node in message.nodes)
         check_request(nodes)
     except Problem as problem:
         return refused(result, f"ctx.add_node: {problem.field}: {problem.message}")
@@ -117,13 +131,13 @@ def _with_children(
     return result._replace(nodes=nodes)
 
 
-def _node(asked: graphs_pb2.GraphNode, limits: Mapping[str, int], parent: Parent) -> NewNode:
+def _node(asked: graphs_pb2.GraphNode, known: _Known, parent: Parent) -> NewNode:
     check_order(asked)
     node = Node(asked.label, asked.any_of, asked.ignore_failure, asked.timeout_is_final)
     edges = tuple(edges_of(asked))
     try:
         return NewNode(
-            node, _child(asked.task, limits, parent), max_runtime(asked), edges, restriction(Action.RUN)
+            node, _child(asked.task, known, parent), max_runtime(asked), edges, restriction(Action.RUN)
         )
     except Problem as problem:
         field = (
@@ -132,16 +146,12 @@ def _node(asked: graphs_pb2.GraphNode, limits: Mapping[str, int], parent: Parent
         raise Problem(field, problem.message, problem.code) from problem
 
 
-def _child(asked: frontend_pb2.NewTask, limits: Mapping[str, int], parent: Parent) -> NewTask:
+def _child(asked: frontend_pb2.NewTask, known: _Known, parent: Parent) -> NewTask:
     if not asked.task_id:
         raise Problem("task_id", "a task that a callback schedules has an id that was made before")
-    if asked.HasField("session"):
-        raise Problem("session", "a task that a callback schedules cannot be in a session yet: leave it out")
-    if asked.resources:
-        raise Problem("resources", "a task that a callback schedules cannot name resources yet: leave it out")
     parent.check(getattr(asked, "lambda"))
     try:
-        task = new_task(asked, limits, _HORIZON)
+        task = new_task(asked, known.limits, _HORIZON, needs_of(asked, known.kinds))
     except ProblemUnlessRepeatedError as late:
         # ctx.schedule took it in time; the attempt lasted, or its report was late. `expire` ends an expired child.
         if is_of_the_future(late.task.task_id):  # its partition could not be made while it is there

@@ -51,7 +51,7 @@ class TimeTableLoop:
             events.ticked(fired)
             if fired.tasks:
                 self._notify_due(fired.lambdas, fired.tasks)
-            if fired.tables:
+            if fired.tables or fired.left:
                 return timedelta()
             if ahead is not None and ahead <= timedelta():
                 return _HELD

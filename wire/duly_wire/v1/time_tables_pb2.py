@@ -28,53 +28,53 @@ from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mas
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64uly/v1/time_tables.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc5\x03\n\tTimeTable\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06lambda\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12+\n\x10payload_encoding\x18\x04 \x01(\x0e\x32\x11.duly.v1.Encoding\x12#\n\x08priority\x18\x05 \x01(\x0e\x32\x11.duly.v1.Priority\x12\x12\n\ncollection\x18\x06 \x01(\t\x12\x0e\n\x04\x63ron\x18\x07 \x01(\tH\x00\x12*\n\x05\x65very\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12)\n\x06offset\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04zone\x18\n \x01(\t\x12\"\n\x08\x63\x61tch_up\x18\x0b \x01(\x0e\x32\x10.duly.v1.CatchUp\x12\x32\n\x0f\x63\x61tch_up_window\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12!\n\x07overlap\x18\r \x01(\x0e\x32\x10.duly.v1.Overlap\x12)\n\x06jitter\x18\x0e \x01(\x0b\x32\x19.google.protobuf.DurationB\x08\n\x06rhythm\"\xb7\x04\n\x0eTimeTableState\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.duly.v1.TimeTable\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x10\n\x08\x64\x65\x63lared\x18\x03 \x01(\x08\x12-\n\tpaused_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\npause_note\x18\x05 \x01(\t\x12\x30\n\x0cnext_tick_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0cnext_fire_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10\x62uffered_tick_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0clast_tick_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0clast_task_id\x18\n \x01(\t\x12\x0f\n\x07problem\x18\x0b \x01(\t\x12.\n\ncreated_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nnext_ticks\x18\x0e \x03(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10payload_withheld\x18\x0f \x01(\x08\"\xa1\x01\n\x0fTimeTableResult\x12&\n\x05table\x18\x01 \x01(\x0b\x32\x17.duly.v1.TimeTableState\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12\x32\n\x0e\x63hanged_fields\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"\x8c\x01\n\x0cNewTimeTable\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.duly.v1.TimeTable\x12\x18\n\x0bif_revision\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x0e\n\x0c_if_revision\"=\n\x14PutTimeTablesRequest\x12%\n\x06tables\x18\x01 \x03(\x0b\x32\x15.duly.v1.NewTimeTable\"B\n\x15PutTimeTablesResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.duly.v1.TimeTableResult\"3\n\x14GetTimeTablesRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x0c\n\x04next\x18\x02 \x01(\x05\"B\n\x15GetTimeTablesResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.duly.v1.TimeTableResult\"N\n\x15ListTimeTablesRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Z\n\x16ListTimeTablesResponse\x12\'\n\x06tables\x18\x01 \x03(\x0b\x32\x17.duly.v1.TimeTableState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"(\n\x17\x44\x65leteTimeTablesRequest\x12\r\n\x05names\x18\x01 \x03(\t\"E\n\x18\x44\x65leteTimeTablesResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.duly.v1.TimeTableResult\"f\n\x16PauseTimeTablesRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x0c\n\x04note\x18\x02 \x01(\t\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"D\n\x17PauseTimeTablesResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.duly.v1.TimeTableResult\"(\n\x17ResumeTimeTablesRequest\x12\r\n\x05names\x18\x01 \x03(\t\"E\n\x18ResumeTimeTablesResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.duly.v1.TimeTableResult\"\x8b\x01\n\x18\x42\x61\x63kfillTimeTableRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\x04\x66rom\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x02to\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"^\n\x19\x42\x61\x63kfillTimeTableResponse\x12\r\n\x05ticks\x18\x01 \x01(\x05\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError*Z\n\x07\x43\x61tchUp\x12\x18\n\x14\x43\x41TCH_UP_UNSPECIFIED\x10\x00\x12\x11\n\rCATCH_UP_SKIP\x10\x01\x12\x10\n\x0c\x43\x41TCH_UP_ONE\x10\x02\x12\x10\n\x0c\x43\x41TCH_UP_ALL\x10\x03*{\n\x07Overlap\x12\x17\n\x13OVERLAP_UNSPECIFIED\x10\x00\x12\x11\n\rOVERLAP_ALLOW\x10\x01\x12\x10\n\x0cOVERLAP_SKIP\x10\x02\x12\x16\n\x12OVERLAP_BUFFER_ONE\x10\x03\x12\x1a\n\x16OVERLAP_CANCEL_RUNNING\x10\x04\x32\xe9\x04\n\x10TimeTableService\x12N\n\rPutTimeTables\x12\x1d.duly.v1.PutTimeTablesRequest\x1a\x1e.duly.v1.PutTimeTablesResponse\x12N\n\rGetTimeTables\x12\x1d.duly.v1.GetTimeTablesRequest\x1a\x1e.duly.v1.GetTimeTablesResponse\x12Q\n\x0eListTimeTables\x12\x1e.duly.v1.ListTimeTablesRequest\x1a\x1f.duly.v1.ListTimeTablesResponse\x12W\n\x10\x44\x65leteTimeTables\x12 .duly.v1.DeleteTimeTablesRequest\x1a!.duly.v1.DeleteTimeTablesResponse\x12T\n\x0fPauseTimeTables\x12\x1f.duly.v1.PauseTimeTablesRequest\x1a .duly.v1.PauseTimeTablesResponse\x12W\n\x10ResumeTimeTables\x12 .duly.v1.ResumeTimeTablesRequest\x1a!.duly.v1.ResumeTimeTablesResponse\x12Z\n\x11\x42\x61\x63kfillTimeTable\x12!.duly.v1.BackfillTimeTableRequest\x1a\".duly.v1.BackfillTimeTableResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x64uly/v1/time_tables.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x92\x04\n\tTimeTable\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06lambda\x18\x02 \x01(\t\x12\x0f\n\x07payload\x18\x03 \x01(\x0c\x12+\n\x10payload_encoding\x18\x04 \x01(\x0e\x32\x11.duly.v1.Encoding\x12#\n\x08priority\x18\x05 \x01(\x0e\x32\x11.duly.v1.Priority\x12\x12\n\ncollection\x18\x06 \x01(\t\x12\x0e\n\x04\x63ron\x18\x07 \x01(\tH\x00\x12*\n\x05\x65very\x18\x08 \x01(\x0b\x32\x19.google.protobuf.DurationH\x00\x12)\n\x06offset\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04zone\x18\n \x01(\t\x12\"\n\x08\x63\x61tch_up\x18\x0b \x01(\x0e\x32\x10.duly.v1.CatchUp\x12\x32\n\x0f\x63\x61tch_up_window\x18\x0c \x01(\x0b\x32\x19.google.protobuf.Duration\x12!\n\x07overlap\x18\r \x01(\x0e\x32\x10.duly.v1.Overlap\x12)\n\x06jitter\x18\x0e \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\tresources\x18\x0f \x03(\x0b\x32\x15.duly.v1.ResourceNeed\x12!\n\x07session\x18\x10 \x01(\x0b\x32\x10.duly.v1.SessionB\x08\n\x06rhythm\"\xb7\x04\n\x0eTimeTableState\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.duly.v1.TimeTable\x12\x10\n\x08revision\x18\x02 \x01(\x03\x12\x10\n\x08\x64\x65\x63lared\x18\x03 \x01(\x08\x12-\n\tpaused_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\npause_note\x18\x05 \x01(\t\x12\x30\n\x0cnext_tick_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0cnext_fire_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10\x62uffered_tick_at\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x30\n\x0clast_tick_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0clast_task_id\x18\n \x01(\t\x12\x0f\n\x07problem\x18\x0b \x01(\t\x12.\n\ncreated_at\x18\x0c \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nnext_ticks\x18\x0e \x03(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x18\n\x10payload_withheld\x18\x0f \x01(\x08\"\xa1\x01\n\x0fTimeTableResult\x12&\n\x05table\x18\x01 \x01(\x0b\x32\x17.duly.v1.TimeTableState\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07\x63reated\x18\x03 \x01(\x08\x12\x32\n\x0e\x63hanged_fields\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"\x8c\x01\n\x0cNewTimeTable\x12!\n\x05table\x18\x01 \x01(\x0b\x32\x12.duly.v1.TimeTable\x12\x18\n\x0bif_revision\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMaskB\x0e\n\x0c_if_revision\"=\n\x14PutTimeTablesRequest\x12%\n\x06tables\x18\x01 \x03(\x0b\x32\x15.duly.v1.NewTimeTable\"B\n\x15PutTimeTablesResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.duly.v1.TimeTableResult\"3\n\x14GetTimeTablesRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x0c\n\x04next\x18\x02 \x01(\x05\"B\n\x15GetTimeTablesResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.duly.v1.TimeTableResult\"N\n\x15ListTimeTablesRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Z\n\x16ListTimeTablesResponse\x12\'\n\x06tables\x18\x01 \x03(\x0b\x32\x17.duly.v1.TimeTableState\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"(\n\x17\x44\x65leteTimeTablesRequest\x12\r\n\x05names\x18\x01 \x03(\t\"E\n\x18\x44\x65leteTimeTablesResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.duly.v1.TimeTableResult\"f\n\x16PauseTimeTablesRequest\x12\r\n\x05names\x18\x01 \x03(\t\x12\x0c\n\x04note\x18\x02 \x01(\t\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"D\n\x17PauseTimeTablesResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.duly.v1.TimeTableResult\"(\n\x17ResumeTimeTablesRequest\x12\r\n\x05names\x18\x01 \x03(\t\"E\n\x18ResumeTimeTablesResponse\x12)\n\x07results\x18\x01 \x03(\x0b\x32\x18.duly.v1.TimeTableResult\"\x8b\x01\n\x18\x42\x61\x63kfillTimeTableRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12(\n\x04\x66rom\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12&\n\x02to\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x64ry_run\x18\x04 \x01(\x08\"^\n\x19\x42\x61\x63kfillTimeTableResponse\x12\r\n\x05ticks\x18\x01 \x01(\x05\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError*Z\n\x07\x43\x61tchUp\x12\x18\n\x14\x43\x41TCH_UP_UNSPECIFIED\x10\x00\x12\x11\n\rCATCH_UP_SKIP\x10\x01\x12\x10\n\x0c\x43\x41TCH_UP_ONE\x10\x02\x12\x10\n\x0c\x43\x41TCH_UP_ALL\x10\x03*{\n\x07Overlap\x12\x17\n\x13OVERLAP_UNSPECIFIED\x10\x00\x12\x11\n\rOVERLAP_ALLOW\x10\x01\x12\x10\n\x0cOVERLAP_SKIP\x10\x02\x12\x16\n\x12OVERLAP_BUFFER_ONE\x10\x03\x12\x1a\n\x16OVERLAP_CANCEL_RUNNING\x10\x04\x32\xe9\x04\n\x10TimeTableService\x12N\n\rPutTimeTables\x12\x1d.duly.v1.PutTimeTablesRequest\x1a\x1e.duly.v1.PutTimeTablesResponse\x12N\n\rGetTimeTables\x12\x1d.duly.v1.GetTimeTablesRequest\x1a\x1e.duly.v1.GetTimeTablesResponse\x12Q\n\x0eListTimeTables\x12\x1e.duly.v1.ListTimeTablesRequest\x1a\x1f.duly.v1.ListTimeTablesResponse\x12W\n\x10\x44\x65leteTimeTables\x12 .duly.v1.DeleteTimeTablesRequest\x1a!.duly.v1.DeleteTimeTablesResponse\x12T\n\x0fPauseTimeTables\x12\x1f.duly.v1.PauseTimeTablesRequest\x1a .duly.v1.PauseTimeTablesResponse\x12W\n\x10ResumeTimeTables\x12 .duly.v1.ResumeTimeTablesRequest\x1a!.duly.v1.ResumeTimeTablesResponse\x12Z\n\x11\x42\x61\x63kfillTimeTable\x12!.duly.v1.BackfillTimeTableRequest\x1a\".duly.v1.BackfillTimeTableResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.time_tables_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CATCHUP']._serialized_start=2552
-  _globals['_CATCHUP']._serialized_end=2642
-  _globals['_OVERLAP']._serialized_start=2644
-  _globals['_OVERLAP']._serialized_end=2767
+  _globals['_CATCHUP']._serialized_start=2629
+  _globals['_CATCHUP']._serialized_end=2719
+  _globals['_OVERLAP']._serialized_start=2721
+  _globals['_OVERLAP']._serialized_end=2844
   _globals['_TIMETABLE']._serialized_start=158
-  _globals['_TIMETABLE']._serialized_end=611
-  _globals['_TIMETABLESTATE']._serialized_start=614
-  _globals['_TIMETABLESTATE']._serialized_end=1181
-  _globals['_TIMETABLERESULT']._serialized_start=1184
-  _globals['_TIMETABLERESULT']._serialized_end=1345
-  _globals['_NEWTIMETABLE']._serialized_start=1348
-  _globals['_NEWTIMETABLE']._serialized_end=1488
-  _globals['_PUTTIMETABLESREQUEST']._serialized_start=1490
-  _globals['_PUTTIMETABLESREQUEST']._serialized_end=1551
-  _globals['_PUTTIMETABLESRESPONSE']._serialized_start=1553
-  _globals['_PUTTIMETABLESRESPONSE']._serialized_end=1619
-  _globals['_GETTIMETABLESREQUEST']._serialized_start=1621
-  _globals['_GETTIMETABLESREQUEST']._serialized_end=1672
-  _globals['_GETTIMETABLESRESPONSE']._serialized_start=1674
-  _globals['_GETTIMETABLESRESPONSE']._serialized_end=1740
-  _globals['_LISTTIMETABLESREQUEST']._serialized_start=1742
-  _globals['_LISTTIMETABLESREQUEST']._serialized_end=1820
-  _globals['_LISTTIMETABLESRESPONSE']._serialized_start=1822
-  _globals['_LISTTIMETABLESRESPONSE']._serialized_end=1912
-  _globals['_DELETETIMETABLESREQUEST']._serialized_start=1914
-  _globals['_DELETETIMETABLESREQUEST']._serialized_end=1954
-  _globals['_DELETETIMETABLESRESPONSE']._serialized_start=1956
-  _globals['_DELETETIMETABLESRESPONSE']._serialized_end=2025
-  _globals['_PAUSETIMETABLESREQUEST']._serialized_start=2027
-  _globals['_PAUSETIMETABLESREQUEST']._serialized_end=2129
-  _globals['_PAUSETIMETABLESRESPONSE']._serialized_start=2131
-  _globals['_PAUSETIMETABLESRESPONSE']._serialized_end=2199
-  _globals['_RESUMETIMETABLESREQUEST']._serialized_start=2201
-  _globals['_RESUMETIMETABLESREQUEST']._serialized_end=2241
-  _globals['_RESUMETIMETABLESRESPONSE']._serialized_start=2243
-  _globals['_RESUMETIMETABLESRESPONSE']._serialized_end=2312
-  _globals['_BACKFILLTIMETABLEREQUEST']._serialized_start=2315
-  _globals['_BACKFILLTIMETABLEREQUEST']._serialized_end=2454
-  _globals['_BACKFILLTIMETABLERESPONSE']._serialized_start=2456
-  _globals['_BACKFILLTIMETABLERESPONSE']._serialized_end=2550
-  _globals['_TIMETABLESERVICE']._serialized_start=2770
-  _globals['_TIMETABLESERVICE']._serialized_end=3387
+  _globals['_TIMETABLE']._serialized_end=688
+  _globals['_TIMETABLESTATE']._serialized_start=691
+  _globals['_TIMETABLESTATE']._serialized_end=1258
+  _globals['_TIMETABLERESULT']._serialized_start=1261
+  _globals['_TIMETABLERESULT']._serialized_end=1422
+  _globals['_NEWTIMETABLE']._serialized_start=1425
+  _globals['_NEWTIMETABLE']._serialized_end=1565
+  _globals['_PUTTIMETABLESREQUEST']._serialized_start=1567
+  _globals['_PUTTIMETABLESREQUEST']._serialized_end=1628
+  _globals['_PUTTIMETABLESRESPONSE']._serialized_start=1630
+  _globals['_PUTTIMETABLESRESPONSE']._serialized_end=1696
+  _globals['_GETTIMETABLESREQUEST']._serialized_start=1698
+  _globals['_GETTIMETABLESREQUEST']._serialized_end=1749
+  _globals['_GETTIMETABLESRESPONSE']._serialized_start=1751
+  _globals['_GETTIMETABLESRESPONSE']._serialized_end=1817
+  _globals['_LISTTIMETABLESREQUEST']._serialized_start=1819
+  _globals['_LISTTIMETABLESREQUEST']._serialized_end=1897
+  _globals['_LISTTIMETABLESRESPONSE']._serialized_start=1899
+  _globals['_LISTTIMETABLESRESPONSE']._serialized_end=1989
+  _globals['_DELETETIMETABLESREQUEST']._serialized_start=1991
+  _globals['_DELETETIMETABLESREQUEST']._serialized_end=2031
+  _globals['_DELETETIMETABLESRESPONSE']._serialized_start=2033
+  _globals['_DELETETIMETABLESRESPONSE']._serialized_end=2102
+  _globals['_PAUSETIMETABLESREQUEST']._serialized_start=2104
+  _globals['_PAUSETIMETABLESREQUEST']._serialized_end=2206
+  _globals['_PAUSETIMETABLESRESPONSE']._serialized_start=2208
+  _globals['_PAUSETIMETABLESRESPONSE']._serialized_end=2276
+  _globals['_RESUMETIMETABLESREQUEST']._serialized_start=2278
+  _globals['_RESUMETIMETABLESREQUEST']._serialized_end=2318
+  _globals['_RESUMETIMETABLESRESPONSE']._serialized_start=2320
+  _globals['_RESUMETIMETABLESRESPONSE']._serialized_end=2389
+  _globals['_BACKFILLTIMETABLEREQUEST']._serialized_start=2392
+  _globals['_BACKFILLTIMETABLEREQUEST']._serialized_end=2531
+  _globals['_BACKFILLTIMETABLERESPONSE']._serialized_start=2533
+  _globals['_BACKFILLTIMETABLERESPONSE']._serialized_end=2627
+  _globals['_TIMETABLESERVICE']._serialized_start=2847
+  _globals['_TIMETABLESERVICE']._serialized_end=3464
 # @@protoc_insertion_point(module_scope)

@@ -103,6 +103,8 @@ class TimeTable(_message.Message):
     CATCH_UP_WINDOW_FIELD_NUMBER: _builtins.int
     OVERLAP_FIELD_NUMBER: _builtins.int
     JITTER_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    SESSION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """^[a-z0-9][a-z0-9_.-]{0,127}$"""
     payload: _builtins.bytes
@@ -132,6 +134,14 @@ class TimeTable(_message.Message):
     def jitter(self) -> _duration_pb2.Duration:
         """Each tick fires up to so much later, which name and tick decide: at most a day, and shorter than `every`."""
 
+    @_builtins.property
+    def resources(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.ResourceNeed]:
+        """Of which resources each of its tasks takes units while it runs: at most 8."""
+
+    @_builtins.property
+    def session(self) -> _task_pb2.Session:
+        """The session that each of its tasks belongs to, in the namespace of the lambda. Absent: none."""
+
     def __init__(
         self,
         *,
@@ -148,10 +158,12 @@ class TimeTable(_message.Message):
         catch_up_window: _duration_pb2.Duration | None = ...,
         overlap: Global___Overlap.ValueType = ...,
         jitter: _duration_pb2.Duration | None = ...,
+        resources: _abc.Iterable[_task_pb2.ResourceNeed] | None = ...,
+        session: _task_pb2.Session | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["catch_up_window", b"catch_up_window", "cron", b"cron", "every", b"every", "jitter", b"jitter", "offset", b"offset", "rhythm", b"rhythm"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["catch_up_window", b"catch_up_window", "cron", b"cron", "every", b"every", "jitter", b"jitter", "offset", b"offset", "rhythm", b"rhythm", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catch_up", b"catch_up", "catch_up_window", b"catch_up_window", "collection", b"collection", "cron", b"cron", "every", b"every", "jitter", b"jitter", "lambda", b"lambda", "name", b"name", "offset", b"offset", "overlap", b"overlap", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "rhythm", b"rhythm", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catch_up", b"catch_up", "catch_up_window", b"catch_up_window", "collection", b"collection", "cron", b"cron", "every", b"every", "jitter", b"jitter", "lambda", b"lambda", "name", b"name", "offset", b"offset", "overlap", b"overlap", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "rhythm", b"rhythm", "session", b"session", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_rhythm: _TypeAlias = _typing.Literal["cron", "every"]  # noqa: Y015
     _WhichOneofArgType_rhythm: _TypeAlias = _typing.Literal["rhythm", b"rhythm"]  # noqa: Y015

@@ -8,6 +8,7 @@ from duly_core.graphs.rules import Edge
 from duly_core.rpc.requests.checks import read_duration
 from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_task
 from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.resource_needs import needs_of
 from duly_core.tasks.task import NewTask
 from duly_wire.enums import EdgeCondition
 from duly_wire.v1 import graphs_pb2
@@ -43,7 +44,7 @@ def edges_of(node: graphs_pb2.GraphNode) -> list[Edge]:
 
 
 def check_order(node: graphs_pb2.GraphNode) -> None:
-    """Check that a node's task has no key, no session and no resources.
+    """Check that a node's task has no key and no session.
 
     Raises:
         Problem: it has one.
@@ -56,10 +57,6 @@ def check_order(node: graphs_pb2.GraphNode) -> None:
         raise Problem(
             node_field(node.label, "session"),
             "a node of a graph cannot be in a session: order it by waits_for",
-        )
-    if node.task.resources:
-        raise Problem(
-            node_field(node.label, "resources"), "a node of a graph cannot name resources yet: leave it out"
         )
 
 
@@ -75,14 +72,19 @@ def max_runtime(node: graphs_pb2.GraphNode) -> timedelta | None:
     return read_duration(field, node.max_runtime, _LONGEST_RUNTIME, least=timedelta.resolution)
 
 
-def node_task(node: graphs_pb2.GraphNode, payload_limits: Mapping[str, int], horizon: timedelta) -> NewTask:
-    """Check a node's task as a task alone is checked.
+def node_task(
+    node: graphs_pb2.GraphNode,
+    payload_limits: Mapping[str, int],
+    horizon: timedelta,
+    kinds: Mapping[str, bool] | None = None,
+) -> NewTask:
+    """Check a node's task as a task alone is checked. `kinds`: which resources are declared; None: they need not be.
 
     Raises:
         Problem: names the node, the field and the fix.
     """
     try:
-        return new_task(node.task, payload_limits, horizon)
+        return new_task(node.task, payload_limits, horizon, needs_of(node.task, kinds))
     except ProblemUnlessRepeatedError as late:
         problem = late.problem
     except Problem as other:

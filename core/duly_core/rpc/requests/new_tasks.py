@@ -97,7 +97,7 @@ def new_task(
         delay,
         expires_at,
         key or None,
-        _session(asked.session) if asked.HasField("session") else None,
+        read_session(asked.session) if asked.HasField("session") else None,
         needs,
         scheduler(),
         fair_key or None,
@@ -359,7 +359,12 @@ def _check_key(key: str) -> None:
         raise Problem("idempotency_key", f"must not begin with {TICK_KEYS!r}: the keys of ticks do")
 
 
-def _session(asked: task_pb2.Session) -> Session:
+def read_session(asked: task_pb2.Session) -> Session:
+    """Return the session of a task.
+
+    Raises:
+        Problem: names the field and the fix.
+    """
     check_session_key("session.key", asked.key)
     order = _SESSION_ORDERS.get(asked.order)
     if order is None:

@@ -21,6 +21,7 @@ from duly_core.rpc.requests.checks import page_size, read_duration
 from duly_core.rpc.requests.new_nodes import node_field
 from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.resource_needs import ResourceCache
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.traffic.slices import Steps, each
@@ -57,6 +58,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         notifier: Notifier,
         rpc: RpcSettings | None = None,
         live: Callable[[], LiveFrontendSettings] | None = None,
+        resources: ResourceCache | None = None,
     ) -> None:
         """Make one; `rpc` has the limits of answers (None: the defaults), `live` returns those of calls that hold now."""
         self._stores = stores
@@ -64,6 +66,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         self._known = known
         self._notifier = notifier
         self._most_bytes = (rpc or RpcSettings()).max_message_bytes
+        self._resources = resources or ResourceCache(stores.reads)
         self._ends = CompletionWatcher(
             stores.reads, graph_reads.finished_of, partial(events.load_refused, "waits")
         )
@@ -85,8 +88,11 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
         names = {getattr(node.task, "lambda") for node in request.nodes}
         limits = await self._known.payload_limits(names, names)
+        kinds = await self._resources.kinds(await self._sliced(validation.reading_needs(request.nodes)))
         try:
-            graph = await self._sliced(validation.checking_graph(request, limits, self._live().horizon))
+            graph = await self._sliced(
+                validation.checking_graph(request, limits, self._live().horizon, kinds)
+            )
         except Problem as problem:
             if await self._was_written(request):  # when its times had not passed, and its lambdas were there
                 return await self._repeated(parse_task_id(request.graph_id, "graph_id"), len(request.nodes))

@@ -10,10 +10,11 @@ from duly_core.rpc.requests.checks import check_text
 from duly_core.rpc.requests.new_nodes import check_order, edges_of, max_runtime, node_field, node_task
 from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.resource_needs import read_needs
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
 from duly_core.traffic.slices import Steps, each
 from duly_wire.ids import new_task_id
-from duly_wire.v1 import graphs_pb2
+from duly_wire.v1 import graphs_pb2, task_pb2
 
 _LONGEST_NAME = 255
 _LONGEST_RUNTIME = timedelta(days=365)
@@ -23,17 +24,29 @@ _A_STEP = 500
 """Nodes or edges, where each is soon done."""
 
 
+def reading_needs(
+    nodes: Sequence[graphs_pb2.GraphNode],
+) -> Steps[list[Sequence[task_pb2.ResourceNeed] | Problem]]:
+    """Return what the nodes say of resources, read in steps; those that name none are left out."""
+    return (yield from each(read_needs, [node.task.resources for node in nodes if node.task.resources]))
+
+
 def checking_graph(
-    asked: graphs_pb2.ScheduleGraphRequest, payload_limits: Mapping[str, int], horizon: timedelta
+    asked: graphs_pb2.ScheduleGraphRequest,
+    payload_limits: Mapping[str, int],
+    horizon: timedelta,
+    kinds: Mapping[str, bool],
 ) -> Steps[NewGraph]:
     """Check a graph, and each of its tasks as a task alone is checked; in steps. The first problem ends it.
+
+    `kinds` says which of the resources that nodes name are declared, and which of these have keys.
 
     Raises:
         Problem: names the node, the field and the fix.
     """
     check_name("name", asked.name)
     nodes, edges = yield from _checking_nodes(asked.nodes)
-    tasks = yield from each(lambda node: node_task(node, payload_limits, horizon), asked.nodes)
+    tasks = yield from each(lambda node: node_task(node, payload_limits, horizon, kinds), asked.nodes)
     uses = sum(len(task.attachments) for task in tasks)
     if uses > _MOST_USES:
         raise Problem(

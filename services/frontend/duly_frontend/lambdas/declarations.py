@@ -36,6 +36,8 @@ def check_text_of(field: str, text: str) -> None:
 def reading_tables(declared: registry_pb2.Lambda) -> Steps[list[TimeTable]]:
     """The time tables that an application declares for a lambda, read in steps. The first problem ends it.
 
+    Whether the resources that they name are declared is not looked at: one that is missing must not stop the lambda.
+
     Raises:
         Problem: names the time table, the field and the fix.
     """
@@ -45,7 +47,7 @@ def reading_tables(declared: registry_pb2.Lambda) -> Steps[list[TimeTable]]:
     for asked in declared.time_tables:
         setattr(asked, "lambda", declared.name)
         try:
-            table = time_table(asked)
+            table = time_table(asked, None)
         except Problem as problem:
             where = f"time_tables[{asked.name[:128]!r}].{problem.field}"
             raise Problem(where, problem.message, problem.code) from problem

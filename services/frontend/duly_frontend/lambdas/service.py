@@ -1,6 +1,6 @@
 """RegistryService: lambdas as their hosts declare them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from duly_core.access.current import current_access, current_caller, restriction
 from duly_core.access.grants import Scope
@@ -11,8 +11,10 @@ from duly_core.lambdas.cache import LambdaCache
 from duly_core.lambdas.declarations import IN_FORCE, Verdict
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.lambdas.store import Registered
+from duly_core.limits.store import per_key_of
 from duly_core.rpc.requests.checks import check_count, check_text, page_size
 from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.resource_needs import check_declared
 from duly_core.rpc.stubs import Context
 from duly_core.time_tables.declared import put_declared
 from duly_core.time_tables.store import PutVerdict
@@ -112,6 +114,10 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                     problems.setdefault(lambda_name, []).append(
                         f"time table {table.name!r} not written: it is declared for {other!r} too, use another name"
                     )
+        for name, problem in (await self._undeclared(first.values())).items():
+            problems.setdefault(first.pop(name).lambda_name, []).append(
+                f"time table {name!r} not written: {problem.field}: {problem.message}"
+            )
         answers = (
             await put_declared(self._store, list(first.values()), restriction(Action.REGISTER))
             if first
@@ -128,6 +134,20 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                 problems.setdefault(lambda_name, []).append(
                     f"time table {name!r} not written: {refused.field}: {refused.message}"
                 )
+        return problems
+
+    async def _undeclared(self, tables: Collection[TimeTable]) -> dict[str, Problem]:
+        """Return, by name, why time tables may not name their resources."""
+        names = {need.name for table in tables for need in table.resources}
+        if not names:
+            return {}
+        kinds = await per_key_of(self._store, sorted(names))
+        problems: dict[str, Problem] = {}
+        for table in tables:
+            try:
+                check_declared(table.resources, kinds, table.lambda_name)
+            except Problem as problem:
+                problems[table.name] = problem
         return problems
 
     async def ListLambdas(  # noqa: N802

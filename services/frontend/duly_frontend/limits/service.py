@@ -33,6 +33,7 @@ from duly_core.rpc.requests.checks import check_count, page_size
 from duly_core.rpc.requests.field_masks import is_set
 from duly_core.rpc.requests.names import check_lambda_name
 from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.resource_needs import ResourceCache
 from duly_core.rpc.stubs import Context
 from duly_frontend import events
 from duly_frontend.limits.checks import (
@@ -43,7 +44,6 @@ from duly_frontend.limits.checks import (
     read_change,
     read_expected,
 )
-from duly_frontend.limits.resource_needs import ResourceCache
 from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.lists.restricted import read_page
 from duly_frontend.stores import FrontendStores

@@ -10,11 +10,11 @@ from duly_core.access.roles import Action
 from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_task, plain_tasks
 from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.resource_needs import ResourceCache, read_needs, resource_needs
 from duly_core.tasks.schedule import find_repeated
 from duly_core.tasks.task import NewTask, Scheduled
 from duly_core.traffic.slices import Steps
 from duly_frontend.access.reach import refused
-from duly_frontend.limits.resource_needs import ResourceCache, read_needs, resource_needs
 from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.tasks.schedule_answers import add_created, add_result
 from duly_wire.v1 import frontend_pb2, task_pb2

@@ -22,6 +22,7 @@ from duly_core.rpc.requests.checks import check_count, limit, page_size, read_du
 from duly_core.rpc.requests.names import unknown_lambda
 from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.rpc.requests.problem import Problem, check_each
+from duly_core.rpc.requests.resource_needs import ResourceCache
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.tasks import bulk as store_bulk
@@ -41,7 +42,6 @@ from duly_core.traffic.group_commit import GroupCommit
 from duly_core.traffic.slices import Steps, each
 from duly_frontend import events
 from duly_frontend.access.reach import Readable, beyond, reachable, readable, scope_of
-from duly_frontend.limits.resource_needs import ResourceCache
 from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.lists import filters, page_token
 from duly_frontend.settings import FrontendSettings

@@ -1,5 +1,6 @@
 """Holds the definition of a time table against the rules; what passes is a TimeTable that the store will take."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
@@ -7,8 +8,9 @@ from duly_core.config.settings import format_duration
 from duly_core.rpc.requests.checks import read_duration
 from duly_core.rpc.requests.field_masks import merged, named_fields
 from duly_core.rpc.requests.names import check_lambda_name, check_name
-from duly_core.rpc.requests.new_tasks import payload_too_large, read_encoding, read_priority
+from duly_core.rpc.requests.new_tasks import payload_too_large, read_encoding, read_priority, read_session
 from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.resource_needs import resource_needs
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
 from duly_core.time_tables.time_table import MOST_TICKS, Rhythm, TickPolicy, TimeTable
 from duly_wire.enums import CatchUp, Overlap
@@ -37,6 +39,10 @@ TABLE_FIELDS = (
     "catch_up_window",
     "overlap",
     "jitter",
+    "resources",
+    "session.key",
+    "session.order",
+    "session.on_failure",
 )
 """What a mask may name of a time table."""
 _PAYLOAD = frozenset({"payload", "payload_encoding"})
@@ -70,8 +76,10 @@ def changed_table(
     return merged(current, asked, named)
 
 
-def time_table(asked: time_tables_pb2.TimeTable) -> TimeTable:
+def time_table(asked: time_tables_pb2.TimeTable, kinds: Mapping[str, bool] | None) -> TimeTable:
     """Check a definition; whether its lambda takes the payload is for the store to tell. To be called in a thread.
+
+    `kinds` says which resources are declared, and which of these have keys. None: that was checked before, or is checked later.
 
     Raises:
         Problem: names the field and the fix.
@@ -93,6 +101,9 @@ def time_table(asked: time_tables_pb2.TimeTable) -> TimeTable:
         priority=read_priority(asked.priority),
         collection=asked.collection,
         policy=_policy(asked, rhythm),
+        resources=tuple(sorted(resource_needs(asked.resources, kinds, lambda_name))),
+        # one of which every field was removed is none
+        session=read_session(asked.session) if asked.session.ByteSize() else None,
     )
 
 

@@ -12,6 +12,7 @@ from duly_core.rpc.requests.checks import check_count, page_size, read_instant
 from duly_core.rpc.requests.field_masks import changed_fields, named_fields
 from duly_core.rpc.requests.names import check_name
 from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.resource_needs import ResourceCache
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.time_tables import store as store_time_tables
@@ -47,8 +48,15 @@ _MOST_BYTES = 64 << 20
 class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
     """Answers each time table for itself; one with an error has changed nothing."""
 
-    def __init__(self, stores: FrontendStores, notifier: Notifier, rpc: RpcSettings | None = None) -> None:
+    def __init__(
+        self,
+        stores: FrontendStores,
+        notifier: Notifier,
+        rpc: RpcSettings | None = None,
+        resources: ResourceCache | None = None,
+    ) -> None:
         """Make one; `notifier` reports the tasks of a backfill, `rpc` has the limits of answers. None: the defaults."""
+        self._resources = resources or ResourceCache(stores.reads)
         self._store = stores.writes
         self._large = stores.load.calls.large
         self._notifier = notifier
@@ -70,6 +78,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         try:
             check_name("name", name)
             named = read_named(asked)
+            kinds = await self._resources.kinds([asked.table.resources])
 
             def make(row: TableRow | None) -> TimeTable:
                 if row is None or "lambda" in named:
@@ -78,7 +87,8 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
                     raise refused(Action.REGISTER, name, "name")
                 # what must be new is compared as a whole: a repeat finds the same
                 current = None if row is None or if_revision == 0 else state_to_wire(row).table
-                return time_table(changed_table(current, asked.table, named))
+                is_new = row is None or "resources" in named
+                return time_table(changed_table(current, asked.table, named), kinds if is_new else None)
 
             answer = await store_time_tables.put(self._store, name, make, if_revision=if_revision)
         except Problem as problem:

@@ -48,6 +48,12 @@ def state_to_wire(row: TableRow) -> time_tables_pb2.TimeTableState:
         table.catch_up_window.CopyFrom(to_duration(row.catch_up_window))
     if row.jitter:
         table.jitter.CopyFrom(to_duration(row.jitter))
+    for need in row.needs:
+        table.resources.add(name=need.name, key=need.key, weight=need.weight)
+    if (session := row.session) is not None:
+        table.session.key = session.key
+        table.session.order = task_pb2.SessionOrder.ValueType(session.order)
+        table.session.on_failure = task_pb2.SessionPolicy.ValueType(session.policy)
     state = time_tables_pb2.TimeTableState(
         table=table,
         revision=row.revision,

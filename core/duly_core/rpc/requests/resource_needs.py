@@ -9,10 +9,11 @@ from google.protobuf.message import DecodeError
 from duly_core.lambdas.names import namespace_of
 from duly_core.limits import store as store_resources
 from duly_core.postgres.pool import Store
+from duly_core.rpc.requests.names import check_name_in_namespace
 from duly_core.rpc.requests.new_tasks import check_session_key
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import ResourceNeed
-from duly_wire.v1 import task_pb2
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 FRESH = timedelta(seconds=5)
 """How long what is remembered of a resource may lag behind the store."""
@@ -66,11 +67,12 @@ def read_needs(data: bytes) -> Sequence[task_pb2.ResourceNeed] | Problem:
 
 
 def resource_needs(
-    asked: Sequence[task_pb2.ResourceNeed] | Problem, kinds: Mapping[str, bool], lambda_name: str
+    asked: Sequence[task_pb2.ResourceNeed] | Problem, kinds: Mapping[str, bool] | None, lambda_name: str
 ) -> tuple[ResourceNeed, ...]:
     """Return what a task of a lambda needs of resources.
 
-    A resource that has a namespace is unknown to lambdas of others: their tasks could take all of its units.
+    A resource that has a namespace is unknown to lambdas of others: their tasks could take all of its units. `kinds` says
+    which are declared, and which of these have keys. None: they need not be declared yet.
 
     Raises:
         Problem: names the field and the fix.
@@ -87,12 +89,43 @@ def resource_needs(
     return needs
 
 
+def needs_of(task: frontend_pb2.NewTask, kinds: Mapping[str, bool] | None) -> tuple[ResourceNeed, ...]:
+    """Return what one task needs of resources, as `resource_needs` does.
+
+    Raises:
+        Problem: names the field and the fix.
+    """
+    if not task.resources:
+        return ()
+    return resource_needs(read_needs(task.resources), kinds, getattr(task, "lambda"))
+
+
+def check_declared(needs: Iterable[ResourceNeed], kinds: Mapping[str, bool], lambda_name: str) -> None:
+    """Check that resources are declared for a lambda, and that needs have keys as these say.
+
+    Raises:
+        Problem: names the field and the fix.
+    """
+    for place, need in enumerate(needs):
+        _check(f"resources[{place}]", need.name, need.key, kinds, lambda_name)
+
+
 def _need(
-    field: str, asked: task_pb2.ResourceNeed, kinds: Mapping[str, bool], lambda_name: str
+    field: str, asked: task_pb2.ResourceNeed, kinds: Mapping[str, bool] | None, lambda_name: str
 ) -> ResourceNeed:
     name, key, weight = asked.name, asked.key, asked.weight
     if store_resources.is_quota(name):
         raise Problem(f"{field}.name", f"{name[:128]} is a quota: leave it out, it counts anyway")
+    if kinds is None:
+        check_name_in_namespace(f"{field}.name", name)
+        kinds = {name: bool(key)}
+    _check(field, name, key, kinds, lambda_name)
+    if not 0 <= weight <= _HEAVIEST:
+        raise Problem(f"{field}.weight", f"must be 1 to {_HEAVIEST:,}, not {weight:,}")
+    return ResourceNeed(name, key, weight or 1)
+
+
+def _check(field: str, name: str, key: str, kinds: Mapping[str, bool], lambda_name: str) -> None:
     per_key = kinds.get(name)
     namespace = namespace_of(name)
     if per_key is None or (namespace and namespace != namespace_of(lambda_name)):
@@ -107,6 +140,3 @@ def _need(
         check_session_key(f"{field}.key", key)
     elif key:
         raise Problem(f"{field}.key", f"{name} has no keys: leave it out")
-    if not 0 <= weight <= _HEAVIEST:
-        raise Problem(f"{field}.weight", f"must be 1 to {_HEAVIEST:,}, not {weight:,}")
-    return ResourceNeed(name, key, weight or 1)
