@@ -97,6 +97,7 @@ def test_every_metric_exists(path: Path) -> None:
         "duly_local",
         "duly_async_client",  # of the pytest plugin
         "duly_worker_of",
+        "duly_begins_at",
     }
     others |= {*rights.names(), *(name for allowed in rights.OWNERS_FUNCTIONS.values() for name in allowed)}
     assert {name for name in named if name.count("_") > 1} - others <= known_metrics()

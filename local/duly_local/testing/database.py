@@ -109,10 +109,11 @@ def _opened(dsn: str) -> Iterator[TestDatabase]:
 
 @contextmanager
 def _database_of(server: str) -> Iterator[str]:
-    name = sql.Identifier(f"duly_test_{uuid4().hex[:12]}")
+    made = f"duly_test_{uuid4().hex[:12]}"
+    name = sql.Identifier(made)
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(sql.SQL("create database {}").format(name))
         try:
-            yield make_conninfo(server, dbname=name.as_string())
+            yield make_conninfo(server, dbname=made)
         finally:
             connection.execute(sql.SQL("drop database {} with (force)").format(name))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
     import duly
     from duly_local.testing.clock import DulyClock
     from duly_local.testing.stack import TestSession, TestStack
@@ -51,20 +54,31 @@ def duly_app(request: pytest.FixtureRequest) -> duly.App:
 @pytest.fixture(scope="session")
 def duly_session(request: pytest.FixtureRequest) -> Iterator[TestSession]:
     """What the tests of this process share: a Postgres, and connections."""
-    from duly_local.testing.stack import TestSession
+    try:
+        from duly_local.testing.stack import TestSession
+    except ModuleNotFoundError as error:
+        pytest.fail(
+            f"the fixtures of Duly need its services: pip install 'duly[local]' ({error})", pytrace=False
+        )
 
     with TestSession(str(request.config.getini("duly_postgres"))) as session:
         yield session
 
 
 @pytest.fixture
+def duly_begins_at() -> datetime | None:
+    """When the clock begins; None: now. A test suite overrides it, such as for the night in which the clocks change."""
+    return None
+
+
+@pytest.fixture
 def duly_stack(
-    request: pytest.FixtureRequest, duly_session: TestSession, tmp_path: Any
+    request: pytest.FixtureRequest, duly_session: TestSession, duly_begins_at: datetime | None, tmp_path: Path
 ) -> Iterator[TestStack]:
     """The services of one test, on an empty store. `DULY_ADDRESS` names them meanwhile."""
     from duly_local.testing.stack import TestStack
 
-    with TestStack(duly_session, tmp_path / "duly-attachments") as stack:
+    with TestStack(duly_session, tmp_path / "duly-attachments", duly_begins_at) as stack:
         request.node.stash[_STACK] = stack
         yield stack
         del request.node.stash[_STACK]

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 ADDRESS = "DULY_ADDRESS"
 """Names the Frontend to clients that are made without an address."""
 
+_SLACK = timedelta(minutes=10)
+"""Of an instant that was now, when it was chosen."""
+
 
 class TestSession:
     """What all tests of a pytest process share: Postgres, the connections, the thread of the services. For a `with`."""
@@ -55,7 +58,18 @@ class TestStack:
 
     __test__ = False  # to pytest
 
-    def __init__(self, session: TestSession, attachments: Path) -> None:
+    def __init__(self, session: TestSession, attachments: Path, begins_at: datetime | None = None) -> None:
+        """Make one whose clock begins at an instant; None: now.
+
+        Raises:
+            DulyTestError: the instant is in the past, where Frontends, by the clock of their host, refuse what expires.
+        """
+        now = datetime.now(UTC).replace(microsecond=0)
+        self.began_at = now if begins_at is None else begins_at
+        if self.began_at.tzinfo is None:
+            raise DulyTestError(f"{begins_at!r} has no time zone: write datetime(..., tzinfo=UTC)")
+        if self.began_at < now - _SLACK:
+            raise DulyTestError(f"the clock of a test cannot begin in the past: {self.began_at.isoformat()}")
         self._session = session
         self._thread = session.thread
         self._clock = SteppedClock(session.pools.consumer)
@@ -65,7 +79,6 @@ class TestStack:
         self.clock = DulyClock(self)
 
     def __enter__(self) -> Self:
-        self.began_at = datetime.now(UTC).replace(microsecond=0)
         self._session.database.reset(self.began_at)
         self._closing.enter_context(to_standard_logging())
         self._thread.run(self._clock.begin_at(self.began_at))
@@ -149,9 +162,9 @@ class TestStack:
     def advance_to(self, instant: datetime, most: int) -> list[Run]:
         """Step to `instant`, and run what is due on the way."""
         turns = _Turns(self.workers, most, self.now)
-        look = self._run_due(turns)
+        look = self._run_due(turns, until=instant)
         while look.next is not None and look.next <= instant:
-            look = self._run_due(turns, look.next)
+            look = self._run_due(turns, look.next, until=instant)
         if self.now < instant:
             self._run_due(turns, instant)
         return turns.runs
@@ -169,8 +182,11 @@ class TestStack:
             look = self._run_due(turns, look.next)
         return turns.runs
 
-    def _run_due(self, turns: _Turns, instant: datetime | None = None) -> Look:
-        """Move the clock to an instant (None: not at all), and run what is due then; return what is left."""
+    def _run_due(self, turns: _Turns, instant: datetime | None = None, until: datetime | None = None) -> Look:
+        """Move the clock to an instant (None: not at all), and run what is due then; return what is left.
+
+        Go on `until` a later instant, while what is due can be run.
+        """
         if any(worker.is_running for worker in self.workers):
             raise DulyTestError(
                 "a callback cannot run other tasks, nor move the clock: its own run has not ended"
@@ -178,17 +194,15 @@ class TestStack:
         if instant is None:
             self._thread.run(self._server.refresh())
         while True:
-            look, done = self._thread.run(self._server.step(instant))
+            look = self._thread.run(self._server.step(instant, until))
             instant = None
-            if not (look.tasks or done):
-                return look
             before = len(turns.runs)
-            for worker in turns.workers:
+            for worker in turns.workers if look.tasks else ():
                 while turns.may_go_on(self.now) and (run := worker.claim_and_run()) is not None:
                     turns.runs.append(run)
-                    if look.tasks == 1 and not done:
+                    if look.tasks == 1:
                         break  # most likely there is no other: the next look is cheaper than to ask for one
-            if turns.is_over or (len(turns.runs) == before and not done):
+            if turns.is_over or len(turns.runs) == before:
                 return look
 
 

@@ -11,6 +11,17 @@ create table if not exists duly_stepped.clock (at timestamptz not null);
 insert into duly_stepped.clock select now() where not exists (select from duly_stepped.clock);
 create or replace function duly_now() returns timestamptz language sql volatile parallel safe
     as 'select at from duly_stepped.clock';
+
+-- While the clock stands still many tasks are due at the same instant. Then they go in the order in which they were made.
+do $$ declare name text; definition text; begin
+    for name, definition in
+        select indexrelid::regclass, pg_get_indexdef(indexrelid) from pg_index
+        where indrelid = 'task_assoc'::regclass and not indisunique and indexprs is null
+    loop
+        execute format('drop index %s', name);
+        execute regexp_replace(definition, '\\(([^()]*)\\)', '(\\1, task_id)');
+    end loop;
+end $$;
 """
 """Replaces the clock of a database that is used for nothing else. Its services are told to run by whoever moves the clock."""
 

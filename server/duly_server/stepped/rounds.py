@@ -87,10 +87,7 @@ class Rounds:
         return done
 
     async def _fire_ticks(self) -> bool:
-        for number in range(_MOST_ROUNDS):
-            if await self._time_tables.run_once() > timedelta():
-                return number > 0
-        return True
+        return await self._time_tables.run_once() <= timedelta()  # the next look finds what is left
 
     async def _see_to_gates(self) -> None:
         await self._gates.run_once()

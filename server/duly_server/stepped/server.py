@@ -1,14 +1,14 @@
-"""A Frontend and an HSC that serve, and a Store Consumer that runs when it is told to: on a store with a stepped clock."""
+"""A Frontend that serves, and an HSC and a Store Consumer that work when they are told to: on a store with a stepped clock."""
 
 import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 
 from duly_core.attachments.blobs import BlobThreads
 from duly_core.attachments.open_blobs import open_blobs
@@ -23,7 +23,7 @@ from duly_core.postgres.settings import StoreSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
-from duly_core.rpc.stubs import attachment_stub, hsc_stub
+from duly_core.rpc.stubs import Context, attachment_stub
 from duly_frontend.servicers import Servicers
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
@@ -34,11 +34,22 @@ from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import HscStores
 from duly_hsc.stores import open_stores as open_hsc_stores
+from duly_hsc.work_matcher import WorkMatcher
 from duly_server.stepped.clock import Look, SteppedClock
 from duly_server.stepped.rounds import Rounds
 from duly_wire.v1 import hsc_pb2
 
 _PREFIX_BYTES = 14
+
+
+class _InProcess:
+    """What an RPC's servicer asks of a call: this one has no deadline, and nobody is asked who they are."""
+
+    def time_remaining(self) -> float | None:
+        return None
+
+
+_IN_PROCESS = cast("Context", _InProcess())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +71,19 @@ async def open_pools(dsn: str) -> AsyncIterator[Pools]:
             hsc=await stack.enter_async_context(open_hsc_stores(settings, HscSettings(), Timing())),
             consumer=await stack.enter_async_context(Store(settings.model_copy(update={"connections": 2}))),
         )
+
+
+class _Alone:
+    """Takes all notifications: there is nobody else in this store who would have to hear of them by a statement."""
+
+    def __init__(self, work: WorkMatcher) -> None:
+        self._work = work
+
+    def serves(self, _lambdas: Collection[str]) -> bool:
+        return True
+
+    def note_due(self, ahead: timedelta, lambdas: Collection[str]) -> None:
+        self._work.note_due(ahead, lambdas)
 
 
 class SteppedServer:
@@ -107,26 +131,18 @@ class SteppedServer:
             counts,
             self._live.hsc,
         )
-        notifications.subscribe(self._hsc.work)
+        notifications.subscribe(_Alone(self._hsc.work))
         gates.on_change(self._hsc.work.gates_changed)
         self._rounds = Rounds(pools.consumer, self.clock, gates, counts, notifier)
-        self.address = await self._serve(self._frontend.all, rpc)
-        hsc_address = await self._serve([self._hsc], rpc)
-        channels = [open_channel(each, rpc) for each in (hsc_address, self.address)]
-        for channel in channels:
-            self._closing.push_async_callback(channel.close)
-        self._stub = hsc_stub(channels[0])
-        self.attachments = attachment_stub(channels[1])
-        """What answers calls for attachments."""
-        return self
-
-    async def _serve(self, servicers: Sequence[object], rpc: RpcSettings) -> str:
-        load = self._pools.frontend.load.calls if len(servicers) > 1 else None
-        server = RpcServer("127.0.0.1:0", servicers, rpc, load=load)
-        address = await server.start()
+        server = RpcServer("127.0.0.1:0", self._frontend.all, rpc, load=pools.frontend.load.calls)
+        self.address = await server.start()
         self._closing.push_async_callback(server.stop)
         await server.set_serving(serving=True)
-        return address
+        channel = open_channel(self.address, rpc)
+        self._closing.push_async_callback(channel.close)
+        self.attachments = attachment_stub(channel)
+        """What answers calls for attachments."""
+        return self
 
     async def __aexit__(self, *_: object) -> None:
         self._frontend.close()
@@ -145,14 +161,22 @@ class SteppedServer:
         await self._rounds.read()
         await self._live.run_once()
 
-    async def step(self, instant: datetime | None = None) -> tuple[Look, bool]:
-        """Move the clock to an instant (None: not at all), and do what a Store Consumer has to do: timeouts, ticks, gates.
+    async def step(self, instant: datetime | None = None, until: datetime | None = None) -> Look:
+        """Move the clock to an instant (None: not at all), and do what a Store Consumer has to do then: timeouts, ticks, gates.
+
+        Go on to the next instants `until` a later one, as long as no task is due.
 
         Returns:
-            What there was to do, and whether any of it was done.
+            What is left to do: tasks to claim; and when there is more.
         """
         look = await self.clock.look(instant)
-        return look, await self._rounds.settle(look)
+        while True:
+            if await self._rounds.settle(look):
+                look = await self.clock.look()
+            elif look.tasks or until is None or look.next is None or look.next > until:
+                return look
+            else:
+                look = await self.clock.look(look.next)
 
     async def claim(self, holder: str, lambdas: Sequence[str]) -> hsc_pb2.ClaimedTask | None:
         """Claim one task that is due now; None: nothing is that may start."""
@@ -161,17 +185,18 @@ class SteppedServer:
             holder=holder, lambdas=lambdas, max_tasks=1, token_prefix=os.urandom(_PREFIX_BYTES)
         )
         request.timeout.FromTimedelta(timedelta())
-        response = await self._stub.ClaimWork(request)
+        response = await self._hsc.ClaimWork(request, _IN_PROCESS)
         return response.tasks[0] if response.tasks else None
 
     async def report(self, result: hsc_pb2.TaskResult) -> hsc_pb2.ResultVerdict.ValueType:
         """Write how a run ended."""
-        response = await self._stub.SetResults(hsc_pb2.SetResultsRequest(results=[result]))
+        response = await self._hsc.SetResults(hsc_pb2.SetResultsRequest(results=[result]), _IN_PROCESS)
         verdict: hsc_pb2.ResultVerdict.ValueType = response.verdicts[0]
         return verdict
 
     async def beat(self, holder: str, item: hsc_pb2.HeartbeatItem) -> hsc_pb2.HeartbeatVerdict.ValueType:
         """Renew a claim, with what its callback reported."""
-        response = await self._stub.Heartbeat(hsc_pb2.HeartbeatRequest(items=[item], holder=holder))
+        request = hsc_pb2.HeartbeatRequest(items=[item], holder=holder)
+        response = await self._hsc.Heartbeat(request, _IN_PROCESS)
         verdict: hsc_pb2.HeartbeatVerdict.ValueType = response.verdicts[0]
         return verdict

@@ -1,0 +1,41 @@
+"""Whatever a service does by itself in production, a stepped server does when it is told to, or leaves it out for a reason."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import duly_frontend
+import duly_hsc
+import duly_store_consumer
+
+STEPPED = {
+    "store consumer": "Rounds.settle: timeouts",
+    "time tables": "Rounds.settle: ticks",
+    "gates": "Rounds.settle",
+    "breakers": "Rounds.settle",
+    "run counts": "Rounds.settle",
+    "live settings": "SteppedServer.refresh",
+}
+LEFT_OUT = {
+    "retention": "a test sees what it did, however far it steps",
+    "output sweep": "the same",
+    "host watch": "metrics only",
+    "backlog watch": "metrics only",
+    "dead letter watch": "metrics only",
+    "session watch": "metrics only",
+}
+
+
+@pytest.mark.parametrize(
+    "service", [duly_frontend, duly_hsc, duly_store_consumer], ids=lambda each: each.__name__
+)
+def test_each_loop_of_a_service_is_stepped_or_left_out_for_a_reason(service) -> None:
+    main = Path(service.__file__).with_name("__main__.py").read_text(encoding="utf-8")
+
+    loops = set(re.findall(r'repeat\(\s*"([^"]+)"', main))
+
+    assert loops
+    assert loops <= STEPPED.keys() | LEFT_OUT.keys(), (
+        "call it in duly_server/stepped/rounds.py, put its next instant into the statement of clock.py, and name it here"
+    )
