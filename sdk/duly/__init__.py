@@ -16,6 +16,7 @@ from duly.attachments.attachment import Attachment, TransferProgress
 from duly.attachments.uses import AttachmentUse
 from duly.callbacks.app import App
 from duly.callbacks.codec import EncryptedPayload
+from duly.callbacks.hooks import RunEnd
 from duly.callbacks.outcomes import (
     CallbackOutcome,
     Cancelled,
@@ -147,6 +148,7 @@ __all__ = [
     "ResourceNeed",
     "RetriableFailure",
     "Role",
+    "RunEnd",
     "ScheduledGraph",
     "ScheduledTask",
     "ServedLambda",

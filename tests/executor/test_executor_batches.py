@@ -152,6 +152,18 @@ async def test_a_call_that_overruns_fails_each_of_its_tasks(host: Host) -> None:
     await gone(pid)
 
 
+async def test_a_hook_that_hangs_is_interrupted_when_max_runtime_is_over_and_the_end_stays(
+    host: Host,
+) -> None:
+    executor = await start(host)
+    task = claimed("hook.hangs", {}, max_runtime=timedelta(milliseconds=300))
+
+    host.hand_out(task)
+
+    assert value_of(await host.hsc.end_of(task)) == "done"
+    await executor.says("the hook hang raised")
+
+
 async def test_a_half_full_batch_is_handed_back_unstarted_by_an_executor_that_ends(host: Host) -> None:
     executor = await start(host)
     waiting = numbered(host, 1, "batch.patient")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from duly.callbacks import lambda_of as handles
 from duly.callbacks.callback import Callback, make_callback
+from duly.callbacks.hooks import FAILURES, SUCCESS, Hook
 from duly.errors import DulyError, RegistrationError
 from duly.lambdas.policy import Policy, PolicyOptions
 from duly.time_tables.cron import cron_problem
@@ -64,6 +66,7 @@ class App:
         self.codec = codec
         self._callbacks: dict[str, Callback] = {}
         self._time_tables: dict[str, time_tables_pb2.TimeTable] = {}
+        self._hooks: list[Hook] = []
 
     @property
     def callbacks(self) -> Mapping[str, Callback]:
@@ -124,10 +127,52 @@ class App:
             raise RegistrationError(
                 f"lambda {name!r}: an application has at most {_MOST_BATCH_LAMBDAS} lambdas with batch=: make several applications"
             )
-        self._callbacks[name] = callback
+        self._callbacks[name] = replace(callback, hooks=self._hooks)
 
     def _batches(self) -> int:
         return sum(callback.batch is not None for callback in self._callbacks.values())
+
+    def on_end(self, lambda_name: str | Callable[..., Any] = "") -> Callable[[F], F]:
+        """Have a function called when a run has ended, however it did: of all lambdas of this application, or of one.
+
+        Example:
+            @app.on_failure("mail.send")
+            def count(ctx: duly.TaskContext, end: duly.RunEnd) -> None:
+                failures.labels(ctx.lambda_name, end.failure_kind).inc()
+
+        It is called in the callback's process, in its slot and within `max_runtime`, before the end is reported: for as long as it runs the
+        task runs. Best effort: if the process dies, or lost its claim, nothing is called, or a run that was called for is repeated. What it raises
+        is logged, and changes nothing. It may be async. `docs/lambdas.md` says when to use something else.
+
+        Raises RegistrationError for a lambda that this application does not declare.
+        """
+        return self._hook(lambda_name, frozenset())
+
+    def on_success(self, lambda_name: str | Callable[..., Any] = "") -> Callable[[F], F]:
+        """Have a function called when a run has succeeded; as `on_end`."""
+        return self._hook(lambda_name, SUCCESS)
+
+    def on_failure(self, lambda_name: str | Callable[..., Any] = "") -> Callable[[F], F]:
+        """Have a function called when a run has failed, whether the task runs again or not; as `on_end`."""
+        return self._hook(lambda_name, FAILURES)
+
+    def _hook(self, lambda_name: str | Callable[..., Any], outcomes: frozenset[int]) -> Callable[[F], F]:
+        try:
+            name = handles.name_of(lambda_name) if lambda_name else ""
+        except (DulyError, TypeError) as error:
+            raise RegistrationError(
+                f"a hook of all lambdas needs parentheses: write @app.on_end(); {error}"
+            ) from error
+        if name and name not in self._callbacks:
+            raise RegistrationError(
+                f"a hook of {name!r}: this application has no such lambda; declare the callback before it"
+            )
+
+        def register(function: F) -> F:
+            self._hooks.append(Hook(function, name, outcomes))
+            return function
+
+        return register
 
     def time_table(
         self,

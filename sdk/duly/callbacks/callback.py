@@ -7,7 +7,7 @@ import inspect
 import re
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from duly.callbacks.codec import Codec
+    from duly.callbacks.hooks import Hook
     from duly.callbacks.payload import OriginOf
     from duly.lambdas.policy import Policy
 
@@ -50,6 +51,8 @@ class Callback:
     """Whether what it prints and logs is kept."""
     batch: Batch | None = None
     """How many tasks one call takes; None: one."""
+    hooks: Sequence[Hook] = field(default=(), compare=False)
+    """Those of the application, also those that it declares later."""
 
     def read(self, data: bytes, encoding: int, origin: OriginOf | None = None) -> Any:
         """Return the payload as the callback wants it; raise PayloadError if it is not as declared.

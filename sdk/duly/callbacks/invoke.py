@@ -17,6 +17,7 @@ from duly.attachments.attachment import AttachmentsInsideError
 from duly.attachments.encoded import Encoded
 from duly.callbacks import tracing
 from duly.callbacks.codec import payload_of, protect, result_of, reveal
+from duly.callbacks.hooks import run_hooks
 from duly.callbacks.outcomes import (
     Cancelled,
     CompleteLater,
@@ -60,10 +61,13 @@ def run(
     """
     active = tracing.active
     if active is None:
-        return _run(callback, task, context, run_async)
-    with active.running(callback.name, context) as ended:
         result = _run(callback, task, context, run_async)
-        ended(result)
+    else:
+        with active.running(callback.name, context) as ended:
+            result = _run(callback, task, context, run_async)
+            ended(result)
+    if callback.hooks:
+        run_hooks(callback.hooks, callback.name, context, result, run_async)
     return result
 
 

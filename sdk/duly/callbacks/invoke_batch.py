@@ -11,6 +11,7 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from duly.callbacks import tracing
+from duly.callbacks.hooks import run_hooks
 from duly.callbacks.invoke import (
     RunAsync,
     add_follow_ups,
@@ -54,12 +55,16 @@ def run_batch(
     A task whose payload cannot be read fails alone: the call is without it. Otherwise as `invoke.run`.
     """
     if tracing.active is None:
-        return _run(callback, tasks, contexts, run_async)
-    with ExitStack() as spans:
-        ended = [spans.enter_context(tracing.active.running(callback.name, each)) for each in contexts]
         results = _run(callback, tasks, contexts, run_async)
-        for end, result in zip(ended, results, strict=True):
-            end(result)
+    else:
+        with ExitStack() as spans:
+            ended = [spans.enter_context(tracing.active.running(callback.name, each)) for each in contexts]
+            results = _run(callback, tasks, contexts, run_async)
+            for end, result in zip(ended, results, strict=True):
+                end(result)
+    if callback.hooks:
+        for context, result in zip(contexts, results, strict=True):
+            run_hooks(callback.hooks, callback.name, context, result, run_async)
     return results
 
 
