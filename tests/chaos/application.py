@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,21 @@ def nap(payload: dict[str, Any], ctx: duly.TaskContext) -> None:
 def careful(_: dict[str, Any], ctx: duly.TaskContext) -> None:
     """The same, and quarantined if it is charged with few crashes."""
     with _journal.execution(ctx):
+        time.sleep(_NAP_S)
+
+
+@app.callback(
+    BY_NAME["batched"].lambda_name,
+    max_attempts=BY_NAME["batched"].max_attempts,
+    max_crashes=BY_NAME["batched"].max_crashes,
+    backoff=_BACKOFF,
+    batch=duly.Batch(size=10, wait=_SOON),
+)
+def batched(payloads: list[dict[str, Any]], ctxs: list[duly.TaskContext]) -> None:
+    """A little work for many at once."""
+    with ExitStack() as executions:
+        for payload, ctx in zip(payloads, ctxs, strict=True):
+            executions.enter_context(_journal.execution(ctx, edit=payload.get("edit", 0)))
         time.sleep(_NAP_S)
 
 
