@@ -1,4 +1,4 @@
-"""The lambdas of a web shop: reserve, approve, charge, ship, and a nightly report.
+"""The lambdas of a web shop: reserve, approve, charge, ship, set a price, and a nightly report.
 
 duly up examples.shop.app:app
 """
@@ -58,6 +58,20 @@ def undo(order: Order) -> None:
     """Nobody approves it, or nobody pays: the items are free again, and the customer hears of it."""
     outside.release(order.number)
     outside.mails.append(("customer@example.org", f"we cannot send {order.number}"))
+
+
+@dataclass
+class Price:
+    """What an item costs from now on."""
+
+    item: str
+    amount: int
+
+
+@app.callback("price.publish")
+def publish(price: Price) -> None:
+    """Show a price in the shop."""
+    outside.prices.append((price.item, price.amount))
 
 
 @app.callback("report.nightly")

@@ -1,7 +1,9 @@
-"""What the web site does: it places orders, and passes the answers of the boss on."""
+"""What the web site does: it places orders, passes the answers of the boss on, and changes prices."""
+
+from datetime import timedelta
 
 import duly
-from examples.shop.app import Order, approve, charge, reserve, ship, undo
+from examples.shop.app import Order, Price, approve, charge, publish, reserve, ship, undo
 
 LARGE = 1_000
 """A person approves orders from this total on."""
@@ -27,3 +29,9 @@ def answer(client: duly.Client, token: str, *, approved: bool) -> None:
         client.complete(token)
     else:
         client.fail(token, "the boss says no")
+
+
+def change_price(client: duly.Client, price: Price) -> None:
+    """Publish a price when nobody has changed it for ten seconds, at the latest after a minute: the latest wins."""
+    settled = duly.Debounce(price.item, wait=timedelta(seconds=10), at_most=timedelta(minutes=1))
+    client.schedule(publish, price, debounce=settled)

@@ -7,7 +7,7 @@ import pytest
 import duly
 from duly_local.testing import DulyClock, DulyWorker
 from examples.shop import orders
-from examples.shop.app import Order, app
+from examples.shop.app import Order, Price, app
 from examples.shop.outside import Outside, outside
 
 SMALL = Order("A-1", {"pen": 2}, total=4)
@@ -92,6 +92,17 @@ def test_a_refused_card_is_not_tried_again(duly_client: duly.Client, duly_clock:
         "order.undo",
     ]
     assert outside.stock["pen"] == 10
+
+
+def test_of_many_price_changes_the_latest_is_published(
+    duly_client: duly.Client, duly_clock: DulyClock
+) -> None:
+    for amount in range(1, 11):
+        orders.change_price(duly_client, Price("pen", amount))
+        duly_clock.advance(timedelta(seconds=2))
+    duly_clock.advance(timedelta(minutes=2))
+
+    assert outside.prices == [("pen", 10)]
 
 
 def test_a_report_is_made_each_night(duly_worker: DulyWorker, duly_clock: DulyClock) -> None:

@@ -69,6 +69,11 @@ def _app(version: str = "1") -> duly.App:
         done.calls.append(ctx.completion_token())
         return duly.CompleteLater(DAY)
 
+    @app.callback("mail.index", batch=duly.Batch(size=3), max_attempts=2)
+    def index_mails(mails: list[str]) -> list[object]:
+        done.calls.append(mails)
+        return [ValueError(mail) if mail == "bad" else mail.upper() for mail in mails]
+
     @app.callback("picture.scale")
     async def scale(picture: duly.Attachment, ctx: duly.TaskContext) -> dict:
         await asyncio.to_thread(lambda: None)
@@ -229,6 +234,19 @@ def test_sessions_graphs_and_rates_keep_their_order(duly_client, duly_worker, du
     at = [run.at for run in runs if run.lambda_name == "mail.send"]
     assert len(at) == 4
     assert at[-1] - at[0] >= 2 * HOUR
+
+
+def test_a_batch_is_one_call_and_each_of_its_tasks_ends_by_itself(duly_client, duly_worker, duly_clock):
+    tasks = [duly_client.schedule("mail.index", mail) for mail in ("a", "bad", "c", "d")]
+    duly_worker.run_due()
+    assert done.calls == [["a", "bad", "c"], ["d"]]
+
+    duly_worker.crash_next()
+    duly_clock.run_until_idle()
+
+    assert done.calls[2:] == [["bad"]]  # alone, after the crash that was charged
+    assert [duly_client.get(task).result for task in tasks] == ["A", None, "C", "D"]
+    assert (duly_client.get(tasks[1]).failures, duly_client.get(tasks[1]).crashes) == (2, 1)
 
 
 def test_a_pause_ends_when_the_clock_says_so(duly_client, duly_worker, duly_clock):

@@ -131,13 +131,13 @@ class TestStack:
         """The names of all queues."""
         return self._server.queues
 
-    def claim(self, holder: str, queues: Sequence[str]) -> hsc_pb2.ClaimedTask | None:
-        """Claim a task that is due; None: none is."""
-        return self._thread.run(self._server.claim(holder, queues)) if queues else None
+    def claim(self, holder: str, queues: Sequence[str], most: int = 1) -> list[hsc_pb2.ClaimedTask]:
+        """Claim tasks that are due; none if none is."""
+        return self._thread.run(self._server.claim(holder, queues, most)) if queues else []
 
-    def report(self, result: hsc_pb2.TaskResult) -> None:
-        """Write how a run ended."""
-        self._thread.run(self._server.report(result))
+    def report(self, results: Sequence[hsc_pb2.TaskResult]) -> None:
+        """Write how runs ended."""
+        self._thread.run(self._server.report(results))
 
     def beat(self, holder: str, item: hsc_pb2.HeartbeatItem) -> hsc_pb2.HeartbeatVerdict.ValueType:
         """Renew a claim."""
@@ -198,8 +198,8 @@ class TestStack:
             instant = None
             before = len(turns.runs)
             for worker in turns.workers if look.tasks else ():
-                while turns.may_go_on(self.now) and (run := worker.claim_and_run()) is not None:
-                    turns.runs.append(run)
+                while turns.may_go_on(self.now) and (runs := worker.claim_and_run()):
+                    turns.runs += runs
                     if look.tasks == 1:
                         break  # most likely there is no other: the next look is cheaper than to ask for one
             if turns.is_over or len(turns.runs) == before:

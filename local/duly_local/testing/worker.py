@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import duly
-from duly.callbacks import invoke
+from duly.callbacks import invoke, invoke_batch
 from duly.callbacks import lambda_of as handles
 from duly.context import TaskContext
 from duly_local.testing.attachment_calls import AttachmentCalls
@@ -90,21 +91,26 @@ class DulyWorker:
         return self._stack.run_due([self], most)
 
     def run_one(self) -> Run | None:
-        """Run one task that is due now, the best priority first; None: nothing is due."""
+        """Run one task that is due now, or one batch, the best priority first; None: nothing is due."""
         return next(iter(self._stack.run_due([self], 1, stops=True)), None)
 
-    def claim_and_run(self) -> Run | None:
-        """Run the next task; None: there is none. For the stack, which sees to the rest of what is due."""
-        task = self._stack.claim(self.name, self._queues())
-        if task is None:
-            return None
+    def claim_and_run(self) -> list[Run]:
+        """Run the next task, or the next batch; return nothing if there is none. For the stack, which sees to the rest of what is due."""
+        tasks = self._stack.claim(self.name, self._queues())
+        if not tasks:
+            return []
+        queue = getattr(tasks[0], "lambda")
+        callback = self.app.callbacks[queue.partition("@")[0]]
+        # as in production, a task whose process died runs alone
+        if callback.batch is not None and callback.batch.size > 1 and not tasks[0].crashes:
+            tasks += self._stack.claim(self.name, [queue], callback.batch.size - 1)
         self.is_running = True
         try:
-            run = self._run(task)
+            runs = self._run(tasks, callback)
         finally:
             self.is_running = False
-        self.runs.append(run)
-        return run
+        self.runs += runs
+        return runs
 
     def close(self) -> None:
         """End the loop of its async callbacks."""
@@ -120,46 +126,34 @@ class DulyWorker:
             if name.lambda_name in self.app.callbacks and name.version in versions
         ]
 
-    def _run(self, task: hsc_pb2.ClaimedTask) -> Run:
-        name = getattr(task, "lambda").partition("@")[0]
-        fault = self._next_fault(name)
-        callback = self.app.callbacks[name]
+    def _run(self, tasks: Sequence[hsc_pb2.ClaimedTask], callback: Callback) -> list[Run]:
+        fault = self._next_fault(callback.name)
         is_called = fault is None or fault.error is not None or fault.after_callback
-        result = self._call(task, callback, fault) if is_called else None
+        results = self._call(tasks, callback, fault) if is_called else []
         if fault is not None and fault.crashes:
-            result = hsc_pb2.TaskResult(
-                claim=task.claim,
-                outcome=hsc_pb2.OUTCOME_CRASHED,
-                failure_kind=task_pb2.FAILURE_KIND_CRASH,
-                failure_message="the callback's process was killed by signal 9",
-            )
-        told = Run(
-            lambda_name=name,
-            task_id=str(UUID(bytes=task.claim.task_id)),
-            attempt=task.attempt,
-            at=self._stack.now,
-            outcome=None if result is None or (fault and fault.vanishes) else Outcome(result.outcome),
-            message="" if result is None else result.failure_message,
-        )
-        if told.outcome is not None and result is not None:
-            self._stack.report(result)
-        return told
+            results = [_crashed(task) for task in tasks]
+        if fault is not None and fault.vanishes:
+            results = []
+        if results:
+            self._stack.report(results)
+        now = self._stack.now
+        return [_told(task, callback.name, now, result) for task, result in zip_longest(tasks, results)]
 
     def _call(
-        self, task: hsc_pb2.ClaimedTask, callback: Callback, fault: _Fault | None
-    ) -> hsc_pb2.TaskResult:
+        self, tasks: Sequence[hsc_pb2.ClaimedTask], callback: Callback, fault: _Fault | None
+    ) -> list[hsc_pb2.TaskResult]:
         if fault is not None and fault.error is not None:
             callback = dataclasses.replace(callback, function=_raising(fault.error))
-        beats = _Beats(self._stack, self.name, task)
-        context = TaskContext.for_task(
-            task, beats.progress, beats.checkpoint, AttachmentCalls(self._stack, task)
-        )
-        context.started_ns = self._stack.nanoseconds()
-        beats.context = context
-        result = invoke.run(callback, task, context, self._async.run)
-        if beats.kept and result.outcome != hsc_pb2.OUTCOME_SUCCESS:
-            result.checkpoint = beats.kept
-        return result
+        beats = [_Beats(self._stack, self.name, task) for task in tasks]
+        contexts = [each.context for each in beats]
+        if callback.batch is not None:
+            results = invoke_batch.run_batch(callback, tasks, contexts, self._async.run)
+        else:
+            results = [invoke.run(callback, tasks[0], contexts[0], self._async.run)]
+        for each, result in zip(beats, results, strict=True):
+            if each.kept and result.outcome != hsc_pb2.OUTCOME_SUCCESS:
+                result.checkpoint = each.kept
+        return results
 
     # ---- faults ------------------------------------------------------------------------------------------
 
@@ -216,8 +210,11 @@ class _Beats:
         self._stack = stack
         self._holder = holder
         self._task = task
-        self.context: TaskContext | None = None
         self.kept = b""
+        self.context = TaskContext.for_task(
+            task, self.progress, self.checkpoint, AttachmentCalls(stack, task)
+        )
+        self.context.started_ns = stack.nanoseconds()
 
     def progress(self, fraction: float, note: str) -> None:
         self._beat(hsc_pb2.HeartbeatItem(claim=self._task.claim, progress=fraction, progress_note=note))
@@ -228,7 +225,7 @@ class _Beats:
 
     def _beat(self, item: hsc_pb2.HeartbeatItem) -> None:
         verdict = self._stack.beat(self._holder, item)
-        if verdict == hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED and self.context is not None:
+        if verdict == hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED:
             self.context.request_cancel()
 
 
@@ -251,6 +248,28 @@ class _AsyncCallbacks:
     def close(self) -> None:
         if self._loop is not None:
             self._loop.close()
+
+
+def _crashed(task: hsc_pb2.ClaimedTask) -> hsc_pb2.TaskResult:
+    return hsc_pb2.TaskResult(
+        claim=task.claim,
+        outcome=hsc_pb2.OUTCOME_CRASHED,
+        failure_kind=task_pb2.FAILURE_KIND_CRASH,
+        failure_message="the callback's process was killed by signal 9",
+    )
+
+
+def _told(
+    task: hsc_pb2.ClaimedTask, lambda_name: str, now: datetime, result: hsc_pb2.TaskResult | None
+) -> Run:
+    return Run(
+        lambda_name=lambda_name,
+        task_id=str(UUID(bytes=task.claim.task_id)),
+        attempt=task.attempt,
+        at=now,
+        outcome=None if result is None else Outcome(result.outcome),
+        message="" if result is None else result.failure_message,
+    )
 
 
 def _raising(error: BaseException) -> Callable[..., Any]:

@@ -178,21 +178,19 @@ class SteppedServer:
             else:
                 look = await self.clock.look(look.next)
 
-    async def claim(self, holder: str, lambdas: Sequence[str]) -> hsc_pb2.ClaimedTask | None:
-        """Claim one task that is due now; None: nothing is that may start."""
+    async def claim(self, holder: str, lambdas: Sequence[str], most: int) -> list[hsc_pb2.ClaimedTask]:
+        """Claim up to so many tasks that are due now and may start."""
         self._hsc.work.note_due(timedelta(), lambdas)
         request = hsc_pb2.ClaimWorkRequest(
-            holder=holder, lambdas=lambdas, max_tasks=1, token_prefix=os.urandom(_PREFIX_BYTES)
+            holder=holder, lambdas=lambdas, max_tasks=most, token_prefix=os.urandom(_PREFIX_BYTES)
         )
         request.timeout.FromTimedelta(timedelta())
         response = await self._hsc.ClaimWork(request, _IN_PROCESS)
-        return response.tasks[0] if response.tasks else None
+        return [*response.tasks]
 
-    async def report(self, result: hsc_pb2.TaskResult) -> hsc_pb2.ResultVerdict.ValueType:
-        """Write how a run ended."""
-        response = await self._hsc.SetResults(hsc_pb2.SetResultsRequest(results=[result]), _IN_PROCESS)
-        verdict: hsc_pb2.ResultVerdict.ValueType = response.verdicts[0]
-        return verdict
+    async def report(self, results: Sequence[hsc_pb2.TaskResult]) -> None:
+        """Write how runs ended."""
+        await self._hsc.SetResults(hsc_pb2.SetResultsRequest(results=results), _IN_PROCESS)
 
     async def beat(self, holder: str, item: hsc_pb2.HeartbeatItem) -> hsc_pb2.HeartbeatVerdict.ValueType:
         """Renew a claim, with what its callback reported."""
