@@ -23,6 +23,7 @@ except ModuleNotFoundError:
 from duly_cli.access import audit, certs, grants, tokens
 from duly_cli.attachments import commands as attachments
 from duly_cli.chores import commands as chores
+from duly_cli.events import commands as events
 from duly_cli.explain import commands as explain
 from duly_cli.fleet import activity, backlog, health, hosts, queues, services, top
 from duly_cli.gates import commands as gates
@@ -90,6 +91,7 @@ tasks.add_commands(app)
 explain.add_command(app)
 attachments.add_commands(app)
 task_output.add_commands(app)
+events.add_commands(app)
 chores.add_commands(app)
 lambdas.add_commands(app)
 update.add_command(app)

@@ -644,6 +644,123 @@ create table task_output (
     primary key (task_id, fence, number)
 );
 
+-- Watches: who is told what happens to tasks, and what there is to tell (decision 0092).
+
+-- A watch is there from its first call until nobody has called for `keep_for`. While there is one, the statements that end tasks and runs
+-- write what any of them is to be told; without one they write nothing.
+create table watch (
+    watch_id uuid primary key,
+    -- Empty where nobody is asked who they are.
+    principal text not null,
+    -- What it is of, in words that its next calls must repeat.
+    filter text not null check (octet_length(filter) <= 65536),
+    -- Which Postgres it began in: the numbers of transactions mean nothing in another.
+    source text not null,
+    -- Where it begins: what came before has no number above, or no transaction from here on.
+    began_xid xid8 not null,
+    began_seq bigint not null,
+    began_at timestamptz not null,
+    keep_for interval not null check (keep_for > interval '0'),
+    until_at timestamptz not null
+);
+
+-- What is written for a watch, at least: '*', 'lambda:NAME', 'prefix:START', 'graphs', 'graph:ID' or 'session:NAME'.
+create table watch_key (
+    key text collate "C" not null,
+    watch_id uuid not null references watch on delete cascade,
+    primary key (key, watch_id)
+);
+create index watch_key_by_watch on watch_key (watch_id);
+
+-- What happened, as far as somebody watched. Readers go by the transaction, and read only what is below all that are under way: then no
+-- row can come before one that they have read. Removed by age.
+create table task_event (
+    xid xid8 not null default pg_current_xact_id(),
+    seq bigint generated always as identity,
+    -- 0: a watch began; 1: a run ended, and its task goes on; 2: a task ended; 3: a graph finished.
+    kind smallint not null,
+    at timestamptz not null,
+    lambda text,
+    task_id uuid,
+    graph uuid,
+    session text collate "C",
+    -- Of a run an attempt_outcome, of a task a task_status, of a graph how it ended.
+    status text,
+    run integer,
+    failure_kind smallint,
+    next_at timestamptz,
+    -- Of what one transaction did, runs come before tasks, and these before their graphs.
+    primary key (xid, kind, seq)
+);
+
+-- The last event that was removed: what is read on from before it would have a gap.
+create table task_event_sweep (
+    is_only boolean primary key default true check (is_only),
+    xid xid8 not null,
+    kind smallint not null,
+    seq bigint not null
+);
+insert into task_event_sweep (xid, kind, seq) values ('0', 0, 0);
+
+-- What the statements that end tasks and runs write while somebody watches. They call these only if there is a watch.
+
+-- Which Postgres this is: its cluster, and the timeline. A restart changes neither; a restored backup or a promoted standby is another one.
+create function duly_event_source() returns text language plpgsql as $$
+declare
+    cluster text := '-';
+begin
+    begin
+        cluster := (select system_identifier::text from pg_control_system());
+    exception when undefined_function or insufficient_privilege or feature_not_supported then null;
+    end;
+    return cluster || '/' || split_part(duly_server(), '/', 1);
+end $$;
+
+-- Whether a watch is to be told of a task of this lambda, graph and session.
+create function duly_is_watched(lambda text, graph uuid, session text) returns boolean language sql stable as $$
+    select exists (
+        select from watch_key
+        where key = any (array['*', 'lambda:' || lambda, 'lambda:' || split_part(lambda, '@', 1), 'graph:' || graph, 'session:' || session])
+    ) or exists (
+        select from watch_key
+        where key >= 'prefix:' and key < 'prefix;' and starts_with(lambda, substr(key, 8))
+            and strpos(substr(lambda, length(key) - 6), '/') = 0
+    )
+$$;
+
+-- A task ended. Returns true: it stands in a condition that holds.
+create function duly_note_end(
+    task_id uuid, lambda text, graph uuid, session text, status text, run integer, failure_kind int2, at timestamptz
+) returns boolean language plpgsql as $$
+begin
+    if duly_is_watched(lambda, graph, session) then
+        insert into task_event (kind, at, lambda, task_id, graph, session, status, run, failure_kind)
+        values (2, at, lambda, task_id, graph, session, status, run, failure_kind);
+    end if;
+    return true;
+end $$;
+
+-- A run ended. If its task ended with it the end says all: the assoc is gone already.
+create function duly_note_run(
+    of_task uuid, outcome text, run integer, failure_kind int2, at timestamptz, next_at timestamptz
+) returns boolean language plpgsql as $$
+begin
+    insert into task_event (kind, at, lambda, task_id, graph, session, status, run, failure_kind, next_at)
+    select 1, at, assoc.lambda, assoc.task_id, assoc.graph, assoc.session, outcome, run, failure_kind, next_at
+    from task_assoc as assoc
+    where assoc.task_id = any (array[of_task]) and duly_is_watched(assoc.lambda, assoc.graph, assoc.session);
+    return true;
+end $$;
+
+-- A graph finished.
+create function duly_note_graph(graph_id uuid, status text, at timestamptz) returns boolean language plpgsql as $$
+begin
+    if exists (select from watch_key where key = any (array['*', 'graphs', 'graph:' || graph_id])) then
+        insert into task_event (kind, at, graph, status) values (3, at, graph_id, status);
+    end if;
+    return true;
+end $$;
+
 -- Sessions.
 
 -- One row for each session that has live tasks or is blocked. Whoever changes a task that waits locks the row of its
@@ -1068,7 +1185,13 @@ begin
             group by ended.graph_id
         ) as ended
         where graph.graph_id = any (array[ended.graph_id])
-        returning graph.graph_id, graph.fail_fast and graph.unhandled > 0 and graph.open > 0 as fails_now
+        returning graph.graph_id, graph.fail_fast and graph.unhandled > 0 and graph.open > 0 as fails_now,
+            case when graph.open = 0 and exists (select from watch) then duly_note_graph(graph.graph_id, case
+                when graph.cancel_requested then 'cancelled'
+                when graph.unhandled > 0 then 'failed'
+                when graph.cancelled > 0 then 'cancelled'
+                else 'succeeded'
+            end, now) end as noted
     )
     select array_agg(counted.graph_id) into failing from counted where counted.fails_now;
     if failing is null then

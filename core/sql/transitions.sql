@@ -695,6 +695,9 @@ with silent as (
     select task_id, fence, attempt, outcome::attempt_outcome, holder, enqueued_at, claimed_at, started_at, ended_at,
         attempt_kind, left(attempt_message, 1024), traceback, next_at
     from reclaimed
+    where case when (select exists (select from watch)) then duly_note_run(
+    task_id, outcome::text, fence, attempt_kind::int2, ended_at, next_at
+) else true end
     on conflict do nothing
 ), noted as (
     insert into task (task_id, started_at, failure_kind, failure_message, failed_at)
@@ -734,7 +737,7 @@ with silent as (
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
     returning silent.*, null::timestamptz as next_at, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
-        assoc.crashes + 1 as crashes, null::uuid as last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::bytea as result, null::int2 as result_encoding, 5 as failure_kind,
+        assoc.crashes + 1 as crashes, null::uuid as last_token, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::bytea as result, null::int2 as result_encoding, 5 as failure_kind,
         'crashed or fell silent ' || silent.recent || ' times within ' || silent.crash_window
             || '; the last: ' || silent.attempt_message as failure_message
 ), recorded as (
@@ -745,6 +748,9 @@ with silent as (
     select task_id, fence, attempt, outcome::attempt_outcome, holder, enqueued_at, claimed_at, started_at, ended_at,
         attempt_kind, left(attempt_message, 1024), traceback, next_at
     from ended
+    where case when (select exists (select from watch)) then duly_note_run(
+    task_id, outcome::text, fence, attempt_kind::int2, ended_at, next_at
+) else true end
     on conflict do nothing
 ), entity as (
     insert into task (
@@ -757,6 +763,9 @@ with silent as (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -813,7 +822,7 @@ with silent as (
     where assoc.task_id = any (array[silent.task_id]) and assoc.status::text in ('claimed', 'processing')
         and assoc.next_trigger_at <= (select least(%(as_of)b::timestamptz, duly_now()))
     returning silent.*, null::timestamptz as next_at, 'cancelled'::task_status as status, (select duly_now()) as ended_at, assoc.fence, assoc.failures,
-        assoc.crashes + 1 as crashes, null::uuid as last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::bytea as result, null::int2 as result_encoding, null::int2 as failure_kind, null::text as failure_message
+        assoc.crashes + 1 as crashes, null::uuid as last_token, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::bytea as result, null::int2 as result_encoding, null::int2 as failure_kind, null::text as failure_message
 ), recorded as (
     insert into attempt (
         task_id, fence, attempt, outcome, holder, enqueued_at, claimed_at, started_at, ended_at, failure_kind, failure_message,
@@ -822,6 +831,9 @@ with silent as (
     select task_id, fence, attempt, outcome::attempt_outcome, holder, enqueued_at, claimed_at, started_at, ended_at,
         attempt_kind, left(attempt_message, 1024), traceback, next_at
     from ended
+    where case when (select exists (select from watch)) then duly_note_run(
+    task_id, outcome::text, fence, attempt_kind::int2, ended_at, next_at
+) else true end
     on conflict do nothing
 ), entity as (
     insert into task (
@@ -834,6 +846,9 @@ with silent as (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -888,7 +903,7 @@ with late as (
     where assoc.task_id = any (array[late.task_id]) and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and assoc.expires_at <= (select duly_now())
     returning assoc.task_id, 'fatal_failure'::task_status as status, (select duly_now()) as ended_at,
-        null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder,
+        null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder,
         null::bytea as result, null::int2 as result_encoding, 7 as failure_kind, 'expires_at passed before it could start' as failure_message
 ), entity as (
     insert into task (
@@ -901,6 +916,9 @@ with late as (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -971,7 +989,7 @@ with gate as materialized (
     using picked, gate
     where assoc.task_id = any (array[picked.task_id]) and assoc.status::text in ('new', 'retriable_failure')
     returning assoc.task_id, 'dropped'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
-        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder, null::bytea as result, null::int2 as result_encoding,
+        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder, null::bytea as result, null::int2 as result_encoding,
         14 as failure_kind,
         left('dropped by the gate ' || gate.name || coalesce(': ' || nullif(gate.reason, ''), ''), 1024) as failure_message
 ), cancelled as (
@@ -987,6 +1005,9 @@ with gate as materialized (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -1184,7 +1205,7 @@ with ended as (
         case when abs(assoc.doom) in (12, 15) then 'dropped' else 'fatal_failure' end::task_status
             as status,
         (select duly_now()) as ended_at,
-        null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder,
+        null::timestamptz as started_at, assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder,
         null::bytea as result, null::int2 as result_encoding, coalesce(abs(assoc.doom), 7) as failure_kind,
         case coalesce(abs(assoc.doom), 7)
             when 7 then 'expires_at passed before it could start'
@@ -1203,6 +1224,9 @@ with ended as (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -1401,7 +1425,7 @@ with asked as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, asked.started_at, assoc.fence,
         assoc.failures, assoc.crashes, asked.token as last_token, asked.result, asked.encoding as result_encoding,
-        assoc.enqueued_at, assoc.claimed_at, assoc.holder, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::int2 as failure_kind, null::text as failure_message
+        assoc.enqueued_at, assoc.claimed_at, assoc.holder, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::int2 as failure_kind, null::text as failure_message
 ), entity as (
     insert into task (
         task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
@@ -1413,6 +1437,9 @@ with asked as (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -1463,7 +1490,7 @@ with asked as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
     returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, asked.started_at, assoc.fence,
         assoc.failures, assoc.crashes, asked.token as last_token, asked.result, asked.encoding as result_encoding,
-        assoc.enqueued_at, assoc.claimed_at, assoc.holder, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::int2 as failure_kind, null::text as failure_message
+        assoc.enqueued_at, assoc.claimed_at, assoc.holder, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::int2 as failure_kind, null::text as failure_message
 ), entity as (
     insert into task (
         task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
@@ -1475,6 +1502,9 @@ with asked as (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -1562,7 +1592,7 @@ with clock as materialized (
         end as status
     from held
 ), planned as (
-    select task_id, token, token as last_token, lambda, status, now as ended_at, wait, started_at, fence, holder, enqueued_at,
+    select task_id, token, token as last_token, status, now as ended_at, wait, started_at, fence, holder, enqueued_at,
         claimed_at, case when status = 'retriable_failure' then now + wait end as next_at, took,
         outcome, crashed, with_worker, crashed_at, failures + crashes + 1 as attempt,
         failures + (outcome in ('retriable_failure', 'fatal_failure'))::int as failures,
@@ -1596,14 +1626,14 @@ with clock as materialized (
     from planned
     where assoc.task_id = any (array[planned.task_id]) and assoc.token = planned.token
         and assoc.status::text in ('claimed', 'processing') and planned.status = 'retriable_failure'
-    returning planned.*, null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources,
+    returning planned.*, assoc.lambda, null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources,
     planned.took as taken, null::jsonb as events
 ), ended as (
     delete from task_assoc as assoc
     using planned
     where assoc.task_id = any (array[planned.task_id]) and assoc.token = planned.token
         and assoc.status::text in ('claimed', 'processing') and planned.status <> 'retriable_failure'
-    returning planned.*, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events
+    returning planned.*, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events
 ), done as (
     select * from retried union all select * from ended
 ), recorded as (
@@ -1614,6 +1644,9 @@ with clock as materialized (
     select task_id, fence, attempt, outcome::attempt_outcome, holder, enqueued_at, claimed_at, started_at, ended_at,
         attempt_kind, left(attempt_message, 1024), traceback, next_at
     from done
+    where case when (select exists (select from watch)) then duly_note_run(
+    task_id, outcome::text, fence, attempt_kind::int2, ended_at, next_at
+) else true end
     on conflict do nothing
 ), noted as (
     insert into task (task_id, started_at, failure_kind, failure_message, failed_at)
@@ -1633,6 +1666,9 @@ with clock as materialized (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -1708,6 +1744,9 @@ with asked as (
     select task_id, fence, attempt, outcome::attempt_outcome, holder, enqueued_at, claimed_at, started_at, ended_at,
         attempt_kind, left(attempt_message, 1024), traceback, next_at
     from snoozed
+    where case when (select exists (select from watch)) then duly_note_run(
+    task_id, outcome::text, fence, attempt_kind::int2, ended_at, next_at
+) else true end
     on conflict do nothing
 ), freed as (
     select freed.lambda, freed.due_in
@@ -1749,6 +1788,9 @@ with asked as (
     select task_id, fence, attempt, outcome::attempt_outcome, holder, enqueued_at, claimed_at, started_at, ended_at,
         attempt_kind, left(attempt_message, 1024), traceback, next_at
     from handed_over
+    where case when (select exists (select from watch)) then duly_note_run(
+    task_id, outcome::text, fence, attempt_kind::int2, ended_at, next_at
+) else true end
     on conflict do nothing
 ), noted as (
     insert into task (task_id, started_at)
@@ -1776,7 +1818,7 @@ with asked as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.parked_on = 'completion:' and assoc.parked_key = asked.hash
     returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, left(asked.hash, 32)::uuid as last_token, asked.result,
-        asked.encoding as result_encoding, assoc.enqueued_at, assoc.claimed_at, null::text as holder, assoc.session, assoc.session_policy, assoc.graph,
+        asked.encoding as result_encoding, assoc.enqueued_at, assoc.claimed_at, null::text as holder, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph,
         assoc.doom, assoc.resources, assoc.taken,
         duly_note(assoc.events, 'completed', (select duly_now()), null, null, asked.by) as events, asked.hash, null::int2 as failure_kind, null::text as failure_message
 ), entity as (
@@ -1790,6 +1832,9 @@ with asked as (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -1852,7 +1897,7 @@ with clock as materialized (
         and (asked.failure_kind <> 16 or assoc.next_trigger_at <= clock.now)
     for update of assoc
 ), planned as (
-    select task_id, hash, left(hash, 32)::uuid as last_token, lambda,
+    select task_id, hash, left(hash, 32)::uuid as last_token,
         case when is_last then 'fatal_failure' else 'retriable_failure' end as status, now as ended_at, wait,
         null::timestamptz as started_at, fence, null::text as holder, enqueued_at, claimed_at,
         case when not is_last then now + wait end as next_at, outcome, failures + crashes + 1 as attempt,
@@ -1871,20 +1916,23 @@ with clock as materialized (
     from planned
     where assoc.task_id = any (array[planned.task_id]) and assoc.status::text = 'waiting' and assoc.parked_on = 'completion:' and assoc.parked_key = planned.hash
         and planned.status = 'retriable_failure'
-    returning planned.*, null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources,
+    returning planned.*, assoc.lambda, null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources,
     null::jsonb as taken, null::jsonb as events
 ), ended as (
     delete from task_assoc as assoc
     using planned
     where assoc.task_id = any (array[planned.task_id]) and assoc.status::text = 'waiting' and assoc.parked_on = 'completion:' and assoc.parked_key = planned.hash
         and planned.status = 'fatal_failure'
-    returning planned.*, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events
+    returning planned.*, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events
 ), done as (
     select * from retried union all select * from ended
 ), rewritten as (
     insert into attempt (task_id, fence, attempt, outcome, holder, ended_at, failure_kind, failure_message, next_trigger_at)
     select task_id, fence, attempt, outcome::attempt_outcome, 'unknown', ended_at, attempt_kind, left(attempt_message, 1024), next_at
     from done
+    where case when (select exists (select from watch)) then duly_note_run(
+    task_id, outcome::text, fence, attempt_kind::int2, ended_at, next_at
+) else true end
     on conflict (task_id, fence) do update
     set outcome = excluded.outcome, ended_at = excluded.ended_at, failure_kind = excluded.failure_kind,
         failure_message = excluded.failure_message, next_trigger_at = excluded.next_trigger_at
@@ -1906,6 +1954,9 @@ with clock as materialized (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -1976,6 +2027,9 @@ with asked as (
     select task_id, fence, attempt, outcome::attempt_outcome, holder, enqueued_at, claimed_at, started_at, ended_at,
         attempt_kind, left(attempt_message, 1024), traceback, next_at
     from released
+    where case when (select exists (select from watch)) then duly_note_run(
+    task_id, outcome::text, fence, attempt_kind::int2, ended_at, next_at
+) else true end
     on conflict do nothing
 ), freed as (
     select freed.lambda, freed.due_in
@@ -1993,7 +2047,7 @@ with ended as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text in ('new', 'retriable_failure', 'enqueued')
         and (assoc.cancel_requested or not %(only_if_requested)b)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
-        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
+        assoc.fence, assoc.failures, assoc.crashes, assoc.last_token, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
     duly_note(assoc.events, 'cancelled', (select duly_now()), null, null, %(by)b::text) as events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder, null::bytea as result, null::int2 as result_encoding, null::int2 as failure_kind, null::text as failure_message
 ), entity as (
     insert into task (
@@ -2006,6 +2060,9 @@ with ended as (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -2053,7 +2110,7 @@ with ended as (
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
         and (assoc.graph is null or assoc.doom is null)
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
-        assoc.fence, assoc.failures, assoc.crashes, case when assoc.parked_on = 'completion:' then left(assoc.parked_key, 32)::uuid else assoc.last_token end as last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
+        assoc.fence, assoc.failures, assoc.crashes, case when assoc.parked_on = 'completion:' then left(assoc.parked_key, 32)::uuid else assoc.last_token end as last_token, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
     duly_note(assoc.events, 'cancelled', (select duly_now()), null, null, %(by)b::text) as events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder, null::bytea as result, null::int2 as result_encoding, null::int2 as failure_kind, null::text as failure_message
 ), entity as (
     insert into task (
@@ -2066,6 +2123,9 @@ with ended as (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -2112,7 +2172,7 @@ with ended as (
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
-        assoc.fence, assoc.failures, assoc.crashes, case when assoc.parked_on = 'completion:' then left(assoc.parked_key, 32)::uuid else assoc.last_token end as last_token, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
+        assoc.fence, assoc.failures, assoc.crashes, case when assoc.parked_on = 'completion:' then left(assoc.parked_key, 32)::uuid else assoc.last_token end as last_token, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
     duly_note(assoc.events, 'cancelled', (select duly_now()), null, null, %(by)b::text) as events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder, null::bytea as result, null::int2 as result_encoding, null::int2 as failure_kind, null::text as failure_message
 ), entity as (
     insert into task (
@@ -2125,6 +2185,9 @@ with ended as (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where case when (select exists (select from watch)) then duly_note_end(
+    task_id, lambda, graph, session, status::text, fence, failure_kind::int2, ended_at
+) else true end
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),
@@ -2686,3 +2749,132 @@ from unnest(
 ) as beat (task_id, token, progress, note)
 where assoc.task_id = any (array[beat.task_id]) and assoc.token = beat.token and assoc.status::text in ('claimed', 'processing')
 returning assoc.token, assoc.cancel_requested, assoc.kill_requested, assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates;
+
+-- name: finish_unwatched
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(results)b::bytea[], %(encodings)b::int2[],
+        %(started_at)b::timestamptz[]
+    ) as asked (task_id, token, result, encoding, started_at)
+), ended as (
+    delete from task_assoc as assoc
+    using asked
+    where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, asked.started_at, assoc.fence,
+        assoc.failures, assoc.crashes, asked.token as last_token, asked.result, asked.encoding as result_encoding,
+        assoc.enqueued_at, assoc.claimed_at, assoc.holder, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::int2 as failure_kind, null::text as failure_message
+), entity as (
+    insert into task (
+        task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
+        failure_kind, failure_message, failed_at, events, enqueued_at, claimed_at, holder
+    )
+    select task_id, status::task_status, ended_at, started_at, fence, failures, crashes, last_token, result,
+        result_encoding, failure_kind, failure_message, case when failure_kind is not null then ended_at end, events,
+        case when status = 'success' then enqueued_at end, case when status = 'success' then claimed_at end,
+        -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
+        case when status = 'success' and fence > 1 then holder end
+    from ended
+    where true
+    on conflict (task_id) do update
+    set status = excluded.status, finished_at = excluded.finished_at,
+        started_at = coalesce(excluded.started_at, task.started_at),
+        fence = excluded.fence, failures = excluded.failures, crashes = excluded.crashes,
+        last_token = excluded.last_token, result = excluded.result, result_encoding = excluded.result_encoding,
+        failure_kind = coalesce(excluded.failure_kind, task.failure_kind),
+        failure_message = case
+            when excluded.failure_kind is null then task.failure_message
+            when excluded.failure_kind = 7 and task.failure_message is not null
+                then left('expires_at passed before it could run again; the last failure: ' || task.failure_message, 1024)
+            else excluded.failure_message
+        end,
+        failed_at = coalesce(excluded.failed_at, task.failed_at),
+        checkpoint = case when excluded.status::text <> 'success' then task.checkpoint end,
+        enqueued_at = excluded.enqueued_at, claimed_at = excluded.claimed_at, holder = excluded.holder,
+        events = case
+            when excluded.events is null then task.events
+            when task.events is null then excluded.events
+            else duly_bound_events(task.events || excluded.events)
+        end
+    where task.status is null
+), released as (
+    select released.lambda, released.due_in
+    from (
+        select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
+            array_agg(resources) as resources, array_agg(taken) as taken
+        from ended
+        where session is not null or graph is not null or resources is not null
+    ) as linked cross join lateral duly_release(
+        linked.sessions, linked.policies, linked.graphs, linked.task_ids, linked.statuses, linked.dooms, linked.resources,
+        linked.taken
+    ) as released
+)
+select ended.task_id, ended.last_token as token, released.lambda, released.due_in from ended full join released on false;
+
+-- name: finish_one_unwatched
+with asked as (
+    select %(task_id)b::uuid as task_id, %(token)b::uuid as token, %(result)b::bytea as result, %(encoding)b::int2 as encoding,
+        %(started_at)b::timestamptz as started_at
+), ended as (
+    delete from task_assoc as assoc
+    using asked
+    where assoc.task_id = any (array[asked.task_id]) and assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, asked.started_at, assoc.fence,
+        assoc.failures, assoc.crashes, asked.token as last_token, asked.result, asked.encoding as result_encoding,
+        assoc.enqueued_at, assoc.claimed_at, assoc.holder, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events, null::int2 as failure_kind, null::text as failure_message
+), entity as (
+    insert into task (
+        task_id, status, finished_at, started_at, fence, failures, crashes, last_token, result, result_encoding,
+        failure_kind, failure_message, failed_at, events, enqueued_at, claimed_at, holder
+    )
+    select task_id, status::task_status, ended_at, started_at, fence, failures, crashes, last_token, result,
+        result_encoding, failure_kind, failure_message, case when failure_kind is not null then ended_at end, events,
+        case when status = 'success' then enqueued_at end, case when status = 'success' then claimed_at end,
+        -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
+        case when status = 'success' and fence > 1 then holder end
+    from ended
+    where true
+    on conflict (task_id) do update
+    set status = excluded.status, finished_at = excluded.finished_at,
+        started_at = coalesce(excluded.started_at, task.started_at),
+        fence = excluded.fence, failures = excluded.failures, crashes = excluded.crashes,
+        last_token = excluded.last_token, result = excluded.result, result_encoding = excluded.result_encoding,
+        failure_kind = coalesce(excluded.failure_kind, task.failure_kind),
+        failure_message = case
+            when excluded.failure_kind is null then task.failure_message
+            when excluded.failure_kind = 7 and task.failure_message is not null
+                then left('expires_at passed before it could run again; the last failure: ' || task.failure_message, 1024)
+            else excluded.failure_message
+        end,
+        failed_at = coalesce(excluded.failed_at, task.failed_at),
+        checkpoint = case when excluded.status::text <> 'success' then task.checkpoint end,
+        enqueued_at = excluded.enqueued_at, claimed_at = excluded.claimed_at, holder = excluded.holder,
+        events = case
+            when excluded.events is null then task.events
+            when task.events is null then excluded.events
+            else duly_bound_events(task.events || excluded.events)
+        end
+    where task.status is null
+), released as (
+    select released.lambda, released.due_in
+    from (
+        select array_agg(session) as sessions, array_agg(session_policy) as policies, array_agg(graph) as graphs,
+            array_agg(task_id) as task_ids, array_agg(doom) as dooms,
+            -- the only end that keeps this kind is a timeout that is final
+            array_agg(
+                case when status::text = 'fatal_failure' and failure_kind = 3 then 'timed_out' else status::text end
+            ) as statuses,
+            array_agg(resources) as resources, array_agg(taken) as taken
+        from ended
+        where session is not null or graph is not null or resources is not null
+    ) as linked cross join lateral duly_release(
+        linked.sessions, linked.policies, linked.graphs, linked.task_ids, linked.statuses, linked.dooms, linked.resources,
+        linked.taken
+    ) as released
+)
+select ended.task_id, ended.last_token as token, released.lambda, released.due_in from ended full join released on false;

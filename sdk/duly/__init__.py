@@ -59,6 +59,7 @@ from duly_wire.enums import (
     Role,
     SessionOrder,
     SessionPolicy,
+    TaskEventKind,
     TaskStatus,
 )
 
@@ -77,6 +78,8 @@ if TYPE_CHECKING:
     from duly.tasks.keys import TaskKey
     from duly.tasks.task import Attempt, Failure, Task
     from duly.tasks.update import TaskUpdate
+    from duly.watches.event import TaskEvent
+    from duly.watches.watch import BlockingWatch, Watch
 
 __all__ = [
     "KEEP",
@@ -95,6 +98,7 @@ __all__ = [
     "Backlog",
     "Backoff",
     "Batch",
+    "BlockingWatch",
     "Breaker",
     "BreakerState",
     "CallbackOutcome",
@@ -162,12 +166,15 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskCount",
+    "TaskEvent",
+    "TaskEventKind",
     "TaskKey",
     "TaskStatus",
     "TaskUpdate",
     "Token",
     "TransferProgress",
     "Unique",
+    "Watch",
     "WorkerPool",
     "any_of",
     "graph_from_json",
@@ -217,6 +224,9 @@ _LOADED_WHEN_NAMED = {
     "Failure": "tasks.task",
     "Task": "tasks.task",
     "TaskUpdate": "tasks.update",
+    "TaskEvent": "watches.event",
+    "BlockingWatch": "watches.watch",
+    "Watch": "watches.watch",
 }
 
 

@@ -42,6 +42,7 @@ from duly.transport.caller import Caller, Reachability
 from duly.transport.channel import resolve_address, resolve_zone
 from duly.transport.client_part import only
 from duly.transport.message_fields import wire_member
+from duly.watches.calls import WatchCalls
 from duly_wire.credentials import Credentials, check_secrecy, plaintext_is_allowed
 from duly_wire.enums import TaskStatus
 from duly_wire.v1 import frontend_pb2, task_pb2
@@ -60,6 +61,7 @@ class AsyncClient(
     ScheduleCalls,
     AttachmentCalls,
     OutputCalls,
+    WatchCalls,
     ChangeCalls,
     CompletionCalls,
     SettingCalls,

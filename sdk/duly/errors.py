@@ -66,6 +66,7 @@ __all__ = [
     "UnknownResourceError",
     "UnknownSettingError",
     "WaitTimeoutError",
+    "WatchLostError",
 ]
 
 
@@ -231,6 +232,13 @@ class UnknownPoolError(DulyError):
 
 class PoolConflictError(DulyError):
     """Somebody changed the pool since it was read: look at it, and decide again."""
+
+
+class WatchLostError(DulyError):
+    """What happened after the position of a watch is not known any more. The message says why.
+
+    Begin another watch, and read the tasks to learn what happened meanwhile.
+    """
 
 
 class QuotaExceededError(DulyError):

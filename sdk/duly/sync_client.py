@@ -30,7 +30,7 @@ from duly.tasks.blocking_schedule import BlockingSchedule
 from duly.tasks.new_task import ScheduledTask, scheduled_task
 from duly.tasks.scheduling import receipt
 from duly.transport.after_fork import keep_in_children
-from duly.transport.blocking import Blocking, Value, blocking, iterating
+from duly.transport.blocking import Blocking, Value, blocking, iterating, watching
 from duly.transport.caller import DEFAULT_TIMEOUT, seconds
 
 
@@ -147,6 +147,7 @@ class Client(Blocking):
     read_attachment = blocking(AsyncClient.read_attachment)
     attachments = blocking(AsyncClient.attachments)
     output = iterating(AsyncClient.output, AsyncClient.output_pages)
+    watch = watching(AsyncClient.watch)
 
     schedule_many = blocking(AsyncClient.schedule_many, drawn="tasks")
     get = blocking(AsyncClient.get)

@@ -73,6 +73,7 @@ def test_each_rpc_is_in_the_table_of_permissions():
         sessions_pb2,
         settings_pb2,
         time_tables_pb2,
+        watches_pb2,
     )
 
     modules = (
@@ -93,6 +94,7 @@ def test_each_rpc_is_in_the_table_of_permissions():
         sessions_pb2,
         settings_pb2,
         time_tables_pb2,
+        watches_pb2,
     )
     served = {
         f"/{service.full_name}/{method.name}"

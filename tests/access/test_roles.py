@@ -69,6 +69,7 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     # under the token of a claim, which nobody has here
     "/duly.v1.OutputService/AppendOutput": dict.fromkeys(_RUN, "NOT_FOUND"),
     "/duly.v1.OutputService/ReadOutput": _CHANGE,
+    "/duly.v1.WatchService/Watch": _READ,
     "/duly.v1.GateService/PutGate": _REDRIVE,
     "/duly.v1.GateService/DeleteGates": dict.fromkeys(_REDRIVE, "UNKNOWN_GATE"),
     "/duly.v1.GateService/ListGates": _READ,

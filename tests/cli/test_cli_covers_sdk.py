@@ -95,6 +95,7 @@ METHODS = {
     "audit_events": "audit",
     "reveal": "reveal",
     "activity": "activity",
+    "watch": "events watch",
 }
 OPTIONS = {
     "statuses": "status",

@@ -32,8 +32,9 @@ _ELSEWHERE = {
     "run",
     "register",
     "example",
+    "events watch",
 }
-"""They list nothing of a Frontend, or need an argument."""
+"""They list nothing of a Frontend, need an argument, or do not end."""
 
 
 def listings(command=None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -39,6 +39,7 @@ from duly_wire.v1 import (
     sessions_pb2,
     settings_pb2,
     time_tables_pb2,
+    watches_pb2,
 )
 from tests.fuzz.generator import Generator, Known
 from tests.fuzz.installation import Installation
@@ -55,7 +56,7 @@ _ALLOWED = {
     _CODES.UNIMPLEMENTED,
     _CODES.PERMISSION_DENIED,
 }
-_LONG_POLLS = {"WaitTask", "WaitGraph", "NextWork", "ClaimWork", "Work", "ReadOutput"}
+_LONG_POLLS = {"WaitTask", "WaitGraph", "NextWork", "ClaimWork", "Work", "ReadOutput", "Watch"}
 _SERVICES = [
     file.DESCRIPTOR.services_by_name[name]
     for file, name in (
@@ -66,6 +67,7 @@ _SERVICES = [
         (limits_pb2, "LimitService"),
         (pools_pb2, "PoolService"),
         (output_pb2, "OutputService"),
+        (watches_pb2, "WatchService"),
         (registry_pb2, "RegistryService"),
         (sessions_pb2, "SessionService"),
         (settings_pb2, "SettingsService"),

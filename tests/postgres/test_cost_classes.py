@@ -4,6 +4,7 @@ from duly_core.postgres.statements import load, statement_files
 from tests.pools import test_pool_plans
 from tests.postgres import test_store_plans
 from tests.task_output import test_output_plans
+from tests.watches import test_watch_plans
 
 PLANS = frozenset(test_store_plans.CASES)
 """test_store_plans.py: rows are found by index, whenever the plan was made."""
@@ -15,6 +16,7 @@ HELD_BY = {
     "tasks/unique.sql": PLANS,
     "gates/gates.sql": PLANS,
     "task_output/output.sql": set(test_output_plans.CASES),
+    "watches/watches.sql": set(test_watch_plans.CASES),
     # the autoscaler reads tasks in each round; pools, their plans and hosts are few
     "pools/pools.sql": test_pool_plans.CASES.keys() | test_pool_plans.OF_POOLS,
     # by id; no test looks at their plans

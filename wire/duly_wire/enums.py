@@ -154,6 +154,15 @@ class GraphStatus(IntEnum):
     CANCELLED = 4
 
 
+class TaskEventKind(IntEnum):
+    """What a watch is told."""
+
+    # A run ended, and its task goes on; a task ended; all nodes of a graph ended.
+    RUN_ENDED = 1
+    TASK_ENDED = 2
+    GRAPH_FINISHED = 3
+
+
 class Outcome(IntEnum):
     """How one attempt ended."""
 

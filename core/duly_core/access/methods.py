@@ -108,6 +108,7 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.OutputService/AppendOutput": _RUN,
     # Of a task whose payload the caller may read.
     "/duly.v1.OutputService/ReadOutput": _READ,
+    "/duly.v1.WatchService/Watch": _READ,
     "/duly.v1.AccessService/AddGrants": Need(Action.GRANT),
     "/duly.v1.AccessService/RemoveGrants": Need(Action.GRANT),
     "/duly.v1.AccessService/ListGrants": Need(Action.AUDIT, Reach.ALL),

@@ -129,7 +129,13 @@ begin
             group by ended.graph_id
         ) as ended
         where graph.graph_id = any (array[ended.graph_id])
-        returning graph.graph_id, graph.fail_fast and graph.unhandled > 0 and graph.open > 0 as fails_now
+        returning graph.graph_id, graph.fail_fast and graph.unhandled > 0 and graph.open > 0 as fails_now,
+            case when graph.open = 0 and exists (select from watch) then duly_note_graph(graph.graph_id, case
+                when graph.cancel_requested then 'cancelled'
+                when graph.unhandled > 0 then 'failed'
+                when graph.cancelled > 0 then 'cancelled'
+                else 'succeeded'
+            end, now) end as noted
     )
     select array_agg(counted.graph_id) into failing from counted where counted.fails_now;
     if failing is null then

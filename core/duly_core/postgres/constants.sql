@@ -174,3 +174,13 @@ coalesce(lambda.crash_window, interval '3 days 0 seconds')
 -- fragment: events.first
 -- Of these the oldest ones.
 50
+
+-- fragment: watched.run
+-- Kinds of rows of task_event.
+1
+
+-- fragment: watched.task
+2
+
+-- fragment: watched.graph
+3

@@ -18,7 +18,7 @@ from duly_core.postgres.task_fields import FRAGMENTS
 _HEAD = re.compile(r"^-- (?:name|fragment): ([\w.]+)\n", re.MULTILINE)
 _USE = re.compile(r"\{\{([\w.]+)(?:: ([^{}]*))?\}\}")
 _TEXT = "{{}}"
-_GATED = "_gated"
+_GATED, _UNWATCHED = "_gated", "_unwatched"
 _NO_STATEMENTS = {"schema", "functions", "client_function", "constants", "fragments"}
 
 
@@ -66,6 +66,7 @@ CONSTANTS = {block.name: block.sql for block in _blocks("postgres/constants.sql"
 """Numbers with names; and a lambda's policy with its defaults, for tasks whose lambda is gone."""
 _ROOMS = (
     "attachments",
+    "watches",
     "tasks",
     "sessions",
     "graphs",
@@ -108,11 +109,26 @@ def load_gated(file_name: str) -> dict[str, Statement]:
 
     A fragment NAME_gated then stands in place of NAME.
     """
-    gated = {name.removesuffix(_GATED): text for name, text in _FRAGMENTS.items() if name.endswith(_GATED)}
-    fragments = _FRAGMENTS | gated
+    return _variants(file_name, _GATED)
+
+
+def load_unwatched(file_name: str) -> dict[str, Statement]:
+    """Read the statements of a file that successes run, by name, as they are while nobody watches.
+
+    A fragment NAME_unwatched then stands in place of NAME.
+    """
+    return {name: each for name, each in _variants(file_name, _UNWATCHED).items() if name in _OF_SUCCESSES}
+
+
+_OF_SUCCESSES = {"finish", "finish_one"}
+
+
+def _variants(file_name: str, suffix: str) -> dict[str, Statement]:
+    instead = {name.removesuffix(suffix): text for name, text in _FRAGMENTS.items() if name.endswith(suffix)}
+    fragments = _FRAGMENTS | instead
     return {
         block.name: Statement(
-            f"{block.name}{_GATED}", resolve(block.sql, fragments), "-- Planned anew" in block.body
+            f"{block.name}{suffix}", resolve(block.sql, fragments), "-- Planned anew" in block.body
         )
         for block in _blocks(file_name)
         if resolve(block.sql, fragments) != resolve(block.sql, _FRAGMENTS)
@@ -122,6 +138,8 @@ def load_gated(file_name: str) -> dict[str, Statement]:
 TRANSITIONS = load("tasks/transitions.sql")
 GATED = load_gated("tasks/transitions.sql")
 """Beside TRANSITIONS: `claim_work` and `enqueue` leave out what gates hold, and `heartbeat` says what it is judged by."""
+UNWATCHED = load_unwatched("tasks/transitions.sql")
+"""Beside TRANSITIONS: `finish` and `finish_one` do not look whether somebody watches (decision 0092)."""
 READS = load("tasks/reads.sql")
 LOCKS = load("tasks/locks.sql")
 ENTITIES = load("tasks/entities.sql")

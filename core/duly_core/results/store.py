@@ -13,7 +13,14 @@ from duly_core.postgres.arrays import int2s, intervals, texts, uuids
 from duly_core.postgres.pool import Connection, Step, Store, fetch
 from duly_core.postgres.statements import LOCKS, TRANSITIONS
 from duly_core.results.kept import keep_uses
-from duly_core.results.successes import claims_of, finish, finish_with_children, step_of_one
+from duly_core.results.successes import (
+    NobodyWatches,
+    claims_of,
+    finish,
+    finish_with_children,
+    step_of_one,
+    unknown,
+)
 from duly_core.tasks.checkpoints import keep_checkpoints
 from duly_core.tasks.claims import answer
 from duly_core.tasks.completions import completion_as_token
@@ -50,10 +57,11 @@ async def set_results(
     results: Sequence[Result],
     hold_back: Mapping[str, timedelta] | None = None,
     run_one: RunStep | None = None,
+    nobody_watches: NobodyWatches = unknown,
 ) -> Written:
     """Write many results, each for itself.
 
-    `run_one` runs the statement of a lone success.
+    `run_one` runs the statement of a lone success. `nobody_watches` spares successes the look whether somebody does.
 
     `hold_back` is the least time, by lambda name, that retries written now have to wait; each waits up to half as
     much again, so that they do not come together. Neither the backoff nor the callback's retry_after shortens it.
@@ -61,11 +69,13 @@ async def set_results(
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
-    written = await _write_one(store, results, run_one) if run_one is not None else None
-    return written or await _write_all(store, results, hold_back or {})
+    written = await _write_one(store, results, run_one, nobody_watches) if run_one is not None else None
+    return written or await _write_all(store, results, hold_back or {}, nobody_watches)
 
 
-async def _write_all(store: Store, results: Sequence[Result], hold_back: Mapping[str, timedelta]) -> Written:
+async def _write_all(
+    store: Store, results: Sequence[Result], hold_back: Mapping[str, timedelta], nobody_watches: NobodyWatches
+) -> Written:
     batch = sorted(results, key=lambda result: result.task_id)
     succeeded = [result for result in batch if result.outcome is Outcome.SUCCESS]
     parents = [result for result in succeeded if result.writes_more]
@@ -87,7 +97,7 @@ async def _write_all(store: Store, results: Sequence[Result], hold_back: Mapping
     async with store.connection() as connection:
         # each statement commits by itself, so that rows are never locked in another order than that of their ids
         if succeeded:
-            rows = await finish(connection, succeeded)
+            rows = await finish(connection, succeeded, nobody_watches)
             applied |= {row[1] for row in rows if row[0]}
             released += [row for row in rows if not row[0]]
         if parents:
@@ -138,11 +148,13 @@ async def _write_all(store: Store, results: Sequence[Result], hold_back: Mapping
     return Written(verdicts, min(due_in, default=None), frozenset() if snoozed else lambdas, retried)
 
 
-async def _write_one(store: Store, results: Sequence[Result], run: RunStep) -> Written | None:
+async def _write_one(
+    store: Store, results: Sequence[Result], run: RunStep, nobody_watches: NobodyWatches
+) -> Written | None:
     """Write a lone success by `run`; None: these are no such result, or it did not run."""
     if len(results) != 1 or results[0].outcome is not Outcome.SUCCESS or results[0].writes_more:
         return None
-    rows = await run(step_of_one(results[0]))
+    rows = await run(step_of_one(results[0], nobody_watches))
     if rows is None:
         return None
     released = [row for row in rows if not row[0]]

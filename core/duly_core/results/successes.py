@@ -1,6 +1,6 @@
 """Write successes together with the tasks that their callbacks scheduled: all of one attempt, or nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -13,7 +13,7 @@ from duly_core.graphs.growth import NotWrittenError, grow, lock_graph_of, redriv
 from duly_core.graphs.rules import GraphError
 from duly_core.postgres.arrays import byteas, int2s, timestamps, uuids
 from duly_core.postgres.pool import Connection, Step, fetch
-from duly_core.postgres.statements import TRANSITIONS
+from duly_core.postgres.statements import TRANSITIONS, UNWATCHED, Statement
 from duly_core.results.kept import keep_uses
 from duly_core.tasks.schedule import lock_child_sessions, missing_of, write_children
 from duly_core.tasks.task import Result, Token
@@ -45,6 +45,15 @@ class _RefusedError(Exception):
         super().__init__(reasons)
         self.reasons = reasons
         """By the token of the result that they came with."""
+
+
+NobodyWatches = Callable[[], bool]
+"""Tells whether it is certain that nobody watches what ends now."""
+
+
+def unknown() -> bool:
+    """Say that somebody may watch."""
+    return False
 
 
 async def finish_with_children(connection: Connection, parents: Sequence[Result]) -> Chained:
@@ -125,11 +134,19 @@ async def _finish(connection: Connection, parents: Sequence[Result], chained: Ch
     chained.lambdas |= {name for name, _ in grown}
 
 
-async def finish(connection: Connection, results: Sequence[Result]) -> list[TupleRow]:
+async def finish(
+    connection: Connection, results: Sequence[Result], nobody_watches: NobodyWatches = unknown
+) -> list[TupleRow]:
     """End these as successes; return the statement's rows."""
     if len(results) == 1:
-        return await fetch(connection, TRANSITIONS["finish_one"], parameters_of_one(results[0]))
-    return await fetch(connection, TRANSITIONS["finish"], success_parameters(results))
+        return await fetch(
+            connection, _statement("finish_one", nobody_watches), parameters_of_one(results[0])
+        )
+    return await fetch(connection, _statement("finish", nobody_watches), success_parameters(results))
+
+
+def _statement(name: str, nobody_watches: NobodyWatches) -> Statement:
+    return (UNWATCHED if nobody_watches() else TRANSITIONS)[name]
 
 
 async def _grow(connection: Connection, parents: Sequence[Result]) -> list[tuple[str, timedelta]]:
@@ -170,9 +187,9 @@ def claims_of(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def step_of_one(result: Result) -> Step[TupleRow]:
+def step_of_one(result: Result, nobody_watches: NobodyWatches = unknown) -> Step[TupleRow]:
     """Return what ends this one as a success, to go with another statement."""
-    return Step(TRANSITIONS["finish_one"], parameters_of_one(result), tuple_row)
+    return Step(_statement("finish_one", nobody_watches), parameters_of_one(result), tuple_row)
 
 
 def parameters_of_one(result: Result) -> dict[str, Any]:

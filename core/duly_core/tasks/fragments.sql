@@ -182,6 +182,7 @@ recorded as (
     select task_id, fence, attempt, outcome::attempt_outcome, holder, enqueued_at, claimed_at, started_at, ended_at,
         attempt_kind, left(attempt_message, 1024), traceback, next_at
     from {{}}
+    where {{note_run}}
     on conflict do nothing
 )
 
@@ -192,6 +193,7 @@ rewritten as (
     insert into attempt (task_id, fence, attempt, outcome, holder, ended_at, failure_kind, failure_message, next_trigger_at)
     select task_id, fence, attempt, outcome::attempt_outcome, 'unknown', ended_at, attempt_kind, left(attempt_message, 1024), next_at
     from {{}}
+    where {{note_run}}
     on conflict (task_id, fence) do update
     set outcome = excluded.outcome, ended_at = excluded.ended_at, failure_kind = excluded.failure_kind,
         failure_message = excluded.failure_message, next_trigger_at = excluded.next_trigger_at
@@ -228,17 +230,17 @@ null::bytea as result, null::int2 as result_encoding
 null::int2 as failure_kind, null::text as failure_message
 
 -- fragment: links
--- What `end_task` needs of an assoc to release the tasks that wait for its end, or for what it holds.
-assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events
+-- What `end_task` needs of an assoc to release the tasks that wait for its end, or for what it holds, and to tell those who watch.
+assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken, assoc.events
 
 -- fragment: links_cancelled
 -- As `links`, of a task that is cancelled.
-assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
+assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
     duly_note(assoc.events, 'cancelled', (select duly_now()), null, null, %(by)b::text) as events
 
 -- fragment: no_links
 -- As `links`, of a task that stops and does not end: only what it took (TEXT) is released.
-null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources,
+assoc.lambda, null::text as session, null::int2 as session_policy, null::uuid as graph, null::int2 as doom, assoc.resources,
     {{}} as taken, null::jsonb as events
 
 -- fragment: and_released
@@ -263,6 +265,7 @@ entity as (
         -- not of the first run: a plain task's row must not outgrow the free half of its page (decision 0043)
         case when status = 'success' and fence > 1 then holder end
     from ended
+    where {{note_end}}
     on conflict (task_id) do update
     set status = excluded.status, finished_at = excluded.finished_at,
         started_at = coalesce(excluded.started_at, task.started_at),

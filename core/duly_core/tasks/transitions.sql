@@ -828,7 +828,7 @@ with clock as materialized (
         end as status
     from held
 ), planned as (
-    select task_id, token, token as last_token, lambda, status, now as ended_at, wait, started_at, fence, holder, enqueued_at,
+    select task_id, token, token as last_token, status, now as ended_at, wait, started_at, fence, holder, enqueued_at,
         claimed_at, case when status = 'retriable_failure' then now + wait end as next_at, took,
         outcome, crashed, with_worker, crashed_at, failures + crashes + 1 as attempt,
         failures + (outcome in ('retriable_failure', 'fatal_failure'))::int as failures,
@@ -951,7 +951,7 @@ with asked as (
     where assoc.task_id = any (array[asked.task_id]) and {{waits_for_completion: asked.hash}}
     returning assoc.task_id, 'success'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, {{completion_as_token: asked.hash}} as last_token, asked.result,
-        asked.encoding as result_encoding, {{run_times}}, null::text as holder, assoc.session, assoc.session_policy, assoc.graph,
+        asked.encoding as result_encoding, {{run_times}}, null::text as holder, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph,
         assoc.doom, assoc.resources, assoc.taken,
         duly_note(assoc.events, 'completed', (select duly_now()), null, null, asked.by) as events, asked.hash, {{no_failure}}
 ), {{end_task: ended}}
@@ -982,7 +982,7 @@ with clock as materialized (
         and (asked.failure_kind <> {{kind.completion_timeout}} or assoc.next_trigger_at <= clock.now)
     for update of assoc
 ), planned as (
-    select task_id, hash, {{completion_as_token: hash}} as last_token, lambda,
+    select task_id, hash, {{completion_as_token: hash}} as last_token,
         case when is_last then 'fatal_failure' else 'retriable_failure' end as status, now as ended_at, wait,
         null::timestamptz as started_at, fence, null::text as holder, enqueued_at, claimed_at,
         case when not is_last then now + wait end as next_at, outcome, failures + crashes + 1 as attempt,

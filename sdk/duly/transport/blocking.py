@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from duly.client import AsyncClient
+from duly.watches.watch import BlockingWatch, Watch
 
 Given = ParamSpec("Given")
 Value = TypeVar("Value")
@@ -63,6 +64,18 @@ def iterating(
     return _documented(iterate)
 
 
+def watching(
+    method: Callable[Concatenate[AsyncClient, Given], Coroutine[Any, Any, Watch]],
+) -> Callable[Concatenate[Blocking, Given], BlockingWatch]:
+    """Return the method that begins a watch which is read without an event loop."""
+
+    @functools.wraps(method)
+    def begin(self: Blocking, *args: Any, **kwargs: Any) -> Any:
+        return BlockingWatch(self._run(method(self._client, *args, **kwargs)), self._run)
+
+    return _documented(begin)
+
+
 def _read(items: Any) -> Any:
     return items if isinstance(items, str) else [*items]  # a text in place of a list is refused later
 
@@ -71,6 +84,8 @@ def _documented(method: Callable[..., Any]) -> Callable[..., Any]:
     """Take what blocking callers do not write out of the examples, and out of what `help` shows."""
     signature = inspect.signature(method)
     result = str(signature.return_annotation).replace("AsyncIterator", "Iterator")
+    if result == "Watch":
+        result = "BlockingWatch"
     method.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
     method.__qualname__ = f"Client.{method.__name__}"
     method.__doc__ = (method.__doc__ or "").replace("await ", "").replace("async ", "")

@@ -37,6 +37,7 @@ from duly_wire.v1.registry_pb2_grpc import RegistryServiceStub
 from duly_wire.v1.sessions_pb2_grpc import SessionServiceStub
 from duly_wire.v1.settings_pb2_grpc import SettingsServiceStub
 from duly_wire.v1.time_tables_pb2_grpc import TimeTableServiceStub
+from duly_wire.v1.watches_pb2_grpc import WatchServiceStub
 
 Answer = TypeVar("Answer")
 
@@ -126,6 +127,7 @@ class Caller:
             response_deserializer=attachments_pb2.UploadPartsResponse.FromString,
         )
         self.output = OutputServiceStub(self._channel)
+        self.watches = WatchServiceStub(self._channel)
         self.access = AccessServiceStub(self._channel)
         self.registry = RegistryServiceStub(self._channel)
         self.settings = SettingsServiceStub(self._channel)

@@ -40,6 +40,7 @@ from duly.errors import (
     UnknownPoolError,
     UnknownResourceError,
     UnknownSettingError,
+    WatchLostError,
 )
 from duly_wire.connection_advice import advice
 from duly_wire.retry_info import pause_of
@@ -63,6 +64,7 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_RESOURCE_CONFLICT: ResourceConflictError,
     task_pb2.ERROR_CODE_UNKNOWN_POOL: UnknownPoolError,
     task_pb2.ERROR_CODE_POOL_CONFLICT: PoolConflictError,
+    task_pb2.ERROR_CODE_WATCH_LOST: WatchLostError,
     task_pb2.ERROR_CODE_QUOTA_EXCEEDED: QuotaExceededError,
     task_pb2.ERROR_CODE_PERMISSION_DENIED: PermissionDeniedError,
     task_pb2.ERROR_CODE_LAMBDA_IN_USE: LambdaInUseError,

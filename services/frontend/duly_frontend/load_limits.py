@@ -18,7 +18,7 @@ _WAITING_CALLS = 2_000
 _WAITING_LARGE = 50
 _UNREAD_ANSWERS, _UNREAD_OF_ONE = 128, 16
 """Of up to 4 MiB: half a GiB together. gRPC has no way to take back one that is not read, other than the end of its connection."""
-_LONG_POLLS = frozenset({"WaitTask", "WaitGraph", "ReadOutput"})
+_LONG_POLLS = frozenset({"WaitTask", "WaitGraph", "ReadOutput", "Watch"})
 
 
 @dataclass(frozen=True, slots=True)

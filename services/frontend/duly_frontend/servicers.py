@@ -12,6 +12,7 @@ from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.notifications import Notifier
 from duly_core.rpc.requests.resource_needs import ResourceCache
 from duly_core.rpc.settings import RpcSettings
+from duly_core.watches.presence import FIRST_BEGINS_AFTER
 from duly_frontend.access.service import AccessServicer
 from duly_frontend.attachments.service import AttachmentServicer
 from duly_frontend.explain.service import ExplainServicer
@@ -30,6 +31,7 @@ from duly_frontend.stores import FrontendStores
 from duly_frontend.task_output.service import OutputServicer
 from duly_frontend.tasks.service import FrontendServicer
 from duly_frontend.time_tables.service import TimeTableServicer
+from duly_frontend.watches.service import WatchServicer
 from duly_wire.v1 import fleet_pb2
 
 
@@ -50,6 +52,7 @@ class Servicers:
         live: Callable[[], LiveFrontendSettings] | None = None,
         heartbeat_timeout: Callable[[], timedelta] | None = None,
         host_settings: Callable[[], fleet_pb2.HostSettings | None] = lambda: None,
+        first_watch_begins_after: timedelta = FIRST_BEGINS_AFTER,
     ) -> None:
         """Make them.
 
@@ -65,6 +68,7 @@ class Servicers:
             live: returns the limits of calls that hold now; None: those of `settings`.
             heartbeat_timeout: returns how long leases are now; None: as `timing` says.
             host_settings: returns what operators have set of what hosts follow; None: it is unknown yet.
+            first_watch_begins_after: how long services may go by what they read when nobody watched.
         """
         known = LambdaCache(stores.writes)
         notifier = Notifier(stores.writes, notifications)
@@ -74,6 +78,7 @@ class Servicers:
         graphs = GraphServicer(stores, settings, known, notifier, rpc, live, resources)
         fleet = FleetServicer(stores, known, host_settings)
         output = OutputServicer(stores, settings.output_limit, stores.load.output)
+        watches = WatchServicer(stores, stores.writes.settings.event_retention, first_watch_begins_after)
         self.all: list[object] = [
             frontend,
             graphs,
@@ -89,9 +94,10 @@ class Servicers:
             InspectionServicer(stores, rpc),
             AttachmentServicer(stores, attachments, known, blobs, stores.load.parts, stores.load.answers),
             output,
+            watches,
             AccessServicer(stores.writes),
         ]
-        self._closing = (frontend, graphs, output, fleet)
+        self._closing = (frontend, graphs, output, watches, fleet)
 
     def close(self) -> None:
         """Answer the calls that wait, and refuse others."""

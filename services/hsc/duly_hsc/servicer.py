@@ -34,6 +34,7 @@ from duly_core.tasks.task import (
     TaskHeartbeat,
 )
 from duly_core.traffic.group_commit import GroupCommit
+from duly_core.watches.presence import WatchPresence
 from duly_hsc import convert, convert_ends, events
 from duly_hsc.access import require_run
 from duly_hsc.breaker_counts import BreakerCounts
@@ -96,6 +97,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._lease_timeouts = lease_timeouts
         self._notifier = notifier
         self._budget = RetryBudget(live_hsc, now)
+        self._watches = WatchPresence(stores.results, now)
         self._follows = ""
         """The lambda of what the end of the last lone task made due at once, as in a session; empty: it made nothing due."""
         group = settings.max_group
@@ -275,7 +277,11 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         async with failpoints.around("hsc.set_results"):
             held_back = self._budget.hold_back()
             written = await store_results.set_results(
-                self._stores.results, results, held_back, with_look if is_one and follows else None
+                self._stores.results,
+                results,
+                held_back,
+                with_look if is_one and follows else None,
+                self._watches.nobody,
             )
             self._budget.retried(written.retried)
         if written.due_in is not None and not (saw and written.due_lambdas == {follows}):

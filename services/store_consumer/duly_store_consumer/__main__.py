@@ -28,6 +28,7 @@ from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.task_output.sweep import OutputSweep
 from duly_core.upkeep.retention import Retention
+from duly_core.watches.sweep import WatchSweep
 from duly_store_consumer import events
 from duly_store_consumer.attachment_loop import attachment_loop
 from duly_store_consumer.backlog_watch import BacklogWatch
@@ -153,7 +154,12 @@ def build(
                 group.create_task(repeat("breakers", breaker_loop.run_once, stop, asyncio.Event()))
                 group.create_task(repeat("retention", retain, stop, asyncio.Event()))
                 group.create_task(sweep_attachments(store, stop))
-                group.create_task(repeat("output sweep", OutputSweep(store).run_once, stop, asyncio.Event()))
+                for name, loop in (
+                    ("output sweep", OutputSweep(store)),
+                    ("watch sweep", WatchSweep(store, store_settings.event_retention)),
+                    ("dead letter watch", DeadLetterWatch(store)),
+                ):
+                    group.create_task(repeat(name, loop.run_once, stop, asyncio.Event()))
                 group.create_task(repeat("host watch", partial(watch_hosts, store), stop, asyncio.Event()))
                 group.create_task(
                     repeat(
@@ -162,9 +168,6 @@ def build(
                         stop,
                         asyncio.Event(),
                     )
-                )
-                group.create_task(
-                    repeat("dead letter watch", DeadLetterWatch(store).run_once, stop, asyncio.Event())
                 )
                 group.create_task(
                     repeat("session watch", partial(count_blocked, store), stop, asyncio.Event())

@@ -498,6 +498,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """Somebody changed the pool since it was read."""
     ERROR_CODE_UNIQUE_KEY_TAKEN: _ErrorCode.ValueType  # 100
     """Another task has the unique key."""
+    ERROR_CODE_WATCH_LOST: _ErrorCode.ValueType  # 103
+    """What happened after the position of a watch is not known any more: the watch was forgotten, or its events were removed, or Postgres is
+    another one.
+    """
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -560,6 +564,10 @@ ERROR_CODE_POOL_CONFLICT: ErrorCode.ValueType  # 96
 """Somebody changed the pool since it was read."""
 ERROR_CODE_UNIQUE_KEY_TAKEN: ErrorCode.ValueType  # 100
 """Another task has the unique key."""
+ERROR_CODE_WATCH_LOST: ErrorCode.ValueType  # 103
+"""What happened after the position of a watch is not known any more: the watch was forgotten, or its events were removed, or Postgres is
+another one.
+"""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

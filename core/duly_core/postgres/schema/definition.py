@@ -15,6 +15,8 @@ FILES = (
     "tasks/schema.sql",
     "tasks/functions.sql",
     "task_output/schema.sql",
+    "watches/schema.sql",
+    "watches/functions.sql",
     "sessions/schema.sql",
     "sessions/functions.sql",
     "graphs/schema.sql",

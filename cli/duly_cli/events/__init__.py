@@ -1,0 +1,1 @@
+"""Events: what happens to tasks."""

@@ -1,0 +1,1 @@
+"""Watches: what happens to tasks and graphs, as a stream (decision 0092)."""

@@ -1,0 +1,1 @@
+"""Watches: what happens to tasks and graphs, to callers that may read them."""
