@@ -260,6 +260,21 @@ def test_a_pause_ends_when_the_clock_says_so(duly_client, duly_worker, duly_cloc
     assert duly_client.get(task).status is duly.TaskStatus.SUCCESS
 
 
+def test_a_changed_setting_holds_from_the_next_call_on(duly_client, duly_worker, duly_clock):
+    duly_client.set_settings(
+        {"frontend.horizon": "1h", "timing.heartbeat_timeout": "5m", "timing.claim_timeout": "5m"}
+    )
+    task = duly_client.schedule("mail.send", {"to": "ann"})
+    duly_worker.vanish_next()
+    duly_worker.run_due()
+
+    assert outcomes(duly_clock.advance(timedelta(minutes=4))) == []
+    assert outcomes(duly_clock.advance(timedelta(minutes=1))) == ["SUCCESS"]
+    assert duly_client.get(task).crashes == 1
+    with pytest.raises(duly.InvalidTaskError, match=r"frontend\.horizon|horizon"):
+        duly_client.schedule("mail.send", {}, delay=2 * HOUR)
+
+
 def test_callbacks_run_in_the_thread_of_the_test_so_that_mocks_and_breakpoints_work(
     duly_client, duly_worker, monkeypatch
 ):

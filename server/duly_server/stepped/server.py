@@ -24,6 +24,7 @@ from duly_core.rpc.channel import open_channel
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context, attachment_stub
+from duly_frontend.live_settings.follower import LiveConfig as FrontendLiveConfig
 from duly_frontend.servicers import Servicers
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
@@ -104,6 +105,9 @@ class SteppedServer:
         blobs = None if blob_store is None else BlobThreads(blob_store)
         if blobs is not None:
             self._closing.callback(blobs.close)
+        self._frontend_live = FrontendLiveConfig(
+            pools.frontend.reads, FrontendSettings(), TriggerSettings(), timing=Timing()
+        )
         self._frontend = Servicers(
             pools.frontend,
             FrontendSettings(),
@@ -112,6 +116,9 @@ class SteppedServer:
             timing=Timing(),
             rpc=rpc,
             notifications=notifications,
+            live=self._frontend_live.now,
+            heartbeat_timeout=self._frontend_live.heartbeat_timeout,
+            host_settings=self._frontend_live.of_hosts,
         )
         gates = GateCache(pools.hsc.results)
         counts = BreakerCounts(pools.hsc.results, lambda: gates.breaker_lambdas)
@@ -160,6 +167,7 @@ class SteppedServer:
         """Let what was changed since hold now: lambdas, settings, gates."""
         await self._rounds.read()
         await self._live.run_once()
+        await self._frontend_live.run_once()
 
     async def step(self, instant: datetime | None = None, until: datetime | None = None) -> Look:
         """Move the clock to an instant (None: not at all), and do what a Store Consumer has to do then: timeouts, ticks, gates.

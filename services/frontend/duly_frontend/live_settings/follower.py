@@ -24,7 +24,7 @@ class LiveConfig:
         store: Store,
         own: FrontendSettings,
         trigger: LiveStoreConsumerSettings,
-        log_level: LogLevelFollower,
+        log_level: LogLevelFollower | None = None,
         timing: LiveTimingSettings | None = None,
     ) -> None:
         """Make one; `trigger` tells the poll interval that holds without operators."""
@@ -60,7 +60,8 @@ class LiveConfig:
         asked_at = seconds_since_boot()
         values = await store_live_settings.values(self._store)
         self.age.read(asked_at)
-        self._log_level.take(values)
+        if self._log_level is not None:
+            self._log_level.take(values)
         self._settings.take(values)
         self._timing.take(values)
         self._of_hosts = {name: values[name] for name in OF_HOSTS if name in values}
