@@ -43,7 +43,7 @@ class StoreSettings(LiveStoreSettings):
     """With `pooled`: the address of Postgres itself, for migrations and notifications."""
     audit_retention: Duration = Field(default=timedelta(days=365), ge=timedelta(days=1))
     """How long the audit log keeps who changed what."""
-    event_retention: Duration = Field(
+    watch_retention: Duration = Field(
         default=timedelta(days=1), ge=timedelta(minutes=10), le=timedelta(days=30)
     )
     """How long what watches are told is kept, and the longest time that a watch is kept without a call."""

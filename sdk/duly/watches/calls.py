@@ -42,7 +42,7 @@ class WatchCalls(ClientPart):
           that of its lambdas. All that are given must fit; without any, all that the caller may read is told.
         - `after`: go on behind the `position` of a watch, or of an event, with the same lambdas, graph and session. What happened meanwhile
           is told.
-        - `keep_for`: how long the watch is kept while nobody reads: at least a minute, at most `store.event_retention`; None: 10 minutes.
+        - `keep_for`: how long the watch is kept while nobody reads: at least a minute, at most `store.watch_retention`; None: 10 minutes.
           Later on there is nothing to go on with.
 
         Raises InvalidTaskError, PermissionDeniedError, UnavailableError; with `after` also WatchLostError.

@@ -78,7 +78,7 @@ class Servicers:
         graphs = GraphServicer(stores, settings, known, notifier, rpc, live, resources)
         fleet = FleetServicer(stores, known, host_settings)
         output = OutputServicer(stores, settings.output_limit, stores.load.output)
-        watches = WatchServicer(stores, stores.writes.settings.event_retention, first_watch_begins_after)
+        watches = WatchServicer(stores, stores.writes.settings.watch_retention, first_watch_begins_after)
         self.all: list[object] = [
             frontend,
             graphs,

@@ -156,7 +156,7 @@ def build(
                 group.create_task(sweep_attachments(store, stop))
                 for name, loop in (
                     ("output sweep", OutputSweep(store)),
-                    ("watch sweep", WatchSweep(store, store_settings.event_retention)),
+                    ("watch sweep", WatchSweep(store, store_settings.watch_retention)),
                     ("dead letter watch", DeadLetterWatch(store)),
                 ):
                     group.create_task(repeat(name, loop.run_once, stop, asyncio.Event()))

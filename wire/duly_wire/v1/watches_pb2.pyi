@@ -79,7 +79,7 @@ class WatchRequest(_message.Message):
 
     @_builtins.property
     def keep_for(self) -> _duration_pb2.Duration:
-        """How long the watch is kept after each call: 1 minute to store.event_retention; 10 minutes if it is not said."""
+        """How long the watch is kept after each call: 1 minute to store.watch_retention; 10 minutes if it is not said."""
 
     @_builtins.property
     def wait(self) -> _duration_pb2.Duration:

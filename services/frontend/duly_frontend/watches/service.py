@@ -226,7 +226,7 @@ def _may_be_readable(scope: Scope | None, event: Event) -> bool:
 
 def _check_found(found: Found) -> None:
     if found.has_gap:
-        raise _lost("events behind this position were removed (store.event_retention)")
+        raise _lost("events behind this position were removed (store.watch_retention)")
     if found.is_ahead:
         raise Problem("after", "is no position of a watch")
 
