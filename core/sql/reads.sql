@@ -47,12 +47,12 @@ select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.pr
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
     claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
-    entity.attachments,
+    entity.attachments, entity.received,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
-        task.max_runtime, task.checkpoint, task.attachments, task.checkpoint_count, task.edits
+        task.max_runtime, task.checkpoint, task.attachments, task.received, task.checkpoint_count, task.edits
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
     limit 1
@@ -525,7 +525,7 @@ left join (
     from (
         select assoc.lambda
         from task_assoc as assoc
-        where assoc.status = 'waiting' and assoc.parked_on is not null and assoc.parked_on <> 'completion:'
+        where assoc.status = 'waiting' and assoc.parked_on is not null and assoc.parked_on not in ('completion:', 'event:')
             and (%(names)b::text[] is null or assoc.lambda = any (%(names)b::text[]))
         limit 10 * %(most)b
     ) as waiting
@@ -544,3 +544,14 @@ order by name;
 select resource.name, resource.per_key
 from unnest(%(names)b::text[]) as asked (name)
 join resource on resource.name = any (array[asked.name]);
+
+-- name: received_much
+select task.task_id
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+cross join lateral (
+    select task.task_id, task.received
+    from task
+    where task.task_id = asked.task_id and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
+    limit 1
+) as task
+where jsonb_array_length(task.received) >= %(most)b::int4 or pg_column_size(task.received) >= %(most_bytes)b::int4;

@@ -34,6 +34,55 @@ using (
 where use.resource = idle.resource and use.key = idle.key
 returning use.key;
 
+-- name: expired_events
+with old as materialized (
+    select key, seq from event where expires_at <= duly_now() order by expires_at limit %(limit)b
+), locked as materialized (
+    select event_key.key
+    from event_key
+    where event_key.key = any (array(select key from old))
+    order by event_key.key
+    for update skip locked
+), gone as (
+    delete from event
+    using old
+    where event.key = old.key and event.seq = old.seq and old.key in (select key from locked)
+    returning event.key
+), counted as (
+    update event_key
+    set events = event_key.events - gone.number
+    from (select key, count(*)::int4 as number from gone group by key) as gone
+    where event_key.key = gone.key
+)
+select key from gone;
+
+-- name: ended_event_waits
+delete from event_wait as wait
+using (
+    select wait.key, wait.task_id, wait.fence
+    from event_wait as wait
+    where not exists (
+        select from task_assoc as assoc
+        where assoc.task_id = wait.task_id and assoc.fence = wait.fence and assoc.parked_on = 'event:'
+    )
+    limit %(limit)b
+) as ended
+where wait.key = ended.key and wait.task_id = ended.task_id and wait.fence = ended.fence
+returning wait.key;
+
+-- name: idle_event_keys
+delete from event_key
+using (
+    select event_key.key
+    from event_key
+    where event_key.events = 0 and not exists (select from event_wait as wait where wait.key = event_key.key)
+    limit %(limit)b
+    for update skip locked
+) as idle
+where event_key.key = idle.key
+    and not exists (select from event_wait as wait where wait.key = event_key.key)
+returning event_key.key;
+
 -- name: expired_graphs
 with old as (
     select graph_id

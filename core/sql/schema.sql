@@ -225,7 +225,7 @@ create type task_status as enum (
 );
 
 create type attempt_outcome as enum (
-    'retriable_failure', 'fatal_failure', 'crashed', 'silent', 'snoozed', 'released', 'cancelled', 'handed_over'
+    'retriable_failure', 'fatal_failure', 'crashed', 'silent', 'snoozed', 'released', 'cancelled', 'handed_over', 'waited'
 );
 
 -- The entity: wide and cold. Written when the task is scheduled and when it ends (and when an attempt fails).
@@ -298,6 +298,9 @@ create table task (
     claimed_at timestamptz,
     -- Null if it was the first run.
     holder text,
+    -- The events that its callback waited for and received, in their order: [{"wait", "key", "seq", "encoding", "value" (base64), "sent_by",
+    -- "sent_at"}], and {"wait", "timed_out"} of a wait whose time was over (decision 0091). Null: none.
+    received jsonb,
     -- The entity's own status is final or absent: while the task lives its status is the assoc's. Its counts are settled then.
     constraint task_is_settled check (
         (status >= 'success') is not false and num_nonnulls(status, finished_at, fence, failures, crashes) in (0, 5)
@@ -327,7 +330,7 @@ create table attempt (
     primary key (task_id, fence),
     -- What is charged to the task has a reason; what is not charged is no failure.
     constraint attempt_failure_has_a_reason check (
-        (outcome in ('snoozed', 'released', 'cancelled', 'handed_over')) = (failure_kind is null)
+        (outcome in ('snoozed', 'released', 'cancelled', 'handed_over', 'waited')) = (failure_kind is null)
     )
 ) partition by range (task_id);
 
@@ -407,7 +410,8 @@ create table task_assoc (
     -- What it took of them when it was picked, as `resources` is written; null: nothing. The sums are `used` of resource_use.
     taken jsonb,
     -- The resource, and its key, of which a parked task waits for units; or 'gate:' and the name of the gate that holds it, and its id;
-    -- or 'completion:', and the SHA-256, in hex digits, of the token by which somebody completes it.
+    -- or 'completion:', and the SHA-256, in hex digits, of the token by which somebody completes it; or 'event:', and the keys of the
+    -- events that its callback waits for.
     parked_on text,
     parked_key text,
     -- When it may start by the rates of its resources: it was put off to this moment, and is not put off again if it is
@@ -624,6 +628,48 @@ end';
 
 create trigger task_is_a_dead_letter after insert or update of status on task
     for each row when (new.status = 'fatal_failure') execute function duly_keep_dead_letter();
+
+-- Events that callers send, and the tasks that wait for them (decision 0091).
+
+-- The keys of which events are kept, or for which a task waits: the namespace, a slash and the caller's key, as sessions have it.
+-- Whoever sends to a key locks its row, and so does a task that is about to wait: no event comes between the look and the wait.
+create table event_key (
+    key text collate "C" primary key,
+    -- How many of its events are kept.
+    events integer not null default 0
+);
+
+-- What was sent. The numbers of the events of one key grow in the order in which they were committed.
+create table event (
+    key text collate "C" not null,
+    seq bigint generated always as identity,
+    -- Of the sender's own choice: a repeated send is one event.
+    event_id text collate "C" not null check (octet_length(event_id) between 1 and 255),
+    encoding smallint not null,
+    value bytea not null check (octet_length(value) <= 65536),
+    -- The principal that sent it; null: nobody was asked who they are.
+    sent_by text,
+    sent_at timestamptz not null,
+    expires_at timestamptz not null,
+    primary key (key, seq),
+    unique (key, event_id)
+);
+create index event_by_expiry on event (expires_at);
+
+-- Who waits: a row for each key of a task that waits for events. What else ends the wait may leave the row: its fence is then not
+-- that of the task, or the task waits no more.
+create table event_wait (
+    key text collate "C" not null,
+    task_id uuid not null,
+    -- Of the run that began the wait.
+    fence integer not null,
+    -- What the callback calls this wait: see `received` of `task`.
+    wait text not null,
+    -- The wait ends with the last of its keys; otherwise with the first.
+    needs_all boolean not null,
+    primary key (key, task_id)
+);
+create index event_wait_by_task on event_wait (task_id);
 
 -- The output of tasks: what callbacks and commands print and log while they run (decision 0079).
 

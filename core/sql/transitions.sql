@@ -507,12 +507,12 @@ from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, clai
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
     claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
-    entity.attachments,
+    entity.attachments, entity.received,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
-        task.max_runtime, task.checkpoint, task.attachments, task.checkpoint_count, task.edits
+        task.max_runtime, task.checkpoint, task.attachments, task.received, task.checkpoint_count, task.edits
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda 
     limit 1
@@ -1192,7 +1192,7 @@ set status = 'new', parked_on = null, parked_key = null, next_trigger_at = great
     )
 from unnest(%(task_ids)b::uuid[]) as asked (task_id)
 where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
-    and assoc.parked_on <> 'completion:'
+    and assoc.parked_on not in ('completion:', 'event:')
 returning assoc.task_id;
 
 -- name: end_waiting
@@ -1200,7 +1200,7 @@ with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
-        and assoc.next_trigger_at <= (select duly_now()) and assoc.parked_on is distinct from 'completion:'
+        and assoc.next_trigger_at <= (select duly_now()) and coalesce(assoc.parked_on, '') not in ('completion:', 'event:')
     returning assoc.task_id,
         case when abs(assoc.doom) in (12, 15) then 'dropped' else 'fatal_failure' end::task_status
             as status,
@@ -1300,12 +1300,12 @@ select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.pr
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
     claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
-    entity.attachments,
+    entity.attachments, entity.received,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
-        task.max_runtime, task.checkpoint, task.attachments, task.checkpoint_count, task.edits
+        task.max_runtime, task.checkpoint, task.attachments, task.received, task.checkpoint_count, task.edits
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
     limit 1
@@ -1339,12 +1339,12 @@ select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.pr
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
     claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
-    entity.attachments,
+    entity.attachments, entity.received,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
-        task.max_runtime, task.checkpoint, task.attachments, task.checkpoint_count, task.edits
+        task.max_runtime, task.checkpoint, task.attachments, task.received, task.checkpoint_count, task.edits
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
     limit 1
@@ -1389,12 +1389,12 @@ select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.pr
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
     claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
-    entity.attachments,
+    entity.attachments, entity.received,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
-        task.max_runtime, task.checkpoint, task.attachments, task.checkpoint_count, task.edits
+        task.max_runtime, task.checkpoint, task.attachments, task.received, task.checkpoint_count, task.edits
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda 
     limit 1
@@ -1805,6 +1805,216 @@ with asked as (
 )
 select handed_over.task_id, handed_over.token, handed_over.cancel_requested, freed.lambda, freed.due_in
 from handed_over full join freed on false;
+
+-- name: wait_for_event
+with asked as (
+    select *
+    from unnest(
+        %(task_ids)b::uuid[], %(tokens)b::uuid[], %(started_at)b::timestamptz[], %(waits)b::text[], %(needs_all)b::bool[],
+        %(timeouts)b::interval[]
+    ) as asked (task_id, token, started_at, wait, needs_all, timeout)
+), held as (
+    select asked.*, assoc.holder, assoc.enqueued_at, assoc.claimed_at, assoc.taken, assoc.lambda
+    from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    for update of assoc
+), wanted as materialized (
+    select held.task_id, held.wait, held.needs_all, named.key as name, left(held.lambda, greatest(strpos(held.lambda, '/') - 1, 0)) || '/' || named.key as key, entity.created_at,
+        entity.received
+    from unnest(%(key_task_ids)b::uuid[], %(keys)b::text[]) as named (task_id, key)
+    join held on held.task_id = named.task_id
+    left join lateral (
+        select task.created_at, task.received
+        from task
+        where task.task_id = held.task_id and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
+        limit 1
+    ) as entity on true
+), found as materialized (
+    select wanted.task_id, wanted.wait, wanted.needs_all, wanted.name, wanted.key, event.seq, event.encoding, event.value,
+        event.sent_by, event.sent_at,
+        count(event.seq) over each_task as there, count(*) over each_task as needed,
+        row_number() over (partition by wanted.task_id order by event.seq) as place
+    from wanted left join lateral (
+        select event.seq, event.encoding, event.value, event.sent_by, event.sent_at
+        from event
+        where event.key = wanted.key and event.sent_at >= wanted.created_at and event.expires_at > (select duly_now())
+            and event.seq > coalesce((
+                select max((each ->> 'seq')::int8)
+                from jsonb_array_elements(wanted.received) as each
+                where each ->> 'key' = wanted.name
+            ), 0)
+        order by event.key, event.seq
+        limit 1
+    ) as event on true
+    window each_task as (partition by wanted.task_id)
+), judged as (
+    select task_id, bool_and(case when needs_all then there = needed else there > 0 end) as is_over,
+        string_agg(name, ', ' order by name) as names,
+        string_agg(name, ', ' order by seq) filter (where seq is not null and (needs_all or place = 1)) as received_names,
+        jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+    'wait', found.wait, 'key', found.name, 'seq', found.seq, 'encoding', found.encoding,
+    'value', translate(encode(found.value, 'base64'), E'\n', ''), 'sent_by', found.sent_by,
+    'sent_at', (extract(epoch from found.sent_at) * 1000000)::int8
+)) order by seq) filter (where seq is not null and (needs_all or place = 1)) as received
+    from found
+    group by task_id
+), waited as (
+    update task_assoc as assoc
+    set status = case when judged.is_over then 'new' else 'waiting' end::task_status,
+        next_trigger_at = case
+            when judged.is_over then (select duly_now())
+            else least((select duly_now()) + held.timeout, coalesce(assoc.expires_at, 'infinity'))
+        end,
+        due_at = case when judged.is_over then (select duly_now()) else assoc.due_at end,
+        parked_on = case when not judged.is_over then 'event:' end,
+        parked_key = case when not judged.is_over then left(judged.names, 400) end,
+        edits = assoc.edits + (judged.received is not null)::int, taken = null, last_token = held.token, token = null, holder = null, progress = null, progress_note = null,
+    overdue_since_at = null, overdue_neighbours = null,
+        events = case
+            when judged.is_over then duly_note(assoc.events, 'event_received', (select duly_now()), null, judged.received_names)
+            else duly_note(assoc.events, 'event_awaited', (select duly_now()), (select duly_now()) + held.timeout, judged.names)
+        end
+    from held join judged on judged.task_id = held.task_id
+    where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
+    returning held.*, judged.is_over, judged.received, assoc.fence, assoc.failures + assoc.crashes + 1 as attempt, 'waited' as outcome,
+        assoc.next_trigger_at as next_at, (select duly_now()) as ended_at, null::int2 as attempt_kind,
+        'waits for ' || judged.names as attempt_message, null::text as traceback, assoc.resources, assoc.cancel_requested
+), waits as (
+    insert into event_wait (key, task_id, fence, wait, needs_all)
+    select found.key, found.task_id, waited.fence, found.wait, found.needs_all
+    from found join waited on waited.task_id = found.task_id
+    where not waited.is_over and found.seq is null
+    on conflict (key, task_id) do update set fence = excluded.fence, wait = excluded.wait, needs_all = excluded.needs_all
+), kept as (
+    insert into task (task_id, started_at, received)
+    select task_id, started_at, received from waited
+    on conflict (task_id) do update
+    set started_at = coalesce(excluded.started_at, task.started_at),
+        received = coalesce(task.received || excluded.received, task.received, excluded.received),
+        checkpoint_count = task.checkpoint_count + (excluded.received is not null)::int
+    where task.status is null
+), recorded as (
+    insert into attempt (
+        task_id, fence, attempt, outcome, holder, enqueued_at, claimed_at, started_at, ended_at, failure_kind, failure_message,
+        traceback, next_trigger_at
+    )
+    select task_id, fence, attempt, outcome::attempt_outcome, holder, enqueued_at, claimed_at, started_at, ended_at,
+        attempt_kind, left(attempt_message, 1024), traceback, next_at
+    from waited
+    where case when (select exists (select from watch)) then duly_note_run(
+    task_id, outcome::text, fence, attempt_kind::int2, ended_at, next_at
+) else true end
+    on conflict do nothing
+), freed as (
+    select freed.lambda, freed.due_in
+    from (
+        select array_agg(resources) as resources, array_agg(taken) as taken from waited where resources is not null
+    ) as stopped
+    cross join lateral duly_free(stopped.resources, stopped.taken) as freed
+)
+select waited.task_id, waited.token, waited.is_over, waited.cancel_requested, coalesce(waited.lambda, freed.lambda) as lambda,
+    freed.due_in
+from waited full join freed on false;
+
+-- name: end_event_waits
+with waiting as materialized (
+    select assoc.task_id, wait.key, substr(wait.key, strpos(wait.key, '/') + 1) as name, wait.wait, wait.needs_all, event.seq, event.encoding,
+        event.value, event.sent_by, event.sent_at,
+        row_number() over (partition by assoc.task_id order by event.seq) as place,
+        count(*) over (partition by assoc.task_id) as there,
+        (
+            select count(*) from event_wait as needed where needed.task_id = assoc.task_id and needed.fence = assoc.fence
+        ) as needed
+    from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+    join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    cross join lateral (
+        select wait.key, wait.wait, wait.needs_all
+        from event_wait as wait
+        where wait.task_id = asked.task_id and wait.fence = assoc.fence and wait.key = any (%(keys)b::text[])
+        offset 0
+    ) as wait
+    cross join lateral (
+        select *
+        from event
+        where event.key = wait.key and event.seq = (%(seqs)b::int8[])[array_position(%(keys)b::text[], wait.key)]
+        limit 1
+    ) as event
+    where assoc.status::text = 'waiting' and assoc.parked_on = 'event:'
+), judged as (
+    select task_id, bool_and(not needs_all or there = needed) as is_over, null::timestamptz as started_at,
+        array_agg(key) as keys, string_agg(name, ', ' order by seq) filter (where needs_all or place = 1) as names,
+        (array_agg(sent_by order by seq))[1] as sent_by,
+        jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
+    'wait', waiting.wait, 'key', waiting.name, 'seq', waiting.seq, 'encoding', waiting.encoding,
+    'value', translate(encode(waiting.value, 'base64'), E'\n', ''), 'sent_by', waiting.sent_by,
+    'sent_at', (extract(epoch from waiting.sent_at) * 1000000)::int8
+)) order by seq) filter (where needs_all or place = 1) as received
+    from waiting
+    group by task_id
+), moved as (
+    update task_assoc as assoc
+    set status = case when judged.is_over then 'new' else 'waiting' end::task_status,
+        next_trigger_at = case when judged.is_over then (select duly_now()) else assoc.next_trigger_at end,
+        due_at = case when judged.is_over then (select duly_now()) else assoc.due_at end,
+        parked_on = case when not judged.is_over then assoc.parked_on end,
+        parked_key = case when not judged.is_over then assoc.parked_key end,
+        edits = assoc.edits + 1,
+        events = duly_note(assoc.events, 'event_received', (select duly_now()), null, judged.names, judged.sent_by)
+    from judged
+    where assoc.task_id = any (array[judged.task_id]) and assoc.status::text = 'waiting' and assoc.parked_on = 'event:'
+    returning judged.*, assoc.lambda
+), over as (
+    delete from event_wait as wait
+    using moved
+    where wait.task_id = any (array[moved.task_id]) and (moved.is_over or wait.key = any (moved.keys))
+), kept as (
+    insert into task (task_id, started_at, received)
+    select task_id, started_at, received from moved
+    on conflict (task_id) do update
+    set started_at = coalesce(excluded.started_at, task.started_at),
+        received = coalesce(task.received || excluded.received, task.received, excluded.received),
+        checkpoint_count = task.checkpoint_count + (excluded.received is not null)::int
+    where task.status is null
+)
+select waiting.key, moved.task_id, moved.lambda, moved.is_over
+from moved join waiting on waiting.task_id = moved.task_id
+where waiting.needs_all or waiting.place = 1;
+
+-- name: time_out_event_waits
+with late as (
+    select assoc.task_id, assoc.fence
+    from task_assoc as assoc
+    where assoc.status = 'waiting' and assoc.next_trigger_at < 'infinity' and assoc.next_trigger_at <= (select duly_now())
+        and assoc.parked_on = 'event:'
+    order by assoc.next_trigger_at
+    limit %(limit)b
+    for update skip locked
+), timed_out as (
+    update task_assoc as assoc
+    set status = 'new', next_trigger_at = (select duly_now()), due_at = (select duly_now()), parked_on = null, parked_key = null,
+        edits = assoc.edits + 1,
+        events = duly_note(assoc.events, 'event_timed_out', (select duly_now()), null, assoc.parked_key)
+    from late
+    where assoc.task_id = any (array[late.task_id]) and assoc.status::text = 'waiting' and assoc.parked_on = 'event:'
+    returning assoc.task_id, late.fence, assoc.lambda
+), told as (
+    select timed_out.task_id, null::timestamptz as started_at,
+        jsonb_build_array(jsonb_build_object('wait', wait.wait, 'timed_out', true)) as received
+    from timed_out left join lateral (
+        select wait.wait from event_wait as wait where wait.task_id = timed_out.task_id and wait.fence = timed_out.fence limit 1
+    ) as wait on true
+), over as (
+    delete from event_wait as wait using timed_out where wait.task_id = any (array[timed_out.task_id])
+), kept as (
+    insert into task (task_id, started_at, received)
+    select task_id, started_at, received from told
+    on conflict (task_id) do update
+    set started_at = coalesce(excluded.started_at, task.started_at),
+        received = coalesce(task.received || excluded.received, task.received, excluded.received),
+        checkpoint_count = task.checkpoint_count + (excluded.received is not null)::int
+    where task.status is null
+)
+select lambda, count(*) from timed_out group by lambda;
 
 -- name: complete
 with asked as (
@@ -2257,7 +2467,7 @@ with asked as (
     set status = null, started_at = null, finished_at = null, fence = null, failures = null, crashes = null,
         last_token = null,
         expires_at = case when task.expires_at > dead.due_at then task.expires_at end,
-        redrives = task.redrives + 1, edits = 0, checkpoint_count = 0, enqueued_at = null, claimed_at = null, holder = null,
+        redrives = task.redrives + 1, edits = 0, received = jsonb_path_query_array(task.received, '$[*] ? (!exists (@.timed_out))'), checkpoint_count = 0, enqueued_at = null, claimed_at = null, holder = null,
         events = duly_note(
             duly_note(task.events, 'failed', task.finished_at, null, task.failure_message),
             'redriven', (select duly_now()), dead.due_at, null, %(by)b::text
@@ -2712,12 +2922,12 @@ from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, clai
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
     claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
-    entity.attachments,
+    entity.attachments, entity.received,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
-        task.max_runtime, task.checkpoint, task.attachments, task.checkpoint_count, task.edits
+        task.max_runtime, task.checkpoint, task.attachments, task.received, task.checkpoint_count, task.edits
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda 
     limit 1

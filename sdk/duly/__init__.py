@@ -29,6 +29,7 @@ from duly.callbacks.outcomes import (
 )
 from duly.context import TaskContext
 from duly.errors import *  # noqa: F403 (each of its __all__)
+from duly.events.received import ReceivedEvent
 from duly.keep import KEEP
 from duly.lambdas.batch import Batch
 from duly.lambdas.policy import Backoff
@@ -66,6 +67,7 @@ from duly_wire.enums import (
 if TYPE_CHECKING:
     from duly.access.views import Access, AuditEvent, Grant, NewToken, Token
     from duly.client import AsyncClient
+    from duly.events.event import EventKey, EventWaiter, KeptEvent, NewEvent, SentEvent
     from duly.explain.views import Explanation, HistoryEvent, Reason, RelatedTask
     from duly.fleet.activity import Activity
     from duly.fleet.views import ExecutorInfo, Host, LambdaQueue, ServedLambda, ServiceInstance, TaskCount
@@ -111,6 +113,8 @@ __all__ = [
     "DeclaredResource",
     "EdgeCondition",
     "EncryptedPayload",
+    "EventKey",
+    "EventWaiter",
     "ExecutorInfo",
     "Explanation",
     "Failure",
@@ -130,7 +134,9 @@ __all__ = [
     "Host",
     "HostState",
     "Interrupted",
+    "KeptEvent",
     "LambdaQueue",
+    "NewEvent",
     "NewGraph",
     "NewNode",
     "NewTask",
@@ -146,6 +152,7 @@ __all__ = [
     "Rate",
     "Reason",
     "ReasonKind",
+    "ReceivedEvent",
     "RelatedTask",
     "Resource",
     "ResourceKey",
@@ -155,6 +162,7 @@ __all__ = [
     "RunEnd",
     "ScheduledGraph",
     "ScheduledTask",
+    "SentEvent",
     "ServedLambda",
     "ServiceInstance",
     "Session",
@@ -205,6 +213,7 @@ _LOADED_WHEN_NAMED = {
     "HistoryEvent": "explain.views",
     "Reason": "explain.views",
     "RelatedTask": "explain.views",
+    **dict.fromkeys(("EventKey", "EventWaiter", "KeptEvent", "NewEvent", "SentEvent"), "events.event"),
     "Activity": "fleet.activity",
     "ExecutorInfo": "fleet.views",
     "Host": "fleet.views",

@@ -13,6 +13,7 @@ from duly.access.calls import AccessCalls
 from duly.attachments.calls import AttachmentCalls
 from duly.callbacks.codec import Codec
 from duly.errors import DulyError, TaskFailedError, TaskNotFoundError
+from duly.events.calls import EventCalls
 from duly.explain.calls import ExplainCalls
 from duly.fleet.activity_calls import InspectionCalls
 from duly.fleet.calls import FleetCalls
@@ -64,6 +65,7 @@ class AsyncClient(
     WatchCalls,
     ChangeCalls,
     CompletionCalls,
+    EventCalls,
     SettingCalls,
     SessionCalls,
     GraphCalls,

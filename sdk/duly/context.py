@@ -14,7 +14,8 @@ from duly.callbacks.follow_ups import FollowUps
 from duly.callbacks.outcomes import Cancelled
 from duly.callbacks.payload import decode, encode
 from duly.callbacks.predecessors import Predecessors
-from duly.errors import CheckpointTooLargeError, EncodingError
+from duly.errors import CheckpointTooLargeError, EncodingError, EventTimeoutError
+from duly.events.waits import Waits, received_before
 from duly_wire.completion_tokens import new_completion_token
 from duly_wire.enums import AttachmentRole, Priority
 from duly_wire.time_conversion import EPOCH, to_datetime, to_timedelta
@@ -29,11 +30,15 @@ if TYPE_CHECKING:
     from duly.attachments.of_attempt import AttachmentServices, AttemptAttachments
     from duly.attachments.origin import Origin
     from duly.callbacks.codec import Codec
+    from duly.events.received import ReceivedEvent
+    from duly.events.waits import Lookup
     from duly_wire.v1 import frontend_pb2, graphs_pb2, hsc_pb2
 
     Keep: TypeAlias = Callable[[bytes, bytes], None]
 
 CHECKPOINT_LIMIT_BYTES = 64 * 1024
+_WAIT = timedelta(days=7)
+_NO_DEFAULT = object()
 
 
 class TaskContext(FollowUps):
@@ -55,6 +60,7 @@ class TaskContext(FollowUps):
         "_output",
         "_report",
         "_waiter",
+        "_waits",
         "attempt",
         "checkpointed",
         "completion",
@@ -133,6 +139,7 @@ class TaskContext(FollowUps):
         self._cancelled = False
         self._interrupted = False
         self._waiter: threading.Event | None = None
+        self._waits: Waits | None = None
 
     @classmethod
     def for_task(
@@ -223,6 +230,74 @@ class TaskContext(FollowUps):
         if not self.completion:
             self.completion = new_completion_token(UUID(self.task_id).bytes)
         return self.completion
+
+    def wait_for(
+        self,
+        key: str,
+        *,
+        type: Any = Any,  # noqa: A002 (the callback reads as it is meant)
+        timeout: timedelta = _WAIT,
+        default: Any = _NO_DEFAULT,
+    ) -> Any:
+        """Return the value of an event that somebody sends to `key`; until then the task waits, and holds no slot.
+
+            decision = ctx.wait_for(f"order-{order}/approval", type=Decision, timeout=timedelta(days=3))
+
+        If no event is there, this ends the attempt, and nothing is charged. When the event comes, the callback runs again from its start,
+        and this returns at once. So let what stands before it be safe to repeat. An event counts from when the task was
+        scheduled on, and each is received once: a second wait for the key gets the next one. Call it without `await` in async callbacks, too.
+
+        - `type`: what the value is read as, as a payload is. A value that does not fit ends the task as FATAL_FAILURE.
+        - `timeout`: 1 s to 365 days. Then it returns `default`, or raises EventTimeoutError, which ends the task unless it is caught.
+        """
+        try:
+            return self._wait((key,), type, timeout, needs_all=False)[0].value
+        except EventTimeoutError:
+            if default is _NO_DEFAULT:
+                raise
+            return default
+
+    def wait_for_first(
+        self,
+        *keys: str,
+        type: Any = Any,  # noqa: A002
+        timeout: timedelta = _WAIT,
+    ) -> ReceivedEvent:
+        """Return the first event that somebody sends to one of these keys, 1 to 16: which key it was, its value, and who sent it.
+
+            match ctx.wait_for_first(f"{order}/paid", f"{order}/refused").key: ...
+
+        As `wait_for`.
+        """
+        return self._wait(keys, type, timeout, needs_all=False)[0]
+
+    def wait_for_all(
+        self,
+        *keys: str,
+        type: Any = Any,  # noqa: A002
+        timeout: timedelta = _WAIT,
+    ) -> dict[str, Any]:
+        """Return the values of events of all these keys, 1 to 16, by key; the callback runs again when the last has come.
+
+            ctx.wait_for_all("order-7/legal", "order-7/finance", type=bool)
+
+        As `wait_for`. The error of a timeout has the missing keys in `keys`.
+        """
+        return {event.key: event.value for event in self._wait(keys, type, timeout, needs_all=True)}
+
+    def _wait(
+        self, keys: tuple[str, ...], kind: object, timeout: timedelta, *, needs_all: bool
+    ) -> list[ReceivedEvent]:
+        if self._waits is None:
+            self._waits = Waits(self._received(), self.lambda_name, self.codec)
+        return self._waits.wait(keys, kind, timeout, needs_all=needs_all)
+
+    def waits_look_in(self, received: Lookup) -> None:
+        """Let waits find what they received there. For what runs the callback."""
+        self._waits = Waits(received, self.lambda_name, self.codec)
+
+    def _received(self) -> Lookup:
+        return received_before(())
 
     def attach(self, source: Source, *, name: str = "", media_type: str = "") -> Attachment:
         """Upload a file, and return what to put into the result: `return {"report": ctx.attach("report.pdf")}`.
@@ -317,7 +392,11 @@ class _OfTask(TaskContext):
         self._cancelled = False
         self._interrupted = False
         self._waiter = None
+        self._waits = None
         self.started_ns = time.time_ns()
+
+    def _received(self) -> Lookup:
+        return received_before(self._task.received)
 
     def __getattr__(self, name: str) -> object:
         """Called for what is not set yet."""

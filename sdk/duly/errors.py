@@ -28,6 +28,7 @@ __all__ = [
     "DecryptionError",
     "DulyError",
     "EncodingError",
+    "EventTimeoutError",
     "GraphNotFoundError",
     "GraphWaitTimeoutError",
     "InvalidSettingError",
@@ -72,6 +73,13 @@ __all__ = [
 
 class EncodingError(DulyError, TypeError):
     """A payload or result cannot be sent as JSON; the message names the type at fault."""
+
+
+class EventTimeoutError(DulyError, TimeoutError):
+    """An event did not come in time (`ctx.wait_for`). If a callback does not catch it, the task has failed for good: EVENT_TIMEOUT."""
+
+    keys: tuple[str, ...] = ()
+    """Those of which no event came."""
 
 
 class RegistrationError(DulyError):

@@ -178,6 +178,11 @@ class Client(Blocking):
     redrive_many = blocking(AsyncClient.redrive_many, drawn="tasks")
     redrive_where = blocking(AsyncClient.redrive_where)
 
+    send_event = blocking(AsyncClient.send_event)
+    send_events = blocking(AsyncClient.send_events, drawn="events")
+    get_event_key = blocking(AsyncClient.get_event_key)
+    event_keys = iterating(AsyncClient.event_keys, AsyncClient.event_key_pages)
+
     get_session = blocking(AsyncClient.get_session)
     sessions = iterating(AsyncClient.sessions, AsyncClient.session_pages)
     unblock_session = blocking(AsyncClient.unblock_session)

@@ -26,10 +26,19 @@ from duly.attachments.origin import Origin
 from duly.attachments.upload import upload
 from duly.attachments.uses import AttachmentUse
 from duly.callbacks import invoke, invoke_batch
-from duly.callbacks.codec import checkpoint_of, encoding_of_checkpoint, payload_of, result_of, reveal
+from duly.callbacks.codec import (
+    checkpoint_of,
+    encoding_of_checkpoint,
+    event_of,
+    payload_of,
+    protect,
+    result_of,
+    reveal,
+)
 from duly.callbacks.payload import DEFAULT_LIMIT_BYTES, decode, encode
 from duly.context import TaskContext
 from duly.errors import PayloadTooLargeError, UnknownLambdaError
+from duly.events.waits import namespace_of
 from duly.tasks.new_task import LABELS, NewTask, aware
 from duly_wire.enums import FailureKind, Outcome, Priority
 from duly_wire.ids import new_task_id
@@ -42,9 +51,12 @@ if TYPE_CHECKING:
     from duly.callbacks.app import App
     from duly.callbacks.codec import Codec
     from duly.callbacks.invoke import RunAsync
+    from duly.events.waits import Lookup
     from duly_wire.v1 import frontend_pb2
 
 _HOUR = timedelta(hours=1)
+TIMED_OUT = object()
+"""In the `events` of `run`: this event does not come in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +86,9 @@ class TestRun:
     # With COMPLETE_LATER: how long it waits, and the token that the callback gave out.
     complete_within: timedelta | None = None
     completion_token: str = field(repr=False, default="")
+    # With WAIT_FOR_EVENT: the keys of the events that it waits for, and how long.
+    waits_for: tuple[str, ...] = ()
+    wait_timeout: timedelta | None = None
     # What it kept with ctx.keep, whatever the outcome, in order; each can be read.
     kept: tuple[AttachmentUse, ...] = ()
 
@@ -91,6 +106,7 @@ def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
     cancelled: bool = False,
     checkpoint: object = None,
     results: Mapping[str, object] | None = None,
+    events: Mapping[str, object] | None = None,
     run_async: RunAsync | None = None,
     report: Callable[[float, str], object] = lambda *_: None,
 ) -> TestRun:
@@ -98,7 +114,9 @@ def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
 
     The payload is encoded, decoded and checked as it would be on its way through Duly. `cancelled=True`: somebody asked
     for its cancellation before it started. `tick_at`: the tick of a time table that scheduled it. `checkpoint`: what an
-    attempt before kept. `results`: of the nodes before it in its graph, by label. Exceptions of the callback are outcomes here
+    attempt before kept. `results`: of the nodes before it in its graph, by label. `events`: the values of events that are there when it waits
+    for them (`ctx.wait_for`), by key; a list has several events of a key, and TIMED_OUT stands for one that does not come in time. Where one lacks, the
+    outcome is WAIT_FOR_EVENT. Exceptions of the callback are outcomes here
     as they are there (their traceback is in the log). `max_runtime` is not enforced. Attachments, such as those of the payload, are
     stored in memory; those of the result can be read.
 
@@ -120,6 +138,8 @@ def run(  # noqa: PLR0913 (each is something that a test may say of the attempt)
         results=results,
         report=report,
     )
+    prepared.context.codec = codec = prepared.callback.codec
+    prepared.context.waits_look_in(_events(events or {}, name, codec))
     if cancelled:
         prepared.context.request_cancel()
     callback, run_async = prepared.callback, run_async or _run_async
@@ -293,7 +313,32 @@ def _as_run(
         complete_within=result.complete_within.ToTimedelta() if result.HasField("complete_within") else None,
         completion_token=completion_token,
         kept=files.kept(result.attachments),
+        waits_for=tuple(result.event_wait.keys),
+        wait_timeout=to_timedelta(result.event_wait.timeout) if result.HasField("event_wait") else None,
     )
+
+
+def _events(given: Mapping[str, object], lambda_name: str, codec: Codec | None) -> Lookup:
+    """Return what hands out events in the order in which the callback waits for them."""
+    left = {key: [*values] if isinstance(values, list) else [values] for key, values in given.items()}
+    order = [*left]
+
+    def take(_name: str, keys: Sequence[str], needs_all: bool) -> list[hsc_pb2.ReceivedEvent]:  # noqa: FBT001
+        there = [key for key in order if key in keys and left[key]]
+        if len(there) < (len(keys) if needs_all else 1):
+            return []
+        return [_event(key, left[key].pop(0)) for key in (there if needs_all else there[:1])]
+
+    def _event(key: str, value: object) -> hsc_pb2.ReceivedEvent:
+        if value is TIMED_OUT:
+            return hsc_pb2.ReceivedEvent(timed_out=True)
+        bound_to = event_of(namespace_of(lambda_name), key)
+        data, encoding = protect(codec, encode(value), bound_to, key)
+        return hsc_pb2.ReceivedEvent(
+            key=key, value=data, value_encoding=encoding, sent_at=to_timestamp(datetime.now(UTC))
+        )
+
+    return take
 
 
 def _as_new_task(child: frontend_pb2.NewTask, codec: Codec | None, files: _Files) -> NewTask:

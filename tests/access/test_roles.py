@@ -92,6 +92,10 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.RegistryService/UpdateLambda": _REDRIVE,
     "/duly.v1.RegistryService/DeleteLambda": _REDRIVE,
     "/duly.v1.RegistryService/RestoreLambda": dict.fromkeys(_REDRIVE, "UNKNOWN_LAMBDA"),
+    # to the default namespace, of which they may send for some lambdas
+    "/duly.v1.EventService/SendEvents": _CHANGE,
+    "/duly.v1.EventService/GetEventKeys": _READ,
+    "/duly.v1.EventService/ListEventKeys": {},
     "/duly.v1.SessionService/GetSession": _READ,
     "/duly.v1.SessionService/ListSessions": {},
     "/duly.v1.SessionService/UnblockSession": dict.fromkeys(_REDRIVE, "NOT_BLOCKED"),

@@ -15,7 +15,10 @@ def tasks(*sizes: int, uses: int = 0) -> list[ClaimedTask]:
     """Return tasks with payloads of these sizes and so many attachments each: nothing else counts."""
     attachments = [{}] * uses or None
     return [
-        cast("ClaimedTask", SimpleNamespace(payload=bytes(size), checkpoint=None, attachments=attachments))
+        cast(
+            "ClaimedTask",
+            SimpleNamespace(payload=bytes(size), checkpoint=None, attachments=attachments, received=None),
+        )
         for size in sizes
     ]
 

@@ -15,6 +15,7 @@ HELD_BY = {
     "tasks/locks.sql": PLANS,
     "tasks/unique.sql": PLANS,
     "gates/gates.sql": PLANS,
+    "events/events.sql": PLANS | {*test_store_plans.FOR_PEOPLE},
     "task_output/output.sql": set(test_output_plans.CASES),
     "watches/watches.sql": set(test_watch_plans.CASES),
     # the autoscaler reads tasks in each round; pools, their plans and hosts are few

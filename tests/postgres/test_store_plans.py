@@ -23,6 +23,8 @@ from tests.fixtures import time_tables
 from tests.fixtures.task_states import LAMBDA, SECOND
 
 BACKLOG = 5_000
+FOR_PEOPLE = ("events_of_keys", "waits_of_keys", "event_keys")
+EVENTS = {name: each for name, each in load("events/events.sql").items() if name not in FOR_PEOPLE}
 DAY = timedelta(days=1)
 DEAD = {"dead_letter_pkey"}
 ENTITY, ASSOC = {"task_first_pkey"}, {"task_assoc_pkey"}
@@ -68,6 +70,7 @@ GATE, PARKED = {"gate_gate_id_key"}, {"task_assoc_parked"}
 
 IDS = [new_task_id() for _ in range(3)]
 HASHES = ["0" * 64] * 3
+EVENT_KEYS = ["/a", "/b", "/c"]
 TOKENS = [new_task_id() for _ in range(3)]
 ROOM = {"lambdas": [LAMBDA] * 2, "priorities": [1, 3], "room": [10, 10]}
 HELD = {"task_ids": IDS, "tokens": TOKENS}
@@ -489,6 +492,43 @@ CASES = {
         HELD | {"hashes": HASHES, "complete_within": [SECOND] * 3, "started_at": [None] * 3},
         ASSOC | END,
     ),
+    "wait_for_event": (
+        HELD
+        | {
+            "started_at": [None] * 3,
+            "waits": ["first:1"] * 3,
+            "needs_all": [False] * 3,
+            "timeouts": [SECOND] * 3,
+            "key_task_ids": IDS,
+            "keys": EVENT_KEYS,
+        },
+        ASSOC | ENTITY | END | {"event_pkey", "event_wait_pkey"},
+    ),
+    "end_event_waits": (
+        {"task_ids": IDS, "keys": EVENT_KEYS, "seqs": [1, 2, 3]},
+        ASSOC | END | {"event_pkey", "event_wait_pkey", "event_wait_by_task"},
+    ),
+    "time_out_event_waits": ({"limit": 10}, ASSOC | END | {*WAITING_UNTIL, "event_wait_by_task"}),
+    "lock_event_keys": ({"keys": EVENT_KEYS}, {"event_key_pkey"}),
+    "lock_waited_keys": (
+        {"key_task_ids": IDS, "key_tokens": TOKENS, "keys": EVENT_KEYS},
+        ASSOC | {"event_key_pkey"},
+    ),
+    "sent_before": ({"keys": EVENT_KEYS, "event_ids": EVENT_KEYS}, {"event_key_event_id_key"}),
+    "send_events": (
+        {
+            "keys": EVENT_KEYS,
+            "event_ids": EVENT_KEYS,
+            "encodings": [1] * 3,
+            "values": [b"{}"] * 3,
+            "sent_by": [None] * 3,
+            "kept_for": DAY,
+            "most": 1_000,
+        },
+        {"event_key_pkey", "event_key_event_id_key"},
+    ),
+    "lock_event_waits": ({"keys": EVENT_KEYS}, ASSOC | {"event_wait_pkey"}),
+    "received_much": ({"task_ids": IDS, "most": 100, "most_bytes": 1000}, ENTITY),
     "complete": (
         {"task_ids": IDS, "hashes": HASHES, "results": [None] * 3, "encodings": [None] * 3, "by": [None] * 3},
         ASSOC | END,
@@ -555,6 +595,7 @@ STATEMENTS = (
     | LOCKS
     | load("tasks/unique.sql")
     | GATES
+    | EVENTS
     | {each.name: each for each in (*GATED.values(), *UNWATCHED.values())}
 )
 

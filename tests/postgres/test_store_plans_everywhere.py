@@ -54,6 +54,9 @@ OF_GRAPHS = {
 OF_COMPLETIONS = {"hand_over", "complete", "fail_handed_over", "completed_before"}
 """Of tasks that somebody completes by token: a plain task runs none of them."""
 
+OF_EVENTS = {"wait_for_event", "end_event_waits", "time_out_event_waits", "received_much"}
+"""Of tasks that wait for events: a plain task runs none of them but the look for late ones, which `next_timeout` guards."""
+
 OF_GATES = {
     "dequeue_gated",
     "enqueued_gated",
@@ -112,8 +115,16 @@ when its plan is made anew: the top of each index of task_assoc and resource_use
 
 def test_every_statement_of_the_task_path_has_its_cost():
     assert (
-        TRANSITIONS.keys() | READS.keys()
-    ) == CASES.keys() | READS_ALL | OF_SESSIONS | OF_RESOURCES | OF_GRAPHS | OF_GATES | OF_COMPLETIONS
+        (TRANSITIONS.keys() | READS.keys())
+        == CASES.keys()
+        | READS_ALL
+        | OF_SESSIONS
+        | OF_RESOURCES
+        | OF_GRAPHS
+        | OF_GATES
+        | OF_COMPLETIONS
+        | OF_EVENTS
+    )
     assert PAGES.keys() == CASES.keys()
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from duly_core.events.rules import EventWait
 from duly_core.lambdas.names import QueueKey
 from duly_core.results.store import set_results
 from duly_core.tasks import claims, polling
@@ -178,7 +179,11 @@ async def test_a_success_writes_no_line(task_states, dsn, processing_task):
 async def test_a_report_that_changes_nothing_writes_no_line(
     task_states, clock, dsn, processing_task, outcome
 ):
-    later = {"completion_hash": bytes(32), "complete_within": SECOND}
+    later = {
+        "completion_hash": bytes(32),
+        "complete_within": SECOND,
+        "event_wait": EventWait("first:1", ("approved",), needs_all=False, timeout=SECOND),
+    }
     forged = Result(processing_task.task_id, os.urandom(16), outcome, retry_after=SECOND, **WHY, **later)
     assert (await set_results(task_states.store, [forged])).verdicts == [Applied.LOST]
     assert count(dsn, "attempt") == 0

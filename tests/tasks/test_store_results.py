@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from duly_core.events.rules import EventWait
 from duly_core.lambdas.names import QueueKey
 from duly_core.results.store import set_results
 from duly_core.tasks import claims, polling
@@ -16,7 +17,11 @@ from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT
 ROOM = {QueueKey(LAMBDA, priority): 1000 for priority in Priority}
 MINUTE = timedelta(minutes=1)
 FAILED = {"failure_kind": FailureKind.CALLBACK, "failure_message": "no"}
-LATER = {"completion_hash": bytes(32), "complete_within": MINUTE}
+LATER = {
+    "completion_hash": bytes(32),
+    "complete_within": MINUTE,
+    "event_wait": EventWait("first:1", ("approved",), needs_all=False, timeout=MINUTE),
+}
 CRASHED = {"failure_kind": FailureKind.CRASH, "failure_message": "signal 9"}
 
 
@@ -171,7 +176,7 @@ async def test_a_group_of_every_outcome_is_answered_in_order(task_states):
         task_states.store, [*reversed(results), Result(stale.task_id, os.urandom(16), 1)]
     )
 
-    assert written.verdicts == [Applied.APPLIED] * 7 + [Applied.LOST]
+    assert written.verdicts == [Applied.APPLIED] * 8 + [Applied.LOST]
     assert [await task_states.status(task.task_id) for task in held] == [
         "success",
         "fatal_failure",
@@ -179,6 +184,7 @@ async def test_a_group_of_every_outcome_is_answered_in_order(task_states):
         "new",
         "retriable_failure",
         "cancelled",
+        "waiting",
         "waiting",
     ]
     assert about(written.due_in, SECOND)

@@ -18,7 +18,7 @@ from tests.fixtures.base_release import PROMISES
 DESCRIBE = load("postgres/catalogue.sql")["describe_schema"]
 
 ACCEPTED = {
-    "constraint attempt.attempt_failure_has_a_reason is another": "it takes all that it took before, and `handed_over`",
+    "constraint attempt.attempt_failure_has_a_reason is another": "it takes all that it took before, `handed_over` and `waited`",
     "function duly_schedule(lambda text, payload json, raw_payload bytea, priority integer, collection text, scheduled_at timestamp with "
     "time zone, delay interval, expires_at timestamp with time zone, idempotency_key text, task_id uuid, fair_key text) is gone": "another "
     "takes its place in one transaction: it takes all that this took, what is new may be left out, and grants stay",

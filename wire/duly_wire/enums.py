@@ -95,6 +95,7 @@ class ReasonKind(IntEnum):
     SLOTS_TAKEN = 24
     CLOCK_SKEW = 25
     COMPLETION = 26
+    EVENT = 27
 
 
 class HistoryKind(IntEnum):
@@ -129,6 +130,9 @@ class HistoryKind(IntEnum):
     DELAYED = 27
     KILL_REQUESTED = 28
     HANDED_OVER = 29
+    EVENT_AWAITED = 30
+    EVENT_RECEIVED = 31
+    EVENT_TIMED_OUT = 32
 
 
 class EdgeCondition(IntEnum):
@@ -173,6 +177,7 @@ class Outcome(IntEnum):
     CRASHED = 5
     CANCELLED = 6
     COMPLETE_LATER = 7
+    WAIT_FOR_EVENT = 8
 
 
 class AttemptOutcome(IntEnum):
@@ -190,6 +195,8 @@ class AttemptOutcome(IntEnum):
     CANCELLED = 7
     # Somebody completes it later by token; what comes of that takes the place of this.
     HANDED_OVER = 8
+    # Not charged: the callback waits for an event.
+    WAITED = 9
 
 
 class FailureKind(IntEnum):
@@ -221,6 +228,8 @@ class FailureKind(IntEnum):
     GRAPH_FAILED = 15
     # It was handed over, and nobody completed it in time.
     COMPLETION_TIMEOUT = 16
+    # It waited for an event that did not come in time.
+    EVENT_TIMEOUT = 17
 
 
 class GateKind(IntEnum):

@@ -1,1 +1,1 @@
-"""Events: what happens to tasks."""
+"""Events: what happens to tasks, and what tasks wait for."""

@@ -1,9 +1,30 @@
-"""`duly events`: follow what happens to tasks."""
+"""`duly events`: follow what happens to tasks; send events to tasks that wait for them."""
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Annotated, Any
 
 import typer
 
+import duly
 from duly_cli.events.watch import watch
+from duly_cli.output.json_text import as_json, as_object, show_all
+from duly_cli.output.safe_text import one_line, say
+from duly_cli.output.table import columns
+from duly_cli.output.task_text import moment_text
 from duly_cli.startup.nouns import Noun
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks.payloads import read_payload
+
+_Key = Annotated[str, typer.Argument(metavar="KEY", help="The key of the events.")]
+_Namespace = Annotated[
+    str,
+    typer.Option(
+        help="The namespace of the lambdas whose tasks wait: what stands before / in their names.",
+        show_default=False,
+    ),
+]
 
 _events = typer.Typer(add_completion=False, cls=Noun)
 _events.command()(watch)
@@ -15,5 +36,82 @@ def add_commands(app: typer.Typer) -> None:
         _events,
         name="events",
         rich_help_panel="Tasks",
-        help="Follow what happens to tasks and graphs.",
+        help="Follow what happens to tasks; send events to tasks that wait.",
     )
+
+
+@_events.command()
+def send(
+    key: _Key,
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="The event's value: JSON, or - for standard input.")
+    ] = "null",
+    namespace: _Namespace = "",
+    event_id: Annotated[
+        str | None,
+        typer.Option(
+            "--id", help="Your own id of the event: sent twice, it is one event.", show_default=False
+        ),
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Send VALUE as bytes.")] = False,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Send an event to a key: each task that waits for it runs. One that nobody waits for is kept."""
+    data = read_payload(value, raw=raw)
+    with connected(address) as client:
+        sent = client.send_event(key, data, namespace=namespace, event_id=event_id)
+    if sent.is_repeated:
+        say(f"{one_line(key)}: this event was sent before; nothing was done")
+    elif sent.receivers:
+        say(f"{one_line(key)}: sent, {sent.receivers} {'task runs' if sent.receivers == 1 else 'tasks run'}")
+    else:
+        say(f"{one_line(key)}: sent; no task waits for it yet, and it is kept for one that does")
+
+
+@_events.command("get")
+@_events.command("show", hidden=True)
+def get_key(
+    key: _Key, namespace: _Namespace = "", address: Address = DEFAULT_ADDRESS, as_json: AsJson = False
+) -> None:
+    """Show the events of a key that are kept, and the tasks that wait for it."""
+    with connected(address) as client:
+        found = client.get_event_key(key, namespace=namespace)
+    if as_json:
+        say(json.dumps(as_object(found)))
+        return
+    for waiter in found.waiters:
+        say(f"  waits  {waiter.task_id}  {waiter.lambda_name}, until {moment_text(waiter.until_at)}")
+    for event in found.events:
+        value = "(withheld)" if event.value_withheld else _value(event.value)
+        by = f", by {one_line(event.sent_by)}" if event.sent_by else ""
+        say(f"   kept  {value}  sent {moment_text(event.sent_at)}{by}, until {moment_text(event.expires_at)}")
+    if not found.waiters and not found.events:
+        say(f"{one_line(key)}: no event is kept, and no task waits")
+
+
+@_events.command("list")
+def list_keys(
+    namespace: _Namespace = "",
+    limit: Annotated[int, typer.Option(min=1, help="At most this many, by key.")] = 50,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """List the keys of which events are kept, or for which tasks wait."""
+    with connected(address) as client:
+        found = list(islice(client.event_keys(namespace=namespace, page_size=min(limit, 1000)), limit))
+    show_all(found, _table, _as_json, as_json=as_json)
+
+
+def _value(value: Any) -> str:
+    return one_line(json.dumps(as_json(value), ensure_ascii=False))
+
+
+def _as_json(key: duly.EventKey) -> dict[str, Any]:
+    return as_object(key, left_out=["events", "waiters"])
+
+
+def _table(keys: Iterable[duly.EventKey]) -> Iterator[str]:
+    rows = [(one_line(each.key), str(each.event_count)) for each in keys]
+    if not rows:
+        return iter(["no events: `duly events send KEY VALUE` sends one"])
+    return columns(("KEY", "EVENTS KEPT"), rows)

@@ -46,6 +46,11 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.FrontendService/RedriveTask": _REDRIVE,
     "/duly.v1.FrontendService/RedriveTasks": _REDRIVE,
     "/duly.v1.FrontendService/PurgeTasks": _REDRIVE,
+    # For some lambda of the namespace: the servicer says which.
+    "/duly.v1.EventService/SendEvents": Need(Action.SEND),
+    "/duly.v1.EventService/GetEventKeys": _READ,
+    # All of the namespace: the servicer says so.
+    "/duly.v1.EventService/ListEventKeys": _READ,
     "/duly.v1.ExplainService/ExplainTask": _READ,
     "/duly.v1.GraphService/ScheduleGraph": _SCHEDULE,
     "/duly.v1.GraphService/GetGraph": _READ,
@@ -131,7 +136,15 @@ AUDITED = frozenset(
     path
     for path, need in NEEDS.items()
     if need.action
-    in {Action.CHANGE, Action.REDRIVE, Action.REGISTER, Action.OPERATE, Action.GRANT, Action.READ_PAYLOAD}
+    in {
+        Action.SEND,
+        Action.CHANGE,
+        Action.REDRIVE,
+        Action.REGISTER,
+        Action.OPERATE,
+        Action.GRANT,
+        Action.READ_PAYLOAD,
+    }
 )
 """Calls that are written into the audit log. Those that schedule are not: each task says who scheduled it. Programs read
 payloads and results with GetTask and WaitTask, which are not; people with RevealTask, which is."""

@@ -9,6 +9,8 @@ class Action(enum.StrEnum):
 
     SCHEDULE = "schedule"
     """Schedule tasks, graphs and ticks of a lambda."""
+    SEND = "send events for"
+    """Send events to the keys of a lambda's namespace."""
     READ = "read"
     """See tasks, without payloads, results and tracebacks."""
     READ_PAYLOAD = "read payloads"
@@ -45,10 +47,11 @@ class Role(enum.StrEnum):
 
 
 ALLOWED: Mapping[Role, frozenset[Action]] = {
-    Role.CLIENT: frozenset({Action.SCHEDULE, Action.READ, Action.READ_PAYLOAD, Action.CHANGE}),
+    Role.CLIENT: frozenset({Action.SCHEDULE, Action.SEND, Action.READ, Action.READ_PAYLOAD, Action.CHANGE}),
     Role.OWNER: frozenset(
         {
             Action.SCHEDULE,
+            Action.SEND,
             Action.READ,
             Action.READ_PAYLOAD,
             Action.CHANGE,

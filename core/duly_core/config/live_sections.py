@@ -39,6 +39,10 @@ class LiveFrontendSettings(Section):
     """The most task ids in one call that reads, waits, cancels or redrives."""
     max_wait: Duration = timedelta(seconds=60)
     """The longest time of one WaitTask."""
+    event_retention: Duration = Field(
+        default=timedelta(days=7), ge=timedelta(minutes=1), le=timedelta(days=365)
+    )
+    """How long an event is kept for a task that waits for it later."""
     log_level: ServiceLogLevel = "inherit"
     """The lowest level that the Frontend logs. `inherit`: that of `telemetry.log_level`."""
 

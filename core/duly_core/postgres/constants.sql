@@ -49,6 +49,9 @@
 -- fragment: kind.completion_timeout
 16
 
+-- fragment: kind.event_timeout
+17
+
 -- fragment: encoding.json
 1
 

@@ -67,6 +67,7 @@ CONSTANTS = {block.name: block.sql for block in _blocks("postgres/constants.sql"
 _ROOMS = (
     "attachments",
     "watches",
+    "events",
     "tasks",
     "sessions",
     "graphs",

@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow
 from duly_core.postgres.arrays import int2s, intervals, texts, uuids
 from duly_core.postgres.pool import Connection, Step, Store, fetch
 from duly_core.postgres.statements import LOCKS, TRANSITIONS
+from duly_core.results.event_waits import refuse_full, wait_for_events
 from duly_core.results.kept import keep_uses
 from duly_core.results.successes import (
     NobodyWatches,
@@ -88,9 +89,11 @@ async def _write_all(
     handed_over = list(
         {result.token: result for result in unsuccessful if result.outcome is Outcome.COMPLETE_LATER}.values()
     )
-    applied: set[Token] = set()
+    waiting = list(
+        {result.token: result for result in unsuccessful if result.outcome is Outcome.WAIT_FOR_EVENT}.values()
+    )
+    applied, chained_lambdas = set[Token](), set[str]()
     due_in: list[timedelta] = []
-    chained_lambdas: set[str] = set()
     retried: Counter[str] = Counter()
     released: list[tuple[Any, ...]] = []
     """Rows without a task: what the ends of others made due."""
@@ -106,7 +109,8 @@ async def _write_all(
             due_in += chained.due_in
             chained_lambdas = chained.lambdas
             failed = sorted([*failed, *chained.refused], key=lambda result: result.task_id)
-        await keep_checkpoints(connection, [*failed, *snoozed, *handed_over])
+        failed, waiting = await refuse_full(connection, failed, waiting)
+        await keep_checkpoints(connection, [*failed, *snoozed, *handed_over, *waiting])
         if failed:
             parameters = _failure_parameters(failed) | _hold_back_parameters(hold_back)
             async with _transaction_if(connection, any(each.attachments for each in failed)):
@@ -138,10 +142,11 @@ async def _write_all(
                     await keep_uses(connection, [each for each in snoozed if each.token in written])
             applied |= {row[1] for row in rows}
             due_in += [row[2] for row in rows]
-        if handed_over:
-            written, freed = await _hand_over(connection, handed_over)
-            applied |= written
-            released += freed
+        for write, some in ((_hand_over, handed_over), (wait_for_events, waiting)):
+            if some:
+                written, freed = await write(connection, some)
+                applied |= written
+                released += freed
     verdicts = await _answer(store, results, applied)
     due_in += [row[3] for row in released]
     lambdas = frozenset(retried) | chained_lambdas | {row[2] for row in released}

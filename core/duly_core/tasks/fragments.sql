@@ -116,12 +116,12 @@ select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.pr
         from jsonb_array_elements(claimed.events) as event
     ) end as startable_at_us,
     claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
-    entity.attachments,
+    entity.attachments, entity.received,
     entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
 from claimed
 left join lateral (
     select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
-        task.max_runtime, task.checkpoint, task.attachments, task.checkpoint_count, task.edits
+        task.max_runtime, task.checkpoint, task.attachments, task.received, task.checkpoint_count, task.edits
     from task
     where task.task_id = claimed.task_id and task.lambda = claimed.lambda {{}}
     limit 1

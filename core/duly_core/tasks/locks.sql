@@ -34,7 +34,7 @@ with {{quotas}}, over as materialized (
         coalesce(resources, '[]') || coalesce({{quota_of: lambda}}, '[]') as resources
     from task_assoc
     where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
-        and parked_on is distinct from 'completion:'
+        and coalesce(parked_on, '') not in ('completion:', 'event:')
     order by next_trigger_at
     limit %(limit)b
 ), {{locked_over}}
@@ -96,3 +96,14 @@ join session on session.key = any (array[asked.key])
 where asked.blocked_by in (session.blocked_by, '00000000-0000-0000-0000-000000000000')
 order by session.key
 for update of session
+
+-- name: lock_event_waits
+-- Locks the tasks that wait for events of these keys, which the caller's transaction has locked: nobody else ends their waits meanwhile.
+with waiting as materialized (
+    select distinct wait.task_id from event_wait as wait where wait.key = any (%(keys)b::text[])
+)
+select assoc.task_id
+from waiting join task_assoc as assoc on assoc.task_id = any (array[waiting.task_id])
+where {{waits_for_event}}
+order by waiting.task_id
+for update of assoc

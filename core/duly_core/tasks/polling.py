@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from psycopg.rows import TupleRow
 
 from duly_core.errors import StoreUnavailableError
+from duly_core.events.store import time_out
 from duly_core.gates.rules import NO_GATES, GateSet
 from duly_core.gates.scans import GateScans
 from duly_core.lambdas.names import QueueKey
@@ -36,6 +37,8 @@ class TimedOut:
     """Quarantined, cancelled, expired, or not completed in time."""
     uncompleted: int = 0
     """Attempts that were handed over, and failed because nobody completed them in time."""
+    event_waits: int = 0
+    """Waits for events whose time was over."""
     revoked: int = 0
     """Claims taken from holders that fell silent, whatever became of their tasks."""
     released: frozenset[str] = frozenset()
@@ -109,7 +112,7 @@ async def handle_timeouts(
     """Take up what fell silent, at most `limit` tasks of each kind.
 
     Claims whose holder fell silent are void, and their tasks run again, are quarantined, or cancelled. Tasks that
-    expired end. Attempts that were handed over, and that nobody completed in time, have failed. References that nobody claimed are sent again as far as the queues have room. Parked tasks that an end
+    expired end. Attempts that were handed over, and that nobody completed in time, have failed. Tasks whose wait for an event is over are due. References that nobody claimed are sent again as far as the queues have room. Parked tasks that an end
     passed over are released.
 
     Args:
@@ -140,6 +143,7 @@ async def handle_timeouts(
     ended = await part(store.run(TRANSITIONS["expire"], {"limit": limit}), [])
     ended += await part(end_waiting(store, limit), [])
     uncompleted = await part(fail_uncompleted(store, limit), Uncompleted(0, 0, {}))
+    waits: dict[str, int] = await part(time_out(store, limit), {})
     passed_over: frozenset[str] = await part(release_skipped(store, limit), frozenset())
     runs_again: dict[str, Any] = (
         {"status": Status.RETRIABLE_FAILURE, "trigger_in": timedelta()}
@@ -154,10 +158,11 @@ async def handle_timeouts(
         _due([*(row for row in unclaimed if row[3]), *again]),
         reclaimed=len(again),
         uncompleted=uncompleted.failed,
+        event_waits=sum(waits.values()),
         ended=uncompleted.ended + sum(row[0] is not None for row in ended),
         revoked=len(again) + sum(row[0] is not None for row in stopped),
         released=passed_over.union(
-            uncompleted.due, (row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None)
+            waits, uncompleted.due, (row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None)
         ),
         silent=tuple(row[0] for row in (*quarantined, *again) if row[0] is not None),
         problem=problems[0] if problems else None,

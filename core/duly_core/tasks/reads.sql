@@ -495,7 +495,7 @@ left join (
     from (
         select assoc.lambda
         from task_assoc as assoc
-        where assoc.status = 'waiting' and assoc.parked_on is not null and assoc.parked_on <> 'completion:'
+        where assoc.status = 'waiting' and assoc.parked_on is not null and assoc.parked_on not in ('completion:', 'event:')
             and (%(names)b::text[] is null or assoc.lambda = any (%(names)b::text[]))
         limit 10 * %(most)b
     ) as waiting
@@ -516,3 +516,15 @@ order by name
 select resource.name, resource.per_key
 from unnest(%(names)b::text[]) as asked (name)
 join resource on resource.name = any (array[asked.name])
+
+-- name: received_much
+-- Those of these tasks that may receive no further events.
+select task.task_id
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+cross join lateral (
+    select task.task_id, task.received
+    from task
+    where task.task_id = asked.task_id and task.task_id {{within_asked}}
+    limit 1
+) as task
+where jsonb_array_length(task.received) >= %(most)b::int4 or pg_column_size(task.received) >= %(most_bytes)b::int4

@@ -6,7 +6,7 @@ create type task_status as enum (
 );
 
 create type attempt_outcome as enum (
-    'retriable_failure', 'fatal_failure', 'crashed', 'silent', 'snoozed', 'released', 'cancelled', 'handed_over'
+    'retriable_failure', 'fatal_failure', 'crashed', 'silent', 'snoozed', 'released', 'cancelled', 'handed_over', 'waited'
 );
 
 -- The entity: wide and cold. Written when the task is scheduled and when it ends (and when an attempt fails).
@@ -79,6 +79,9 @@ create table task (
     claimed_at timestamptz,
     -- Null if it was the first run.
     holder text,
+    -- The events that its callback waited for and received, in their order: [{"wait", "key", "seq", "encoding", "value" (base64), "sent_by",
+    -- "sent_at"}], and {"wait", "timed_out"} of a wait whose time was over (decision 0091). Null: none.
+    received jsonb,
     -- The entity's own status is final or absent: while the task lives its status is the assoc's. Its counts are settled then.
     constraint task_is_settled check (
         (status >= 'success') is not false and num_nonnulls(status, finished_at, fence, failures, crashes) in (0, 5)
@@ -108,7 +111,7 @@ create table attempt (
     primary key (task_id, fence),
     -- What is charged to the task has a reason; what is not charged is no failure.
     constraint attempt_failure_has_a_reason check (
-        (outcome in ('snoozed', 'released', 'cancelled', 'handed_over')) = (failure_kind is null)
+        (outcome in ('snoozed', 'released', 'cancelled', 'handed_over', 'waited')) = (failure_kind is null)
     )
 ) partition by range (task_id);
 
@@ -188,7 +191,8 @@ create table task_assoc (
     -- What it took of them when it was picked, as `resources` is written; null: nothing. The sums are `used` of resource_use.
     taken jsonb,
     -- The resource, and its key, of which a parked task waits for units; or 'gate:' and the name of the gate that holds it, and its id;
-    -- or 'completion:', and the SHA-256, in hex digits, of the token by which somebody completes it.
+    -- or 'completion:', and the SHA-256, in hex digits, of the token by which somebody completes it; or 'event:', and the keys of the
+    -- events that its callback waits for.
     parked_on text,
     parked_key text,
     -- When it may start by the rates of its resources: it was put off to this moment, and is not put off again if it is

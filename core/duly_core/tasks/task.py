@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from duly_core.attachments.rules import AttachmentUse, NotStored
+from duly_core.events.rules import EventWait
 from duly_core.lambdas.names import QueueKey
 from duly_wire.enums import (
     FailureKind,
@@ -208,6 +209,8 @@ class ClaimedTask(NamedTuple):
     """It crashed once, with all that its worker or its machine ran."""
     attachments: Sequence[Mapping[str, Any]] | None = None
     """What it was scheduled with, as `written_uses` wrote it; None: nothing."""
+    received: Sequence[Mapping[str, Any]] | None = None
+    """The events that its callback received, as the store has them (`received_event`); None: none."""
     is_stale: bool = False
     """What was read of it was changed meanwhile; only between a statement and `store.claims`, which reads it again."""
 
@@ -265,6 +268,8 @@ class Result(NamedTuple):
     """With COMPLETE_LATER: the SHA-256 of the completion token."""
     complete_within: timedelta | None = None
     """With COMPLETE_LATER: how long to wait for the completion."""
+    event_wait: EventWait | None = None
+    """With WAIT_FOR_EVENT: what it waits for."""
 
     @property
     def writes_tasks(self) -> bool:
@@ -300,6 +305,8 @@ class AttemptOutcome(enum.StrEnum):
     RELEASED = "released"
     CANCELLED = "cancelled"
     """Stopped as it was asked to."""
+    WAITED = "waited"
+    """The callback waits for an event."""
     HANDED_OVER = "handed_over"
     """Somebody completes it by token; if that is a failure, or does not come, the line says so instead."""
     UNSPECIFIED = "unspecified"

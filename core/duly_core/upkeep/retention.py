@@ -137,6 +137,8 @@ class Retention:
         await self._forget("idle_resource_keys", limits, done)
         await self._forget("old_merged_tasks", {}, done)
         await self._walk_unique_keys(limits, now, done)
+        for events in ("expired_events", "ended_event_waits", "idle_event_keys"):
+            await self._forget(events, {}, done)
         reported = {"reported_before": now - _REPORTS_KEPT}
         await self._forget("ended_hosts", reported, done)
         await self._forget("ended_services", reported, done)

@@ -19,7 +19,7 @@ HEAD = b"\xd0\x01"
 
 
 class Codec(Protocol):
-    """Encrypts payloads, results and checkpoints; `duly.encryption.AesGcm` is one."""
+    """Encrypts payloads, results, checkpoints and events; `duly.encryption.AesGcm` is one."""
 
     def encrypt(self, data: bytes, bound_to: bytes, identity: bytes) -> bytes:
         """Return `data` encrypted, behind the head that `duly.callbacks.codec` describes.
@@ -55,6 +55,11 @@ def result_of(task_id: str | bytes) -> bytes:
 def checkpoint_of(task_id: str | bytes) -> bytes:
     """Return what a checkpoint is bound to; `task_id` is in text form, or its 16 bytes."""
     return b"checkpoint\0" + _id_bytes(task_id)
+
+
+def event_of(namespace: str, key: str) -> bytes:
+    """Return what the value of an event is bound to."""
+    return b"event\0" + namespace.encode() + b"/" + key.encode()
 
 
 def protect(

@@ -30,7 +30,16 @@ from duly.callbacks.outcomes import (
 )
 from duly.callbacks.payload import encode
 from duly.callbacks.traceback_text import callback_frames, traceback_of
-from duly.errors import DecryptionError, DulyError, NotSentError, PayloadError, describe, text_of
+from duly.errors import (
+    DecryptionError,
+    DulyError,
+    EventTimeoutError,
+    NotSentError,
+    PayloadError,
+    describe,
+    text_of,
+)
+from duly.events.waits import WaitsForEvent
 from duly_wire.completion_tokens import read_completion_token
 from duly_wire.v1 import hsc_pb2, task_pb2
 
@@ -232,6 +241,10 @@ def set_raised(
     if isinstance(error, CompleteLater):
         set_handed_over(result, error, context)
         return
+    if isinstance(error, WaitsForEvent):
+        result.outcome = hsc_pb2.OUTCOME_WAIT_FOR_EVENT
+        result.event_wait.CopyFrom(error.wait)
+        return
     if isinstance(error, Crashed):
         _set_failure(result, hsc_pb2.OUTCOME_CRASHED, task_pb2.FAILURE_KIND_CRASH, str(error))
         return
@@ -245,6 +258,10 @@ def set_raised(
             result.traceback = kept
         return
     result.traceback = _log_raised("task %s, %s: the callback raised", callback, context, error)
+    if isinstance(error, EventTimeoutError):
+        kind = task_pb2.FAILURE_KIND_EVENT_TIMEOUT
+        _set_failure(result, hsc_pb2.OUTCOME_FATAL_FAILURE, kind, str(error))
+        return
     if isinstance(error, DecryptionError):
         kind = task_pb2.FAILURE_KIND_NOT_DECRYPTED
         _set_failure(result, hsc_pb2.OUTCOME_RETRIABLE_FAILURE, kind, str(error))

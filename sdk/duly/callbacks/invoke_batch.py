@@ -34,6 +34,7 @@ from duly.callbacks.outcomes import (
     Snooze,
 )
 from duly.errors import DulyError
+from duly.events.waits import WaitsForEvent
 from duly_wire.v1 import hsc_pb2
 
 if TYPE_CHECKING:
@@ -159,6 +160,12 @@ def _set_all_raised(
     if isinstance(error, CompleteLater):
         for _, context, result in items:
             set_handed_over(result, error, context)
+        return
+    if isinstance(error, WaitsForEvent):  # of one task; the others have not asked for it
+        for _, _, result in items:
+            set_bad_result(
+                result, "the callback of a batch cannot wait for events: declare the lambda without batch="
+            )
         return
     if isinstance(error, _STOPPED) and any(
         context.cancelled or context.interrupted for _, context, _ in items

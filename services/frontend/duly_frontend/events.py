@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import structlog
 from prometheus_client import Counter, Histogram
 
+from duly_core.events.store import Sent
 from duly_core.process.seldom_log import SeldomLog
 from duly_core.process.telemetry import SIZES
 from duly_core.tasks.completions import Completed, Completion
@@ -29,6 +30,11 @@ _unique_conflicts = Counter(
     "duly_unique_conflicts_total",
     "Tasks whose unique key another task had, by lambda and what became of them.",
     ["lambda", "verdict"],
+)
+_events_sent = Counter(
+    "duly_events_sent_total",
+    "Events that callers sent: received by tasks that waited, kept, repeated, or refused.",
+    ["what"],
 )
 pools_changed = Counter(
     "duly_pools_changed_total", "Pools of workers that operators declared, changed or removed."
@@ -73,6 +79,21 @@ def unique_answered(tasks: Sequence[NewTask], answers: Sequence[Scheduled]) -> N
         if answer.verdict in _CONFLICTS
     ).items():
         _unique_conflicts.labels(name, verdict.name.lower()).inc(count)
+
+
+def events_sent(answers: Sequence[Sent]) -> None:
+    """Events that callers sent were answered."""
+    for answer, count in Count(
+        "repeated"
+        if each.is_repeated
+        else "refused"
+        if each.is_refused
+        else "received"
+        if each.receivers
+        else "kept"
+        for each in answers
+    ).items():
+        _events_sent.labels(answer).inc(count)
 
 
 def load_refused(kind: str, caller: object) -> None:

@@ -25,6 +25,7 @@ from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.limits.service import LimitServicer
 from duly_frontend.live_settings.service import SettingsServicer
 from duly_frontend.pools.service import PoolServicer
+from duly_frontend.sent_events.service import EventServicer
 from duly_frontend.sessions.service import SessionServicer
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import FrontendStores
@@ -84,6 +85,7 @@ class Servicers:
             graphs,
             RegistryServicer(stores, known),
             SessionServicer(stores, notifier),
+            EventServicer(stores, notifier, live or (lambda: settings)),
             LimitServicer(stores, resources, quotas, notifier),
             SettingsServicer(stores.writes, own_settings, timing),
             ExplainServicer(stores, heartbeat_timeout or (lambda: timing.heartbeat_timeout)),

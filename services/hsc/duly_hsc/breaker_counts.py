@@ -17,6 +17,7 @@ _MOST = 5_000
 _ENDS = {
     Outcome.SUCCESS: False,
     Outcome.COMPLETE_LATER: False,  # of a lambda that always hands over, only the failures would count: no breaker would ever close
+    Outcome.WAIT_FOR_EVENT: False,
     Outcome.FATAL_FAILURE: True,
     Outcome.RETRIABLE_FAILURE: True,
     Outcome.CRASHED: True,

@@ -31,6 +31,7 @@ from duly_core.tasks.task import (
     Token,
 )
 from duly_hsc.caller_groups import Claimed
+from duly_hsc.convert_events import write_received
 from duly_hsc.convert_places import write_place
 from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
@@ -146,6 +147,8 @@ def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask, ends: GateEnds)
         message.attachments.extend(map(use_to_wire, read_uses(task.attachments)))
     if task.checkpoint is not None:
         message.checkpoint = task.checkpoint
+    if task.received is not None:
+        write_received(task.received, message)
     if task.tick_at_us is not None:
         tick_at = message.tick_at
         tick_at.seconds, microseconds = divmod(task.tick_at_us, 1_000_000)

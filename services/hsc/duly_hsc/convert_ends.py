@@ -13,6 +13,7 @@ from duly_core.rpc.requests.checks import read_duration, read_instant
 from duly_core.tasks.completions import LONGEST_WAIT, SHORTEST_WAIT
 from duly_core.tasks.task import Encoding, ReleasedClaim, Result, Token
 from duly_hsc.convert import checkpoint, claims
+from duly_hsc.convert_events import read_wait
 from duly_wire.enums import FailureKind, Outcome
 from duly_wire.ids import TaskId
 from duly_wire.v1 import hsc_pb2, task_pb2
@@ -110,6 +111,8 @@ def _result(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Resul
         raise InvalidRequestError("results.retry_after", "a snoozed task must say for how long")
     if outcome is Outcome.COMPLETE_LATER:
         return _handed_over(task_id, token, message)
+    if outcome is Outcome.WAIT_FOR_EVENT:
+        return _waiting(task_id, token, message)
     ended = Result(
         task_id,
         token,
@@ -145,6 +148,23 @@ def _handed_over(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> 
         complete_within=within,
     )
     return _with_uses(ended, message) if message.attachments else ended
+
+
+def _waiting(task_id: TaskId, token: Token, message: hsc_pb2.TaskResult) -> Result:
+    waiting = Result(
+        task_id,
+        token,
+        Outcome.WAIT_FOR_EVENT,
+        started_at=_started_at("results.started_at", message),
+        checkpoint=checkpoint("results", message.checkpoint),
+    )
+    try:
+        waiting = waiting._replace(event_wait=read_wait("event_wait", message.event_wait))
+    except (
+        InvalidRequestError
+    ) as error:  # of the callback's own making: it must not fail the results of others
+        return refused(waiting, f"ctx.wait_for: {error}")
+    return _with_uses(waiting, message) if message.attachments else waiting
 
 
 def _with_uses(result: Result, message: hsc_pb2.TaskResult) -> Result:

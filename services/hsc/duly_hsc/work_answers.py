@@ -102,4 +102,6 @@ def fitting(tasks: Sequence[ClaimedTask], most_bytes: int) -> int:
 def size_of(task: ClaimedTask) -> int:
     """Return what a task takes of an answer, about, without what it knows of its graph."""
     size = len(task.payload) + len(task.checkpoint or b"") + _FRAMING_BYTES
+    if task.received is not None:
+        size += sum(len(each.get("value", "")) + _USE_BYTES for each in task.received)
     return size + _USE_BYTES * len(task.attachments) if task.attachments else size

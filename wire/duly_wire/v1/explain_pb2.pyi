@@ -81,6 +81,8 @@ class _ReasonKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasonKind
     """The clock that made its id, or that of `holder`, is off by `clock_ahead`. Only Postgres's clock decides when it runs."""
     REASON_KIND_COMPLETION: _ReasonKind.ValueType  # 26
     """Its callback handed it over at `since_at`: it waits to be completed by token, until `until_at`."""
+    REASON_KIND_EVENT: _ReasonKind.ValueType  # 27
+    """It waits for an event."""
 
 class ReasonKind(_ReasonKind, metaclass=_ReasonKindEnumTypeWrapper):
     """What a task waits for, or how it stands."""
@@ -138,6 +140,8 @@ REASON_KIND_CLOCK_SKEW: ReasonKind.ValueType  # 25
 """The clock that made its id, or that of `holder`, is off by `clock_ahead`. Only Postgres's clock decides when it runs."""
 REASON_KIND_COMPLETION: ReasonKind.ValueType  # 26
 """Its callback handed it over at `since_at`: it waits to be completed by token, until `until_at`."""
+REASON_KIND_EVENT: ReasonKind.ValueType  # 27
+"""It waits for an event."""
 Global___ReasonKind: _TypeAlias = ReasonKind  # noqa: Y015
 
 class _HistoryKind:
@@ -197,6 +201,11 @@ class _HistoryKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HistoryKi
     """Somebody asked to kill its callback."""
     HISTORY_KIND_HANDED_OVER: _HistoryKind.ValueType  # 29
     """Its callback gave a completion token to somebody who completes it later."""
+    HISTORY_KIND_EVENT_AWAITED: _HistoryKind.ValueType  # 30
+    """Its callback waits for an event."""
+    HISTORY_KIND_EVENT_RECEIVED: _HistoryKind.ValueType  # 31
+    HISTORY_KIND_EVENT_TIMED_OUT: _HistoryKind.ValueType  # 32
+    """The event did not come in time."""
 
 class HistoryKind(_HistoryKind, metaclass=_HistoryKindEnumTypeWrapper):
     """What happened to a task."""
@@ -252,6 +261,11 @@ HISTORY_KIND_KILL_REQUESTED: HistoryKind.ValueType  # 28
 """Somebody asked to kill its callback."""
 HISTORY_KIND_HANDED_OVER: HistoryKind.ValueType  # 29
 """Its callback gave a completion token to somebody who completes it later."""
+HISTORY_KIND_EVENT_AWAITED: HistoryKind.ValueType  # 30
+"""Its callback waits for an event."""
+HISTORY_KIND_EVENT_RECEIVED: HistoryKind.ValueType  # 31
+HISTORY_KIND_EVENT_TIMED_OUT: HistoryKind.ValueType  # 32
+"""The event did not come in time."""
 Global___HistoryKind: _TypeAlias = HistoryKind  # noqa: Y015
 
 @_typing.final

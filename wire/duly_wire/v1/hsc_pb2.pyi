@@ -102,6 +102,10 @@ class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.Value
     """The callback gave a completion token to somebody who completes the task later (FrontendService.CompleteTasks). The task waits
     for that, without a slot, for complete_within at most: then the attempt has failed.
     """
+    OUTCOME_WAIT_FOR_EVENT: _Outcome.ValueType  # 8
+    """The callback waits for an event. The task waits without a slot, and nothing is charged. It runs again when it has received the
+    event, or when the time for it is over.
+    """
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
     """How a run ended."""
@@ -120,6 +124,10 @@ OUTCOME_CANCELLED: Outcome.ValueType  # 6
 OUTCOME_COMPLETE_LATER: Outcome.ValueType  # 7
 """The callback gave a completion token to somebody who completes the task later (FrontendService.CompleteTasks). The task waits
 for that, without a slot, for complete_within at most: then the attempt has failed.
+"""
+OUTCOME_WAIT_FOR_EVENT: Outcome.ValueType  # 8
+"""The callback waits for an event. The task waits without a slot, and nothing is charged. It runs again when it has received the
+event, or when the time for it is over.
 """
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
@@ -412,6 +420,7 @@ class ClaimedTask(_message.Message):
     STARTABLE_AT_FIELD_NUMBER: _builtins.int
     CRASHED_WITH_WORKER_FIELD_NUMBER: _builtins.int
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
+    RECEIVED_FIELD_NUMBER: _builtins.int
     priority: _task_pb2.Priority.ValueType
     payload: _builtins.bytes
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -451,6 +460,10 @@ class ClaimedTask(_message.Message):
     def attachments(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.AttachmentUse]:
         """What the payload names, and what runs before kept. FetchParts with the claim's token reads it."""
 
+    @_builtins.property
+    def received(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReceivedEvent]:
+        """What its callback waited for and received in runs before, in that order."""
+
     def __init__(
         self,
         *,
@@ -469,14 +482,58 @@ class ClaimedTask(_message.Message):
         startable_at: _timestamp_pb2.Timestamp | None = ...,
         crashed_with_worker: _builtins.bool = ...,
         attachments: _abc.Iterable[_task_pb2.AttachmentUse] | None = ...,
+        received: _abc.Iterable[Global___ReceivedEvent] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "due_at", b"due_at", "graph", b"graph", "max_runtime", b"max_runtime", "startable_at", b"startable_at", "tick_at", b"tick_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "attempt", b"attempt", "checkpoint", b"checkpoint", "claim", b"claim", "crashed_with_worker", b"crashed_with_worker", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "graph", b"graph", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "startable_at", b"startable_at", "tick_at", b"tick_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "attempt", b"attempt", "checkpoint", b"checkpoint", "claim", b"claim", "crashed_with_worker", b"crashed_with_worker", "crashes", b"crashes", "due_at", b"due_at", "fence", b"fence", "graph", b"graph", "lambda", b"lambda", "max_runtime", b"max_runtime", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "received", b"received", "startable_at", b"startable_at", "tick_at", b"tick_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClaimedTask: _TypeAlias = ClaimedTask  # noqa: Y015
+
+@_typing.final
+class ReceivedEvent(_message.Message):
+    """An event that a callback received, or word that the time of a wait is over."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WAIT_FIELD_NUMBER: _builtins.int
+    TIMED_OUT_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    VALUE_ENCODING_FIELD_NUMBER: _builtins.int
+    SENT_BY_FIELD_NUMBER: _builtins.int
+    SENT_AT_FIELD_NUMBER: _builtins.int
+    wait: _builtins.str
+    """What the callback called the wait: see EventWait."""
+    timed_out: _builtins.bool
+    """The time of the wait is over; there is no event."""
+    key: _builtins.str
+    value: _builtins.bytes
+    value_encoding: _task_pb2.Encoding.ValueType
+    sent_by: _builtins.str
+    """The principal that sent it; empty: nobody was asked who they are."""
+    @_builtins.property
+    def sent_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        wait: _builtins.str = ...,
+        timed_out: _builtins.bool = ...,
+        key: _builtins.str = ...,
+        value: _builtins.bytes = ...,
+        value_encoding: _task_pb2.Encoding.ValueType = ...,
+        sent_by: _builtins.str = ...,
+        sent_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["sent_at", b"sent_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "sent_at", b"sent_at", "sent_by", b"sent_by", "timed_out", b"timed_out", "value", b"value", "value_encoding", b"value_encoding", "wait", b"wait"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReceivedEvent: _TypeAlias = ReceivedEvent  # noqa: Y015
 
 @_typing.final
 class GraphPlace(_message.Message):
@@ -682,6 +739,7 @@ class TaskResult(_message.Message):
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
     COMPLETION_HASH_FIELD_NUMBER: _builtins.int
     COMPLETE_WITHIN_FIELD_NUMBER: _builtins.int
+    EVENT_WAIT_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
     result: _builtins.bytes
     """With SUCCESS: at most 1 MiB."""
@@ -730,6 +788,10 @@ class TaskResult(_message.Message):
     def complete_within(self) -> _duration_pb2.Duration:
         """With COMPLETE_LATER: from 1 s to 7 days."""
 
+    @_builtins.property
+    def event_wait(self) -> Global___EventWait:
+        """With WAIT_FOR_EVENT."""
+
     def __init__(
         self,
         *,
@@ -749,14 +811,53 @@ class TaskResult(_message.Message):
         attachments: _abc.Iterable[_task_pb2.AttachmentUse] | None = ...,
         completion_hash: _builtins.bytes = ...,
         complete_within: _duration_pb2.Duration | None = ...,
+        event_wait: Global___EventWait | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "complete_within", b"complete_within", "retry_after", b"retry_after", "started_at", b"started_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["claim", b"claim", "complete_within", b"complete_within", "event_wait", b"event_wait", "retry_after", b"retry_after", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "checkpoint", b"checkpoint", "children", b"children", "claim", b"claim", "complete_within", b"complete_within", "completion_hash", b"completion_hash", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "nodes", b"nodes", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback", "worker_died", b"worker_died"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "checkpoint", b"checkpoint", "children", b"children", "claim", b"claim", "complete_within", b"complete_within", "completion_hash", b"completion_hash", "event_wait", b"event_wait", "failure_kind", b"failure_kind", "failure_message", b"failure_message", "nodes", b"nodes", "outcome", b"outcome", "result", b"result", "result_encoding", b"result_encoding", "retry_after", b"retry_after", "started_at", b"started_at", "traceback", b"traceback", "worker_died", b"worker_died"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TaskResult: _TypeAlias = TaskResult  # noqa: Y015
+
+@_typing.final
+class EventWait(_message.Message):
+    """What a callback waits for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    NEEDS_ALL_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The same in each run of the callback, and no other wait of the callback has it: 1 to 128 bytes. ReceivedEvent has it."""
+    needs_all: _builtins.bool
+    """The wait ends with the last of the keys, not with the first."""
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """1 to 16, each once, of 1 to 255 bytes. They are of the namespace of the task's lambda."""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """From 1 s to 365 days."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        keys: _abc.Iterable[_builtins.str] | None = ...,
+        needs_all: _builtins.bool = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "name", b"name", "needs_all", b"needs_all", "timeout", b"timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventWait: _TypeAlias = EventWait  # noqa: Y015
 
 @_typing.final
 class SetResultsRequest(_message.Message):

@@ -92,8 +92,8 @@ class HscServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SetResults(self, request, context):
-        """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed) | waiting (complete later):
-        writes results.
+        """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed) | waiting (complete later,
+        or for an event): writes results.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

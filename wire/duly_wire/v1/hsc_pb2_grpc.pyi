@@ -43,8 +43,8 @@ class HscServiceStub:
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.HeartbeatRequest, _hsc_pb2.HeartbeatResponse]
     """claimed | processing -> processing: renews the lease."""
     SetResults: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.SetResultsRequest, _hsc_pb2.SetResultsResponse]
-    """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed) | waiting (complete later):
-    writes results.
+    """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed) | waiting (complete later,
+    or for an event): writes results.
     """
     Release: _grpc.UnaryUnaryMultiCallable[_hsc_pb2.ReleaseRequest, _hsc_pb2.ReleaseResponse]
     """claimed | processing -> new, due now: releases tasks, uncharged, so that they run elsewhere."""
@@ -65,8 +65,8 @@ class HscServiceAsyncStub(HscServiceStub):
     Heartbeat: _aio.UnaryUnaryMultiCallable[_hsc_pb2.HeartbeatRequest, _hsc_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """claimed | processing -> processing: renews the lease."""
     SetResults: _aio.UnaryUnaryMultiCallable[_hsc_pb2.SetResultsRequest, _hsc_pb2.SetResultsResponse]  # type: ignore[assignment]
-    """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed) | waiting (complete later):
-    writes results.
+    """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed) | waiting (complete later,
+    or for an event): writes results.
     """
     Release: _aio.UnaryUnaryMultiCallable[_hsc_pb2.ReleaseRequest, _hsc_pb2.ReleaseResponse]  # type: ignore[assignment]
     """claimed | processing -> new, due now: releases tasks, uncharged, so that they run elsewhere."""
@@ -108,8 +108,8 @@ class HscServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _hsc_pb2.SetResultsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_hsc_pb2.SetResultsResponse, _abc.Awaitable[_hsc_pb2.SetResultsResponse]]:
-        """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed) | waiting (complete later):
-        writes results.
+        """claimed | processing -> success | fatal_failure | retriable_failure | cancelled | new (snoozed) | waiting (complete later,
+        or for an event): writes results.
         """
 
     @_abc_1.abstractmethod

@@ -322,6 +322,8 @@ class _FailureKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FailureKi
     """It was skipped: another node of its graph failed, and the graph fails fast."""
     FAILURE_KIND_COMPLETION_TIMEOUT: _FailureKind.ValueType  # 16
     """The callback handed the task over to somebody who was to complete it, and nobody did in time."""
+    FAILURE_KIND_EVENT_TIMEOUT: _FailureKind.ValueType  # 17
+    """It waited for an event that did not come in time."""
 
 class FailureKind(_FailureKind, metaclass=_FailureKindEnumTypeWrapper):
     """Why an attempt failed, or why a task ended without success."""
@@ -359,6 +361,8 @@ FAILURE_KIND_GRAPH_FAILED: FailureKind.ValueType  # 15
 """It was skipped: another node of its graph failed, and the graph fails fast."""
 FAILURE_KIND_COMPLETION_TIMEOUT: FailureKind.ValueType  # 16
 """The callback handed the task over to somebody who was to complete it, and nobody did in time."""
+FAILURE_KIND_EVENT_TIMEOUT: FailureKind.ValueType  # 17
+"""It waited for an event that did not come in time."""
 Global___FailureKind: _TypeAlias = FailureKind  # noqa: Y015
 
 class _AttemptOutcome:
@@ -386,6 +390,8 @@ class _AttemptOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Attemp
     """The callback gave a completion token to somebody who completes the task later. If that is a failure, or does not come, the
     outcome becomes RETRIABLE_FAILURE or FATAL_FAILURE.
     """
+    ATTEMPT_OUTCOME_WAITED: _AttemptOutcome.ValueType  # 9
+    """The callback waits for an event."""
 
 class AttemptOutcome(_AttemptOutcome, metaclass=_AttemptOutcomeEnumTypeWrapper):
     """How a run ended that did not succeed."""
@@ -409,6 +415,8 @@ ATTEMPT_OUTCOME_HANDED_OVER: AttemptOutcome.ValueType  # 8
 """The callback gave a completion token to somebody who completes the task later. If that is a failure, or does not come, the
 outcome becomes RETRIABLE_FAILURE or FATAL_FAILURE.
 """
+ATTEMPT_OUTCOME_WAITED: AttemptOutcome.ValueType  # 9
+"""The callback waits for an event."""
 Global___AttemptOutcome: _TypeAlias = AttemptOutcome  # noqa: Y015
 
 class _TaskView:
@@ -889,7 +897,7 @@ class Task(_message.Message):
     """Its label in the graph; empty: none. Not filled by lists."""
     parked_on: _builtins.str
     """While it is WAITING for units: the resource, or resource/key. While a gate holds it: "gate:NAME". While it waits to be completed
-    by token: "completion:".
+    by token: "completion:". While it waits for events: "event:KEY", or "event:KEY, KEY".
     """
     scheduled_by: _builtins.str
     """The principal that scheduled it, or that scheduled the task whose callback did. Empty: nobody was asked who they

@@ -14,6 +14,7 @@ FILES = (
     "attachments/schema.sql",
     "tasks/schema.sql",
     "tasks/functions.sql",
+    "events/schema.sql",
     "task_output/schema.sql",
     "watches/schema.sql",
     "watches/functions.sql",

@@ -22,6 +22,7 @@ _OUTCOMES = frozenset(
         hsc_pb2.OUTCOME_CANCELLED,
         hsc_pb2.OUTCOME_CRASHED,
         hsc_pb2.OUTCOME_COMPLETE_LATER,
+        hsc_pb2.OUTCOME_WAIT_FOR_EVENT,
     )
 )
 """What a callback ends with unless it succeeds. CRASHED: a program that ran the attempt for it died (`duly.programs`). A callback

@@ -99,7 +99,7 @@ def _run(run: TaskRow, sent: Collection[datetime | None], *, withheld: bool) -> 
     """Yield the lines of a run that did not succeed; `sent` has the instants at which references were sent."""
     yield from _begin(run, run["enqueued_at"], run["claimed_at"], run["started_at"])
     outcome = AttemptOutcome(run["outcome"])
-    if outcome is AttemptOutcome.HANDED_OVER:
+    if outcome in (AttemptOutcome.HANDED_OVER, AttemptOutcome.WAITED):
         return  # an event of its own tells of that
     is_end = run["next_trigger_at"] is None
     message = "" if withheld else run["failure_message"] or ""

@@ -1,8 +1,10 @@
 """The reasons of tasks that wait for others: for their session, their graph, or units of a resource."""
 
 from duly_core.access.grants import Scope
+from duly_core.events.rules import PARKED_ON as EVENT
 from duly_core.explain.reads import MOST_COUNTED, read_claims, read_related
 from duly_core.explain.waits import MOST_SHOWN, read_nodes, read_session
+from duly_core.lambdas.names import namespace_of
 from duly_core.lambdas.session_names import SessionId
 from duly_core.postgres.pool import Store
 from duly_core.tasks.completions import PARKED_ON
@@ -40,6 +42,8 @@ async def waiting_reasons(store: Store, row: TaskRow, scope: Scope | None) -> li
         ]
     if row["parked_on"] == PARKED_ON:
         return [_for_completion(row)]
+    if row["parked_on"] == EVENT:
+        return [_for_event(row)]
     conditions = await read_conditions(store, row, scope, await read_claims(store, row))
     if row["parked_on"] is not None:
         if row["parked_on"].startswith(GATE):
@@ -72,6 +76,32 @@ def _for_completion(row: TaskRow) -> explain_pb2.Reason:
         f"its callback handed it over, and it waits to be completed by token{left}",
         f"ask whoever has its token, or end it: {command('cancel', str(row['task_id']))}",
         since_at=handed_over[-1] if handed_over else None,
+        until_at=until_at,
+    )
+
+
+def _for_event(row: TaskRow) -> explain_pb2.Reason:
+    """Say which event its callback waits for."""
+    until_at = row["next_trigger_at"]
+    awaited = [
+        event.happened_at
+        for event in events_of(row["events"], row["live_events"])
+        if event.kind == "event_awaited"
+    ]
+    keys = row["parked_key"].split(", ")
+    named = f"the event {keys[0]}" if len(keys) == 1 else f"events: {row['parked_key']}"
+    left = (
+        f", for another {span(until_at - row['now'])} at most"
+        if until_at > row["now"]
+        else ": the time for it is over, and it runs again soon"
+    )
+    namespace = namespace_of(row["lambda"])
+    where = ["--namespace", namespace] if namespace else []
+    return reason(
+        explain_pb2.REASON_KIND_EVENT,
+        f"it waits for {named}{left}",
+        f"send it: {command('events', 'send', keys[0], *where, 'VALUE')}",
+        since_at=awaited[-1] if awaited else None,
         until_at=until_at,
     )
 

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from duly_core.access.grants import Scope
 from duly_core.attachments.rules import read_uses
+from duly_core.events.rules import PARKED_ON as EVENT
 from duly_core.lambdas.session_names import SessionId
 from duly_core.postgres.task_fields import SHOWN
 from duly_core.rpc.requests.attachment_uses import use_to_wire
@@ -82,9 +83,11 @@ def task_to_wire(row: TaskRow, payloads: Scope | None = None) -> task_pb2.Task:
         task.resources.add(**need)
     if row["parked_on"] is not None:
         # the key of a gate is its id, that of a completion the hash of its token
-        is_resource = not row["parked_on"].startswith(("gate:", PARKED_ON))
+        is_resource = not row["parked_on"].startswith(("gate:", PARKED_ON, EVENT))
         key = row["parked_key"] if is_resource else None
         task.parked_on = "/".join(filter(None, (row["parked_on"], key)))
+        if row["parked_on"] == EVENT:
+            task.parked_on += row["parked_key"]
     if row["failure_kind"] is not None:
         task.last_failure.kind = row["failure_kind"]
         task.last_failure.message = row["failure_message"] or ""

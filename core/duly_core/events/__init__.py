@@ -1,0 +1,1 @@
+"""Events that callers send, and the tasks that wait for them."""

@@ -1,0 +1,193 @@
+"""Send events, end waits that are over, and read what is kept."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from duly_core.events.rules import MOST_KEPT
+from duly_core.lambdas.session_names import SessionId
+from duly_core.postgres.arrays import byteas, int2s, texts, uuids
+from duly_core.postgres.pool import Connection, Store, fetch
+from duly_core.postgres.statements import LOCKS, TRANSITIONS, load
+from duly_wire.ids import TaskId
+
+_EVENTS = load("events/events.sql")
+
+EventKeyId = SessionId
+"""A key of events: as a session's key, it is unique in its namespace."""
+
+
+class NewEvent(NamedTuple):
+    """An event that was found valid; not stored yet."""
+
+    key: EventKeyId
+    event_id: str
+    value: bytes
+    encoding: int
+    sent_by: str | None = None
+    """The principal; None: nobody was asked who they are."""
+
+
+class Sent(NamedTuple):
+    """What came of one event."""
+
+    receivers: int = 0
+    """The tasks that waited for it, and received it."""
+    is_repeated: bool = False
+    """It was sent before."""
+    is_refused: bool = False
+    """Its key has as many events as may be kept."""
+
+
+class SentAll(NamedTuple):
+    """What came of many."""
+
+    answers: list[Sent]
+    """One for each event, in their order."""
+    due: frozenset[str]
+    """The lambdas of the tasks that run now."""
+
+
+async def send(store: Store, events: Sequence[NewEvent], kept_for: timedelta) -> SentAll:
+    """Store events, and give each to the tasks that wait for it. All are written together.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again with the same ids.
+    """
+    if not events:
+        return SentAll([], frozenset())
+    keys = sorted({str(each.key) for each in events})
+    named = {
+        "keys": texts([str(each.key) for each in events]),
+        "event_ids": texts([e.event_id for e in events]),
+    }
+    async with store.connection() as connection, connection.transaction():
+        await fetch(connection, _EVENTS["lock_event_keys"], {"keys": texts(keys)})
+        before = {row[0] for row in await fetch(connection, _EVENTS["sent_before"], named)}
+        stored = await fetch(
+            connection,
+            _EVENTS["send_events"],
+            named
+            | {
+                "encodings": int2s([each.encoding for each in events]),
+                "values": byteas([each.value for each in events]),
+                "sent_by": texts([each.sent_by for each in events]),
+                "kept_for": kept_for,
+                "most": MOST_KEPT,
+            },
+        )
+        first: dict[str, int] = {}
+        for key, _, seq in stored:
+            first[key] = min(seq, first.get(key, seq))
+        received = await _give(connection, first) if first else []
+    new = {(key, event_id): seq for key, event_id, seq in stored}
+    receivers = dict.fromkeys(first, 0)
+    for key, _, _, _ in received:
+        receivers[key] += 1
+    answers = []
+    for place, each in enumerate(events):
+        key = str(each.key)
+        seq = new.pop((key, each.event_id), None)
+        if seq is not None:
+            answers.append(Sent(receivers[key] if seq == first[key] else 0))
+        elif place in before or (key, each.event_id) in {(k, i) for k, i, _ in stored}:
+            answers.append(Sent(is_repeated=True))
+        else:
+            answers.append(Sent(is_refused=True))
+    return SentAll(answers, frozenset(row[2] for row in received if row[3]))
+
+
+async def _give(connection: Connection, first: dict[str, int]) -> list[tuple[Any, ...]]:
+    """Give the first new event of each key to the tasks that wait; rows of key, task, lambda, and whether the wait is over."""
+    keys = sorted(first)
+    locked = await fetch(connection, LOCKS["lock_event_waits"], {"keys": texts(keys)})
+    if not locked:
+        return []
+    # locked one after the other: only a further statement sees what others did to them meanwhile
+    parameters = {
+        "task_ids": uuids(row[0] for row in locked),
+        "keys": texts(keys),
+        "seqs": [first[key] for key in keys],
+    }
+    return await fetch(connection, TRANSITIONS["end_event_waits"], parameters)
+
+
+async def time_out(store: Store, limit: int) -> dict[str, int]:
+    """End up to `limit` waits whose time is over; how many, by lambda. These tasks are due.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    return dict(await store.run(TRANSITIONS["time_out_event_waits"], {"limit": limit}))
+
+
+async def lock_waited(
+    connection: Connection, waits: Sequence[tuple[TaskId, bytes, Sequence[str]]]
+) -> dict[str, Any]:
+    """Lock the keys for which claims (task, token) are about to wait; return the parameters of `wait_for_event` about these."""
+    each_key = [(task_id, token, key) for task_id, token, keys in waits for key in keys]
+    parameters = {
+        "key_task_ids": uuids(task_id for task_id, _, _ in each_key),
+        "keys": texts([key for _, _, key in each_key]),
+    }
+    locking = parameters | {"key_tokens": uuids(token for _, token, _ in each_key)}
+    await fetch(connection, _EVENTS["lock_waited_keys"], locking)
+    return parameters
+
+
+class KeptEvent(NamedTuple):
+    """An event that is kept."""
+
+    event_id: str
+    encoding: int
+    value: bytes
+    sent_by: str | None
+    sent_at: datetime
+    expires_at: datetime
+
+
+class Waiter(NamedTuple):
+    """A task that waits for a key."""
+
+    task_id: TaskId
+    lambda_name: str
+    scheduled_by: str | None
+    needs_all: bool
+    until_at: datetime
+
+
+class EventKey(NamedTuple):
+    """What there is of a key."""
+
+    key: EventKeyId
+    events: list[KeptEvent]
+    """Oldest first."""
+    waiters: list[Waiter]
+
+
+async def read_keys(store: Store, keys: Collection[EventKeyId], limit: int) -> dict[EventKeyId, EventKey]:
+    """Return what is kept of these keys, the newest `limit` of each, and up to as many of the tasks that wait.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    found = {key: EventKey(key, [], []) for key in keys}
+    parameters = {"keys": texts(sorted(map(str, found))), "limit": limit}
+    for name, _, *event in await store.run(_EVENTS["events_of_keys"], parameters):
+        found[EventKeyId.parse(name)].events.append(KeptEvent(*event))
+    for name, *waiter in await store.run(_EVENTS["waits_of_keys"], parameters):
+        found[EventKeyId.parse(name)].waiters.append(Waiter(*waiter))
+    return found
+
+
+async def list_keys(store: Store, namespace: str, after: str, limit: int) -> list[tuple[EventKeyId, int]]:
+    """Return up to `limit` keys of a namespace behind the key `after`, and how many events each has.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    first = str(EventKeyId(namespace, after))
+    between = {"after": first, "before": f"{namespace}0", "limit": limit}  # 0 follows the slash
+    return [
+        (EventKeyId.parse(name), count) for name, count in await store.run(_EVENTS["event_keys"], between)
+    ]

@@ -1,0 +1,1 @@
+"""Events: what callers send to a key, and callbacks wait for."""

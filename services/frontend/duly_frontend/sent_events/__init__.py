@@ -1,0 +1,1 @@
+"""Events that callers send to tasks that wait for them."""
