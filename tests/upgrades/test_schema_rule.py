@@ -275,3 +275,9 @@ def test_a_step_that_rewrites_a_table_is_found(base_dsn):
 
     assert is_rewritten
     assert "host access exclusive" in locks
+
+
+def test_each_step_has_a_number_of_its_own():
+    versions = [step.version for step in STEPS]
+
+    assert versions == sorted(set(versions))
