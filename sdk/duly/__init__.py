@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from duly.graphs.new_graph import NewGraph, NewNode, any_of
     from duly.pools.pool import AnnouncedWorkers, AutoscalerLeader, DeclaredPool, PoolPlan, WorkerPool
     from duly.sync_client import Client
+    from duly.tasks.handle import Handle, TypedTask
     from duly.tasks.keys import TaskKey
     from duly.tasks.task import Attempt, Failure, Task
     from duly.tasks.update import TaskUpdate
@@ -128,6 +129,7 @@ __all__ = [
     "GraphDefinition",
     "GraphNode",
     "GraphStatus",
+    "Handle",
     "HeldWhile",
     "HistoryEvent",
     "HistoryKind",
@@ -181,6 +183,7 @@ __all__ = [
     "TaskUpdate",
     "Token",
     "TransferProgress",
+    "TypedTask",
     "Unique",
     "Watch",
     "WorkerPool",
@@ -229,6 +232,8 @@ _LOADED_WHEN_NAMED = {
     "DeclaredPool": "pools.pool",
     "PoolPlan": "pools.pool",
     "WorkerPool": "pools.pool",
+    "Handle": "tasks.handle",
+    "TypedTask": "tasks.handle",
     "Attempt": "tasks.task",
     "Failure": "tasks.task",
     "Task": "tasks.task",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, overload
 
 import grpc
 
 from duly.access.calls import AccessCalls
 from duly.attachments.calls import AttachmentCalls
 from duly.callbacks.codec import Codec
+from duly.callbacks.lambda_of import Result
 from duly.errors import DulyError, TaskFailedError, TaskNotFoundError
 from duly.events.calls import EventCalls
 from duly.explain.calls import ExplainCalls
@@ -31,6 +32,7 @@ from duly.tasks import reads as task_reads
 from duly.tasks.completion_calls import CompletionCalls
 from duly.tasks.dead_letters import Redrive
 from duly.tasks.filters import DeadLetterFilter, ListFilter, filtered
+from duly.tasks.handle import Handle, TypedTask, typed_task
 from duly.tasks.reads import TaskRef
 from duly.tasks.schedule_calls import ScheduleCalls
 from duly.tasks.scheduling import Scheduler
@@ -146,13 +148,17 @@ class AsyncClient(
     ) -> None:
         await self.close()
 
+    @overload
+    async def get(self, task: Handle[Result]) -> TypedTask[Result]: ...
+    @overload
+    async def get(self, task: TaskRef) -> Task: ...
     async def get(self, task: TaskRef) -> Task:
         """Return a task as it stands now. Raises TaskNotFoundError."""
         (task_id,) = await task_reads.found_ids(self._caller, [task])
         (found,) = await task_reads.get_tasks(self._caller, [task_id])
         if found is None:
             raise task_reads.no_task(task_id)
-        return found
+        return typed_task(found, task)
 
     async def get_many(self, tasks: Iterable[TaskRef]) -> _TasksOrNone:
         """Return tasks as they stand now, in order; None for an unknown one."""
@@ -164,6 +170,14 @@ class AsyncClient(
                 raise each
         return [None if isinstance(each, DulyError) else each for each in found]
 
+    @overload
+    async def wait(
+        self, task: Handle[Result], timeout: timedelta | None = None, *, raise_on_failure: bool = False
+    ) -> TypedTask[Result]: ...
+    @overload
+    async def wait(
+        self, task: TaskRef, timeout: timedelta | None = None, *, raise_on_failure: bool = False
+    ) -> Task: ...
     async def wait(
         self, task: TaskRef, timeout: timedelta | None = None, *, raise_on_failure: bool = False
     ) -> Task:
@@ -172,7 +186,8 @@ class AsyncClient(
         `timeout` None waits for ever, and through a Frontend's restart. Raises WaitTimeoutError, TaskNotFoundError, and, with
         `raise_on_failure`, TaskFailedError if it ended otherwise than in SUCCESS.
         """
-        return (await self.wait_many([task], timeout, raise_on_failure=raise_on_failure))[0]
+        (ended,) = await self.wait_many([task], timeout, raise_on_failure=raise_on_failure)
+        return typed_task(ended, task)
 
     async def wait_many(
         self, tasks: Iterable[TaskRef], timeout: timedelta | None = None, *, raise_on_failure: bool = False

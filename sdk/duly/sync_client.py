@@ -22,13 +22,25 @@ import grpc
 from duly.attachments.attachment import AttachmentsInsideError
 from duly.callbacks import tracing
 from duly.callbacks.codec import Codec
-from duly.callbacks.lambda_of import Payload, ScheduleOptions, Taking, TakingNothing
+from duly.callbacks.lambda_of import (
+    Payload,
+    Result,
+    ScheduleOptions,
+    Taking,
+    TakingLater,
+    TakingNothing,
+    TakingNothingLater,
+    name_of,
+)
 from duly.client import AsyncClient
 from duly.errors import ClosedError, PayloadTooLargeError
 from duly.graphs.calls import GraphBlock
 from duly.tasks.blocking_schedule import BlockingSchedule
+from duly.tasks.handle import Handle, TypedTask, check_result_type, handle_of
 from duly.tasks.new_task import ScheduledTask, scheduled_task
+from duly.tasks.reads import TaskRef
 from duly.tasks.scheduling import receipt
+from duly.tasks.task import Task
 from duly.transport.after_fork import keep_in_children
 from duly.transport.blocking import Blocking, Value, blocking, iterating, watching
 from duly.transport.caller import DEFAULT_TIMEOUT, seconds
@@ -107,30 +119,67 @@ class Client(Blocking):
 
     @overload
     def schedule(
-        self, lambda_name: str, payload: Any = None, **options: Unpack[ScheduleOptions]
+        self,
+        lambda_name: str,
+        payload: Any = None,
+        *,
+        result_type: type[Result],
+        **options: Unpack[ScheduleOptions],
+    ) -> Handle[Result]: ...
+    @overload
+    def schedule(
+        self,
+        lambda_name: str,
+        payload: Any = None,
+        *,
+        result_type: None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> ScheduledTask: ...
     @overload
     def schedule(
-        self, lambda_name: TakingNothing, payload: None = None, **options: Unpack[ScheduleOptions]
-    ) -> ScheduledTask: ...
+        self,
+        lambda_name: TakingNothingLater[Result],
+        payload: None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Handle[Result]: ...
     @overload
     def schedule(
-        self, lambda_name: Taking[Payload], payload: Payload, **options: Unpack[ScheduleOptions]
-    ) -> ScheduledTask: ...
+        self, lambda_name: TakingNothing[Result], payload: None = None, **options: Unpack[ScheduleOptions]
+    ) -> Handle[Result]: ...
+    @overload
+    def schedule(
+        self, lambda_name: TakingLater[Payload, Result], payload: Payload, **options: Unpack[ScheduleOptions]
+    ) -> Handle[Result]: ...
+    @overload
+    def schedule(
+        self, lambda_name: Taking[Payload, Result], payload: Payload, **options: Unpack[ScheduleOptions]
+    ) -> Handle[Result]: ...
     def schedule(
         self,
         lambda_name: str | Callable[..., Any],
         payload: Any = None,
         *,
         timeout: timedelta = DEFAULT_TIMEOUT,
+        result_type: Any = None,
         **options: Any,
-    ) -> ScheduledTask:
+    ) -> Any:
         """Schedule a task; see AsyncClient.schedule. For many at once, `schedule_many` is far faster."""
+        check_result_type(result_type)
+        written = self._schedule(lambda_name, payload, timeout, options)
+        return handle_of(written, lambda_name, result_type)
+
+    def _schedule(
+        self,
+        lambda_name: str | Callable[..., Any],
+        payload: Any,
+        timeout: timedelta,
+        options: dict[str, Any],
+    ) -> ScheduledTask:
         new, patience = scheduled_task(lambda_name, payload, options), seconds(timeout)
         try:
             task = new.to_proto(self._client.codec)
         except (AttachmentsInsideError, PayloadTooLargeError):  # what has to be uploaded goes the longer way
-            return self._run(self._client.schedule(lambda_name, payload, timeout=timeout, **options))
+            return self._longer_way(lambda_name, payload, timeout, options)
         self._check_usable()
         began_at = time.monotonic()
         began_ns = time.time_ns() if tracing.active is not None else 0
@@ -139,9 +188,17 @@ class Client(Blocking):
             try:
                 return receipt(task, result, began_ns)
             except PayloadTooLargeError:
-                return self._run(self._client.schedule(lambda_name, payload, timeout=timeout, **options))
+                return self._longer_way(lambda_name, payload, timeout, options)
         left = max(0.0, patience - (time.monotonic() - began_at))
         return self._run(self._client.send(task, timedelta(seconds=left)))
+
+    def _longer_way(
+        self, lambda_name: str | Callable[..., Any], payload: Any, timeout: timedelta, options: dict[str, Any]
+    ) -> ScheduledTask:
+        written: ScheduledTask = self._run(
+            self._client.schedule(name_of(lambda_name), payload, timeout=timeout, **options)
+        )
+        return written
 
     fetch = blocking(AsyncClient.fetch)
     read_attachment = blocking(AsyncClient.read_attachment)
@@ -150,9 +207,31 @@ class Client(Blocking):
     watch = watching(AsyncClient.watch)
 
     schedule_many = blocking(AsyncClient.schedule_many, drawn="tasks")
-    get = blocking(AsyncClient.get)
+
+    @overload
+    def get(self, task: Handle[Result]) -> TypedTask[Result]: ...
+    @overload
+    def get(self, task: TaskRef) -> Task: ...
+    def get(self, task: TaskRef) -> Task:
+        """Return a task as it stands now; see AsyncClient.get."""
+        return self._run(self._client.get(task))
+
     get_many = blocking(AsyncClient.get_many, drawn="tasks")
-    wait = blocking(AsyncClient.wait)
+
+    @overload
+    def wait(
+        self, task: Handle[Result], timeout: timedelta | None = None, *, raise_on_failure: bool = False
+    ) -> TypedTask[Result]: ...
+    @overload
+    def wait(
+        self, task: TaskRef, timeout: timedelta | None = None, *, raise_on_failure: bool = False
+    ) -> Task: ...
+    def wait(
+        self, task: TaskRef, timeout: timedelta | None = None, *, raise_on_failure: bool = False
+    ) -> Task:
+        """Return the task once it is final; see AsyncClient.wait."""
+        return self._run(self._client.wait(task, timeout, raise_on_failure=raise_on_failure))
+
     wait_many = blocking(AsyncClient.wait_many, drawn="tasks")
     list = iterating(AsyncClient.list, AsyncClient.list_pages)
     lambdas = blocking(AsyncClient.lambdas)

@@ -137,6 +137,7 @@ ANOTHER_WAY = {
     ("put_breaker", "owner"): "who runs the command",
     ("list_graphs", "page_size"): "--limit decides",
     ("put_graph_definition", "graph"): "a file",
+    ("schedule", "result_type"): "the command prints JSON",
     ("run_graph", "timeout"): "the SDK's default",
     ("complete", "timeout"): "the SDK's default",
     ("fail", "timeout"): "the SDK's default",

@@ -4,11 +4,14 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
 
 import duly
 from duly.callbacks.lambda_of import name_of
+from duly.tasks.handle import check_result_type, handle_of, typed_task
+from duly_wire.v1 import task_pb2
 from tests.fixtures.forked_process import ROOT
 
 
@@ -106,6 +109,21 @@ def greet(greeting: Greeting, ctx: duly.TaskContext) -> str:
     return greeting.name
 
 
+@dataclass
+class Greeted:
+    text: str
+
+
+@app.callback("greet.fully")
+async def greet_fully(greeting: Greeting) -> Greeted:
+    return Greeted(greeting.name)
+
+
+@app.callback("count")
+async def count() -> int:
+    return 3
+
+
 @app.callback("later")
 async def later(names: list[str]) -> None: ...
 
@@ -120,6 +138,20 @@ async def schedule(others: duly.AsyncClient) -> None:
     client.schedule(tick)
     client.schedule("greet", {"name": "Ada"})
     await others.schedule(greet, Greeting("Ada"))
+    text: str = client.wait(client.schedule(greet, Greeting("Ada"))).result
+    handle: duly.Handle[Greeted] = client.schedule(greet_fully, Greeting("Ada"))
+    text = client.wait(handle).result.text + client.get(handle).result.text
+    text = (await others.wait(await others.schedule(greet_fully, Greeting("Ada")))).result.text
+    text = client.wait(client.schedule("greet.fully", result_type=Greeted)).result.text
+    number: int = client.wait(client.schedule(count)).result
+    receipt: duly.ScheduledTask = client.schedule(greet, Greeting("Ada"))
+    receipt = client.schedule("greet")
+    ended: duly.Task = client.wait(receipt)
+    print(text, number, ended.result["anything"])
+    number = client.wait(handle).result.text  # wrong
+    client.wait(handle).result.other  # wrong
+    client.schedule("greet", result_type=Greeted).created.text  # wrong
+    text = client.wait(client.schedule(count)).result  # wrong
     print(greet(Greeting("Ada"), 5))  # wrong
     client.schedule(greet, "Ada")  # wrong
     client.schedule(greet)  # wrong
@@ -129,6 +161,80 @@ async def schedule(others: duly.AsyncClient) -> None:
     client.schedule("greet", prio=1)  # wrong
     await others.schedule(greet, {"name": "Ada"})  # wrong
 """
+
+
+@dataclass
+class Greeted:
+    text: str
+    at: datetime | None = None
+
+
+def ended(**fields):
+    return duly.Task.from_proto(
+        task_pb2.Task(
+            **{"task_id": "t", "status": task_pb2.TASK_STATUS_SUCCESS, "result_encoding": 1} | fields
+        )
+    )
+
+
+def the_handle(lambda_name, result_type=None):
+    return handle_of(duly.ScheduledTask("t", created=True), lambda_name, result_type)
+
+
+def test_a_result_is_read_into_what_the_callback_says_it_returns(app):
+    @app.callback("greet")
+    async def greet(name: str) -> Greeted:
+        raise NotImplementedError
+
+    handle = the_handle(greet)
+    task = typed_task(ended(result=b'{"text": "Hello", "at": "2026-11-26T21:00:00+00:00"}'), handle)
+
+    assert (str(handle), handle.created, isinstance(handle, duly.ScheduledTask)) == ("t", True, True)
+    assert isinstance(task, duly.TypedTask)
+    assert task.result == Greeted("Hello", datetime(2026, 11, 26, 21, tzinfo=UTC))
+
+
+def test_a_result_by_name_is_read_into_the_type_that_the_caller_says(app):
+    assert typed_task(ended(result=b'{"text": "x"}'), the_handle("greet", Greeted)).result == Greeted("x")
+    assert typed_task(ended(result=b"[1, 2]"), the_handle("greet", list[int])).result == [1, 2]
+    assert typed_task(ended(result=b"{}"), the_handle("greet")).result == {}
+
+
+def test_a_result_that_does_not_fit_names_the_task_and_shows_no_value():
+    task = typed_task(ended(result=b'{"words": "secret"}'), the_handle("greet", Greeted))
+
+    with pytest.raises(duly.EncodingError, match=r"the result of task t is no .*Greeted") as refused:
+        _ = task.result
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "status", [task_pb2.TASK_STATUS_FATAL_FAILURE, task_pb2.TASK_STATUS_CANCELLED, task_pb2.TASK_STATUS_NEW]
+)
+def test_a_task_that_did_not_succeed_has_no_result_whatever_its_type(status):
+    assert typed_task(ended(status=status), the_handle("greet", Greeted)).result is None
+
+
+def test_what_a_callback_returns_stays_json_if_nothing_can_be_read_into_its_annotation(app):
+    @app.callback("odd")
+    def odd() -> tuple[int, str]: ...
+
+    @app.callback("unknown")
+    def unknown() -> "NobodyKnows": ...  # noqa: F821
+
+    @app.callback("bare")
+    def bare(): ...
+
+    @app.callback("many", batch=duly.Batch(size=2))
+    def many(names: list[str]) -> list[Greeted]: ...
+
+    for callback in (odd, unknown, bare, many):
+        assert typed_task(ended(result=b'[1, "x"]'), the_handle(callback)).result == [1, "x"]
+
+
+def test_a_result_type_that_nothing_can_be_read_into_is_refused_before_anything_is_scheduled():
+    with pytest.raises(duly.RegistrationError, match="cannot be read into"):
+        check_result_type(complex)
 
 
 @pytest.mark.long  # mypy reads the SDK and gRPC without a cache

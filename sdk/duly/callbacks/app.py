@@ -112,7 +112,7 @@ class App:
                 name, function, policy, raw=raw, codec=self.codec, keep_output=keep_output, batch=batch
             )
             self.add(made)
-            handles.register(function, name)
+            handles.register(function, name, in_batches=batch is not None)
             return function
 
         return register

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import typing
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from duly.errors import UnknownLambdaError
 
@@ -17,11 +18,17 @@ if TYPE_CHECKING:
     from duly_wire.enums import Priority
 
 Payload = TypeVar("Payload")
-Taking: TypeAlias = "Callable[[Payload], Any] | Callable[[Payload, TaskContext], Any]"
-"""A callback that takes this payload."""
-TakingNothing: TypeAlias = "Callable[[], Any]"
+Result = TypeVar("Result")
+Taking: TypeAlias = "Callable[[Payload], Result] | Callable[[Payload, TaskContext], Result]"
+"""A callback that takes this payload, and returns this."""
+TakingLater: TypeAlias = "Callable[[Payload], Coroutine[Any, Any, Result]] | Callable[[Payload, TaskContext], Coroutine[Any, Any, Result]]"
+"""The same, async."""
+TakingNothing: TypeAlias = "Callable[[], Result]"
+TakingNothingLater: TypeAlias = "Callable[[], Coroutine[Any, Any, Result]]"
 
 _names: WeakKeyDictionary[Callable[..., Any], list[str]] = WeakKeyDictionary()
+_result_types: WeakKeyDictionary[Callable[..., Any], Any] = WeakKeyDictionary()
+_of_batches: WeakSet[Callable[..., Any]] = WeakSet()
 
 
 class TaskOptions(TypedDict, total=False):
@@ -54,12 +61,31 @@ class ScheduleOptions(SessionOptions, total=False):
     timeout: timedelta
 
 
-def register(function: Callable[..., Any], name: str) -> None:
-    """Note that a function is the callback of a lambda."""
+def register(function: Callable[..., Any], name: str, *, in_batches: bool = False) -> None:
+    """Note that a function is the callback of a lambda; `in_batches`: it returns a list of results."""
     try:
         _names.setdefault(function, []).append(name)
+        if in_batches:
+            _of_batches.add(function)
     except TypeError:  # it can be neither hashed nor referred to weakly: it is scheduled by name only
         return
+
+
+def result_type_of(callback: Callable[..., Any]) -> Any:
+    """Return the type that a callback says the result of a task has; None: it says nothing that can be looked up."""
+    try:
+        if callback not in _result_types:
+            _result_types[callback] = None if callback in _of_batches else _returned(callback)
+        return _result_types[callback]
+    except TypeError:  # as above
+        return None
+
+
+def _returned(callback: Callable[..., Any]) -> Any:
+    try:
+        return typing.get_type_hints(callback).get("return")
+    except Exception:  # noqa: BLE001 (an annotation may be any expression, of names that only a type checker knows)
+        return None
 
 
 def name_of(callback: str | Callable[..., Any]) -> str:

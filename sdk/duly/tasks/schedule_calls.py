@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, Unpack, overload
 
-from duly.callbacks.lambda_of import Payload, ScheduleOptions, Taking, TakingNothing
+from duly.callbacks.lambda_of import (
+    Payload,
+    Result,
+    ScheduleOptions,
+    Taking,
+    TakingLater,
+    TakingNothing,
+    TakingNothingLater,
+)
+from duly.tasks.handle import Handle, check_result_type, handle_of
 from duly.tasks.new_task import NewTask, ScheduledTask, scheduled_task
 from duly.transport.caller import DEFAULT_TIMEOUT
 from duly.transport.client_part import ClientPart
@@ -18,24 +27,50 @@ class ScheduleCalls(ClientPart):
 
     @overload
     async def schedule(
-        self, lambda_name: str, payload: Any = None, **options: Unpack[ScheduleOptions]
+        self,
+        lambda_name: str,
+        payload: Any = None,
+        *,
+        result_type: type[Result],
+        **options: Unpack[ScheduleOptions],
+    ) -> Handle[Result]: ...
+    @overload
+    async def schedule(
+        self,
+        lambda_name: str,
+        payload: Any = None,
+        *,
+        result_type: None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> ScheduledTask: ...
     @overload
     async def schedule(
-        self, lambda_name: TakingNothing, payload: None = None, **options: Unpack[ScheduleOptions]
-    ) -> ScheduledTask: ...
+        self,
+        lambda_name: TakingNothingLater[Result],
+        payload: None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Handle[Result]: ...
     @overload
     async def schedule(
-        self, lambda_name: Taking[Payload], payload: Payload, **options: Unpack[ScheduleOptions]
-    ) -> ScheduledTask: ...
+        self, lambda_name: TakingNothing[Result], payload: None = None, **options: Unpack[ScheduleOptions]
+    ) -> Handle[Result]: ...
+    @overload
+    async def schedule(
+        self, lambda_name: TakingLater[Payload, Result], payload: Payload, **options: Unpack[ScheduleOptions]
+    ) -> Handle[Result]: ...
+    @overload
+    async def schedule(
+        self, lambda_name: Taking[Payload, Result], payload: Payload, **options: Unpack[ScheduleOptions]
+    ) -> Handle[Result]: ...
     async def schedule(
         self,
         lambda_name: str | Callable[..., Any],
         payload: Any = None,
         *,
         timeout: timedelta = DEFAULT_TIMEOUT,
+        result_type: Any = None,
         **options: Any,
-    ) -> ScheduledTask:
+    ) -> Any:
         """Schedule a task; when this returns, the task is durable.
 
             await client.schedule("mail.send", Mail(to=["ann"]), delay=timedelta(hours=1), priority=Priority.LOW)
@@ -60,13 +95,17 @@ class ScheduleCalls(ClientPart):
         - `lambda_version`: only workers that serve this version run it (`App(pinned=True)`). A version that no worker declared raises UnknownLambdaError.
         - `domain`: only workers of this domain run it. A domain in which no worker ever served the lambda raises UnknownLambdaError.
         - `requires`: labels that a host must have to run it, such as `["gpu"]`, besides those that its lambda requires.
+        - `result_type`: what `wait(...).result` reads the result into, such as a dataclass; with a callback it is what the
+          callback says it returns. The receipt is then a `Handle`.
         - `timeout`: for all tries together; the parts of attachments take as long as they do.
 
         Raises UnknownLambdaError, UnknownResourceError, PayloadTooLargeError, QuotaExceededError, KeyConflictError, UniqueKeyTakenError,
         InvalidTaskError (it names the argument), EncodingError, what uploading attachments raises (AttachmentChangedError,
         AttachmentQuotaError, AttachmentsOffError, OSError), or UnavailableError (the outcome is then unknown; its `task_id` says for which task to ask).
         """
-        return await self._scheduler.schedule(scheduled_task(lambda_name, payload, options), timeout)
+        check_result_type(result_type)
+        written = await self._scheduler.schedule(scheduled_task(lambda_name, payload, options), timeout)
+        return handle_of(written, lambda_name, result_type)
 
     async def send(self, task: frontend_pb2.NewTask, timeout: timedelta) -> ScheduledTask:
         """Schedule a task that may have been sent before, under the id or key that it has."""
