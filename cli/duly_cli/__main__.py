@@ -44,6 +44,7 @@ from duly_cli.startup.nouns import Commands
 from duly_cli.task_output import commands as task_output
 from duly_cli.tasks import cancel, complete, dead_letters, purge, reveal, run_here, schedule, update
 from duly_cli.tasks import commands as tasks
+from duly_cli.time_tables import calendars
 from duly_cli.time_tables import commands as time_tables
 
 _EXIT_INTERRUPTED = 130
@@ -98,6 +99,7 @@ update.add_command(app)
 cancel.add_command(app)
 complete.add_command(app)
 time_tables.add_commands(app)
+calendars.add_commands(app)
 dead_letters.add_commands(app)
 purge.add_command(app)
 sessions.add_commands(app)

@@ -38,6 +38,7 @@ from duly.tasks.schedule_calls import ScheduleCalls
 from duly.tasks.scheduling import Scheduler
 from duly.tasks.task import Task
 from duly.tasks.update_calls import ChangeCalls
+from duly.time_tables.calendars import CalendarCalls
 from duly.time_tables.calls import TimeTableCalls
 from duly.transport import error_mapping
 from duly.transport.after_fork import check_no_fork
@@ -72,6 +73,7 @@ class AsyncClient(
     SessionCalls,
     GraphCalls,
     TimeTableCalls,
+    CalendarCalls,
     ResourceCalls,
     PoolCalls,
     GateCalls,

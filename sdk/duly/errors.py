@@ -22,6 +22,9 @@ __all__ = [
     "AttachmentMissingError",
     "AttachmentQuotaError",
     "AttachmentsOffError",
+    "CalendarConflictError",
+    "CalendarInUseError",
+    "CalendarNotFoundError",
     "CheckpointTooLargeError",
     "ClosedError",
     "CredentialsError",
@@ -228,6 +231,18 @@ class TimeTableNotFoundError(DulyError):
 
 class TimeTableConflictError(DulyError):
     """The time table's name is taken by another definition, or somebody changed it since it was read."""
+
+
+class CalendarNotFoundError(DulyError):
+    """There is no calendar of this name; or it is of another namespace than the time table's lambda."""
+
+
+class CalendarInUseError(DulyError):
+    """Time tables name the calendar: give them another one, or none. The message has their names."""
+
+
+class CalendarConflictError(DulyError):
+    """The calendar's name is taken, or somebody changed it since it was read."""
 
 
 class UnknownResourceError(DulyError):

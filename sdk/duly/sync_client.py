@@ -285,6 +285,11 @@ class Client(Blocking):
     delete_table = blocking(AsyncClient.delete_table)
     backfill_table = blocking(AsyncClient.backfill_table)
 
+    calendars = blocking(AsyncClient.calendars)
+    calendar = blocking(AsyncClient.calendar)
+    put_calendar = blocking(AsyncClient.put_calendar)
+    delete_calendar = blocking(AsyncClient.delete_calendar)
+
     resources = blocking(AsyncClient.resources)
     pools = blocking(AsyncClient.pools)
     autoscaler_leader = blocking(AsyncClient.autoscaler_leader)

@@ -110,6 +110,11 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.TimeTableService/PauseTimeTables": _REGISTER,
     "/duly.v1.TimeTableService/ResumeTimeTables": _REGISTER,
     "/duly.v1.TimeTableService/BackfillTimeTable": _REGISTER,
+    # one without a namespace is for all lambdas
+    "/duly.v1.TimeTableService/PutCalendars": {},
+    "/duly.v1.TimeTableService/GetCalendars": dict.fromkeys(_READ, "UNKNOWN_CALENDAR"),
+    "/duly.v1.TimeTableService/ListCalendars": _READ,
+    "/duly.v1.TimeTableService/DeleteCalendars": {},
     "/duly.v1.ExplainService/ExplainTask": _READ,
     "/duly.v1.FleetService/ReportHost": _RUN,
     "/duly.v1.FleetService/ListHosts": _READ,

@@ -12,6 +12,7 @@ from duly_core.limits.changes import RESOURCE_FIELDS
 from duly_core.pools.rules import POOL_FIELDS
 from duly_frontend.gates.breakers import BREAKER_FIELDS
 from duly_frontend.gates.checks import GATE_FIELDS
+from duly_frontend.time_tables.calendars import CALENDAR_FIELDS
 from duly_frontend.time_tables.definitions import TABLE_FIELDS
 from duly_frontend.time_tables.service import PAUSE_FIELDS
 from tests.fixtures.task_states import LAMBDA
@@ -127,6 +128,12 @@ TABLE = Command(
         ("--session", "k"): {"session"},
         ("--session", "k", "--session-order", "due", "--session-on-failure", "block"): {"session"},
         ("--no-session",): {"session"},
+        ("--calendar", "office"): {"calendar"},
+        ("--no-calendar",): {"calendar", "on_closed", "business_hours", "working_day"},
+        ("--on-closed", "next"): {"on_closed"},
+        ("--business-hours",): {"business_hours"},
+        ("--no-business-hours",): {"business_hours"},
+        ("--working-day", "-1"): {"working_day"},
     },
     without_no={
         "lambda": "its tasks run something",
@@ -147,6 +154,26 @@ PAUSE = Command(
     options={("--note", "the warehouse moves"): {"note"}, ("--no-note",): {"note"}},
     without_no={},
     unchanging=frozenset({"name"}),
+)
+CALENDAR = Command(
+    words=("calendars", "set", "office"),
+    fields=CALENDAR_FIELDS,
+    options={
+        ("--holidays", "DE"): {"holidays"},
+        ("--no-holidays",): {"holidays"},
+        ("--weekend", "sat"): {"weekend"},
+        ("--no-weekend",): {"weekend"},
+        ("--closed", "2026-12-24"): {"closed"},
+        ("--no-closed",): {"closed"},
+        ("--open", "2026-12-19"): {"open"},
+        ("--no-open",): {"open"},
+        ("--hours", "MON-FRI 09:00-17:00"): {"hours"},
+        ("--no-hours",): {"hours"},
+        ("--note", "Munich"): {"note"},
+        ("--no-note",): {"note"},
+    },
+    without_no={},
+    unchanging=frozenset({"name", "if_revision"}),
 )
 POOL = Command(
     words=("pools", "set", "mail"),
@@ -179,7 +206,7 @@ POOL = Command(
     },
     unchanging=frozenset({"name", "expected_changed_at"}),
 )
-COMMANDS = (RESOURCE, GATE, BREAKER, TABLE, PAUSE, POOL)
+COMMANDS = (RESOURCE, GATE, BREAKER, TABLE, CALENDAR, PAUSE, POOL)
 REQUESTS = {
     "PutResourceRequest",
     "PutGateRequest",
@@ -187,6 +214,7 @@ REQUESTS = {
     "PutTimeTablesRequest",
     "PauseTimeTablesRequest",
     "PutPoolsRequest",
+    "PutCalendarsRequest",
 }
 
 
@@ -226,6 +254,8 @@ def sent(run_duly, monkeypatch):
             mask = request.pools[0].update_mask
         elif request.DESCRIPTOR.name == "PutTimeTablesRequest":
             mask = request.tables[0].update_mask
+        elif request.DESCRIPTOR.name == "PutCalendarsRequest":
+            mask = request.calendars[0].update_mask
         else:
             mask = request.update_mask
         return {*mask.paths}

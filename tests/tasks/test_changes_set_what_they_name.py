@@ -203,6 +203,10 @@ TIME_TABLE = Thing(
         "session.key": "reports",
         "session.order": task_pb2.SESSION_ORDER_DUE,
         "session.on_failure": task_pb2.SESSION_POLICY_BLOCK,
+        "calendar": "office",
+        "on_closed": time_tables_pb2.ON_CLOSED_NEXT,
+        "business_hours": True,
+        "working_day": -1,
     },
     others={
         "lambda": OTHER,
@@ -222,6 +226,10 @@ TIME_TABLE = Thing(
         "session.key": "sums",
         "session.order": task_pb2.SESSION_ORDER_SCHEDULED,
         "session.on_failure": task_pb2.SESSION_POLICY_FAIL_REST,
+        "calendar": "works",
+        "on_closed": time_tables_pb2.ON_CLOSED_PREVIOUS,
+        "business_hours": False,
+        "working_day": 2,
     },
     with_others={
         "payload_encoding": {"payload": b"\x00"},
@@ -236,6 +244,7 @@ TIME_TABLE = Thing(
         "payload_encoding": ("payload",),
         "catch_up": ("catch_up_window",),
         "session.key": ("session.order", "session.on_failure"),
+        "calendar": ("on_closed", "business_hours", "working_day"),
     },
     defaults={
         "payload_encoding": task_pb2.ENCODING_JSON,
@@ -246,8 +255,35 @@ TIME_TABLE = Thing(
         "overlap": time_tables_pb2.OVERLAP_ALLOW,
         "session.order": task_pb2.SESSION_ORDER_SCHEDULED,
         "session.on_failure": task_pb2.SESSION_POLICY_SKIP,
+        "on_closed": time_tables_pb2.ON_CLOSED_SKIP,
     },
     never_unset=frozenset({"lambda", "cron", "every"}),
+    not_settable=frozenset({"name"}),
+)
+CALENDAR = Thing(
+    method="TimeTableService/PutCalendars",
+    kind=time_tables_pb2.Calendar,
+    key={"name": "bank"},
+    whole={
+        "holidays": ("DE", "XNYS"),
+        "weekend": ("SUN",),
+        "closed": ("2026-12-24",),
+        "open": ("2026-12-26",),
+        "hours": ("MON-FRI 09:00-17:00",),
+        "note": "the counter",
+    },
+    others={
+        "holidays": ("FR",),
+        "weekend": ("NONE",),
+        "closed": ("2026-12-31",),
+        "open": ("2026-12-27",),
+        "hours": ("MON-SAT 09:00-13:00",),
+        "note": "the vault",
+    },
+    with_others={},
+    cleared={},
+    defaults={"weekend": ("SAT", "SUN")},
+    never_unset=frozenset(),
     not_settable=frozenset({"name"}),
 )
 POOL = Thing(
@@ -286,8 +322,8 @@ POOL = Thing(
     never_unset=frozenset({"lambdas", "maximum", "driver"}),
     not_settable=frozenset({"name"}),
 )
-THINGS = (GATE, BREAKER, RESOURCE, TIME_TABLE, POOL)
-NEEDED = {"rate.units", "catch_up"}
+THINGS = (GATE, BREAKER, RESOURCE, TIME_TABLE, CALENDAR, POOL)
+NEEDED = {"rate.units", "catch_up", "calendar"}
 """Not removed alone from `whole`, for what depends on them."""
 
 OTHERWISE = {
@@ -330,12 +366,17 @@ READS_OR_ENDS = (
 
 
 @pytest.fixture
-async def apply(frontend, task_states):
+async def apply(frontend, task_states):  # noqa: PLR0915 (one place knows how each thing is put)
     """Put a thing, and return how it is now and which fields the answer says were changed."""
     for name in (LAMBDA, OTHER):
         await task_states.register(name)
     for name in ("reports", "sums"):
         await whole.put_resource(task_states.store, ResourceLimit(name, 1))
+    calendars = [
+        time_tables_pb2.NewCalendar(calendar=time_tables_pb2.Calendar(name=name, weekend=["SUN"]))
+        for name in ("office", "works")
+    ]
+    await frontend.time_tables.PutCalendars(time_tables_pb2.PutCalendarsRequest(calendars=calendars))
     gates = gates_pb2_grpc.GateServiceStub(frontend.channel)
     limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
 
@@ -354,6 +395,10 @@ async def apply(frontend, task_states):
         if thing is POOL:
             (status,) = (await pools.ListPools(pools_pb2.ListPoolsRequest())).pools
             return status.pool
+        if thing is CALENDAR:
+            wanted = time_tables_pb2.GetCalendarsRequest(names=["bank"])
+            (found,) = (await frontend.time_tables.GetCalendars(wanted)).results
+            return found.state.calendar
         request = time_tables_pb2.GetTimeTablesRequest(names=["nightly"])
         (found,) = (await frontend.time_tables.GetTimeTables(request)).results
         return found.table.table
@@ -371,6 +416,10 @@ async def apply(frontend, task_states):
         elif thing is POOL:
             new = pools_pb2.NewPool(pool=asked, update_mask=masked)
             (answer,) = (await pools.PutPools(pools_pb2.PutPoolsRequest(pools=[new]))).results
+        elif thing is CALENDAR:
+            new = time_tables_pb2.NewCalendar(calendar=asked, update_mask=masked)
+            request = time_tables_pb2.PutCalendarsRequest(calendars=[new])
+            (answer,) = (await frontend.time_tables.PutCalendars(request)).results
         else:
             new = time_tables_pb2.NewTimeTable(table=asked, update_mask=masked)
             request = time_tables_pb2.PutTimeTablesRequest(tables=[new])
@@ -399,6 +448,9 @@ async def apply(frontend, task_states):
             await limits.DeleteResource(limits_pb2.DeleteResourceRequest(names=["database"]))
         elif thing is POOL:
             await pools.DeletePools(pools_pb2.DeletePoolsRequest(names=["mail"]))
+        elif thing is CALENDAR:
+            request = time_tables_pb2.DeleteCalendarsRequest(names=["bank"])
+            await frontend.time_tables.DeleteCalendars(request)
         else:
             request = time_tables_pb2.DeleteTimeTablesRequest(names=["nightly"])
             await frontend.time_tables.DeleteTimeTables(request)
@@ -434,6 +486,8 @@ def expected(thing, changes):
         fields["catch_up_window"] = None
     if thing is TIME_TABLE and fields["session.key"] is None:
         fields["session.order"] = fields["session.on_failure"] = None
+    if thing is TIME_TABLE and not fields["calendar"]:
+        fields["on_closed"] = None
     if thing is RESOURCE and fields["rate.units"] is None:
         fields["rate.burst"] = None
     return of(thing.kind, {path: value for path, value in fields.items() if value is not None})
@@ -571,13 +625,14 @@ async def test_what_a_new_thing_does_not_name_is_the_default(apply, thing):
         "PutBreaker": {"failure_rate": 0.5},
         "PutResource": {"capacity": 3},
         "PutTimeTables": {"lambda": LAMBDA, "cron": "@daily"},
+        "PutCalendars": {"note": "new"},
         "PutPools": {"lambdas": (LAMBDA,), "maximum": 3, "driver": "local"},
     }[thing.method.partition("/")[2]]
 
     now, answer = await apply(thing, of(thing.kind, {**thing.key, **thing.whole, **needed}), list(needed))
 
-    # without a rate, with CATCH_UP_ONE, without a session
-    absent = {"rate.burst", "catch_up_window", "session.order", "session.on_failure"}
+    # without a rate, with CATCH_UP_ONE, without a session, without a calendar
+    absent = {"rate.burst", "catch_up_window", "session.order", "session.on_failure", "on_closed"}
     defaults = {path: value for path, value in thing.defaults.items() if path not in absent}
     assert differing(thing, of(thing.kind, {**thing.key, **defaults, **needed}), now) == []
     assert answer.created

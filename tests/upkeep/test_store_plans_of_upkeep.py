@@ -14,7 +14,7 @@ from duly_core.postgres.pool import connect_arguments
 from duly_core.postgres.session_options import PLANNED_ANEW
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.statements import ENTITIES
-from duly_core.time_tables.statements import TIME_TABLES
+from duly_core.time_tables.statements import CALENDARS, TIME_TABLES
 from duly_core.upkeep.partition_drop import STATEMENTS as RETENTION
 from duly_core.upkeep.retention import Retention
 from duly_wire.ids import new_task_id
@@ -47,6 +47,14 @@ A_TABLE = {
     "next_tick_at": NOW,
     "next_fire_at": NOW,
     "now": NOW,
+    "resources": None,
+    "session": None,
+    "session_order": None,
+    "session_policy": None,
+    "calendar": None,
+    "on_closed": None,
+    "business_hours": None,
+    "working_day": None,
 }
 LIMITS = {"ended_before": NOW - DAY, "dead_before": NOW - 2 * DAY, "limit": 10}
 PAGE = LIMITS | {"after": "00000000-0000-0000-0000-000000000000"}
@@ -72,6 +80,12 @@ KEPT = {
             "last_ticks": [None] * 3,
             "last_tasks": IDS,
         },
+        TABLES,
+    ),
+    "calendar_users": ({"names": ["office"], "limit": 10}, {"time_table_by_calendar"}),
+    "locked_calendar_tables": ({"calendar": "office"}, {"time_table_by_calendar"}),
+    "move_calendar_tables": (
+        {"names": NAMES, "next_ticks": [NOW] * 3, "next_fires": [NOW] * 3},
         TABLES,
     ),
     "put_off_time_tables": ({"names": NAMES, "problems": ["a"] * 3, "delay": SECOND}, TABLES),
@@ -115,7 +129,9 @@ ANEW = {
         {"task_first_pkey", "attempt_first_pkey", "idempotency_key_by_task", "attachment_use_pkey"},
     ),
 }
-STATEMENTS = TIME_TABLES | ENTITIES | RETENTION
+OF_TABLES = ("calendar_users", "locked_calendar_tables", "move_calendar_tables")
+"""Of the statements of calendars, those about time tables: calendars are few."""
+STATEMENTS = TIME_TABLES | {name: CALENDARS[name] for name in OF_TABLES} | ENTITIES | RETENTION
 OTHER_PARTITION = re.compile(r"(task|attempt)_(rest|\d+)_\w+")
 """Where these statements look for ids, too, and find none."""
 READ_WHOLE = {"ended_hosts", "ended_services", "idle_resource_keys"}

@@ -269,6 +269,17 @@ class CatchUp(IntEnum):
     ALL = 3
 
 
+class OnClosed(IntEnum):
+    """What becomes of a tick that falls on closed time of the time table's calendar."""
+
+    # It is left out.
+    SKIP = 1
+    # It moves to the same time of the next working day; with business hours to the next opening.
+    NEXT = 2
+    # It moves to the same time of the last working day before; with business hours to the last minute before the closing.
+    PREVIOUS = 3
+
+
 class Overlap(IntEnum):
     """What becomes of a time table's tick while the task of the tick before has not ended."""
 

@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
@@ -27,8 +27,8 @@ def as_object(view: Any, left_out: Collection[str] = (), **others: Any) -> dict[
 
 def as_json(value: Any) -> Any:
     """Return what JSON can hold: a view becomes an object, a member its name, bytes become base64, durations seconds."""
-    if isinstance(value, datetime):
-        return instant(value)
+    if isinstance(value, date):  # a datetime is one
+        return instant(value) if isinstance(value, datetime) else value.isoformat()
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, Enum):

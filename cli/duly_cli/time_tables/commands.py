@@ -7,7 +7,7 @@ import typer
 
 import duly
 from duly_cli.limits.commands import parse_need
-from duly_cli.output.json_text import show_all
+from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import counted, say, say_changed
 from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
@@ -22,7 +22,7 @@ from duly_cli.startup.option_values import (
 )
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.tasks.payloads import Raw, read_payload
-from duly_cli.time_tables.text import described, rhythm_of, status_of, table_as_json
+from duly_cli.time_tables.text import described, planned_text, rhythm_of, status_of, table_as_json
 
 if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
     from duly.time_tables.calls import TimeTable
@@ -72,6 +72,34 @@ _SessionOrder = Annotated[str, typer.Option(help="Order of the session: schedule
 _SessionOnFailure = Annotated[
     str,
     typer.Option(help="If a task fails for good: skip to the next, block the session, or fail_rest."),
+]
+_Calendar = Annotated[
+    str | None,
+    typer.Option(help="Of working days: `duly calendars` lists them.", show_default="none"),
+]
+_OnClosed = Annotated[
+    str | None,
+    typer.Option(help="Of ticks on closed days: skip, next or previous (working day).", show_default="skip"),
+]
+_BusinessHours = Annotated[
+    bool | None,
+    typer.Option(
+        "--business-hours/--no-business-hours",
+        help="The business hours of the calendar count, too.",
+        show_default=False,
+    ),
+]
+_WorkingDay = Annotated[
+    int | None,
+    typer.Option(
+        min=-31,
+        max=31,
+        help="Fire only on this working day of a month; -1 is the last; 0 is any.",
+        show_default="any",
+    ),
+]
+_NoCalendar = Annotated[
+    bool, typer.Option("--no-calendar", help="All days are working days.", show_default=False)
 ]
 _NoOffset = Annotated[bool, typer.Option("--no-offset", help="Remove the offset.", show_default=False)]
 _NoZone = Annotated[bool, typer.Option("--no-zone", help="The same as UTC.", show_default=False)]
@@ -130,6 +158,24 @@ def show(
 
 
 @_tables.command()
+def preview(
+    name: _Name,
+    count: Annotated[int, typer.Option("--next", min=1, max=1000, help="How many ticks.")] = 20,
+    start: Annotated[
+        str | None,
+        typer.Option("--from", help="The first instant: 2026-12-24T00:00:00Z.", show_default="now"),
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show the ticks of the rhythm itself: which fire, and which the calendar leaves out or moves, and why."""
+    begin = parse_moment(start, "--from", needs_zone=True)
+    with connected(address) as client:
+        table = client.table(name, planned=count, planned_from=begin)
+    show_all(table.planned, lambda _: planned_text(table), as_object, as_json=as_json)
+
+
+@_tables.command()
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Of the time table to be.")],
     lambda_name: Annotated[str, typer.Argument(metavar="LAMBDA", help="`duly lambdas` lists them.")],
@@ -149,12 +195,18 @@ def create(
     session: _Session = None,
     session_order: _SessionOrder = "scheduled",
     session_on_failure: _SessionOnFailure = "skip",
+    calendar: _Calendar = None,
+    on_closed: _OnClosed = None,
+    business_hours: _BusinessHours = None,
+    working_day: _WorkingDay = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Create a time table and show it."""
-    options: Any = _options(
-        cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection
-    ) | _shared(resource, session, session_order, session_on_failure)
+    options: Any = (
+        _options(cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection)
+        | _shared(resource, session, session_order, session_on_failure)
+        | _rule(calendar, on_closed, business_hours, working_day)
+    )
     value = read_payload(payload or "null", raw=raw)
     with connected(address) as client:
         _say(client, client.create_table(name, lambda_name, value, **options))
@@ -182,6 +234,10 @@ def change(
     session: _Session = None,
     session_order: _SessionOrder = "scheduled",
     session_on_failure: _SessionOnFailure = "skip",
+    calendar: _Calendar = None,
+    on_closed: _OnClosed = None,
+    business_hours: _BusinessHours = None,
+    working_day: _WorkingDay = None,
     no_offset: _NoOffset = False,
     no_zone: _NoZone = False,
     no_catch_up_window: _NoWindow = False,
@@ -189,12 +245,15 @@ def change(
     no_collection: _NoCollection = False,
     no_resources: _NoResources = False,
     no_session: _NoSession = False,
+    no_calendar: _NoCalendar = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Change a time table, only the options that you give, and show it. Declarations no longer change it."""
-    options: Any = _options(
-        cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection
-    ) | _shared(resource, session, session_order, session_on_failure)
+    options: Any = (
+        _options(cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection)
+        | _shared(resource, session, session_order, session_on_failure)
+        | _rule(calendar, on_closed, business_hours, working_day)
+    )
     removed = {
         "offset": no_offset,
         "zone": no_zone,
@@ -203,6 +262,7 @@ def change(
         "collection": no_collection,
         "resources": no_resources,
         "session": no_session,
+        "calendar": no_calendar,
     }
     for option in (each for each, is_removed in removed.items() if is_removed):
         options[option] = given(f"--{option.replace('_', '-')}", options.get(option), removed=True)
@@ -327,6 +387,19 @@ def _shared(
     }
     options: Any = {name: value for name, value in said.items() if value is not None}
     return options  # type: ignore[no-any-return]  # as above
+
+
+def _rule(
+    calendar: str | None, on_closed: str | None, business_hours: bool | None, working_day: int | None
+) -> "TimeTableOptions":
+    said: dict[str, Any] = {
+        "calendar": calendar,
+        "on_closed": on_closed and parse_member("--on-closed", on_closed, duly.OnClosed, "a policy"),
+        "business_hours": business_hours,
+        "working_day": working_day,
+    }
+    options: Any = {name: value for name, value in said.items() if value is not None}
+    return options  # type: ignore[no-any-return]  # keys and values are those of TimeTableOptions
 
 
 def _say(client: "duly.Client", table: "TimeTable") -> None:

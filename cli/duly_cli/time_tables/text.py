@@ -9,6 +9,7 @@ import duly
 from duly.callbacks.codec import EncryptedPayload
 from duly_cli.output.json_text import as_object
 from duly_cli.output.safe_text import one_line
+from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
 
 if TYPE_CHECKING:  # it loads gRPC
@@ -48,6 +49,8 @@ def described(table: "TimeTable") -> Iterator[str]:
         "overlap": table.overlap.name.lower().replace("_", "-"),
         "catch-up": table.catch_up.name.lower()
         + (f" within {table.catch_up_window}" if table.catch_up_window else ""),
+        "calendar": table.calendar,
+        "closed days": _rule_of(table),
         "jitter": str(table.jitter) if table.jitter else "",
         "priority": table.priority.name.lower(),
         "collection": table.collection,
@@ -78,6 +81,39 @@ def _session(session: duly.Session) -> str:
     return ", ".join(said)
 
 
+def _rule_of(table: "TimeTable") -> str:
+    """Return what becomes of ticks in closed time; empty without a calendar."""
+    if not table.calendar or table.on_closed is None:
+        return ""
+    name = table.on_closed.name.lower()
+    parts = ["ticks are left out" if name == "skip" else f"ticks move to the {name} working time"]
+    if table.business_hours:
+        parts.append("business hours count")
+    if table.working_day:
+        parts.append(f"only on working day {table.working_day} of a month")
+    return ", ".join(parts)
+
+
+def planned_text(table: "TimeTable") -> Iterator[str]:
+    """Yield the planned ticks line by line, with what becomes of each."""
+    rows = []
+    for each in table.planned:
+        fires = "left out" if each.tick_at is None else _wall(each.tick_at, table.zone)
+        mark = "one task with the tick there; " if each.merged else ""
+        rows.append((_wall(each.nominal_at, table.zone), fires, one_line(f"{mark}{each.reason}")))
+    if not rows:
+        return iter(["no tick from then on"])
+    return columns(("TICK", "FIRES", "WHY"), rows)
+
+
+def _wall(instant: datetime, zone: str) -> str:
+    """Return what clocks in a zone show at an instant."""
+    try:
+        return instant.astimezone(ZoneInfo(zone or "UTC")).strftime("%a %Y-%m-%d %H:%M:%S %Z")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return moment_text(instant)
+
+
 def _local(tick: datetime, zone: str) -> str:
     """Return what clocks in its zone show then; empty where they show UTC, or the zone is unknown here."""
     if zone in ("", "UTC"):
@@ -96,7 +132,8 @@ def table_as_json(table: "TimeTable") -> dict[str, Any]:
     }
     return as_object(
         table,
-        left_out=[*lengths, "changed"],
+        left_out=[*lengths, "changed", "planned"],
+        calendar=table.calendar or None,
         zone=table.zone or None,
         payload=_payload_as_json(table.payload),
         last_task_id=table.last_task_id or None,

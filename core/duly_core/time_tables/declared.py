@@ -2,24 +2,27 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from duly_core.access.grants import Scope
 from duly_core.postgres.arrays import texts
 from duly_core.postgres.pool import Connection, Store, fetch
-from duly_core.time_tables.rows import TableRow, definition_columns, trigger_columns
+from duly_core.time_tables.calendars import lock_calendars, read_calendars
+from duly_core.time_tables.rows import TableRow, definition_columns, trigger_columns, with_calendar
 from duly_core.time_tables.statements import TIME_TABLES
 from duly_core.time_tables.store import (
     PutAnswer,
     PutVerdict,
     changed_columns,
     locked_rows,
+    never_fires,
     refused,
     unchanged,
-    wake,
 )
 from duly_core.time_tables.time_table import TimeTable
+from duly_core.time_tables.wake import wake
 
 
 async def put_declared(
@@ -35,6 +38,14 @@ async def put_declared(
     """
     declared = {table.name: table for table in sorted(tables, key=lambda table: table.name)}
     async with store.connection() as connection, connection.transaction():
+        names = {table.rhythm.rule.calendar for table in tables if table.rhythm.rule}
+        if names:
+            await lock_calendars(connection)
+        calendars = await read_calendars(connection, names)
+        declared = {
+            name: replace(table, rhythm=with_calendar(table.rhythm, calendars))
+            for name, table in declared.items()
+        }
         now, limits = await _lambdas(connection, sorted({table.lambda_name for table in tables}))
         answers = {
             name: answer
@@ -66,6 +77,9 @@ def _decide(
     """
     created, changed = [], []
     for table in tables:
+        if answer := never_fires(table, now):
+            answers[table.name] = answer
+            continue
         columns = definition_columns(table) | {"declared": True, "now": now}
         row = found.get(table.name)
         if row is None:

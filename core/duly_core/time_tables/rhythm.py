@@ -37,7 +37,11 @@ _KEPT = 4_096
 
 
 def next_after(rhythm: Rhythm, instant: datetime) -> datetime | None:
-    """Return the first tick after an instant, in UTC; None: there is none within 50 years."""
+    """Return the first tick after an instant, in UTC; None: there is none within 50 years, or 20 with a calendar."""
+    if rhythm.rule is not None:
+        from duly_core.time_tables.working_time import next_working  # only who has calendars loads it
+
+        return next_working(rhythm, instant)
     try:
         if rhythm.every is not None:
             passed = (instant - EPOCH - rhythm.offset) // rhythm.every
@@ -45,6 +49,16 @@ def next_after(rhythm: Rhythm, instant: datetime) -> datetime | None:
         return _next_of_cron(rhythm.cron or "", ZoneInfo(rhythm.zone), instant.astimezone(UTC))
     except OverflowError:  # the calendar ends
         return None
+
+
+def nominal_at(rhythm: Rhythm, tick_at: datetime) -> datetime | None:
+    """Return the tick of the rhythm itself that a calendar moved to an instant; None: that very one."""
+    if rhythm.rule is None:
+        return None
+    from duly_core.time_tables.working_time import nominal_of
+
+    nominal = nominal_of(rhythm, tick_at)
+    return None if nominal == tick_at else nominal
 
 
 def ticks_from(rhythm: Rhythm, instant: datetime) -> Iterator[datetime]:
@@ -79,6 +93,20 @@ def most_within(rhythm: Rhythm, window: timedelta) -> int:
     if window <= timedelta(hours=hours):
         return minutes * -(-window // timedelta(hours=1))
     return hours * minutes * -(-window // _DAY)
+
+
+def times_of(cron: str) -> str:
+    """Return the expression with the same times, on each day."""
+    minutes, hours, *_ = ALIASES.get(cron.lower(), cron).split()
+    return f"{minutes} {hours} * * *"
+
+
+def instant_of(zone: ZoneInfo, wall: datetime) -> datetime:
+    """Return the instant of a wall time: the first of two, and the first one after a gap that it is in."""
+    first = wall.replace(tzinfo=zone).astimezone(UTC)
+    if _wall(zone, first) == wall:
+        return first
+    return _next_change(zone, wall.replace(tzinfo=zone, fold=1).astimezone(UTC), first) or first
 
 
 @lru_cache(_PARSED)

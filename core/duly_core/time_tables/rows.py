@@ -1,14 +1,17 @@
 """Rows of time tables: as the store has them, and as definitions are written."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from duly_core.tasks.schedule import written_needs
 from duly_core.tasks.task import Encoding, Needs, ResourceNeed, Session
+from duly_core.time_tables.calendar import Calendar
 from duly_core.time_tables.rhythm import next_after
 from duly_core.time_tables.tick_plan import TableState, fire_at
-from duly_core.time_tables.time_table import Rhythm, TickPolicy, TimeTable
-from duly_wire.enums import CatchUp, Overlap, Priority, SessionOrder, SessionPolicy
+from duly_core.time_tables.time_table import ClosedRule, Rhythm, TickPolicy, TimeTable
+from duly_wire.enums import CatchUp, OnClosed, Overlap, Priority, SessionOrder, SessionPolicy
 from duly_wire.ids import TaskId
 
 
@@ -44,6 +47,10 @@ class TableRow(NamedTuple):
     last_tick_at: datetime | None
     last_task_id: TaskId | None
     problem: str | None
+    calendar: str | None
+    on_closed: int | None
+    business_hours: bool | None
+    working_day: int | None
     payload_bytes: int
     read_at: datetime
     """By the store's clock."""
@@ -52,7 +59,13 @@ class TableRow(NamedTuple):
 
     @property
     def rhythm(self) -> Rhythm:
-        return Rhythm(self.cron, self.every, self.every_offset, self.zone)
+        rule = self.calendar and ClosedRule(
+            self.calendar,
+            OnClosed(self.on_closed or OnClosed.SKIP),
+            bool(self.business_hours),
+            self.working_day or 0,
+        )
+        return Rhythm(self.cron, self.every, self.every_offset, self.zone, rule or None)
 
     @property
     def policy(self) -> TickPolicy:
@@ -89,15 +102,21 @@ class TableRow(NamedTuple):
             SessionPolicy(self.session_policy or SessionPolicy.SKIP),
         )
 
-    @property
-    def state(self) -> TableState:
-        """What decides about its ticks."""
-        return TableState(self.name, self.rhythm, self.policy, self.next_tick_at, self.buffered_tick_at)
+    def state(self, calendars: Mapping[str, Calendar]) -> TableState:
+        """Return what decides about its ticks."""
+        rhythm = with_calendar(self.rhythm, calendars)
+        return TableState(self.name, rhythm, self.policy, self.next_tick_at, self.buffered_tick_at)
+
+
+def with_calendar(rhythm: Rhythm, calendars: Mapping[str, Calendar]) -> Rhythm:
+    """Return a rhythm whose ticks can be computed: with what its calendar says. If it is not there, the first tick says so."""
+    return replace(rhythm, calendar=calendars.get(rhythm.rule.calendar)) if rhythm.rule else rhythm
 
 
 def definition_columns(table: TimeTable) -> dict[str, Any]:
     """Return the parameters that write a definition."""
     rhythm, policy, session = table.rhythm, table.policy, table.session
+    rule = rhythm.rule
     return {
         "name": table.name,
         "lambda": table.lambda_name,
@@ -117,6 +136,10 @@ def definition_columns(table: TimeTable) -> dict[str, Any]:
         "session": session and session.key,
         "session_order": session and int(session.order),
         "session_policy": session and int(session.policy),
+        "calendar": rule and rule.calendar,
+        "on_closed": rule and int(rule.on_closed),
+        "business_hours": rule and rule.business_hours,
+        "working_day": rule and rule.working_day,
     }
 
 

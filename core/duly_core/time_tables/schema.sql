@@ -35,6 +35,11 @@ create table time_table (
     session text,
     session_order smallint,
     session_policy smallint,
+    -- What becomes of ticks in closed time. All are null, or none is.
+    calendar text,
+    on_closed smallint,
+    business_hours boolean,
+    working_day smallint,
     constraint time_table_has_a_rhythm check ((cron is null) <> (every is null)),
     -- What has a tick ahead is looked at.
     constraint time_table_has_a_trigger check ((next_tick_at is null) = (next_fire_at is null)),
@@ -45,3 +50,19 @@ create table time_table (
 );
 create index time_table_due on time_table (next_fire_at) where paused_at is null and next_fire_at is not null;
 create index time_table_buffered on time_table (name) where paused_at is null and buffered_tick_at is not null;
+create index time_table_by_calendar on time_table (calendar) where calendar is not null;
+
+-- Working days. Who changes one, or makes a time table name one, has locked the row "calendars" of `turn`.
+create table calendar (
+    name text primary key check (octet_length(name) <= 128),
+    holidays text[] not null check (cardinality(holidays) <= 8),
+    weekend text[] not null,
+    closed date[] not null check (cardinality(closed) <= 1000),
+    opened date[] not null check (cardinality(opened) <= 1000),
+    hours text[] not null check (cardinality(hours) <= 50),
+    note text not null check (octet_length(note) <= 1024),
+    revision bigint not null default 1,
+    created_at timestamptz not null,
+    updated_at timestamptz not null
+);
+insert into turn (name) values ('calendars');

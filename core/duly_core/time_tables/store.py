@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from duly_core.postgres.channels import TIME_TABLE_CHANNEL
 from duly_core.postgres.pool import Connection, Store, fetch, fetch_as
 from duly_core.postgres.rows import named
-from duly_core.time_tables.rows import TableRow, definition_columns, trigger_columns
+from duly_core.time_tables.calendars import lock_calendars, read_calendars
+from duly_core.time_tables.rhythm import next_after
+from duly_core.time_tables.rows import TableRow, definition_columns, trigger_columns, with_calendar
 from duly_core.time_tables.statements import TIME_TABLES
 from duly_core.time_tables.time_table import TimeTable
+from duly_core.time_tables.wake import wake
 
 _TRIES = 3
 """A table may be created between the look at it and the insert."""
@@ -36,6 +38,9 @@ class PutVerdict(enum.Enum):
     """Somebody changed it since it was declared: the declaration was not taken."""
     OUT_OF_REACH = "out of reach"
     """It is of a lambda that the caller may not declare."""
+    UNKNOWN_CALENDAR = "unknown calendar"
+    NEVER_FIRES = "never fires"
+    """No tick of it falls on working time of its calendar, or can be moved there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +54,17 @@ class PutAnswer:
     """As it was. None: it is new, or was not looked at."""
     lambda_name: str = ""
     """The lambda that it was to have."""
+    calendar: str = ""
+    """The calendar that it was to have."""
 
 
 async def put(
-    store: Store, name: str, make: Callable[[TableRow | None], TimeTable], *, if_revision: int | None = None
+    store: Store,
+    name: str,
+    make: Callable[[TableRow | None], TimeTable],
+    *,
+    if_revision: int | None = None,
+    names_calendar: bool = False,
 ) -> PutAnswer:
     """Create a time table, or change it, in one transaction; the next tick moves only if the rhythm or the jitter changes.
 
@@ -62,11 +74,14 @@ async def put(
         make: returns the definition to be, from the time table that is there (None: there is none). It runs in a thread, while
             nobody changes this time table. What it raises is raised, and nothing is changed.
         if_revision: 0: it must be new. Otherwise the revision that it must have. None: whatever it is.
+        names_calendar: it may name a calendar that it did not name before.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     async with store.connection() as connection, connection.transaction():
+        if names_calendar:
+            await lock_calendars(connection)
         for _ in range(_TRIES):
             row = (await locked_rows(connection, [name])).get(name)
             if row is None and if_revision:
@@ -77,6 +92,10 @@ async def put(
             )
             if answer := refused(table, limit):
                 return answer
+            if table.rhythm.rule is not None:
+                table = await _with_its_calendar(connection, table)
+                if answer := await asyncio.to_thread(never_fires, table, now):
+                    return answer
             columns = definition_columns(table) | {"declared": False, "now": now}
             if row is not None:
                 return await _change(connection, row, table, columns, if_revision)
@@ -97,6 +116,25 @@ def refused(table: TimeTable, payload_limit: int | None) -> PutAnswer | None:
             PutVerdict.PAYLOAD_TOO_LARGE, payload_limit=payload_limit, lambda_name=table.lambda_name
         )
     return None
+
+
+def never_fires(table: TimeTable, now: datetime) -> PutAnswer | None:
+    """Return why a time table with a calendar would have no tick; None: it has one."""
+    rule = table.rhythm.rule
+    if rule is None:
+        return None
+    verdict = None
+    if table.rhythm.calendar is None:
+        verdict = PutVerdict.UNKNOWN_CALENDAR
+    elif next_after(table.rhythm, now) is None:
+        verdict = PutVerdict.NEVER_FIRES
+    return verdict and PutAnswer(verdict, lambda_name=table.lambda_name, calendar=rule.calendar)
+
+
+async def _with_its_calendar(connection: Connection, table: TimeTable) -> TimeTable:
+    rule = table.rhythm.rule
+    calendars = await read_calendars(connection, [rule.calendar] if rule else [])
+    return replace(table, rhythm=with_calendar(table.rhythm, calendars))
 
 
 def unchanged(row: TableRow, table: TimeTable, *, declared: bool) -> PutAnswer | None:
@@ -164,9 +202,11 @@ async def resume(store: Store, names: Sequence[str]) -> dict[str, TableRow]:
     """Resume time tables with their first tick from now on; return those that are there, paused or not."""
     async with _changing(store) as connection:
         found = await locked_rows(connection, names)
+        calendars = await read_calendars(connection, [row.calendar for row in found.values()])
         for name, row in found.items():
             if row.paused_at is not None:
-                trigger = trigger_columns(name, row.rhythm, row.policy.jitter, row.read_at)
+                rhythm = with_calendar(row.rhythm, calendars)
+                trigger = trigger_columns(name, rhythm, row.policy.jitter, row.read_at)
                 (found[name],) = await _rows(connection, "resume_time_table", trigger | {"name": name})
     return found
 
@@ -187,8 +227,3 @@ async def locked_rows(connection: Connection, names: Sequence[str]) -> dict[str,
     """Lock time tables; return those that are there, by name."""
     rows = await _rows(connection, "locked_time_tables", {"names": list(names)})
     return {row.name: row for row in rows}
-
-
-async def wake(connection: Connection) -> None:
-    """Wake the Store Consumers when this transaction commits."""
-    await connection.execute("select pg_notify(%s, '')", (TIME_TABLE_CHANNEL,))

@@ -13,11 +13,14 @@ from duly_core.postgres.pool import Connection, Store, fetch, fetch_as
 from duly_core.postgres.rows import named
 from duly_core.postgres.statements import READS, TRANSITIONS
 from duly_core.process.clock import seconds_since_boot
-from duly_core.time_tables.rows import TableRow
+from duly_core.time_tables.calendar import Calendar
+from duly_core.time_tables.calendars import read_calendars
+from duly_core.time_tables.rhythm import nominal_at
+from duly_core.time_tables.rows import TableRow, with_calendar
 from duly_core.time_tables.statements import TIME_TABLES
 from duly_core.time_tables.store import locked_rows
 from duly_core.time_tables.tick_plan import TickPlan, fire_at, plan_ticks
-from duly_core.time_tables.time_table import Tick
+from duly_core.time_tables.time_table import Rhythm, Tick
 from duly_wire.ids import TaskId
 
 log = structlog.get_logger()
@@ -135,9 +138,15 @@ def _putting_off(problems: Mapping[str, str], delay: timedelta) -> dict[str, Any
 
 
 async def backfill(
-    store: Store, table: str, instants: Sequence[datetime], new_task_id: Callable[[], TaskId]
+    store: Store,
+    table: str,
+    instants: Sequence[datetime],
+    new_task_id: Callable[[], TaskId],
+    nominal: Mapping[datetime, datetime],
 ) -> tuple[int, set[str]]:
     """Write the tasks of past ticks, all or none; return how many were not there yet, and their lambdas.
+
+    `nominal` has the ticks of the rhythm itself, of those that a calendar moved.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; asked again, it writes what is missing.
@@ -150,7 +159,8 @@ async def backfill(
         ((now, _),) = await fetch(connection, TIME_TABLES["time_table_clock"], {"lambda": ""})
         for start in range(0, len(instants), MOST_TASKS):
             ticks = [
-                Tick(new_task_id(), table, instant, now) for instant in instants[start : start + MOST_TASKS]
+                Tick(new_task_id(), table, instant, now, nominal.get(instant))
+                for instant in instants[start : start + MOST_TASKS]
             ]
             written += await _write(connection, ticks, in_sessions)
     return len(written), {name for _, name in written}
@@ -159,14 +169,20 @@ async def backfill(
 async def _fire(connection: Connection, due: list[TableRow], new_task_id: Callable[[], TaskId]) -> Fired:
     fired = Fired()
     running = await _live(connection, [row.last_task_id for row in due if row.last_task_id])
-    plans = _plan_all(due, running, fired)
+    # after the rows were locked: a change of a calendar waits for them, or was seen by this statement
+    calendars = await read_calendars(connection, [row.calendar for row in due])
+    plans = _plan_all(due, running, fired, calendars)
     if ended := await _cancel(connection, [row for row in due if _cancels(plans, row)], fired):
         again = [row for row in due if row.last_task_id in ended]
-        plans |= _plan_all(again, running - ended, fired)
+        plans |= _plan_all(again, running - ended, fired, calendars)
         # an end has locked sessions, graphs and resources: to lock further sessions now could be a deadlock
         fired.left = len([plans.pop(row.name) for row in due if row.session_key and row.name in plans])
     in_sessions = {row.name for row in due if row.session_key is not None}
-    ticks = {row.name: _ticks(row, plans[row.name], new_task_id) for row in due if row.name in plans}
+    ticks = {
+        row.name: _ticks(row, plans[row.name], new_task_id, with_calendar(row.rhythm, calendars))
+        for row in due
+        if row.name in plans
+    }
     written = dict(await _write(connection, [tick for each in ticks.values() for tick in each], in_sessions))
     await _move_on(connection, [row for row in due if row.name in plans], plans, ticks, written)
     if fired.put_off:
@@ -177,7 +193,9 @@ async def _fire(connection: Connection, due: list[TableRow], new_task_id: Callab
     return fired
 
 
-def _plan_all(due: Sequence[TableRow], running: Collection[TaskId], fired: Fired) -> dict[str, TickPlan]:
+def _plan_all(
+    due: Sequence[TableRow], running: Collection[TaskId], fired: Fired, calendars: Mapping[str, Calendar]
+) -> dict[str, TickPlan]:
     """Plan as many tables as one transaction can compute and write, one at least."""
     plans: dict[str, TickPlan] = {}
     tasks, size, computed = 0, 0, 0
@@ -191,7 +209,12 @@ def _plan_all(due: Sequence[TableRow], running: Collection[TaskId], fired: Fired
         if room < 1 and plans:
             break
         try:
-            plan = plan_ticks(row.state, row.read_at, running=row.last_task_id in running, most=max(1, room))
+            plan = plan_ticks(
+                row.state(calendars),
+                row.read_at,
+                running=row.last_task_id in running,
+                most=max(1, room),
+            )
         except Exception as error:
             # one bad table must not stop the others
             log.exception("ticks of a time table cannot be computed", time_table=row.name)
@@ -226,7 +249,7 @@ async def _cancel(connection: Connection, rows: Sequence[TableRow], fired: Fired
     return set(task_ids) - await _live(connection, task_ids)
 
 
-def _ticks(row: TableRow, plan: TickPlan, new_task_id: Callable[[], TaskId]) -> list[Tick]:
+def _ticks(row: TableRow, plan: TickPlan, new_task_id: Callable[[], TaskId], rhythm: Rhythm) -> list[Tick]:
     jitter = row.jitter
     return [
         Tick(
@@ -234,6 +257,7 @@ def _ticks(row: TableRow, plan: TickPlan, new_task_id: Callable[[], TaskId]) -> 
             row.name,
             tick_at,
             row.read_at if tick_at == row.buffered_tick_at else fire_at(row.name, tick_at, jitter),
+            nominal_at(rhythm, tick_at),
         )
         for tick_at in plan.fire
     ]

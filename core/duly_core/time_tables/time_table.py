@@ -1,11 +1,12 @@
 """The shapes of a time table: when it fires, what, and how it treats ticks that it missed or that overlap."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from duly_core.tasks.task import Encoding, Needs, Session
-from duly_wire.enums import CatchUp, Overlap, Priority
+from duly_core.time_tables.calendar import Calendar
+from duly_wire.enums import CatchUp, OnClosed, Overlap, Priority
 from duly_wire.ids import TaskId
 
 MOST_TICKS = 10_000
@@ -19,6 +20,19 @@ ON_TIME = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
+class ClosedRule:
+    """What becomes of ticks in the closed time of a calendar."""
+
+    calendar: str
+    """Its name."""
+    on_closed: OnClosed = OnClosed.SKIP
+    business_hours: bool = False
+    """What is outside of the calendar's hours is closed, too."""
+    working_day: int = 0
+    """Only ticks on this working day of their month; negative: from its end; 0: on any."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rhythm:
     """When a time table has ticks: by a cron expression in a zone, or every so often."""
 
@@ -26,6 +40,9 @@ class Rhythm:
     every: timedelta | None = None
     offset: timedelta = timedelta()
     zone: str = "UTC"
+    rule: ClosedRule | None = None
+    calendar: Calendar | None = field(default=None, compare=False, repr=False)
+    """What the calendar of the rule says: needed to compute ticks, and no part of the definition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +79,14 @@ class Tick(NamedTuple):
     task_id: TaskId
     table: str
     tick_at: datetime
-    """The instant that the rhythm names: the task's scheduled_at."""
+    """The instant that the rhythm names, or its calendar moved it to: the task's scheduled_at."""
     due_at: datetime
     """When it was to fire: lateness counts from here."""
+    nominal_at: datetime | None = None
+    """What the rhythm names, if a calendar moved it."""
 
     @property
     def key(self) -> str:
         """The idempotency key that lets each tick have one task."""
-        return f"{TICK_KEYS}{self.table}:{self.tick_at.isoformat()}"
+        # by what the rhythm names: what was moved once does not fire again when its calendar changes
+        return f"{TICK_KEYS}{self.table}:{(self.nominal_at or self.tick_at).isoformat()}"

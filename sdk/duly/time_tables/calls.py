@@ -25,12 +25,30 @@ from duly.time_tables.new_time_table import (
 from duly.transport import error_mapping
 from duly.transport.client_part import ClientPart
 from duly.transport.message_fields import view
-from duly_wire.enums import CatchUp, Overlap, Priority
+from duly_wire.enums import CatchUp, OnClosed, Overlap, Priority
 from duly_wire.time_conversion import to_timedelta, to_timestamp
 from duly_wire.v1 import task_pb2, time_tables_pb2
 
 _BACKFILL = timedelta(seconds=30)
 _PAGE = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTick:
+    """A tick of a time table's rhythm, and what its calendar makes of it."""
+
+    nominal_at: datetime
+    # When it is; None: it is left out.
+    tick_at: datetime | None
+    # Why it is left out or moved; empty: it is neither.
+    reason: str
+    # It is moved to where another tick is: both have one task.
+    merged: bool
+
+    @classmethod
+    def from_proto(cls, message: time_tables_pb2.PlannedTick) -> PlannedTick:
+        """Return the view of a planned tick as it came over the wire."""
+        return view(cls, message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +93,16 @@ class TimeTable:
     problem: str
     created_at: datetime
     updated_at: datetime
+    # The calendar of its working time; empty: none. What becomes of ticks in closed time; None without a calendar.
+    calendar: str
+    on_closed: OnClosed | None
+    business_hours: bool
+    # Only on this working day of a month; negative: from its end; 0: on any.
+    working_day: int
     # The next ticks, as many as were asked for.
     next_ticks: tuple[datetime, ...]
+    # What becomes of the ticks of the rhythm itself, as many as were asked for.
+    planned: tuple[PlannedTick, ...]
     # After `change_table`: the fields that it changed. None otherwise.
     changed: tuple[str, ...] | None = None
 
@@ -101,6 +127,8 @@ class TimeTable:
             jitter=to_timedelta(table.jitter),
             resources=tuple(map(ResourceNeed.from_proto, table.resources)),
             session=view(Session, table.session) if table.HasField("session") else None,
+            on_closed=OnClosed(table.on_closed) if table.on_closed else None,
+            planned=tuple(map(PlannedTick.from_proto, state.planned)),
             changed=changed,
         )
 
@@ -135,9 +163,12 @@ class TimeTableCalls(ClientPart):
         - `overlap`: what becomes of a tick while the task before runs: ALLOW (default), SKIP, BUFFER_ONE, CANCEL_RUNNING.
         - `jitter`: each tick fires up to so much later.
         - `priority`, `collection`, `resources`, `session`: of its tasks.
+        - `calendar`: whose working days count in `zone`. `on_closed` says what becomes of a tick on a closed day: SKIP (default),
+          NEXT, PREVIOUS. With `business_hours` the hours of the calendar count, too. `working_day=-1`: only on the last
+          working day of a month.
 
         Creating the same one twice does no harm. Raises TimeTableConflictError for a name that is taken,
-        UnknownLambdaError, InvalidTaskError.
+        UnknownLambdaError, CalendarNotFoundError, InvalidTaskError.
         """
         table = new_time_table(name, name_of(lambda_name), payload, self._caller.codec, **options)
         return await self._put(table, if_revision=0)
@@ -175,14 +206,23 @@ class TimeTableCalls(ClientPart):
             named.add("offset")
         if options.get("every") is not None:
             named.add("zone")
+        if options.get("calendar", "") is None:
+            named |= {"on_closed", "business_hours", "working_day"}
         if options.get("catch_up", CatchUp.ALL) is not CatchUp.ALL:
             named.add("catch_up_window")
         write_options(table, options)
         return await self._put(table, state.revision, FieldMask(paths=sorted(named)))
 
-    async def table(self, name: str, *, next_ticks: int = 0) -> TimeTable:
-        """Return a time table with so many of its next ticks (at most 1,000). Raises TimeTableNotFoundError."""
-        return TimeTable.from_proto(await self._state(name, next_ticks), self._caller.codec)
+    async def table(
+        self, name: str, *, next_ticks: int = 0, planned: int = 0, planned_from: datetime | None = None
+    ) -> TimeTable:
+        """Return a time table with so many of its next ticks (at most 1,000). Raises TimeTableNotFoundError.
+
+        `planned`: also so many ticks of the rhythm itself from `planned_from` (None: now) on, with those that the calendar
+        leaves out or moves.
+        """
+        state = await self._state(name, next_ticks, planned, planned_from)
+        return TimeTable.from_proto(state, self._caller.codec)
 
     async def tables(self, *, lambda_name: str = "") -> list[TimeTable]:
         """Return the time tables, of a lambda or all, by name, without their payloads."""
@@ -258,9 +298,13 @@ class TimeTableCalls(ClientPart):
         (result,) = (await caller.call(caller.time_tables.PutTimeTables, request)).results
         return _one(result, caller.codec, None if mask is None else tuple(result.changed_fields.paths))
 
-    async def _state(self, name: str, next_ticks: int) -> time_tables_pb2.TimeTableState:
+    async def _state(
+        self, name: str, next_ticks: int, planned: int = 0, planned_from: datetime | None = None
+    ) -> time_tables_pb2.TimeTableState:
         caller = self._caller
-        request = time_tables_pb2.GetTimeTablesRequest(names=[name], next=next_ticks)
+        request = time_tables_pb2.GetTimeTablesRequest(names=[name], next=next_ticks, planned=planned)
+        if planned_from is not None:
+            request.planned_from.CopyFrom(to_timestamp(aware("planned_from", planned_from)))
         response = await caller.call(caller.time_tables.GetTimeTables, request)
         result: time_tables_pb2.TimeTableResult = response.results[0]
         error_mapping.check(result)

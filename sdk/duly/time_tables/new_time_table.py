@@ -12,7 +12,7 @@ from duly.errors import InvalidTaskError
 from duly.limits.resource import ResourceNeed, needs_to_fields
 from duly.sessions.session import Session, session_of
 from duly.transport.enum_members import member
-from duly_wire.enums import CatchUp, Overlap, Priority
+from duly_wire.enums import CatchUp, OnClosed, Overlap, Priority
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import task_pb2, time_tables_pb2
 
@@ -32,6 +32,10 @@ class TimeTableOptions(TypedDict, total=False):
     collection: str | None
     resources: Iterable[ResourceNeed | str] | None
     session: Session | str | None
+    calendar: str | None
+    on_closed: OnClosed | None
+    business_hours: bool | None
+    working_day: int | None
 
 
 def new_time_table(
@@ -101,6 +105,12 @@ def write_options(table: time_tables_pb2.TimeTable, options: TimeTableOptions | 
             table.session.CopyFrom(task_pb2.Session(**session.to_fields()))
         elif name in _KINDS:
             setattr(table, name, member(name, value, _KINDS[name]))
+        elif name in _PLAIN:
+            if type(value) is not _PLAIN[name]:
+                raise InvalidTaskError(
+                    f"{name} must be {_PLAIN[name].__name__}, not {type(value).__name__}", name
+                )
+            setattr(table, name, value)
         elif name in _DURATIONS:
             if not isinstance(value, timedelta):
                 raise InvalidTaskError(f"{name} must be a timedelta, not {type(value).__name__}", name)
@@ -111,9 +121,11 @@ def write_options(table: time_tables_pb2.TimeTable, options: TimeTableOptions | 
             raise InvalidTaskError(f"{name} must be a str, not {type(value).__name__}", name)
 
 
-_KINDS: dict[str, type[CatchUp | Overlap | Priority]] = {
+_KINDS: dict[str, type[CatchUp | OnClosed | Overlap | Priority]] = {
     "catch_up": CatchUp,
+    "on_closed": OnClosed,
     "overlap": Overlap,
     "priority": Priority,
 }
+_PLAIN: dict[str, type[bool | int]] = {"business_hours": bool, "working_day": int}
 _DURATIONS = frozenset(("every", "offset", "catch_up_window", "jitter"))

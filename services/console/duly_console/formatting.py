@@ -33,6 +33,7 @@ _ENUMS: dict[str, tuple[Any, str]] = {
     "source": (settings_pb2.SettingSource, "SETTING_SOURCE_"),
     "catch_up": (time_tables_pb2.CatchUp, "CATCH_UP_"),
     "overlap": (time_tables_pb2.Overlap, "OVERLAP_"),
+    "on_closed": (time_tables_pb2.OnClosed, "ON_CLOSED_"),
     "role": (access_pb2.Role, "ROLE_"),
     "gate_kind": (gates_pb2.GateKind, "GATE_KIND_"),
     "host_state": (fleet_pb2.HostState, "HOST_STATE_"),

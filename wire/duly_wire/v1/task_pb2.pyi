@@ -472,6 +472,12 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """There is no time table of this name."""
     ERROR_CODE_TIME_TABLE_CONFLICT: _ErrorCode.ValueType  # 21
     """The time table exists already, or was changed since it was read."""
+    ERROR_CODE_UNKNOWN_CALENDAR: _ErrorCode.ValueType  # 22
+    """There is no calendar of this name."""
+    ERROR_CODE_CALENDAR_IN_USE: _ErrorCode.ValueType  # 23
+    """Time tables name the calendar. The message has their names."""
+    ERROR_CODE_CALENDAR_CONFLICT: _ErrorCode.ValueType  # 24
+    """The calendar exists already, or was changed since it was read."""
     ERROR_CODE_UNKNOWN_RESOURCE: _ErrorCode.ValueType  # 40
     """No resource of this name is declared for the lambda."""
     ERROR_CODE_RESOURCE_IN_USE: _ErrorCode.ValueType  # 41
@@ -538,6 +544,12 @@ ERROR_CODE_UNKNOWN_TIME_TABLE: ErrorCode.ValueType  # 20
 """There is no time table of this name."""
 ERROR_CODE_TIME_TABLE_CONFLICT: ErrorCode.ValueType  # 21
 """The time table exists already, or was changed since it was read."""
+ERROR_CODE_UNKNOWN_CALENDAR: ErrorCode.ValueType  # 22
+"""There is no calendar of this name."""
+ERROR_CODE_CALENDAR_IN_USE: ErrorCode.ValueType  # 23
+"""Time tables name the calendar. The message has their names."""
+ERROR_CODE_CALENDAR_CONFLICT: ErrorCode.ValueType  # 24
+"""The calendar exists already, or was changed since it was read."""
 ERROR_CODE_UNKNOWN_RESOURCE: ErrorCode.ValueType  # 40
 """No resource of this name is declared for the lambda."""
 ERROR_CODE_RESOURCE_IN_USE: ErrorCode.ValueType  # 41

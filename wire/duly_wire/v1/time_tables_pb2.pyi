@@ -83,6 +83,34 @@ OVERLAP_CANCEL_RUNNING: Overlap.ValueType  # 4
 """That task is cancelled. The tick waits until it has ended; of several that wait the newest fires."""
 Global___Overlap: _TypeAlias = Overlap  # noqa: Y015
 
+class _OnClosed:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OnClosedEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnClosed.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    ON_CLOSED_UNSPECIFIED: _OnClosed.ValueType  # 0
+    """Not said: ON_CLOSED_SKIP."""
+    ON_CLOSED_SKIP: _OnClosed.ValueType  # 1
+    """It is left out."""
+    ON_CLOSED_NEXT: _OnClosed.ValueType  # 2
+    """It moves to the same time of the next working day; with business_hours to the next opening."""
+    ON_CLOSED_PREVIOUS: _OnClosed.ValueType  # 3
+    """It moves to the same time of the last working day before; with business_hours to the last minute before the closing."""
+
+class OnClosed(_OnClosed, metaclass=_OnClosedEnumTypeWrapper):
+    """What becomes of a tick that falls on closed time of the calendar."""
+
+ON_CLOSED_UNSPECIFIED: OnClosed.ValueType  # 0
+"""Not said: ON_CLOSED_SKIP."""
+ON_CLOSED_SKIP: OnClosed.ValueType  # 1
+"""It is left out."""
+ON_CLOSED_NEXT: OnClosed.ValueType  # 2
+"""It moves to the same time of the next working day; with business_hours to the next opening."""
+ON_CLOSED_PREVIOUS: OnClosed.ValueType  # 3
+"""It moves to the same time of the last working day before; with business_hours to the last minute before the closing."""
+Global___OnClosed: _TypeAlias = OnClosed  # noqa: Y015
+
 @_typing.final
 class TimeTable(_message.Message):
     """When a time table fires, and what."""
@@ -105,6 +133,10 @@ class TimeTable(_message.Message):
     JITTER_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     SESSION_FIELD_NUMBER: _builtins.int
+    CALENDAR_FIELD_NUMBER: _builtins.int
+    ON_CLOSED_FIELD_NUMBER: _builtins.int
+    BUSINESS_HOURS_FIELD_NUMBER: _builtins.int
+    WORKING_DAY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """^[a-z0-9][a-z0-9_.-]{0,127}$"""
     payload: _builtins.bytes
@@ -115,9 +147,17 @@ class TimeTable(_message.Message):
     cron: _builtins.str
     """Five fields (minute, hour, day of month, month, day of week), or @hourly, @daily, @weekly, @monthly, @yearly."""
     zone: _builtins.str
-    """Of `cron`: an IANA name, such as Europe/Berlin. Empty: UTC."""
+    """Of `cron`, and of the days of the calendar: an IANA name, such as Europe/Berlin. Empty: UTC."""
     catch_up: Global___CatchUp.ValueType
     overlap: Global___Overlap.ValueType
+    calendar: _builtins.str
+    """A calendar without a namespace, or of the namespace of the lambda. Empty: all time is working time."""
+    on_closed: Global___OnClosed.ValueType
+    """Of `calendar`. Moved ticks that meet another tick are that one: there is one task."""
+    business_hours: _builtins.bool
+    """Of `calendar`: what is outside of its business hours is closed, too."""
+    working_day: _builtins.int
+    """Of `calendar`: only ticks on this working day of their month. Negative: from its end, -1 is the last. 0: on any."""
     @_builtins.property
     def every(self) -> _duration_pb2.Duration:
         """From one second to 366 days. Ticks are the multiples of it since 1970-01-01 00:00 UTC, plus the offset."""
@@ -160,10 +200,14 @@ class TimeTable(_message.Message):
         jitter: _duration_pb2.Duration | None = ...,
         resources: _abc.Iterable[_task_pb2.ResourceNeed] | None = ...,
         session: _task_pb2.Session | None = ...,
+        calendar: _builtins.str = ...,
+        on_closed: Global___OnClosed.ValueType = ...,
+        business_hours: _builtins.bool = ...,
+        working_day: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["catch_up_window", b"catch_up_window", "cron", b"cron", "every", b"every", "jitter", b"jitter", "offset", b"offset", "rhythm", b"rhythm", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catch_up", b"catch_up", "catch_up_window", b"catch_up_window", "collection", b"collection", "cron", b"cron", "every", b"every", "jitter", b"jitter", "lambda", b"lambda", "name", b"name", "offset", b"offset", "overlap", b"overlap", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "rhythm", b"rhythm", "session", b"session", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["business_hours", b"business_hours", "calendar", b"calendar", "catch_up", b"catch_up", "catch_up_window", b"catch_up_window", "collection", b"collection", "cron", b"cron", "every", b"every", "jitter", b"jitter", "lambda", b"lambda", "name", b"name", "offset", b"offset", "on_closed", b"on_closed", "overlap", b"overlap", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "rhythm", b"rhythm", "session", b"session", "working_day", b"working_day", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_rhythm: _TypeAlias = _typing.Literal["cron", "every"]  # noqa: Y015
     _WhichOneofArgType_rhythm: _TypeAlias = _typing.Literal["rhythm", b"rhythm"]  # noqa: Y015
@@ -192,6 +236,7 @@ class TimeTableState(_message.Message):
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     NEXT_TICKS_FIELD_NUMBER: _builtins.int
     PAYLOAD_WITHHELD_FIELD_NUMBER: _builtins.int
+    PLANNED_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Counts the changes of its definition, from 1."""
     declared: _builtins.bool
@@ -230,6 +275,10 @@ class TimeTableState(_message.Message):
     def next_ticks(self) -> _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]:
         """The next ticks, as many as were asked for (GetTimeTables only)."""
 
+    @_builtins.property
+    def planned(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedTick]:
+        """What becomes of the ticks of the rhythm itself (GetTimeTables only)."""
+
     def __init__(
         self,
         *,
@@ -248,14 +297,53 @@ class TimeTableState(_message.Message):
         updated_at: _timestamp_pb2.Timestamp | None = ...,
         next_ticks: _abc.Iterable[_timestamp_pb2.Timestamp] | None = ...,
         payload_withheld: _builtins.bool = ...,
+        planned: _abc.Iterable[Global___PlannedTick] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["buffered_tick_at", b"buffered_tick_at", "created_at", b"created_at", "last_tick_at", b"last_tick_at", "next_fire_at", b"next_fire_at", "next_tick_at", b"next_tick_at", "paused_at", b"paused_at", "table", b"table", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["buffered_tick_at", b"buffered_tick_at", "created_at", b"created_at", "declared", b"declared", "last_task_id", b"last_task_id", "last_tick_at", b"last_tick_at", "next_fire_at", b"next_fire_at", "next_tick_at", b"next_tick_at", "next_ticks", b"next_ticks", "pause_note", b"pause_note", "paused_at", b"paused_at", "payload_withheld", b"payload_withheld", "problem", b"problem", "revision", b"revision", "table", b"table", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buffered_tick_at", b"buffered_tick_at", "created_at", b"created_at", "declared", b"declared", "last_task_id", b"last_task_id", "last_tick_at", b"last_tick_at", "next_fire_at", b"next_fire_at", "next_tick_at", b"next_tick_at", "next_ticks", b"next_ticks", "pause_note", b"pause_note", "paused_at", b"paused_at", "payload_withheld", b"payload_withheld", "planned", b"planned", "problem", b"problem", "revision", b"revision", "table", b"table", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TimeTableState: _TypeAlias = TimeTableState  # noqa: Y015
+
+@_typing.final
+class PlannedTick(_message.Message):
+    """A tick of a rhythm, and what the calendar makes of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOMINAL_AT_FIELD_NUMBER: _builtins.int
+    TICK_AT_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MERGED_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Why it is left out or moved. Empty: it is neither."""
+    merged: _builtins.bool
+    """It is moved to where another tick is: both have one task."""
+    @_builtins.property
+    def nominal_at(self) -> _timestamp_pb2.Timestamp:
+        """The tick of the rhythm itself."""
+
+    @_builtins.property
+    def tick_at(self) -> _timestamp_pb2.Timestamp:
+        """When it is. Absent: it is left out."""
+
+    def __init__(
+        self,
+        *,
+        nominal_at: _timestamp_pb2.Timestamp | None = ...,
+        tick_at: _timestamp_pb2.Timestamp | None = ...,
+        reason: _builtins.str = ...,
+        merged: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["nominal_at", b"nominal_at", "tick_at", b"tick_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["merged", b"merged", "nominal_at", b"nominal_at", "reason", b"reason", "tick_at", b"tick_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlannedTick: _TypeAlias = PlannedTick  # noqa: Y015
 
 @_typing.final
 class TimeTableResult(_message.Message):
@@ -380,21 +468,31 @@ class GetTimeTablesRequest(_message.Message):
 
     NAMES_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
+    PLANNED_FIELD_NUMBER: _builtins.int
+    PLANNED_FROM_FIELD_NUMBER: _builtins.int
     next: _builtins.int
     """How many of the next ticks to answer with: at most 1,000."""
+    planned: _builtins.int
+    """How many ticks of the rhythms themselves to answer with, and what calendars make of them: at most 1,000."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """At most 100."""
+
+    @_builtins.property
+    def planned_from(self) -> _timestamp_pb2.Timestamp:
+        """The instant from which they are. Absent: now."""
 
     def __init__(
         self,
         *,
         names: _abc.Iterable[_builtins.str] | None = ...,
         next: _builtins.int = ...,
+        planned: _builtins.int = ...,
+        planned_from: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["planned_from", b"planned_from"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "next", b"next"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "next", b"next", "planned", b"planned", "planned_from", b"planned_from"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -666,3 +764,406 @@ class BackfillTimeTableResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BackfillTimeTableResponse: _TypeAlias = BackfillTimeTableResponse  # noqa: Y015
+
+@_typing.final
+class Calendar(_message.Message):
+    """Working days. Of the rules the first one that knows a date decides: open, closed, weekend, holidays. Other dates are
+    working days.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    HOLIDAYS_FIELD_NUMBER: _builtins.int
+    WEEKEND_FIELD_NUMBER: _builtins.int
+    CLOSED_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    HOURS_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """As of a lambda, with a namespace or without."""
+    note: _builtins.str
+    """For people: at most 256 characters."""
+    @_builtins.property
+    def holidays(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Places whose holidays are closed, at most 8: a country such as DE, a subdivision such as DE-BY, a market such as XNYS."""
+
+    @_builtins.property
+    def weekend(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Weekdays, such as SAT. NONE alone: there is no weekend. Unset: SAT, SUN."""
+
+    @_builtins.property
+    def closed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Own closed dates, such as 2026-12-24: at most 1,000."""
+
+    @_builtins.property
+    def open(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Own working days: at most 1,000."""
+
+    @_builtins.property
+    def hours(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Business hours, such as "MON-FRI 09:00-17:00": at most 50. Unset: working days are open all day."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        holidays: _abc.Iterable[_builtins.str] | None = ...,
+        weekend: _abc.Iterable[_builtins.str] | None = ...,
+        closed: _abc.Iterable[_builtins.str] | None = ...,
+        open: _abc.Iterable[_builtins.str] | None = ...,
+        hours: _abc.Iterable[_builtins.str] | None = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed", b"closed", "holidays", b"holidays", "hours", b"hours", "name", b"name", "note", b"note", "open", b"open", "weekend", b"weekend"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Calendar: _TypeAlias = Calendar  # noqa: Y015
+
+@_typing.final
+class CalendarState(_message.Message):
+    """A calendar as the store has it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALENDAR_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    UPDATED_AT_FIELD_NUMBER: _builtins.int
+    TIME_TABLES_FIELD_NUMBER: _builtins.int
+    DAYS_FIELD_NUMBER: _builtins.int
+    revision: _builtins.int
+    """Counts its changes, from 1."""
+    @_builtins.property
+    def calendar(self) -> Global___Calendar: ...
+    @_builtins.property
+    def created_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def updated_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def time_tables(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those that name it, and that the caller may see: at most 100 (GetCalendars only)."""
+
+    @_builtins.property
+    def days(self) -> _containers.RepeatedCompositeFieldContainer[Global___CheckedDate]:
+        """What it says of the dates that were asked for (GetCalendars only)."""
+
+    def __init__(
+        self,
+        *,
+        calendar: Global___Calendar | None = ...,
+        revision: _builtins.int = ...,
+        created_at: _timestamp_pb2.Timestamp | None = ...,
+        updated_at: _timestamp_pb2.Timestamp | None = ...,
+        time_tables: _abc.Iterable[_builtins.str] | None = ...,
+        days: _abc.Iterable[Global___CheckedDate] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["calendar", b"calendar", "created_at", b"created_at", "updated_at", b"updated_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calendar", b"calendar", "created_at", b"created_at", "days", b"days", "revision", b"revision", "time_tables", b"time_tables", "updated_at", b"updated_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CalendarState: _TypeAlias = CalendarState  # noqa: Y015
+
+@_typing.final
+class CheckedDate(_message.Message):
+    """What a calendar says of a date."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATE_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    HOURS_FIELD_NUMBER: _builtins.int
+    NEXT_OPEN_FIELD_NUMBER: _builtins.int
+    PREVIOUS_OPEN_FIELD_NUMBER: _builtins.int
+    date: _builtins.str
+    open: _builtins.bool
+    reason: _builtins.str
+    """Why it is closed."""
+    next_open: _builtins.str
+    """The first working day after it, and the last one before it. Empty: there is none for 20 years."""
+    previous_open: _builtins.str
+    @_builtins.property
+    def hours(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Its business hours, such as 09:00-17:00. None: all day."""
+
+    def __init__(
+        self,
+        *,
+        date: _builtins.str = ...,
+        open: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        hours: _abc.Iterable[_builtins.str] | None = ...,
+        next_open: _builtins.str = ...,
+        previous_open: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["date", b"date", "hours", b"hours", "next_open", b"next_open", "open", b"open", "previous_open", b"previous_open", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckedDate: _TypeAlias = CheckedDate  # noqa: Y015
+
+@_typing.final
+class CalendarResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    CREATED_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELDS_FIELD_NUMBER: _builtins.int
+    MOVED_TIME_TABLES_FIELD_NUMBER: _builtins.int
+    created: _builtins.bool
+    """After PutCalendars: the calendar is new."""
+    moved_time_tables: _builtins.int
+    """After PutCalendars: time tables whose next tick is another one now."""
+    @_builtins.property
+    def state(self) -> Global___CalendarState: ...
+    @_builtins.property
+    def error(self) -> _task_pb2.ItemError:
+        """UNKNOWN_CALENDAR, CALENDAR_CONFLICT, CALENDAR_IN_USE, INVALID_ARGUMENT."""
+
+    @_builtins.property
+    def changed_fields(self) -> _field_mask_pb2.FieldMask:
+        """After PutCalendars: the fields that this call changed."""
+
+    def __init__(
+        self,
+        *,
+        state: Global___CalendarState | None = ...,
+        error: _task_pb2.ItemError | None = ...,
+        created: _builtins.bool = ...,
+        changed_fields: _field_mask_pb2.FieldMask | None = ...,
+        moved_time_tables: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed_fields", b"changed_fields", "error", b"error", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_fields", b"changed_fields", "created", b"created", "error", b"error", "moved_time_tables", b"moved_time_tables", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CalendarResult: _TypeAlias = CalendarResult  # noqa: Y015
+
+@_typing.final
+class NewCalendar(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALENDAR_FIELD_NUMBER: _builtins.int
+    IF_REVISION_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    if_revision: _builtins.int
+    """0: it must be new. Otherwise the revision that it must have. Absent: whatever it is."""
+    @_builtins.property
+    def calendar(self) -> Global___Calendar: ...
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """The fields of `calendar` to set: all but the name. A field that is named and unset is removed, or gets its default. A
+        field that is not named stays as it is. Absent or without paths: the fields that are set.
+        """
+
+    def __init__(
+        self,
+        *,
+        calendar: Global___Calendar | None = ...,
+        if_revision: _builtins.int | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_if_revision", b"_if_revision", "calendar", b"calendar", "if_revision", b"if_revision", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_if_revision", b"_if_revision", "calendar", b"calendar", "if_revision", b"if_revision", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__if_revision: _TypeAlias = _typing.Literal["if_revision"]  # noqa: Y015
+    _WhichOneofArgType__if_revision: _TypeAlias = _typing.Literal["_if_revision", b"_if_revision"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__if_revision) -> _WhichOneofReturnType__if_revision | None: ...
+
+Global___NewCalendar: _TypeAlias = NewCalendar  # noqa: Y015
+
+@_typing.final
+class PutCalendarsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALENDARS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def calendars(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewCalendar]:
+        """At most 100."""
+
+    def __init__(
+        self,
+        *,
+        calendars: _abc.Iterable[Global___NewCalendar] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calendars", b"calendars"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutCalendarsRequest: _TypeAlias = PutCalendarsRequest  # noqa: Y015
+
+@_typing.final
+class PutCalendarsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CalendarResult]:
+        """One for each calendar of the request, in its order; so in the answers below."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___CalendarResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PutCalendarsResponse: _TypeAlias = PutCalendarsResponse  # noqa: Y015
+
+@_typing.final
+class GetCalendarsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    DATES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 100."""
+
+    @_builtins.property
+    def dates(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Dates to check, such as 2026-12-24: at most 100 for all calendars together."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        dates: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dates", b"dates", "names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCalendarsRequest: _TypeAlias = GetCalendarsRequest  # noqa: Y015
+
+@_typing.final
+class GetCalendarsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CalendarResult]: ...
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___CalendarResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetCalendarsResponse: _TypeAlias = GetCalendarsResponse  # noqa: Y015
+
+@_typing.final
+class ListCalendarsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """1 to 1,000; 0 is 100."""
+    page_token: _builtins.str
+    """next_page_token of the page before; empty for the first page."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCalendarsRequest: _TypeAlias = ListCalendarsRequest  # noqa: Y015
+
+@_typing.final
+class ListCalendarsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALENDARS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page. A page before it may be short, or empty, for callers who may see a part of the list."""
+    @_builtins.property
+    def calendars(self) -> _containers.RepeatedCompositeFieldContainer[Global___CalendarState]: ...
+    def __init__(
+        self,
+        *,
+        calendars: _abc.Iterable[Global___CalendarState] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calendars", b"calendars", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCalendarsResponse: _TypeAlias = ListCalendarsResponse  # noqa: Y015
+
+@_typing.final
+class DeleteCalendarsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 100."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteCalendarsRequest: _TypeAlias = DeleteCalendarsRequest  # noqa: Y015
+
+@_typing.final
+class DeleteCalendarsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CalendarResult]:
+        """Each as it was."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___CalendarResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteCalendarsResponse: _TypeAlias = DeleteCalendarsResponse  # noqa: Y015

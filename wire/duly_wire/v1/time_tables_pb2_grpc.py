@@ -69,6 +69,26 @@ class TimeTableServiceStub:
                 request_serializer=duly_dot_v1_dot_time__tables__pb2.BackfillTimeTableRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_time__tables__pb2.BackfillTimeTableResponse.FromString,
                 _registered_method=True)
+        self.PutCalendars = channel.unary_unary(
+                '/duly.v1.TimeTableService/PutCalendars',
+                request_serializer=duly_dot_v1_dot_time__tables__pb2.PutCalendarsRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_time__tables__pb2.PutCalendarsResponse.FromString,
+                _registered_method=True)
+        self.GetCalendars = channel.unary_unary(
+                '/duly.v1.TimeTableService/GetCalendars',
+                request_serializer=duly_dot_v1_dot_time__tables__pb2.GetCalendarsRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_time__tables__pb2.GetCalendarsResponse.FromString,
+                _registered_method=True)
+        self.ListCalendars = channel.unary_unary(
+                '/duly.v1.TimeTableService/ListCalendars',
+                request_serializer=duly_dot_v1_dot_time__tables__pb2.ListCalendarsRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_time__tables__pb2.ListCalendarsResponse.FromString,
+                _registered_method=True)
+        self.DeleteCalendars = channel.unary_unary(
+                '/duly.v1.TimeTableService/DeleteCalendars',
+                request_serializer=duly_dot_v1_dot_time__tables__pb2.DeleteCalendarsRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_time__tables__pb2.DeleteCalendarsResponse.FromString,
+                _registered_method=True)
 
 
 class TimeTableServiceServicer:
@@ -124,6 +144,35 @@ class TimeTableServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PutCalendars(self, request, context):
+        """Creates calendars, or changes them: only what update_mask names. The next ticks of the time tables that name a calendar
+        are computed again in the same transaction. Each item is answered for itself; one with an error has changed nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetCalendars(self, request, context):
+        """Reads calendars by name, with the time tables that name them, and what they say of some dates.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCalendars(self, request, context):
+        """Lists calendars by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteCalendars(self, request, context):
+        """Deletes calendars. One that a time table names is refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TimeTableServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -161,6 +210,26 @@ def add_TimeTableServiceServicer_to_server(servicer, server):
                     servicer.BackfillTimeTable,
                     request_deserializer=duly_dot_v1_dot_time__tables__pb2.BackfillTimeTableRequest.FromString,
                     response_serializer=duly_dot_v1_dot_time__tables__pb2.BackfillTimeTableResponse.SerializeToString,
+            ),
+            'PutCalendars': grpc.unary_unary_rpc_method_handler(
+                    servicer.PutCalendars,
+                    request_deserializer=duly_dot_v1_dot_time__tables__pb2.PutCalendarsRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_time__tables__pb2.PutCalendarsResponse.SerializeToString,
+            ),
+            'GetCalendars': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCalendars,
+                    request_deserializer=duly_dot_v1_dot_time__tables__pb2.GetCalendarsRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_time__tables__pb2.GetCalendarsResponse.SerializeToString,
+            ),
+            'ListCalendars': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCalendars,
+                    request_deserializer=duly_dot_v1_dot_time__tables__pb2.ListCalendarsRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_time__tables__pb2.ListCalendarsResponse.SerializeToString,
+            ),
+            'DeleteCalendars': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteCalendars,
+                    request_deserializer=duly_dot_v1_dot_time__tables__pb2.DeleteCalendarsRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_time__tables__pb2.DeleteCalendarsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -352,6 +421,114 @@ class TimeTableService:
             '/duly.v1.TimeTableService/BackfillTimeTable',
             duly_dot_v1_dot_time__tables__pb2.BackfillTimeTableRequest.SerializeToString,
             duly_dot_v1_dot_time__tables__pb2.BackfillTimeTableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PutCalendars(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.TimeTableService/PutCalendars',
+            duly_dot_v1_dot_time__tables__pb2.PutCalendarsRequest.SerializeToString,
+            duly_dot_v1_dot_time__tables__pb2.PutCalendarsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCalendars(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.TimeTableService/GetCalendars',
+            duly_dot_v1_dot_time__tables__pb2.GetCalendarsRequest.SerializeToString,
+            duly_dot_v1_dot_time__tables__pb2.GetCalendarsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCalendars(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.TimeTableService/ListCalendars',
+            duly_dot_v1_dot_time__tables__pb2.ListCalendarsRequest.SerializeToString,
+            duly_dot_v1_dot_time__tables__pb2.ListCalendarsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteCalendars(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.TimeTableService/DeleteCalendars',
+            duly_dot_v1_dot_time__tables__pb2.DeleteCalendarsRequest.SerializeToString,
+            duly_dot_v1_dot_time__tables__pb2.DeleteCalendarsResponse.FromString,
             options,
             channel_credentials,
             insecure,

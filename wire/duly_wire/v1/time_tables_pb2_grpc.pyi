@@ -47,6 +47,16 @@ class TimeTableServiceStub:
     """Resumes time tables with their first tick from now on. What fell into the pause is left out: backfill it."""
     BackfillTimeTable: _grpc.UnaryUnaryMultiCallable[_time_tables_pb2.BackfillTimeTableRequest, _time_tables_pb2.BackfillTimeTableResponse]
     """Schedules the ticks of a past range at once, all or none, at most 10,000. A tick that has its task already is left out."""
+    PutCalendars: _grpc.UnaryUnaryMultiCallable[_time_tables_pb2.PutCalendarsRequest, _time_tables_pb2.PutCalendarsResponse]
+    """Creates calendars, or changes them: only what update_mask names. The next ticks of the time tables that name a calendar
+    are computed again in the same transaction. Each item is answered for itself; one with an error has changed nothing.
+    """
+    GetCalendars: _grpc.UnaryUnaryMultiCallable[_time_tables_pb2.GetCalendarsRequest, _time_tables_pb2.GetCalendarsResponse]
+    """Reads calendars by name, with the time tables that name them, and what they say of some dates."""
+    ListCalendars: _grpc.UnaryUnaryMultiCallable[_time_tables_pb2.ListCalendarsRequest, _time_tables_pb2.ListCalendarsResponse]
+    """Lists calendars by name."""
+    DeleteCalendars: _grpc.UnaryUnaryMultiCallable[_time_tables_pb2.DeleteCalendarsRequest, _time_tables_pb2.DeleteCalendarsResponse]
+    """Deletes calendars. One that a time table names is refused."""
 
 @_typing.type_check_only
 class TimeTableServiceAsyncStub(TimeTableServiceStub):
@@ -67,6 +77,16 @@ class TimeTableServiceAsyncStub(TimeTableServiceStub):
     """Resumes time tables with their first tick from now on. What fell into the pause is left out: backfill it."""
     BackfillTimeTable: _aio.UnaryUnaryMultiCallable[_time_tables_pb2.BackfillTimeTableRequest, _time_tables_pb2.BackfillTimeTableResponse]  # type: ignore[assignment]
     """Schedules the ticks of a past range at once, all or none, at most 10,000. A tick that has its task already is left out."""
+    PutCalendars: _aio.UnaryUnaryMultiCallable[_time_tables_pb2.PutCalendarsRequest, _time_tables_pb2.PutCalendarsResponse]  # type: ignore[assignment]
+    """Creates calendars, or changes them: only what update_mask names. The next ticks of the time tables that name a calendar
+    are computed again in the same transaction. Each item is answered for itself; one with an error has changed nothing.
+    """
+    GetCalendars: _aio.UnaryUnaryMultiCallable[_time_tables_pb2.GetCalendarsRequest, _time_tables_pb2.GetCalendarsResponse]  # type: ignore[assignment]
+    """Reads calendars by name, with the time tables that name them, and what they say of some dates."""
+    ListCalendars: _aio.UnaryUnaryMultiCallable[_time_tables_pb2.ListCalendarsRequest, _time_tables_pb2.ListCalendarsResponse]  # type: ignore[assignment]
+    """Lists calendars by name."""
+    DeleteCalendars: _aio.UnaryUnaryMultiCallable[_time_tables_pb2.DeleteCalendarsRequest, _time_tables_pb2.DeleteCalendarsResponse]  # type: ignore[assignment]
+    """Deletes calendars. One that a time table names is refused."""
 
 class TimeTableServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -126,5 +146,39 @@ class TimeTableServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_time_tables_pb2.BackfillTimeTableResponse, _abc.Awaitable[_time_tables_pb2.BackfillTimeTableResponse]]:
         """Schedules the ticks of a past range at once, all or none, at most 10,000. A tick that has its task already is left out."""
+
+    @_abc_1.abstractmethod
+    def PutCalendars(
+        self,
+        request: _time_tables_pb2.PutCalendarsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_time_tables_pb2.PutCalendarsResponse, _abc.Awaitable[_time_tables_pb2.PutCalendarsResponse]]:
+        """Creates calendars, or changes them: only what update_mask names. The next ticks of the time tables that name a calendar
+        are computed again in the same transaction. Each item is answered for itself; one with an error has changed nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def GetCalendars(
+        self,
+        request: _time_tables_pb2.GetCalendarsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_time_tables_pb2.GetCalendarsResponse, _abc.Awaitable[_time_tables_pb2.GetCalendarsResponse]]:
+        """Reads calendars by name, with the time tables that name them, and what they say of some dates."""
+
+    @_abc_1.abstractmethod
+    def ListCalendars(
+        self,
+        request: _time_tables_pb2.ListCalendarsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_time_tables_pb2.ListCalendarsResponse, _abc.Awaitable[_time_tables_pb2.ListCalendarsResponse]]:
+        """Lists calendars by name."""
+
+    @_abc_1.abstractmethod
+    def DeleteCalendars(
+        self,
+        request: _time_tables_pb2.DeleteCalendarsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_time_tables_pb2.DeleteCalendarsResponse, _abc.Awaitable[_time_tables_pb2.DeleteCalendarsResponse]]:
+        """Deletes calendars. One that a time table names is refused."""
 
 def add_TimeTableServiceServicer_to_server(servicer: TimeTableServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -36,6 +36,11 @@ async def show(page: Page) -> Response:
     )
     (result,) = answer.results
     check(result.error)
+    if result.table.table.calendar:  # what it leaves out, too
+        request = time_tables_pb2.GetTimeTablesRequest(names=[name], planned=_NEXT_TICKS)
+        answer = await page.call(page.stubs.time_tables.GetTimeTables, request)
+        (result,) = answer.results
+        check(result.error)
     lambda_name = getattr(result.table.table, "lambda")
     return page.render(
         "time_table.html",

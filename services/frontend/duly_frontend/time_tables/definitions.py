@@ -1,26 +1,30 @@
 """Holds the definition of a time table against the rules; what passes is a TimeTable that the store will take."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from duly_core.config.settings import format_duration
+from duly_core.lambdas.names import namespace_of
 from duly_core.rpc.requests.checks import read_duration
 from duly_core.rpc.requests.field_masks import merged, named_fields
-from duly_core.rpc.requests.names import check_lambda_name, check_name
+from duly_core.rpc.requests.names import check_lambda_name, check_name, check_name_in_namespace
 from duly_core.rpc.requests.new_tasks import payload_too_large, read_encoding, read_priority, read_session
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.requests.resource_needs import resource_needs
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
-from duly_core.time_tables.time_table import MOST_TICKS, Rhythm, TickPolicy, TimeTable
-from duly_wire.enums import CatchUp, Overlap
-from duly_wire.v1 import time_tables_pb2
+from duly_core.time_tables.time_table import MOST_TICKS, ClosedRule, Rhythm, TickPolicy, TimeTable
+from duly_wire.enums import CatchUp, OnClosed, Overlap
+from duly_wire.v1 import task_pb2, time_tables_pb2
 
 _LONGEST_CRON = 256
 _SHORTEST = timedelta(seconds=1)
 _LONGEST = timedelta(days=366)
 _LONGEST_JITTER = timedelta(days=1)
 _DEFAULT_WINDOW = timedelta(days=1)
+_DAY = timedelta(days=1)
+_MOST_WORKING_DAYS = 31
 _NO_ZONE = "UTC"
 """Of a cron expression whose zone nobody named."""
 
@@ -43,6 +47,10 @@ TABLE_FIELDS = (
     "session.key",
     "session.order",
     "session.on_failure",
+    "calendar",
+    "on_closed",
+    "business_hours",
+    "working_day",
 )
 """What a mask may name of a time table."""
 _PAYLOAD = frozenset({"payload", "payload_encoding"})
@@ -91,7 +99,7 @@ def time_table(asked: time_tables_pb2.TimeTable, kinds: Mapping[str, bool] | Non
         check_name("collection", asked.collection)
     if len(asked.payload) > HARD_PAYLOAD_LIMIT:
         raise payload_too_large(len(asked.payload), HARD_PAYLOAD_LIMIT, lambda_name)
-    rhythm = _rhythm(asked)
+    rhythm = replace(_rhythm(asked), rule=_rule(asked, lambda_name))
     return TimeTable(
         name=asked.name,
         lambda_name=lambda_name,
@@ -113,16 +121,16 @@ def _rhythm(asked: time_tables_pb2.TimeTable) -> Rhythm:
         raise Problem("cron", "say when it fires: a cron expression, such as '0 2 * * *', or `every`")
     if said == "every":
         every = read_duration("every", asked.every, _LONGEST, least=_SHORTEST)
-        if asked.zone:
+        if asked.zone and not asked.calendar:
             raise Problem(
                 "zone",
-                "belongs to a cron expression, and an interval is the same in every zone: leave it out, or remove it "
-                "(name it in update_mask, unset)",
+                "belongs to a cron expression or a calendar, and an interval is the same in every zone: leave it out, or "
+                "remove it (name it in update_mask, unset)",
             )
         offset = read_duration("offset", asked.offset, _LONGEST)
         if offset >= every:
             raise Problem("offset", f"must be from 0 to less than `every`, {format_duration(every)}")
-        return Rhythm(every=every, offset=offset)
+        return Rhythm(every=every, offset=offset, zone=_zone(asked.zone))
     if asked.HasField("offset"):
         raise Problem(
             "offset",
@@ -130,6 +138,45 @@ def _rhythm(asked: time_tables_pb2.TimeTable) -> Rhythm:
             "(name it in update_mask, unset)",
         )
     return Rhythm(cron=_cron(asked.cron), zone=_zone(asked.zone))
+
+
+def _rule(asked: time_tables_pb2.TimeTable, lambda_name: str) -> ClosedRule | None:
+    if not asked.calendar:
+        for field in ("on_closed", "business_hours", "working_day"):
+            if getattr(asked, field):
+                raise Problem(
+                    field,
+                    "belongs to a calendar: name one, or leave it out, or remove it (name it in update_mask, unset)",
+                )
+        return None
+    check_name_in_namespace("calendar", asked.calendar)
+    namespace = namespace_of(asked.calendar)
+    if namespace and namespace != namespace_of(lambda_name):
+        raise unknown_calendar(asked.calendar, "calendar")
+    try:
+        on_closed = OnClosed(asked.on_closed or OnClosed.SKIP)
+    except ValueError:
+        raise Problem("on_closed", f"{asked.on_closed} is no policy: use SKIP, NEXT or PREVIOUS") from None
+    moves_by_days = on_closed is not OnClosed.SKIP and not asked.business_hours
+    if moves_by_days and asked.HasField("every") and asked.every.ToTimedelta() < _DAY:
+        raise Problem(
+            "on_closed",
+            "an interval below a day has ticks on the next working day anyway: use SKIP, or business_hours, which moves to the "
+            "next opening",
+        )
+    if abs(asked.working_day) > _MOST_WORKING_DAYS:
+        raise Problem("working_day", "must be 1 to 31, or -1 to -31 from the end of the month")
+    return ClosedRule(asked.calendar, on_closed, asked.business_hours, asked.working_day)
+
+
+def unknown_calendar(name: str, field: str) -> Problem:
+    """Return what to say about a calendar that does not exist, or not for a lambda."""
+    return Problem(
+        field,
+        f"there is no calendar {name[:200]!r} for it: `duly calendars` lists those that there are, `duly calendars set` makes "
+        "one; one with a namespace, such as shop/office, is for lambdas of this namespace only",
+        task_pb2.ERROR_CODE_UNKNOWN_CALENDAR,
+    )
 
 
 def _cron(text: str) -> str:

@@ -17,16 +17,25 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.time_tables import store as store_time_tables
 from duly_core.time_tables import ticks as store_ticks
-from duly_core.time_tables.rhythm import ticks_from
-from duly_core.time_tables.rows import TableRow
-from duly_core.time_tables.time_table import MOST_TICKS, TimeTable
+from duly_core.time_tables.calendar import Calendar
+from duly_core.time_tables.calendars import calendars_of
+from duly_core.time_tables.rhythm import nominal_at, ticks_from
+from duly_core.time_tables.rows import TableRow, with_calendar
+from duly_core.time_tables.time_table import MOST_TICKS, Rhythm, TimeTable
 from duly_core.traffic.slices import Steps
 from duly_frontend.access.reach import check_lambda, refused, scope_of
 from duly_frontend.events import log
 from duly_frontend.lists.restricted import read_page
 from duly_frontend.stores import FrontendStores
+from duly_frontend.time_tables.calendars import Calendars
 from duly_frontend.time_tables.definitions import TABLE_FIELDS, changed_table, read_named, time_table
-from duly_frontend.time_tables.wire import adding_ticks, put_problem, state_to_wire, unknown_table
+from duly_frontend.time_tables.wire import (
+    adding_planned,
+    adding_ticks,
+    put_problem,
+    state_to_wire,
+    unknown_table,
+)
 from duly_wire.ids import new_task_id
 from duly_wire.time_conversion import EPOCH
 from duly_wire.v1 import time_tables_pb2, time_tables_pb2_grpc
@@ -46,7 +55,7 @@ _MOST_BYTES = 64 << 20
 
 
 class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
-    """Answers each time table for itself; one with an error has changed nothing."""
+    """Answers each time table for itself; one with an error has changed nothing. Calendars: `calendars.py`."""
 
     def __init__(
         self,
@@ -58,6 +67,7 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         """Make one; `notifier` reports the tasks of a backfill, `rpc` has the limits of answers. None: the defaults."""
         self._resources = resources or ResourceCache(stores.reads)
         self._store = stores.writes
+        self._calendars = Calendars(stores.writes, self._sliced)
         self._large = stores.load.calls.large
         self._notifier = notifier
         self._most_bytes = (rpc or RpcSettings()).max_message_bytes
@@ -90,7 +100,13 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
                 is_new = row is None or "resources" in named
                 return time_table(changed_table(current, asked.table, named), kinds if is_new else None)
 
-            answer = await store_time_tables.put(self._store, name, make, if_revision=if_revision)
+            answer = await store_time_tables.put(
+                self._store,
+                name,
+                make,
+                if_revision=if_revision,
+                names_calendar="calendar" in named and bool(asked.table.calendar),
+            )
         except Problem as problem:
             return time_tables_pb2.TimeTableResult(error=problem.to_wire())
         why_not = put_problem(answer, name)
@@ -111,8 +127,14 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         _check_names(request.names)
         if not 0 <= request.next * len(request.names) <= _MOST_NEXT:
             raise InvalidRequestError("next", f"must be from 0 to {_MOST_NEXT:,} for all tables together")
+        if not 0 <= request.planned * len(request.names) <= _MOST_NEXT:
+            raise InvalidRequestError("planned", f"must be from 0 to {_MOST_NEXT:,} for all tables together")
+        planned_from = (
+            read_instant("planned_from", request.planned_from) if request.HasField("planned_from") else None
+        )
         found = await self._within(Action.READ, request.names)
-        results = await self._sliced(_results_with_ticks(request.names, found, request.next))
+        calendars = await calendars_of(self._store, found.values() if request.next or request.planned else ())
+        results = await self._sliced(_results_with_ticks(request, found, calendars, planned_from))
         response = time_tables_pb2.GetTimeTablesResponse(results=results)
         if 0 <= self._most_bytes < response.ByteSize():
             raise TooMuchError(
@@ -202,7 +224,9 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         if row is None:
             return time_tables_pb2.BackfillTimeTableResponse(error=unknown_table(request.name).to_wire())
         begin, end = _range(request, row.read_at)
-        instants = await self._sliced(_ticks_within(row, begin, end))
+        rhythm = with_calendar(row.rhythm, await calendars_of(self._store, [row]))
+        nominal = await self._sliced(_ticks_within(rhythm, begin, end))
+        instants = [*nominal]
         if len(instants) > MOST_TICKS or len(instants) * row.payload_bytes > _MOST_BYTES:
             raise InvalidRequestError(
                 "from",
@@ -212,12 +236,36 @@ class TimeTableServicer(time_tables_pb2_grpc.TimeTableServiceServicer):
         if request.dry_run or not instants:
             return time_tables_pb2.BackfillTimeTableResponse(ticks=len(instants))
         created, lambdas = await store_ticks.backfill(
-            self._store, row.name, instants, lambda: new_task_id().bytes
+            self._store,
+            row.name,
+            instants,
+            lambda: new_task_id().bytes,
+            {tick_at: at for tick_at, at in nominal.items() if at is not None},
         )
         if created:
             self._notifier.due_in(timedelta(), lambdas, created)
         log.info("time table backfilled", time_table=row.name, created=created)
         return time_tables_pb2.BackfillTimeTableResponse(ticks=len(instants), created=created)
+
+    async def PutCalendars(  # noqa: N802
+        self, request: time_tables_pb2.PutCalendarsRequest, _context: Context
+    ) -> time_tables_pb2.PutCalendarsResponse:
+        return await self._calendars.put(request)
+
+    async def GetCalendars(  # noqa: N802
+        self, request: time_tables_pb2.GetCalendarsRequest, _context: Context
+    ) -> time_tables_pb2.GetCalendarsResponse:
+        return await self._calendars.get(request)
+
+    async def ListCalendars(  # noqa: N802
+        self, request: time_tables_pb2.ListCalendarsRequest, _context: Context
+    ) -> time_tables_pb2.ListCalendarsResponse:
+        return await self._calendars.list(request)
+
+    async def DeleteCalendars(  # noqa: N802
+        self, request: time_tables_pb2.DeleteCalendarsRequest, _context: Context
+    ) -> time_tables_pb2.DeleteCalendarsResponse:
+        return await self._calendars.delete(request)
 
 
 def _state(row: TableRow) -> time_tables_pb2.TimeTableState:
@@ -241,26 +289,34 @@ def _result(name: str, found: Mapping[str, TableRow]) -> time_tables_pb2.TimeTab
 
 
 def _results_with_ticks(
-    names: Sequence[str], found: Mapping[str, TableRow], following: int
+    request: time_tables_pb2.GetTimeTablesRequest,
+    found: Mapping[str, TableRow],
+    calendars: Mapping[str, Calendar],
+    planned_from: datetime | None,
 ) -> Steps[list[time_tables_pb2.TimeTableResult]]:
     results = []
-    for name in names:
+    for name in request.names:
         result = _result(name, found)
-        if name in found:
-            yield from adding_ticks(result.table, found[name], following)
+        if row := found.get(name):
+            rhythm = with_calendar(row.rhythm, calendars)
+            yield from adding_ticks(result.table, row, rhythm, request.next)
+            yield from adding_planned(result.table, rhythm, planned_from or row.read_at, request.planned)
         results.append(result)
     return results
 
 
-def _ticks_within(row: TableRow, begin: datetime, end: datetime) -> Steps[list[datetime]]:
-    """Compute in steps the ticks of a range; a rare one, such as a leap day, takes milliseconds."""
-    instants: list[datetime] = []
-    for instant in ticks_from(row.rhythm, begin):
-        if instant >= end or len(instants) > MOST_TICKS:
+def _ticks_within(rhythm: Rhythm, begin: datetime, end: datetime) -> Steps[dict[datetime, datetime | None]]:
+    """Compute in steps the ticks of a range, with those of the rhythm itself that a calendar moved.
+
+    A rare one, such as a leap day, takes milliseconds.
+    """
+    ticks: dict[datetime, datetime | None] = {}
+    for instant in ticks_from(rhythm, begin):
+        if instant >= end or len(ticks) > MOST_TICKS:
             break
-        instants.append(instant)
+        ticks[instant] = nominal_at(rhythm, instant)
         yield
-    return instants
+    return ticks
 
 
 def _range(request: time_tables_pb2.BackfillTimeTableRequest, now: datetime) -> tuple[datetime, datetime]:

@@ -1,5 +1,6 @@
 """Time tables from the store's rows to the wire."""
 
+from datetime import datetime
 from itertools import islice
 from uuid import UUID
 
@@ -9,8 +10,10 @@ from duly_core.rpc.requests.problem import Problem
 from duly_core.time_tables.rhythm import ticks_from
 from duly_core.time_tables.rows import TableRow
 from duly_core.time_tables.store import PutAnswer, PutVerdict
+from duly_core.time_tables.time_table import Rhythm
 from duly_core.traffic.slices import Steps
 from duly_frontend.access.reach import refused
+from duly_frontend.time_tables.definitions import unknown_calendar
 from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import task_pb2, time_tables_pb2
 
@@ -33,9 +36,13 @@ def state_to_wire(row: TableRow) -> time_tables_pb2.TimeTableState:
         payload_encoding=task_pb2.Encoding.ValueType(row.payload_encoding),
         priority=task_pb2.Priority.ValueType(row.priority),
         collection=row.collection,
-        zone=row.zone if row.cron else "",
+        zone=row.zone if row.cron or row.zone != "UTC" else "",
         catch_up=time_tables_pb2.CatchUp.ValueType(row.catch_up),
         overlap=time_tables_pb2.Overlap.ValueType(row.overlap),
+        calendar=row.calendar or "",
+        on_closed=time_tables_pb2.OnClosed.ValueType(row.on_closed or 0),
+        business_hours=row.business_hours or False,
+        working_day=row.working_day or 0,
     )
     setattr(table, "lambda", row.lambda_name)
     if row.every is not None:
@@ -69,14 +76,38 @@ def state_to_wire(row: TableRow) -> time_tables_pb2.TimeTableState:
     return state
 
 
-def adding_ticks(state: time_tables_pb2.TimeTableState, row: TableRow, following: int) -> Steps[None]:
+def adding_ticks(
+    state: time_tables_pb2.TimeTableState, row: TableRow, rhythm: Rhythm, following: int
+) -> Steps[None]:
     """Add in steps so many of its next ticks: a thousand rare ones, such as leap days, take seconds."""
     if not following or row.next_tick_at is None:
         return
     # of a paused one: those that it would have if it were resumed now
     start = row.next_tick_at if row.paused_at is None else max(row.next_tick_at, row.read_at)
-    for instant in islice(ticks_from(row.rhythm, start), following):
+    for instant in islice(ticks_from(rhythm, start), following):
         state.next_ticks.append(to_timestamp(instant))
+        yield
+
+
+def adding_planned(
+    state: time_tables_pb2.TimeTableState, rhythm: Rhythm, start: datetime, most: int
+) -> Steps[None]:
+    """Add in steps what becomes of so many ticks of the rhythm itself."""
+    if rhythm.rule is None:
+        for instant in islice(ticks_from(rhythm, start), most):
+            at = to_timestamp(instant)
+            state.planned.append(time_tables_pb2.PlannedTick(nominal_at=at, tick_at=at))
+            yield
+        return
+    from duly_core.time_tables.working_time import planned  # only who has calendars loads it
+
+    for each in islice(planned(rhythm, start), most):
+        message = time_tables_pb2.PlannedTick(
+            nominal_at=to_timestamp(each.nominal_at), reason=each.why, merged=each.is_merged
+        )
+        if each.tick_at is not None:
+            message.tick_at.CopyFrom(to_timestamp(each.tick_at))
+        state.planned.append(message)
         yield
 
 
@@ -100,6 +131,14 @@ def put_problem(answer: PutAnswer, name: str) -> Problem | None:
             f"{lambda_name} takes at most {answer.payload_limit:,} bytes: put large data elsewhere and send its "
             "address, or raise the lambda's payload_limit",
             task_pb2.ERROR_CODE_PAYLOAD_TOO_LARGE,
+        )
+    if answer.verdict is PutVerdict.UNKNOWN_CALENDAR:
+        return unknown_calendar(answer.calendar, "calendar")
+    if answer.verdict is PutVerdict.NEVER_FIRES:
+        return Problem(
+            "calendar",
+            f"it never fires: no tick of the next 20 years falls on working time of {answer.calendar}: change the rhythm, or "
+            "on_closed to NEXT or PREVIOUS",
         )
     if answer.verdict is PutVerdict.OUT_OF_REACH:
         return refused(Action.REGISTER, name, "name")
