@@ -28,11 +28,17 @@ def reserve(order: Order) -> None:
     outside.reserve(order.number, order.items)
 
 
-@app.callback("order.approve", max_attempts=1)
-def approve(order: Order, ctx: duly.TaskContext) -> duly.CallbackOutcome:
-    """Ask a person. The web site ends this task when she clicks on a link: `client.complete(token)`, `client.fail(token)`."""
-    outside.mails.append(("boss@example.org", f"approve {order.number}? {ctx.completion_token()}"))
-    return duly.CompleteLater(timeout=timedelta(days=3))
+@app.callback("order.ask")
+def ask(order: Order) -> None:
+    """Ask the boss whether she approves a large order."""
+    outside.mails.append(("boss@example.org", f"approve {order.number}?"))
+
+
+@app.callback("order.approve")
+def approve(order: Order, ctx: duly.TaskContext) -> None:
+    """Wait for her answer, without a slot: for three days, then it is a no."""
+    if not ctx.wait_for(f"{order.number}/approval", type=bool, timeout=timedelta(days=3), default=False):
+        raise duly.FatalFailure("nobody approves it")
 
 
 @app.callback(

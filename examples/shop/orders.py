@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import duly
-from examples.shop.app import Order, Price, approve, charge, publish, reserve, ship, undo
+from examples.shop.app import Order, Price, approve, ask, charge, publish, reserve, ship, undo
 
 LARGE = 1_000
 """A person approves orders from this total on."""
@@ -15,7 +15,7 @@ def place(client: duly.Client, order: Order) -> str:
         ready = graph.task(reserve, order)
         undone = []
         if order.total >= LARGE:
-            ready = graph.task(approve, order, after=ready)
+            ready = graph.task(approve, order, after=graph.task(ask, order, after=ready))
             undone.append(ready.failed)
         paid = graph.task(charge, order, after=ready)
         graph.task(ship, order, after=paid)
@@ -23,12 +23,9 @@ def place(client: duly.Client, order: Order) -> str:
     return graph.graph_id
 
 
-def answer(client: duly.Client, token: str, *, approved: bool) -> None:
-    """Pass the answer of the boss on: her mail has a link with the token."""
-    if approved:
-        client.complete(token)
-    else:
-        client.fail(token, "the boss says no")
+def answer(client: duly.Client, order: str, *, approved: bool) -> None:
+    """Pass the answer of the boss on: her mail has a link to the page that calls this."""
+    client.send_event(f"{order}/approval", approved)
 
 
 def change_price(client: duly.Client, price: Price) -> None:

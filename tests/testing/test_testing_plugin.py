@@ -275,6 +275,17 @@ def test_a_changed_setting_holds_from_the_next_call_on(duly_client, duly_worker,
         duly_client.schedule("mail.send", {}, delay=2 * HOUR)
 
 
+def test_a_watch_tells_what_the_steps_did(duly_client, duly_worker, duly_clock):
+    duly_client.schedule("mail.send", {})
+    duly_worker.run_due()  # while nobody watches
+    watch = duly_client.watch(keep_for=DAY)
+    task = duly_client.schedule("mail.send", {"works_at": 2})
+    duly_clock.advance(2 * HOUR)
+
+    told = [(event.kind.name, event.task_id) for event in watch.next_events(timedelta(seconds=5))]
+    assert told == [("RUN_ENDED", task.task_id), ("TASK_ENDED", task.task_id)]
+
+
 def test_callbacks_run_in_the_thread_of_the_test_so_that_mocks_and_breakpoints_work(
     duly_client, duly_worker, monkeypatch
 ):

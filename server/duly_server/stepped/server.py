@@ -119,6 +119,7 @@ class SteppedServer:
             live=self._frontend_live.now,
             heartbeat_timeout=self._frontend_live.heartbeat_timeout,
             host_settings=self._frontend_live.of_hosts,
+            first_watch_begins_after=timedelta(),
         )
         gates = GateCache(pools.hsc.results)
         counts = BreakerCounts(pools.hsc.results, lambda: gates.breaker_lambdas)
@@ -137,6 +138,9 @@ class SteppedServer:
             gates,
             counts,
             self._live.hsc,
+            lambda: (
+                False
+            ),  # whoever begins to watch is told of what happens next, at the same instant of the clock
         )
         notifications.subscribe(_Alone(self._hsc.work))
         gates.on_change(self._hsc.work.gates_changed)

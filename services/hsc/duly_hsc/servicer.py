@@ -73,6 +73,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         gates: Gates | None = None,
         counts: BreakerCounts | None = None,
         live_hsc: Callable[[], LiveHscSettings] | None = None,
+        nobody_watches: Callable[[], bool] | None = None,
     ) -> None:
         """Make one.
 
@@ -87,6 +88,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             gates: knows what may not be claimed; None: there are none.
             counts: counts for breakers; None: there are none.
             live_hsc: tells the settings of `[hsc]` that hold now; None: those of `settings`.
+            nobody_watches: tells whether it is certain that nobody watches what is written now; None: the store is asked now and then.
         """
         live_hsc = live_hsc or (lambda: settings)
         self._counts = counts
@@ -97,7 +99,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         self._lease_timeouts = lease_timeouts
         self._notifier = notifier
         self._budget = RetryBudget(live_hsc, now)
-        self._watches = WatchPresence(stores.results, now)
+        self._nobody_watches = nobody_watches or WatchPresence(stores.results, now).nobody
         self._follows = ""
         """The lambda of what the end of the last lone task made due at once, as in a session; empty: it made nothing due."""
         group = settings.max_group
@@ -281,7 +283,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
                 results,
                 held_back,
                 with_look if is_one and follows else None,
-                self._watches.nobody,
+                self._nobody_watches,
             )
             self._budget.retried(written.retried)
         if written.due_in is not None and not (saw and written.due_lambdas == {follows}):
