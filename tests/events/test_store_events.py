@@ -2,19 +2,27 @@
 
 import asyncio
 from base64 import b64decode
-from datetime import timedelta
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
+import psycopg
 import pytest
 
 from duly_core.events import store as events
 from duly_core.events.rules import MOST_KEPT, EventWait
 from duly_core.events.store import EventKeyId, NewEvent, Sent
+from duly_core.limits.store import ResourceLimit
 from duly_core.results.store import set_results
-from duly_core.tasks import polling
+from duly_core.tasks import dead_letters, polling, updates
 from duly_core.tasks import store as tasks
-from duly_core.tasks.task import Applied, AttemptOutcome, Result
-from duly_wire.enums import Outcome
+from duly_core.tasks.task import Applied, AttemptOutcome, ResourceNeed, Result, Session, TaskChange
+from duly_core.upkeep.retention import Retention
+from duly_wire.enums import FailureKind, Outcome, Priority
 from duly_wire.ids import new_task_id
+from tests.fixtures import whole
+from tests.fixtures.database import ask, count, until_a_statement_waits_for_a_lock
+from tests.fixtures.graph_states import write_graph
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
 HOUR = timedelta(hours=1)
@@ -46,6 +54,11 @@ async def send(store, *sent):
 async def time_out(store, clock, ahead=HOUR + SECOND):
     await clock.tick(ahead)
     return await polling.handle_timeouts(store, None, ENQUEUE_TIMEOUT, 100)
+
+
+def execute(dsn, statement):
+    with psycopg.connect(dsn) as connection:
+        connection.execute(statement)
 
 
 def received(task):
@@ -229,3 +242,214 @@ async def test_sends_and_waits_that_meet_miss_no_event(task_states, needs_all):
 
     runs = {each.task_id for each in (await task_states.end_all_that_may_run())}
     assert runs == {task.task_id for task in waiting}
+
+
+async def test_a_redrive_keeps_what_was_received_and_waits_again_for_what_did_not_come(
+    task_states, processing_task, clock
+):
+    store, task = task_states.store, processing_task
+    await wait(store, task, "manager")
+    await send(store, event("manager", b"1"))
+    task = await task_states.take_of(LAMBDA)
+    await wait(store, task, "director", name="first:2")
+    await time_out(store, clock)
+    task = await task_states.take_of(LAMBDA)
+    await task_states.fail(task)
+
+    await dead_letters.redrive(store, [task.task_id])
+    task = await task_states.take_of(LAMBDA)
+
+    assert received(task) == [("first:1", "manager", b"1")]
+
+
+async def test_a_session_goes_on_when_the_task_that_waits_has_ended(task_states):
+    store = task_states.store
+    first = await task_states.processing(session=Session("a"))
+    second = await task_states.new(session=Session("a"))
+
+    await wait(store, first, "approved")
+    between = await task_states.end_all_that_may_run()
+    await send(store, event("approved"))
+    ends = [await task_states.end_all_that_may_run() for _ in range(2)]
+
+    assert between == []
+    assert [[task.task_id for task in each] for each in ends] == [[first.task_id], [second.task_id]]
+
+
+async def test_a_task_that_waits_holds_no_units(task_states):
+    store = task_states.store
+    await whole.put_resource(store, ResourceLimit("crane", 1))
+    first = await task_states.processing(resources=(ResourceNeed("crane"),))
+    second = await task_states.new(resources=(ResourceNeed("crane"),))
+
+    await wait(store, first, "approved")
+    ran = await task_states.end_all_that_may_run()
+
+    assert [task.task_id for task in ran] == [second.task_id]
+
+
+async def test_a_graph_that_fails_fast_drops_the_node_that_waits_and_its_event_reaches_nobody(task_states):
+    store = task_states.store
+    graph = await write_graph(store, {"waits": {}, "fails": {}}, fail_fast=True)
+    nodes = await graph.claim()
+    await wait(store, nodes["waits"], "approved")
+
+    await task_states.fail(nodes["fails"])
+    await polling.handle_timeouts(store, None, ENQUEUE_TIMEOUT, 100)
+    answers = await send(store, event("approved"))
+
+    assert (await graph.statuses())["waits"] == "dropped"
+    assert answers == [Sent()]
+
+
+async def test_a_wait_ends_with_the_expiry_of_its_task(task_states, clock):
+    store = task_states.store
+    expires_at = datetime.now(UTC) + timedelta(minutes=5)
+    task = await task_states.processing(expires_at=expires_at)
+    await wait(store, task, "approved")
+
+    await time_out(store, clock, timedelta(minutes=6))
+    await polling.handle_timeouts(store, None, ENQUEUE_TIMEOUT, 100)
+
+    assert await task_states.status(task.task_id) == "fatal_failure"
+
+
+async def test_what_waits_is_not_changed(task_states, processing_task):
+    store, task = task_states.store, processing_task
+    await wait(store, task, "approved")
+
+    change = TaskChange(task.task_id, priority=Priority.URGENT)
+    (changed,) = (await updates.update_pending(store, [change])).answers.values()
+
+    assert changed.verdict is updates.ChangeVerdict.NOT_PENDING
+
+
+async def test_a_task_that_received_as_much_as_one_may_fails_for_good(task_states, dsn, processing_task):
+    store, task = task_states.store, processing_task
+    execute(
+        dsn,
+        "update task set received = (select jsonb_agg(jsonb_build_object('wait', 'x', 'key', 'k', 'seq', 0,"
+        " 'encoding', 1, 'value', '', 'sent_at', 0)) from generate_series(1, 100))",
+    )
+
+    await wait(store, task, "approved")
+
+    row = await task_states.row(task.task_id)
+    assert (row["status"], row["failure_kind"]) == ("fatal_failure", FailureKind.BAD_RESULT)
+    assert "as many events as one may" in row["failure_message"]
+
+
+async def test_events_leave_after_their_time_and_waits_and_keys_with_their_tasks(
+    task_states, dsn, clock, processing_task
+):
+    store = task_states.store
+    other = await task_states.processing()
+    for task in (processing_task, other):
+        await wait(store, task, "approved", timeout=2 * WEEK)
+    await send(store, event("other"))
+    await tasks.cancel_tasks(store, [other.task_id])
+    await clock.tick(WEEK + HOUR)
+
+    await Retention(store, WEEK, WEEK, timedelta(days=1)).run_once()
+
+    assert count(dsn, "event") == 0
+    assert ask(dsn, "select task_id::text from event_wait") == [(str(UUID(bytes=processing_task.task_id)),)]
+    assert ask(dsn, "select key, events from event_key") == [("/approved", 0)]
+
+
+async def test_numbers_of_events_grow_though_the_key_was_forgotten(task_states, dsn, processing_task):
+    store, task = task_states.store, processing_task
+    await wait(store, task, "approved")
+    await send(store, event("approved", b"1"))
+    execute(dsn, "delete from event; delete from event_key")
+    task = await task_states.take_of(LAMBDA)
+    await wait(store, task, "approved", name="first:2")
+
+    answers = await send(store, event("approved", b"2"))
+
+    assert answers == [Sent(receivers=1)]
+
+
+async def test_with_a_queue_beside_the_store_the_reference_is_sent_again(task_states, processing_task):
+    store, task = task_states.store, processing_task
+    await wait(store, task, "approved")
+
+    await send(store, event("approved"))
+    again = await task_states.take()
+
+    assert received(again) == [("first:1", "approved", b'"yes"')]
+
+
+@pytest.fixture
+def holding(dsn):
+    """A transaction of somebody else that holds rows until it is left."""
+
+    @asynccontextmanager
+    async def hold(statement, *parameters):
+        async with await psycopg.AsyncConnection.connect(dsn) as connection:
+            await connection.execute(statement, parameters)
+            yield
+
+    return hold
+
+
+ROW = "select from task_assoc where task_id = %s for update"
+
+
+async def test_a_wait_that_meets_a_send_under_way_sees_its_event(dsn, task_states, processing_task, holding):
+    store, task = task_states.store, processing_task
+    sent = (
+        "with locked as (insert into event_key (key) values ('/approved') returning key) insert into event "
+        "(key, event_id, encoding, value, sent_at, expires_at) select key, '1', 1, '1', duly_now(), 'infinity' from locked"
+    )
+
+    async with holding(sent):
+        waiting = asyncio.create_task(wait(store, task, "approved"))
+        await until_a_statement_waits_for_a_lock(dsn)
+    await waiting
+
+    assert received(await task_states.take_of(LAMBDA)) == [("first:1", "approved", b"1")]
+
+
+async def test_a_send_that_meets_a_wait_under_way_ends_it(dsn, task_states, processing_task, holding):
+    store, task = task_states.store, processing_task
+
+    async with holding(ROW, UUID(bytes=task.task_id)):
+        waiting = asyncio.create_task(wait(store, task, "approved"))
+        await until_a_statement_waits_for_a_lock(dsn)
+        sending = asyncio.create_task(send(store, event("approved")))
+        await until_a_statement_waits_for_a_lock(dsn, 2)
+    await waiting
+
+    assert await sending == [Sent(receivers=1)]
+    assert await task_states.status(task.task_id) == "new"
+
+
+async def test_two_sends_of_all_that_a_task_needs_end_its_wait_though_neither_sees_the_other(
+    dsn, task_states, processing_task, holding
+):
+    store, task = task_states.store, processing_task
+    await wait(store, task, "legal", "finance", needs_all=True)
+
+    async with holding(ROW, UUID(bytes=task.task_id)):
+        sending = [asyncio.create_task(send(store, event(key))) for key in ("legal", "finance")]
+        await until_a_statement_waits_for_a_lock(dsn, 2)
+    answers = await asyncio.gather(*sending)
+
+    assert answers == [[Sent(receivers=1)], [Sent(receivers=1)]]
+    assert await task_states.status(task.task_id) == "new"
+
+
+async def test_a_cancel_and_a_send_that_meet_end_the_task_once(dsn, task_states, processing_task, holding):
+    store, task = task_states.store, processing_task
+    await wait(store, task, "approved")
+
+    async with holding(ROW, UUID(bytes=task.task_id)):
+        both = [
+            asyncio.create_task(tasks.cancel_tasks(store, [task.task_id])),
+            asyncio.create_task(send(store, event("approved"))),
+        ]
+        await until_a_statement_waits_for_a_lock(dsn, 2)
+    await asyncio.gather(*both)
+
+    assert await task_states.status(task.task_id) == "cancelled"

@@ -46,11 +46,12 @@ async def wait_for_events(
     What is to be cancelled ends at once, in the same transaction.
     """
     async with connection.transaction():
-        await fetch(connection, LOCKS["lock_cancelled"], claims_of(results))
+        # keys before tasks, as a send locks them
         keys = await lock_waited(
             connection,
             [(each.task_id, each.token, each.event_wait.keys) for each in results if each.event_wait],
         )
+        await fetch(connection, LOCKS["lock_cancelled"], claims_of(results))
         found = await fetch(connection, TRANSITIONS["wait_for_event"], _wait_parameters(results) | keys)
         released = [(None, None, row[4], row[5]) for row in found if not row[0]]
         rows = [row for row in found if row[0]]
