@@ -184,6 +184,16 @@ def test_faults_are_charged_as_real_ones_are(duly_client, duly_worker, duly_cloc
     assert done.calls.count("failed") == done.calls.count("vanished") == 1
 
 
+def test_an_overrun_is_a_fault_like_others(duly_client, duly_worker):
+    task = duly_client.schedule("mail.send", {})
+    duly_worker.fail_next(duly.Interrupted())
+    duly_worker.run_due()
+
+    failure = duly_client.get(task).failure
+    assert failure is not None
+    assert failure.kind is duly.FailureKind.MAX_RUNTIME
+
+
 def test_three_crashes_quarantine_a_task(duly_client, duly_worker, duly_clock):
     task = duly_client.schedule("file.index", 1)
     duly_worker.crash_next(of="file.index", times=3)
