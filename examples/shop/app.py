@@ -1,4 +1,5 @@
-"""The lambdas of a web shop: reserve, approve, charge, ship, set a price, and a nightly report.
+"""The lambdas of a web shop: reserve, approve, charge, ship, set a price, a nightly report, and the
+payment of suppliers.
 
 duly up examples.shop.app:app
 """
@@ -84,6 +85,12 @@ def publish(price: Price) -> None:
 def report(_: None, ctx: duly.TaskContext) -> str:
     """Count what was shipped, for the day that ends with the tick."""
     return f"{ctx.tick_at or ctx.due_at:%Y-%m-%d}: {len(outside.shipped)} parcels"
+
+
+@app.callback("suppliers.pay")
+def pay_suppliers(_: None, ctx: duly.TaskContext) -> None:
+    """Pay the suppliers, for the month that ends with the tick."""
+    outside.paid.append(f"{ctx.tick_at or ctx.due_at:%A, %Y-%m-%d}")
 
 
 app.time_table("report.nightly", report, cron="0 2 * * *", zone="Europe/Berlin")

@@ -1,9 +1,12 @@
-"""What the web site does: it places orders, passes the answers of the boss on, and changes prices."""
+"""What the web site does: it places orders, passes the answers of the boss on, and changes prices.
 
-from datetime import timedelta
+`set_up` is what the team runs once.
+"""
+
+from datetime import date, timedelta
 
 import duly
-from examples.shop.app import Order, Price, approve, ask, charge, publish, reserve, ship, undo
+from examples.shop.app import Order, Price, approve, ask, charge, pay_suppliers, publish, reserve, ship, undo
 
 LARGE = 1_000
 """A person approves orders from this total on."""
@@ -32,3 +35,16 @@ def change_price(client: duly.Client, price: Price) -> None:
     """Publish a price when nobody has changed it for ten seconds, at the latest after a minute: the latest wins."""
     settled = duly.Debounce(price.item, wait=timedelta(seconds=10), at_most=timedelta(minutes=1))
     client.schedule(publish, price, debounce=settled)
+
+
+def set_up(client: duly.Client) -> None:
+    """Pay suppliers on the first of each month at eight, or on the next working day."""
+    client.put_calendar("office", closed=[date(2037, 12, 25), date(2038, 1, 1)])
+    client.create_table(
+        "suppliers.monthly",
+        pay_suppliers,
+        cron="0 8 1 * *",
+        zone="Europe/Berlin",
+        calendar="office",
+        on_closed=duly.OnClosed.NEXT,
+    )

@@ -17,6 +17,8 @@ class Outside:
     charged: dict[str, int] = field(default_factory=dict)
     """By idempotency key: a key that is known is not charged again."""
     shipped: list[str] = field(default_factory=list)
+    paid: list[str] = field(default_factory=list)
+    """Days on which suppliers were paid."""
     prices: list[tuple[str, int]] = field(default_factory=list)
     """As they were published, the newest last."""
     mails: list[tuple[str, str]] = field(default_factory=list)

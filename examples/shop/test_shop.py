@@ -1,6 +1,6 @@
 """The tests of the shop, as its team writes them: a real Duly in the test's process, and no waiting (docs/testing.md)."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -104,3 +104,13 @@ def test_a_report_is_made_each_night(duly_worker: DulyWorker, duly_clock: DulyCl
     runs = duly_clock.advance(7 * DAY)
 
     assert [run.lambda_name for run in runs] == ["report.nightly"] * 7
+
+
+@pytest.mark.parametrize("duly_begins_at", [datetime(2037, 12, 30, tzinfo=UTC)])
+def test_suppliers_are_paid_on_the_first_working_day_of_the_month(
+    duly_client: duly.Client, duly_clock: DulyClock, duly_begins_at: datetime
+) -> None:
+    orders.set_up(duly_client)
+    duly_clock.advance(6 * DAY)
+
+    assert outside.paid == ["Monday, 2038-01-04"]  # the first is a holiday, and a Friday
