@@ -14,7 +14,7 @@ from duly_wire.v1 import frontend_pb2, registry_pb2, task_pb2
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 
-Backoff = registry_pb2.Backoff
+Backoff, Batch = registry_pb2.Backoff, registry_pb2.Batch
 ENDLESS = Duration(seconds=2**63 - 1)
 TOO_LONG = Duration(seconds=366 * 86400)
 NAN = float("nan")
@@ -48,6 +48,9 @@ BAD_DECLARATIONS = {
     "no crashes": ({"max_crashes": 0}, "max_crashes", "from 1"),
     "more crashes than are kept": ({"max_crashes": 1_001}, "max_crashes", "1,000"),
     "no window for crashes": ({"crash_window": Duration()}, "crash_window", "from 1us to 365d"),
+    "a batch of nothing": ({"batch": Batch()}, "batch.size", "from 1 to 1,000"),
+    "a batch too large": ({"batch": Batch(size=1_001)}, "batch.size", "from 1 to 1,000"),
+    "a batch that waits too long": ({"batch": Batch(size=1, wait=Duration(seconds=61))}, "batch.wait", "1m"),
     "a window too long": ({"crash_window": TOO_LONG}, "crash_window", "365d"),
     "negative payloads": ({"payload_limit": -1}, "payload_limit", "from 0"),
     "payloads too large": ({"payload_limit": 1024 * 1024 + 1}, "payload_limit", "1,048,576"),
@@ -98,6 +101,7 @@ async def test_a_whole_declaration_reads_back_as_it_was_made(frontend):
         backoff=Backoff(initial=Duration(), factor=1.0, max=Duration(seconds=365 * 86400)),
         payload_limit=0,
         crash_window=Duration(seconds=90),
+        batch=Batch(size=1_000, wait=Duration(nanos=50_000_000)),
     )
 
     await register(frontend, declared(version="7"))

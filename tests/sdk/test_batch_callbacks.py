@@ -112,6 +112,13 @@ def test_who_obeys_a_cancel_of_one_task_cancels_that_one_and_the_others_run_agai
     assert second.outcome is Outcome.CANCELLED
 
 
+def test_a_wait_for_an_event_is_refused_in_a_batch() -> None:
+    def send(_: list[int], ctxs: list[duly.TaskContext]) -> None:
+        ctxs[1].wait_for("approved")
+
+    assert ends_of(send, [1, 2]) == [BAD, BAD]
+
+
 def test_what_a_task_schedules_and_tells_is_its_own() -> None:
     app = duly.App(owner="tests")
 

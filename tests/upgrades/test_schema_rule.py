@@ -23,6 +23,8 @@ ACCEPTED = {
     "time zone, delay interval, expires_at timestamp with time zone, idempotency_key text, task_id uuid, fair_key text) is gone": "another "
     "takes its place in one transaction: it takes all that this took, what is new may be left out, and grants stay",
     "constraint host.host_pool_check is new": "its column is new, and the base release leaves the default",
+    "constraint lambda.lambda_batch_size_check is new": "the same",
+    "constraint lambda.lambda_batch_wait_check is new": "the same",
 }
 """Changes that the rule would refuse, and why the base release works with each."""
 

@@ -133,6 +133,12 @@ def _backoff(backoff: duly.Backoff) -> str:
     return f"{initial} x {backoff.factor or 1:g} up to {longest}"
 
 
+def _batch(batch: duly.Batch | None) -> str:
+    if batch is None:
+        return ""
+    return f"up to {batch.size:,} tasks a call, the first waits {format_duration(batch.wait)}"
+
+
 def lambda_table(lambdas: "Iterable[LambdaInfo]") -> Iterator[str]:
     """Lambdas, a line each."""
     rows = [
@@ -171,6 +177,7 @@ def lambda_lines(detail: "LambdaDetail") -> Iterator[str]:
             "backoff": _backoff(found.backoff),
             "payload limit": f"{found.payload_limit:,}",
             "requires": ", ".join(found.requires),
+            "batch": _batch(found.batch),
         }
     if (gone := detail.deleted) is not None:
         values |= {

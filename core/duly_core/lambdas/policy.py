@@ -22,3 +22,7 @@ class LambdaPolicy:
     """max_crashes within this time quarantine a task; those longer ago are forgotten."""
     requires: str = ""
     """Labels that a host must have to serve it, as `check_labels` returns them; empty: none."""
+    batch_size: int = 0
+    """How many tasks one call of its callback takes; 0: it takes one that is no batch."""
+    batch_wait: timedelta = timedelta()
+    """How long the first task of a batch waits for others."""

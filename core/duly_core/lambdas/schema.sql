@@ -24,6 +24,9 @@ create table lambda (
     payload_limit integer not null check (payload_limit between 0 and 1048576),
     -- The labels that a host must have to serve it, with commas between them; empty: none.
     requires text not null default '' check (octet_length(requires) <= 1023),
+    -- How many tasks one call of its callback takes, and how long the first of them waits for others; 0: it takes one.
+    batch_size integer not null default 0 check (batch_size between 0 and 1000),
+    batch_wait interval not null default interval '0' check (batch_wait between interval '0' and interval '1 minute'),
     registered_at timestamptz not null,
     updated_at timestamptz not null,
     -- Which of its declarations this is, from 1.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from duly.lambdas.batch import Batch
 from duly.lambdas.policy import Backoff
 from duly_wire.time_conversion import to_datetime, to_timedelta
 from duly_wire.v1 import registry_pb2
@@ -30,6 +31,8 @@ class LambdaInfo:
     registered_by: str
     # Labels that a host must have to serve it.
     requires: tuple[str, ...] = ()
+    # How many tasks one call of its callback takes; None: one.
+    batch: Batch | None = None
 
     @classmethod
     def from_proto(cls, registered: registry_pb2.RegisteredLambda) -> LambdaInfo:
@@ -54,6 +57,9 @@ class LambdaInfo:
             revision=registered.revision,
             registered_by=registered.registered_by,
             requires=tuple(declared.requires),
+            batch=Batch(declared.batch.size, to_timedelta(declared.batch.wait))
+            if declared.HasField("batch")
+            else None,
         )
 
 

@@ -18,6 +18,8 @@ from duly_wire.v1 import registry_pb2
 _MOST_TABLES = 1000
 _TEXT_LIMIT = 256
 _LONGEST = timedelta(days=365)
+_MOST_IN_BATCH = 1_000
+_LONGEST_BATCH_WAIT = timedelta(minutes=1)
 
 
 def check_text_of(field: str, text: str) -> None:
@@ -91,7 +93,15 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
         policy = _with_backoff(policy, declared.backoff)
     if declared.requires:
         policy = replace(policy, requires=_required(declared.requires))
+    if declared.HasField("batch"):
+        policy = _with_batch(policy, declared.batch)
     return policy
+
+
+def _with_batch(policy: LambdaPolicy, declared: registry_pb2.Batch) -> LambdaPolicy:
+    _check("batch.size", f"must be from 1 to {_MOST_IN_BATCH:,}", holds=1 <= declared.size <= _MOST_IN_BATCH)
+    wait = read_duration("batch.wait", declared.wait, _LONGEST_BATCH_WAIT)
+    return replace(policy, batch_size=declared.size, batch_wait=wait)
 
 
 def _required(labels: Sequence[str]) -> str:

@@ -33,6 +33,9 @@ def to_wire(registered: RegisteredLambda) -> registry_pb2.RegisteredLambda:
             requires=policy.requires.split(",") if policy.requires else (),
         )
     )
+    if policy.batch_size:
+        batch = registry_pb2.Batch(size=policy.batch_size, wait=to_duration(policy.batch_wait))
+        getattr(message, "lambda").batch.CopyFrom(batch)
     return message
 
 
