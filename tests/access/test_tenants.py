@@ -198,6 +198,32 @@ async def an_id_that_is_taken_is_refused_and_tells_nothing_else(tenants, shop, m
     assert (await shop.get(ours)).payload == {"n": 1}
 
 
+@row("calendar")
+async def a_calendar_with_a_namespace_is_unknown_to_others(tenants, shop, mallory):
+    ops = await tenants.client("ops")
+    await ops.put_calendar("office", holidays=["DE"])
+    await shop.put_calendar("shop/office", holidays=["FR"])
+    await shop.create_table("shop.daily", OURS, cron="@daily", calendar="shop/office")
+    await shop.create_table(
+        "shop.weekly", OURS, cron="@weekly", calendar="office", on_closed=duly.OnClosed.NEXT
+    )
+
+    with pytest.raises(duly.CalendarNotFoundError):
+        await mallory.create_table(NAME, "evil/x", cron="@daily", calendar="shop/office")
+    for name in ("office", "shop/office"):
+        with pytest.raises(duly.PermissionDeniedError):
+            await mallory.put_calendar(name, note="mine")
+        with pytest.raises(duly.PermissionDeniedError):
+            await mallory.delete_calendar(name)
+    with pytest.raises(duly.CalendarNotFoundError):
+        await mallory.calendar("shop/office")
+
+    assert [each.name for each in await mallory.calendars()] == ["office"]
+    assert (await mallory.calendar("office")).time_tables == ()
+    assert (await shop.calendar("office")).time_tables == ("shop.weekly",)
+    assert (await shop.calendar("shop/office")).time_tables == ("shop.daily",)
+
+
 @row("resource")
 async def a_resource_with_a_namespace_is_unknown_to_others(tenants, shop, mallory):
     ops = await tenants.client("ops")

@@ -1,5 +1,7 @@
 """Ticks with a calendar, held against each tick of the rhythm, moved one by one; and days that people know, one by one."""
 
+import subprocess
+import sys
 from bisect import bisect_left
 from datetime import UTC, date, datetime, timedelta
 from itertools import islice, takewhile
@@ -244,3 +246,22 @@ def test_hours_that_are_none_are_refused(line, message):
 def test_a_rhythm_whose_calendar_is_gone_is_refused():
     with pytest.raises(ValueError, match="no calendar 'office'"):
         next_after(Rhythm(cron="0 8 * * *", rule=ClosedRule("office")), datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def test_who_has_no_calendar_with_holidays_does_not_load_the_library():
+    program = """
+from datetime import UTC, datetime
+import sys
+import duly_core.time_tables.calendars
+import duly_core.time_tables.ticks
+from duly_core.time_tables.calendar import Calendar
+from duly_core.time_tables.rhythm import next_after
+from duly_core.time_tables.time_table import ClosedRule, Rhythm
+now = datetime(2026, 12, 23, tzinfo=UTC)
+next_after(Rhythm(cron="0 8 * * *"), now)
+assert "duly_core.time_tables.working_time" not in sys.modules
+next_after(Rhythm(cron="0 8 * * *", rule=ClosedRule("office"), calendar=Calendar("office")), now)
+assert "holidays" not in sys.modules
+"""
+
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -97,11 +97,11 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.TimeTableService/PauseTimeTables": Need(Action.REGISTER),
     "/duly.v1.TimeTableService/ResumeTimeTables": Need(Action.REGISTER),
     "/duly.v1.TimeTableService/BackfillTimeTable": Need(Action.REGISTER),
-    # Of its namespace; without one: for all lambdas. The servicer says so.
-    "/duly.v1.TimeTableService/PutCalendars": Need(Action.REGISTER),
+    # An owner or operator of its namespace; without one: of all lambdas. The servicer says so.
+    "/duly.v1.TimeTableService/PutCalendars": Need(Action.REGISTER, or_action=Action.OPERATE),
     "/duly.v1.TimeTableService/GetCalendars": _READ,
     "/duly.v1.TimeTableService/ListCalendars": _READ,
-    "/duly.v1.TimeTableService/DeleteCalendars": Need(Action.REGISTER),
+    "/duly.v1.TimeTableService/DeleteCalendars": Need(Action.REGISTER, or_action=Action.OPERATE),
     # Only of lambdas that the caller may run; of its own host: the servicer says which.
     "/duly.v1.FleetService/ReportHost": _RUN,
     "/duly.v1.FleetService/ListHosts": _READ,

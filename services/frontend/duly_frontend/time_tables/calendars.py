@@ -176,12 +176,13 @@ class Calendars:
 
 
 def _check_may_change(name: str) -> None:
-    """Check that the caller may change a calendar: those of a namespace belong to it, others to all lambdas."""
-    scope, namespace = restriction(Action.REGISTER), namespace_of(name)
-    if scope is None:
-        return
-    if not (scope.covers_namespace(namespace) if namespace else scope.is_everything):
-        raise refused(Action.REGISTER, name, "name")
+    """Check that the caller may change a calendar: those of a namespace belong to its owners and operators, others to those of all lambdas."""
+    namespace = namespace_of(name)
+    for action in (Action.REGISTER, Action.OPERATE):
+        scope = restriction(action)
+        if scope is None or (scope.covers_namespace(namespace) if namespace else scope.is_everything):
+            return
+    raise refused(Action.REGISTER, name, "name")
 
 
 def _is_seen(scope: Scope | None, name: str) -> bool:
