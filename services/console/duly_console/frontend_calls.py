@@ -8,6 +8,7 @@ import grpc
 from duly_wire.v1 import (
     access_pb2_grpc,
     attachments_pb2_grpc,
+    events_pb2_grpc,
     explain_pb2_grpc,
     fleet_pb2_grpc,
     frontend_pb2_grpc,
@@ -26,6 +27,7 @@ from duly_wire.v1 import (
 if TYPE_CHECKING:
     from duly_wire.v1.access_pb2_grpc import AccessServiceAsyncStub
     from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceAsyncStub
+    from duly_wire.v1.events_pb2_grpc import EventServiceAsyncStub
     from duly_wire.v1.explain_pb2_grpc import ExplainServiceAsyncStub
     from duly_wire.v1.fleet_pb2_grpc import FleetServiceAsyncStub
     from duly_wire.v1.frontend_pb2_grpc import FrontendServiceAsyncStub
@@ -51,6 +53,7 @@ class FrontendStubs:
         self.attachments = cast(
             "AttachmentServiceAsyncStub", attachments_pb2_grpc.AttachmentServiceStub(channel)
         )
+        self.events = cast("EventServiceAsyncStub", events_pb2_grpc.EventServiceStub(channel))
         self.explain = cast("ExplainServiceAsyncStub", explain_pb2_grpc.ExplainServiceStub(channel))
         self.fleet = cast("FleetServiceAsyncStub", fleet_pb2_grpc.FleetServiceStub(channel))
         self.frontend = cast("FrontendServiceAsyncStub", frontend_pb2_grpc.FrontendServiceStub(channel))

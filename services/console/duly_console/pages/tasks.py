@@ -21,6 +21,7 @@ FINAL: frozenset[int] = frozenset(status.value for status in TaskStatus if statu
 """The statuses in which a task has ended."""
 HELD = frozenset((task_pb2.TASK_STATUS_CLAIMED, task_pb2.TASK_STATUS_PROCESSING))
 """Those in which a worker has it."""
+_EVENT = "event:"
 LIVE: Any = tuple(status.value for status in TaskStatus if not status.is_final)
 """The others."""
 
@@ -167,11 +168,35 @@ def facts(page: Page, task: task_pb2.Task, explained: explain_pb2.ExplainTaskRes
         "said": _Said(explained.reasons),
         "path_of_task": f"/tasks/{task.task_id}",
         "is_final": is_final,
+        "awaited": awaited(task, explained),
+        "can_answer": page.viewer.may("SEND", lambda_name),
         "can_cancel": not is_final and page.viewer.may("CHANGE", lambda_name),
         "can_kill": task.status in HELD and page.viewer.may("CHANGE", lambda_name),
         "can_redrive": is_dead and page.viewer.may("REDRIVE", lambda_name),
         "can_reveal": page.viewer.may("READ_PAYLOAD", lambda_name),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """The events for which a task waits."""
+
+    keys: tuple[str, ...]
+    reason: explain_pb2.Reason
+    """Has since when, and until when."""
+
+
+def awaited(task: task_pb2.Task, explained: explain_pb2.ExplainTaskResponse) -> Awaited | None:
+    """Return what a task waits for; None: it waits for no event."""
+    if not task.parked_on.startswith(_EVENT):
+        return None
+    found = (each for each in explained.reasons if each.kind == explain_pb2.REASON_KIND_EVENT)
+    return Awaited(keys_of(task), next(found, explain_pb2.Reason()))
+
+
+def keys_of(task: task_pb2.Task) -> tuple[str, ...]:
+    """Return the keys of the events for which a task waits."""
+    return tuple(task.parked_on.removeprefix(_EVENT).split(", "))
 
 
 async def explain(page: Page) -> explain_pb2.ExplainTaskResponse:
