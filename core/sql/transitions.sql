@@ -2459,7 +2459,7 @@ with asked as (
     select task.task_id, task.fence, task.last_token,
         greatest((select duly_now()), coalesce(%(as_of)b::timestamptz, (select duly_now())) + asked.ahead) as due_at
     from asked join task on task.task_id = any (array[asked.task_id]) join lambda on lambda.name = any (array[task.lambda])
-    where task.status::text = 'fatal_failure'
+    where task.status::text = 'fatal_failure' and (task.unique_key is null or task.task_id = any (%(keyed)b::uuid[]))
         and (%(as_of)b::timestamptz is null or task.finished_at <= %(as_of)b::timestamptz)
     for update of task
 ), redriven as (

@@ -32,6 +32,7 @@ END = {"task_pkey"}  # of the partitioned table: each row finds its partition wh
 OTHER_PARTITION = re.compile(r"task_(rest|\d+)_\w+")
 PLANNED_FOR_ALL = {
     "look_at_keys",
+    "dead_with_keys",
     "existing",
     "applied_before",
     "completed_before",
@@ -419,6 +420,7 @@ CASES = {
     "unpark_gated": ({"task_ids": IDS}, ASSOC),
     "unpark_replaced": ({"task_ids": IDS}, ASSOC),
     "look_at_keys": (UNIQUE | {"keys": ["a", "b", None]}, ENTITY | ASSOC | KEYS | UNIQUE_KEYS | MERGED),
+    "dead_with_keys": ({"task_ids": IDS}, ENTITY),
     "lock_keys": (UNIQUE, UNIQUE_KEYS),
     "take_keys": (UNIQUE, UNIQUE_KEYS),
     "let_keys_go": (UNIQUE, UNIQUE_KEYS),
@@ -553,7 +555,7 @@ CASES = {
     "applied_before": (HELD, ASSOC | ENTITY),
     "cancel": ({"task_ids": IDS, "only_if_requested": False, "by": None}, ASSOC | END),
     "redrive": (
-        {"task_ids": IDS, "ahead": [SECOND] * 3, "as_of": None, "by": None},
+        {"task_ids": IDS, "ahead": [SECOND] * 3, "as_of": None, "by": None, "keyed": []},
         ENTITY | LAMBDAS | DEAD | SESSIONS,
     ),
     "request_cancel": ({"task_ids": IDS, "by": None, "kill": True}, ASSOC),

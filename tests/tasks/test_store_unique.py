@@ -5,18 +5,37 @@ from datetime import timedelta
 
 import pytest
 
+from duly_core.lambdas.names import QueueKey
+from duly_core.limits.store import ResourceLimit
 from duly_core.results.store import set_results
-from duly_core.tasks.store import cancel_tasks
-from duly_core.tasks.task import Debounce, NewTask, Result, Scheduling, Session, Unique
+from duly_core.tasks import claims, dead_letters, polling
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.dead_letters import Answer, Spread, Verdict
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.store import TaskFilter, cancel_tasks
+from duly_core.tasks.task import (
+    Debounce,
+    NewTask,
+    Proposal,
+    ResourceNeed,
+    Result,
+    Scheduling,
+    Session,
+    Unique,
+)
 from duly_core.tasks.unique import schedule_unique
+from duly_core.upkeep.retention import Retention
 from duly_wire.enums import FailureKind, HeldWhile, OnConflict, Outcome, Priority
 from duly_wire.ids import new_task_id
+from tests.fixtures import whole
 from tests.fixtures.database import ask
 from tests.fixtures.task_states import LAMBDA, SECOND
 
 CREATED, IGNORED, REPEATED = Scheduling.CREATED, Scheduling.IGNORED, Scheduling.REPEATED
 REPLACED, NOT_REPLACED, REJECTED = Scheduling.REPLACED, Scheduling.NOT_REPLACED, Scheduling.REJECTED
 KEY = "user:7"
+DAY = timedelta(days=1)
+UNIQUE = Unique(KEY)
 REPLACE = Unique(KEY, on_conflict=OnConflict.REPLACE)
 DEBOUNCE = Unique(KEY, on_conflict=OnConflict.REPLACE, debounce=Debounce(5 * SECOND, 8 * SECOND))
 
@@ -101,6 +120,21 @@ async def test_a_debounced_task_waits_after_each_call_but_not_beyond_at_most(tas
     assert 6 * SECOND <= second["next_trigger_at"] - begun["created_at"] < 8 * SECOND
     assert 8 * SECOND <= third["next_trigger_at"] - begun["created_at"] < 8.1 * SECOND
     assert third["payload"] == b"3"
+
+
+@pytest.mark.parametrize(("unique", "after"), [(REPLACE, 2 * SECOND), (DEBOUNCE, 9 * SECOND)])
+async def test_a_task_that_is_due_keeps_its_place_however_often_it_is_replaced(
+    task_states, clock, unique, after
+):
+    first = a_task(unique)
+    await schedule(task_states, first)
+    await clock.tick(after)
+    due_at = (await task_states.row(first.task_id))["next_trigger_at"]
+
+    await schedule(task_states, a_task(unique, payload=b"2"))
+
+    row = await task_states.row(first.task_id)
+    assert (row["next_trigger_at"], row["payload"]) == (due_at, b"2")
 
 
 async def test_after_a_debounced_task_began_the_next_call_makes_another(task_states, clock):
@@ -248,3 +282,106 @@ async def test_an_idempotency_key_is_answered_first(task_states):
 
     assert (again.verdict, again.task_id) == (REPEATED, first.task_id)
     assert (other.verdict, other.task_id) == (IGNORED, first.task_id)
+
+
+async def dead_of(task_states, unique=UNIQUE):
+    task = a_task(unique)
+    await schedule(task_states, task)
+    await task_states.fail(await task_states.take())
+    return task.task_id
+
+
+async def test_a_dead_letter_is_redriven_unless_another_live_task_has_its_key(task_states):
+    first, second = await dead_of(task_states), await dead_of(task_states)
+    live = await schedule(task_states, a_task(Unique(KEY)))
+
+    taken = await dead_letters.redrive(task_states.store, [first, second])
+    await cancel_tasks(task_states.store, [live.task_id])
+    free = await dead_letters.redrive(task_states.store, [first, second])
+
+    assert {(each.verdict, each.holder) for each in taken.values()} == {(Verdict.KEY_TAKEN, live.task_id)}
+    assert free == {
+        first: Answer(Verdict.REDRIVEN, Status.NEW),
+        second: Answer(Verdict.KEY_TAKEN, Status.FATAL_FAILURE, first),
+    }
+    again = await schedule(task_states, a_task(Unique(KEY)))
+    assert (again.verdict, again.task_id) == (IGNORED, first)
+
+
+async def test_a_redrive_by_filter_leaves_out_what_has_a_taken_key_and_ends(task_states):
+    await dead_of(task_states)
+    await dead_of(task_states)
+    await schedule(task_states, a_task(Unique(KEY)))
+    plain = await task_states.claimed(lambda_name=LAMBDA)
+    await task_states.fail(plain)
+
+    first = await dead_letters.redrive_where(task_states.store, TaskFilter(), Spread(), 3)
+    second = await dead_letters.redrive_where(task_states.store, TaskFilter(), Spread(), 1)
+
+    assert (first.count, first.more) == (1, False)
+    assert (second.count, second.more) == (0, False)
+
+
+async def test_a_redrive_and_a_schedule_at_the_same_time_make_one_live_task(task_states, dsn):
+    for number in range(5):
+        unique = Unique(f"k{number}", HeldWhile.LIVE)
+        dead = await dead_of(task_states, unique)
+
+        await asyncio.gather(
+            dead_letters.redrive(task_states.store, [dead]),
+            *(schedule(task_states, a_task(unique)) for _ in range(3)),
+        )
+
+        assert ask(dsn, "select count(*) from task_assoc") == [(1,)]
+        await task_states.end_all_that_may_run()
+
+
+async def test_a_sent_task_is_replaced_and_its_message_is_void(task_states):
+    first = a_task(REPLACE)
+    await schedule(task_states, first)
+    room = {QueueKey(LAMBDA, priority): 100 for priority in Priority}
+    await polling.enqueue(task_states.store, room, 60 * SECOND)
+
+    second = await schedule(task_states, a_task(REPLACE, payload=b"2", delay=60 * SECOND))
+
+    proposal = Proposal(first.task_id, bytes(16), LAMBDA)
+    assert second.verdict is REPLACED
+    assert await claims.claim(task_states.store, [(proposal, "host")], SECOND) == [None]
+
+
+async def test_a_task_that_is_parked_for_units_is_replaced_and_parked_again(task_states, clock):
+    await whole.put_resource(task_states.store, ResourceLimit("db", 1))
+    needs = (ResourceNeed("db"),)
+    await task_states.new(resources=needs)
+    parked = a_task(REPLACE, resources=needs)
+    await schedule(task_states, parked)
+    await task_states.take_of(LAMBDA)
+    assert await task_states.status(parked.task_id) == "waiting"
+
+    second = await schedule(task_states, a_task(REPLACE, payload=b"2", resources=needs))
+
+    assert second.verdict is REPLACED
+    assert (await task_states.row(parked.task_id))["payload"] == b"2"
+    picks = [Pick(QueueKey(LAMBDA, priority), 10, 0) for priority in Priority]
+    await claims.claim_work(task_states.store, picks, [Caller("host", bytes(14))], 10, SECOND)
+    assert await task_states.status(parked.task_id) == "waiting"
+
+
+async def test_keys_of_tasks_that_are_gone_leave_and_have_no_effect_before(task_states, dsn, clock):
+    unique = Unique(KEY, period=86_400 * SECOND)
+    first, kept = a_task(unique), a_task(Unique("kept", period=86_400 * SECOND))
+    await schedule(task_states, first, kept, a_task(REPLACE._replace(key="kept"), payload=b"2"))
+    await task_states.end_all_that_may_run()
+    ask(dsn, "delete from task where unique_key = 'user:7' returning task_id")
+    second = await schedule(task_states, a_task(unique))
+    await task_states.end_all_that_may_run()
+    ask(dsn, "delete from task where unique_key = 'user:7' returning task_id")
+    retention = Retention(task_states.store, SECOND, SECOND, DAY)
+    await retention.run_once()
+    await clock.tick(3600 * SECOND)
+
+    await Retention(task_states.store, SECOND, SECOND, 365 * DAY).run_once()
+
+    assert second.verdict is CREATED
+    assert ask(dsn, "select key from unique_key") == [("kept",)]
+    assert ask(dsn, "select count(*) from merged_task") == [(0,)]

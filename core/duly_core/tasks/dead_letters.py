@@ -11,11 +11,12 @@ from psycopg.rows import TupleRow
 from duly_core.access.current import scheduler
 from duly_core.lambdas.store import list_names
 from duly_core.postgres.arrays import uuids
-from duly_core.postgres.pool import Store
+from duly_core.postgres.pool import Connection, Store, fetch
 from duly_core.postgres.statements import TRANSITIONS
 from duly_core.tasks import queries as task_queries
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import TaskFilter, get_tasks
+from duly_core.tasks.unique_keys import KeyOfTask, lock_and_look, of_dead_letters, take
 from duly_wire.ids import TaskId
 
 _TRIES = 3
@@ -28,6 +29,8 @@ class Verdict(enum.Enum):
     REDRIVEN = "redriven"
     NOT_DEAD = "not dead"
     UNKNOWN_LAMBDA = "unknown lambda"
+    KEY_TAKEN = "key taken"
+    """Another task that has not ended has its unique key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,8 @@ class Answer:
 
     verdict: Verdict
     status: Status
+    holder: TaskId | None = None
+    """With KEY_TAKEN: the other task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +76,13 @@ async def redrive(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, Answ
     left = sorted(set(task_ids))
     answers: dict[TaskId, Answer] = {}
     for _ in range(_TRIES):
-        rows = await _redrive(store, left, [timedelta()] * len(left), None)
+        rows, taken = await _redrive(store, left, [timedelta()] * len(left), None)
         answers |= {row[0]: Answer(Verdict.REDRIVEN, Status(row[2])) for row in rows}
-        done = {row[0] for row in rows}
-        left = [task_id for task_id in left if task_id not in done]
+        answers |= {
+            task_id: Answer(Verdict.KEY_TAKEN, Status.FATAL_FAILURE, holder)
+            for task_id, holder in taken.items()
+        }
+        left = [task_id for task_id in left if task_id not in answers]
         if not left:
             break
         found = await get_tasks(store, left, most_bytes=None)
@@ -107,10 +115,11 @@ async def redrive_where(store: Store, wanted: TaskFilter, spread: Spread, limit:
     start = max(spread.offset, now - as_of) if spread.rate else timedelta()
     ahead = {task_id: start + timedelta(seconds=place * apart) for place, task_id in enumerate(ids)}
     ordered = sorted(ids)
-    done = await _redrive(store, ordered, [ahead[task_id] for task_id in ordered], as_of) if ids else []
+    done, _ = await _redrive(store, ordered, [ahead[task_id] for task_id in ordered], as_of)
     return Page(
         count=len(done),
-        more=len(found) > limit,
+        # those whose unique keys are taken are found again: a page of nothing else is the last
+        more=len(found) > limit and bool(done),
         spread=replace(spread, as_of=as_of, offset=start + timedelta(seconds=len(ids) * apart)),
         due_in=min((row[1] for row in done), default=None),
     )
@@ -129,6 +138,37 @@ async def count_where(store: Store, wanted: TaskFilter, spread: Spread) -> Page:
 
 async def _redrive(
     store: Store, task_ids: Sequence[TaskId], ahead: Sequence[timedelta], as_of: datetime | None
-) -> list[TupleRow]:
-    parameters = {"task_ids": uuids(task_ids), "ahead": list(ahead), "as_of": as_of, "by": scheduler()}
-    return await store.run(TRANSITIONS["redrive"], parameters)
+) -> tuple[list[TupleRow], dict[TaskId, TaskId]]:
+    """Return the rows of the statement, and which of the tasks were left out because another one has their unique key."""
+    if not task_ids:
+        return [], {}
+    parameters = {"ahead": list(ahead), "as_of": as_of, "by": scheduler()}
+    rows = await store.run(
+        TRANSITIONS["redrive"], parameters | {"task_ids": uuids(task_ids), "keyed": uuids([])}
+    )
+    done = {row[0] for row in rows}
+    keyed = await of_dead_letters(store, [task_id for task_id in task_ids if task_id not in done])
+    if not keyed:
+        return rows, {}
+    ahead_of = dict(zip(task_ids, ahead, strict=True))
+    async with store.connection() as connection, connection.transaction():
+        taken = await _lock_keys(connection, keyed)
+        free = sorted(each.task_id for each in keyed if each.task_id not in taken)
+        own = {"task_ids": uuids(free), "keyed": uuids(free), "ahead": [ahead_of[each] for each in free]}
+        redriven = await fetch(connection, TRANSITIONS["redrive"], parameters | own)
+        live = {row[0] for row in redriven}
+        await take(connection, [each for each in keyed if each.task_id in live])
+    return rows + redriven, taken
+
+
+async def _lock_keys(connection: Connection, keyed: Sequence[KeyOfTask]) -> dict[TaskId, TaskId]:
+    """Lock the keys of dead letters; return by task which other one has its key, of one another too: the first one gets it."""
+    taken: dict[TaskId, TaskId] = {}
+    first: dict[tuple[str, str], TaskId] = {}
+    for each, found in zip(keyed, await lock_and_look(connection, keyed), strict=True):
+        holder = found.holder
+        if holder is not None and holder.status is not None and holder.task_id != each.task_id:
+            taken[each.task_id] = holder.task_id
+        elif (other := first.setdefault((each.lambda_name, each.key), each.task_id)) != each.task_id:
+            taken[each.task_id] = other
+    return taken

@@ -1271,6 +1271,7 @@ returning assoc.task_id, assoc.status::text
 -- A dead letter runs again, with all its attempts before it: the counts begin anew, the fence goes on. The token of
 -- its last claim moves with it, so that a repeated result is still told "already applied"; any other late write
 -- finds a token that is not its own. An expiry that would end the task before its time to run is dropped.
+-- One with a unique key runs again if it is among `keyed`: the caller's transaction has locked the keys of those, and looked.
 -- Planned anew: task and dead_letter have other indexes that end with the id (see existing).
 with asked as (
     select * from unnest(%(task_ids)b::uuid[], %(ahead)b::interval[]) as asked (task_id, ahead)
@@ -1278,7 +1279,7 @@ with asked as (
     select task.task_id, task.fence, task.last_token,
         greatest((select duly_now()), coalesce(%(as_of)b::timestamptz, (select duly_now())) + asked.ahead) as due_at
     from asked join task on task.task_id = any (array[asked.task_id]) join lambda on lambda.name = any (array[task.lambda])
-    where task.status::text = 'fatal_failure'
+    where task.status::text = 'fatal_failure' and (task.unique_key is null or task.task_id = any (%(keyed)b::uuid[]))
         and (%(as_of)b::timestamptz is null or task.finished_at <= %(as_of)b::timestamptz)
     for update of task
 ), redriven as (

@@ -1,25 +1,24 @@
 """Write tasks with unique keys: whether a key is taken is judged here, and nowhere else."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from psycopg.rows import TupleRow
 
 from duly_core.errors import StoreUnavailableError
-from duly_core.postgres.arrays import texts, uuids
+from duly_core.postgres.arrays import uuids
 from duly_core.postgres.pool import Connection, Store, fetch
-from duly_core.postgres.statements import LOCKS, TRANSITIONS, Statement, load
+from duly_core.postgres.statements import LOCKS, TRANSITIONS
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.schedule import find_repeated, in_lock_order, keep_inputs, missing_of, task_parameters
 from duly_core.tasks.task import NewTask, Scheduled, Scheduling, TaskChange
+from duly_core.tasks.unique_keys import KeyOfTask, Run, let_go, lock_and_look, look, note_merged, take
 from duly_core.tasks.unique_rules import Holder, Look, change, created, plan
 from duly_core.tasks.updates import change_columns
 from duly_wire.ids import TaskId
 
-_KEYS = load("tasks/unique.sql")
 _TRIES = 5
 """Rounds in a row that answer nothing, because each holder moved between the look and the change."""
 
@@ -99,12 +98,8 @@ async def _create(store: Store, tasks: Placed, *, in_sessions: bool) -> dict[int
             rows = await fetch(connection, statement, {**task_parameters(ordered), **told})
         due_in = {row[0]: row[1] for row in rows}
         await keep_inputs(connection, list(free.values()), due_in.keys())
-        written = [task for task in free.values() if task.task_id in due_in]
-        if written:
-            await _write(connection, "take_keys", _key_columns(written))
-        others = [task for place, task in tasks.items() if task.task_id not in due_in]
-        if others:
-            await _write(connection, "let_keys_go", _key_columns(others))
+        await take(connection, _keys(task for task in free.values() if task.task_id in due_in))
+        await let_go(connection, _keys(task for task in tasks.values() if task.task_id not in due_in))
     unexplained = []
     for place, task in free.items():
         if task.task_id not in due_in:
@@ -146,21 +141,12 @@ async def _replace(store: Store, tasks: Placed, *, in_line: bool) -> tuple[dict[
             if row is None:
                 continue
             if row[5] is not None:
-                merged.append((tasks[place], holder))
+                merged.append((tasks[place].task_id, holder.task_id))
                 answers[place] = Scheduled(Scheduling.REPLACED, holder.task_id, None if in_line else row[6])
             elif row[4] or len(changes[holder.task_id].payload or b"") > row[3]:
                 answers[place] = Scheduled(Scheduling.NOT_REPLACED, holder.task_id)
-        if merged:
-            merged.sort(key=lambda each: each[0].task_id)
-            await _write(
-                connection,
-                "note_merged",
-                {
-                    "task_ids": uuids([task.task_id for task, _ in merged]),
-                    "holders": uuids([holder.task_id for _, holder in merged]),
-                },
-            )
-        await _write(connection, "let_keys_go", _key_columns(tasks.values()))
+        await note_merged(connection, merged)
+        await let_go(connection, _keys(tasks.values()))
     return answers, {row[1] for row in rows if row[0] is None}
 
 
@@ -206,47 +192,17 @@ def _waits_in_line(holder: Holder) -> bool:
     return holder.status is Status.WAITING and holder.parked_on is None
 
 
+async def _look(run: Run, tasks: Placed) -> dict[int, Look]:
+    return dict(zip(tasks, await look(run, _keys(tasks.values())), strict=True))
+
+
 async def _lock_and_look(connection: Connection, tasks: Placed) -> dict[int, Look]:
-    """Lock the keys of tasks, and look at what there is."""
-    await _write(connection, "lock_keys", _key_columns(_one_of_each_key(tasks.values())))
-    return await _look(partial(fetch, connection), tasks)
+    return dict(zip(tasks, await lock_and_look(connection, _keys(tasks.values())), strict=True))
 
 
-async def _look(
-    run: Callable[[Statement, Mapping[str, Any]], Awaitable[list[TupleRow]]], tasks: Placed
-) -> dict[int, Look]:
-    places = list(tasks)
-    keys = [task.idempotency_key for task in tasks.values()]
-    columns = _key_columns(tasks.values()) | {"keys": texts(keys if any(keys) else [])}
-    looks = {}
-    for place, is_there, merged_into, holder, taken_at, held_for, status, parked_on in await run(
-        _KEYS["look_at_keys"], columns
-    ):
-        held = (
-            None
-            if holder is None
-            else Holder(holder, taken_at, held_for, Status(status) if status else None, parked_on)
-        )
-        looks[places[place]] = Look(is_there, merged_into, held)
-    return looks
-
-
-def _one_of_each_key(tasks: Iterable[NewTask]) -> list[NewTask]:
-    return list({_key(task): task for task in tasks}.values())
-
-
-def _key(task: NewTask) -> tuple[str, str]:
-    return task.lambda_name, task.unique.key if task.unique is not None else ""
-
-
-def _key_columns(tasks: Iterable[NewTask]) -> dict[str, Any]:
-    asked = [(*_key(task), task.task_id) for task in tasks]
-    return {
-        "lambdas": texts([name for name, _, _ in asked]),
-        "unique_keys": texts([key for _, key, _ in asked]),
-        "task_ids": uuids([task_id for _, _, task_id in asked]),
-    }
-
-
-async def _write(connection: Connection, name: str, parameters: Mapping[str, Any]) -> None:
-    await fetch(connection, _KEYS[name], parameters)
+def _keys(tasks: Iterable[NewTask]) -> list[KeyOfTask]:
+    return [
+        KeyOfTask(task.task_id, task.lambda_name, task.unique.key, task.idempotency_key)
+        for task in tasks
+        if task.unique is not None
+    ]

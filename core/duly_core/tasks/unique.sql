@@ -8,7 +8,7 @@
 select asked.place::int4 - 1 as place, there.task_id is not null as is_there, merged.holder as merged_into,
     case when entity.task_id is not null then taken.task_id end as holder, taken.taken_at,
     duly_now() - taken.taken_at as held_for,
-    live.status, live.parked_on
+    live.status, live.parked_on, coalesce(live.is_due, false) as is_due
 from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(unique_keys)b::text[], %(keys)b::text[]) with ordinality
     as asked (task_id, lambda, unique_key, key, place)
 left join lateral (
@@ -30,12 +30,24 @@ left join lateral (
     select task.task_id from task where task.task_id = taken.task_id limit 1
 ) as entity on true
 left join lateral (
-    select assoc.status::text as status, assoc.parked_on
+    select assoc.status::text as status, assoc.parked_on, assoc.due_at <= duly_now() as is_due
     from task_assoc as assoc
     where assoc.task_id = taken.task_id and assoc.doom is null
         and (assoc.expires_at is null or assoc.expires_at > duly_now() or assoc.status::text in ('claimed', 'processing'))
     limit 1
 ) as live on true
+
+-- name: dead_with_keys
+-- Those of these dead letters that have a unique key.
+-- Planned anew, as existing is.
+select dead.task_id, dead.lambda, dead.unique_key
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+cross join lateral (
+    select task.task_id, task.lambda, task.unique_key
+    from task
+    where task.task_id = asked.task_id and task.status::text = 'fatal_failure' and task.unique_key is not null
+    limit 1
+) as dead
 
 -- name: lock_keys
 -- Locks keys until the transaction ends. A key that has no row gets one, of the task that asks for it.

@@ -26,6 +26,8 @@ class Holder(NamedTuple):
     status: Status | None
     """None: it has ended, or is about to end without a run."""
     parked_on: str | None = None
+    is_due: bool = False
+    """Its time has come: it keeps its place among those that are due, unless a later time is said."""
 
     @property
     def is_pending(self) -> bool:
@@ -136,7 +138,8 @@ def change(task: NewTask, holder: Holder) -> TaskChange:
     """Return what the task that has the key gets of another."""
     scheduled_at, delay = task.scheduled_at, task.delay
     if task.unique is not None and (debounce := task.unique.debounce) is not None:
-        scheduled_at = holder.taken_at + min(holder.held_for + debounce.wait, debounce.at_most)
-    elif delay is None and scheduled_at is None:
+        if holder.held_for < debounce.at_most or not holder.is_due:
+            scheduled_at = holder.taken_at + min(holder.held_for + debounce.wait, debounce.at_most)
+    elif delay is None and scheduled_at is None and not holder.is_due:
         delay = timedelta()
     return TaskChange(holder.task_id, task.payload, task.encoding, task.priority, scheduled_at, delay)

@@ -750,7 +750,9 @@ class RedriveTaskResult(_message.Message):
     """NEW, or WAITING in its session: done. With an error: the status that it has."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """NOT_A_DEAD_LETTER (also for a task that was redriven before), UNKNOWN_LAMBDA or NOT_FOUND."""
+        """NOT_A_DEAD_LETTER (also for a task that was redriven before), UNKNOWN_LAMBDA, UNIQUE_KEY_TAKEN (by a task that has not ended) or
+        NOT_FOUND.
+        """
 
     def __init__(
         self,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from uuid import UUID
 
 from duly_core.config.settings import format_duration
 from duly_core.errors import InvalidRequestError
@@ -74,6 +75,13 @@ def _result(answer: Answer | Problem | None) -> frontend_pb2.RedriveTaskResult:
             "lambda",
             "its lambda is not registered: start a worker that declares it (duly worker MODULE:APP), then redrive it",
             task_pb2.ERROR_CODE_UNKNOWN_LAMBDA,
+        )
+        result.error.CopyFrom(problem.to_wire())
+    elif answer.verdict is Verdict.KEY_TAKEN and answer.holder is not None:
+        problem = Problem(
+            "task_id",
+            f"task {UUID(bytes=answer.holder)} has its unique key: let that end, or cancel it, then redrive this one",
+            task_pb2.ERROR_CODE_UNIQUE_KEY_TAKEN,
         )
         result.error.CopyFrom(problem.to_wire())
     return result
