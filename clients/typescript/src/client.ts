@@ -21,6 +21,7 @@ import {
   type NewTask as Sent,
   type ScheduleResult,
 } from "./gen/duly/v1/frontend_pb.js";
+import { OnConflict } from "./gen/duly/v1/task_pb.js";
 import { newTask, queueName, type TaskOptions } from "./new_task.js";
 import { encode, type Payload } from "./payload.js";
 import { Task, statusName, type Scheduled, type TaskStatus } from "./task.js";
@@ -270,7 +271,10 @@ function ofOne(task: Sent, error: DulyError): DulyError {
 }
 
 function scheduled(result: ScheduleResult): Scheduled | DulyError {
-  return result.error ? fromItem(result.error) : { taskId: result.taskId, created: result.created };
+  if (result.error) return fromItem(result.error, result.taskId);
+  const { taskId, created, conflict } = result;
+  if (!conflict) return { taskId, created };
+  return { taskId, created, conflict: conflict === OnConflict.REPLACE ? "REPLACE" : "IGNORE" };
 }
 
 function read(results: GetTaskResult[]): Task {

@@ -36,6 +36,12 @@ export class PayloadTooLargeError extends DulyError {}
 /** The idempotency key or task id belongs to a task with another payload, priority, collection, session, resources or fair key. */
 export class KeyConflictError extends DulyError {}
 
+/** Another task has the unique key, and the call says REJECT, or REPLACE where that task cannot be changed. */
+export class UniqueKeyTakenError extends DulyError {
+  /** The task that has the key. */
+  taskId = "";
+}
+
 /** No task has this id or key: it was never scheduled, or was removed after its retention. */
 export class TaskNotFoundError extends DulyError {}
 
@@ -109,12 +115,15 @@ const BY_CODE = new Map<ErrorCode, new (message: string) => DulyError>([
   [ErrorCode.PERMISSION_DENIED, PermissionDeniedError],
   [ErrorCode.TOKEN_NOT_CURRENT, TokenNotCurrentError],
   [ErrorCode.TOKEN_TOO_EARLY, TokenTooEarlyError],
+  [ErrorCode.UNIQUE_KEY_TAKEN, UniqueKeyTakenError],
 ]);
 
-/** The error of one item of a request. */
-export function fromItem(error: ItemError): DulyError {
+/** The error of one item of a request, which is about a task. */
+export function fromItem(error: ItemError, taskId = ""): DulyError {
   if (error.code === ErrorCode.INVALID_ARGUMENT) {
     return new InvalidTaskError(error.field ? `${error.field}: ${error.message}` : error.message, error.field);
   }
-  return new (BY_CODE.get(error.code) ?? RequestError)(error.message);
+  const found = new (BY_CODE.get(error.code) ?? RequestError)(error.message);
+  if (found instanceof UniqueKeyTakenError) found.taskId = taskId;
+  return found;
 }

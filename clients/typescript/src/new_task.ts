@@ -4,8 +4,8 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { durationFromMs, timestampFromDate } from "@bufbuild/protobuf/wkt";
 
 import { InvalidTaskError } from "./errors.js";
-import { NewTaskSchema, type NewTask as Sent } from "./gen/duly/v1/frontend_pb.js";
-import { Priority, ResourceNeedsSchema, SessionOrder, SessionPolicy, SessionSchema } from "./gen/duly/v1/task_pb.js";
+import { NewTaskSchema, UniqueSchema, type NewTask as Sent, type Unique as UniqueMessage } from "./gen/duly/v1/frontend_pb.js";
+import { HeldWhile, OnConflict, Priority, ResourceNeedsSchema, SessionOrder, SessionPolicy, SessionSchema } from "./gen/duly/v1/task_pb.js";
 import { newTaskId } from "./ids.js";
 import { encode, type Payload } from "./payload.js";
 import type { PriorityName } from "./task.js";
@@ -36,6 +36,27 @@ export interface TaskOptions {
   resources?: readonly { name: string; key?: string; weight?: number }[];
   /** Whose work it is. */
   fairKey?: string;
+  /** While another task has the key, this one is ignored, is refused or replaces what that one runs with: docs/unique.md. */
+  unique?: string | Unique;
+  /** It runs once the calls with the key pause, with the latest payload. */
+  debounce?: Debounce;
+}
+
+/** One task of a key at a time, within a lambda. */
+export interface Unique {
+  /** Default: a digest of the payload. */
+  key?: string;
+  heldWhile?: "PENDING" | "LIVE";
+  /** The key is taken for so long after its task was scheduled, too. */
+  periodMs?: number;
+  onConflict?: "IGNORE" | "REJECT" | "REPLACE";
+}
+
+/** Due `waitMs` after the last call, and `atMostMs` after the first one at the latest. */
+export interface Debounce {
+  key: string;
+  waitMs: number;
+  atMostMs: number;
 }
 
 /** Throws EncodingError, InvalidTaskError. */
@@ -70,7 +91,31 @@ export function newTask(lambda: string, payload: Payload, options: TaskOptions):
     const needs = resources.map(({ name, key = "", weight = 1 }) => ({ name, key, weight }));
     task.resources = toBinary(ResourceNeedsSchema, create(ResourceNeedsSchema, { needs }));
   }
+  if (options.unique !== undefined || options.debounce !== undefined) {
+    task.unique = toBinary(UniqueSchema, uniqueOf(options.unique, options.debounce));
+  }
   return task;
+}
+
+function uniqueOf(unique: string | Unique | undefined, debounce: Debounce | undefined): UniqueMessage {
+  if (debounce !== undefined) {
+    if (unique !== undefined) throw new InvalidTaskError("give unique or debounce, not both", "debounce");
+    const [wait, atMost] = [finite(debounce.waitMs, "debounce.waitMs"), finite(debounce.atMostMs, "debounce.atMostMs")];
+    return create(UniqueSchema, {
+      key: debounce.key,
+      debounce: { wait: durationFromMs(wait), atMost: durationFromMs(atMost) },
+    });
+  }
+  if (unique === "") throw new InvalidTaskError("unique must not be empty: {} takes a digest of the payload", "unique");
+  const { key, heldWhile = "PENDING", periodMs, onConflict = "IGNORE" } = (
+    typeof unique === "string" ? { key: unique } : unique ?? {}
+  ) as Unique;
+  return create(UniqueSchema, {
+    key: key ?? "",
+    heldWhile: known(HeldWhile, heldWhile, "unique.heldWhile"),
+    onConflict: known(OnConflict, onConflict, "unique.onConflict"),
+    ...(periodMs === undefined ? {} : { period: durationFromMs(finite(periodMs, "unique.periodMs")) }),
+  });
 }
 
 /** The queue of a lambda, as duly_wire/queue_names.py writes it. */

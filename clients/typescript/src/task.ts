@@ -16,6 +16,8 @@ export interface Scheduled {
   readonly taskId: string;
   /** False if the task was written before. */
   readonly created: boolean;
+  /** What was done because another task, which `taskId` names, has the unique key; undefined: nobody had it. */
+  readonly conflict?: "IGNORE" | "REPLACE";
 }
 
 /** The last thing that went wrong with a task. */

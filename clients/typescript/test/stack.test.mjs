@@ -33,6 +33,26 @@ test("a key writes one task, and names it later", async () => {
   await assert.rejects(client.get({ lambda: "test.echo", idempotencyKey: "none" }), duly.TaskNotFoundError);
 });
 
+test("one task of a unique key is pending, and gets the latest payload", async () => {
+  const unique = { key: "ts-unique", onConflict: "REPLACE" };
+  const first = await client.schedule("test.echo", 1, { unique: "ts-unique", delayMs: 3_600_000 });
+  const ignored = await client.schedule("test.echo", 2, { unique: "ts-unique" });
+  const replaced = await client.schedule("test.echo", 3, { unique, delayMs: 3_600_000 });
+  const debounce = { key: "ts-debounce", waitMs: 60_000, atMostMs: 120_000 };
+  const debounced = await client.schedule("test.echo", 4, { debounce });
+
+  await assert.rejects(client.schedule("test.echo", 5, { unique: { ...unique, onConflict: "REJECT" } }), (error) => {
+    assert.ok(error instanceof duly.UniqueKeyTakenError);
+    assert.equal(error.taskId, first.taskId);
+    return true;
+  });
+  assert.deepEqual(ignored, { taskId: first.taskId, created: false, conflict: "IGNORE" });
+  assert.deepEqual(replaced, { taskId: first.taskId, created: false, conflict: "REPLACE" });
+  assert.equal((await client.get(first)).payload, 3);
+  assert.ok((await client.get(debounced)).scheduledAt.getTime() > Date.now());
+  await Promise.all([client.cancel(first), client.cancel(debounced)]);
+});
+
 test("a task for later is cancelled before it runs", async () => {
   const at = new Date(Date.now() + 3_600_000);
   const later = await client.schedule("test.echo", null, { at });
