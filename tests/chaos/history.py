@@ -60,6 +60,8 @@ class AckedTask:
     """What it takes units of while it runs: NAME/=WEIGHT or NAME/KEY=WEIGHT, in order, with a space between; or none."""
     attaches: bool = False
     """Its callback uploads files, and returns some: they may be gone before its success is written."""
+    unique: str = ""
+    """Its unique key, which is held until its end; none: it has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ def acked_task(scheduled: Scheduled) -> AckedTask:
         purge_asked=scheduled.purge_asked,
         resources=scheduled.resources,
         attaches=kind.name in ATTACHING,
+        unique=frontend_pb2.Unique.FromString(scheduled.task.unique).key,
     )
 
 

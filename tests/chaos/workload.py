@@ -26,6 +26,9 @@ _ONE_IN_KEYED = 3
 _ONE_IN_REPEATED = 20
 """Of the keyed ones: scheduled once more, though the first answer came."""
 _ONE_IN_SESSION = 8
+_ONE_IN_UNIQUE = 10
+"""Of those whose kind is in CHANGED, and that have no session."""
+_UNIQUE_KEYS = tuple(f"unique-{number}" for number in range(3))
 _SESSIONS = tuple(f"chaos-{number}" for number in range(6))
 _POLICIES = (*[duly.SessionPolicy.SKIP] * 2, duly.SessionPolicy.FAIL_REST)
 """None blocks its session: nobody would unblock it."""
@@ -164,6 +167,9 @@ class Workload:
         ahead = random.uniform(*_AHEAD_S) if random.randrange(_ONE_IN_AHEAD) == 0 else 0.0
         expires = random.uniform(*_EXPIRES) + ahead if kind.name == "expiring" else 0.0
         needs = choose_needs(random)
+        unique = None
+        if session is None and kind.name in CHANGED and random.randrange(_ONE_IN_UNIQUE) == 0:
+            unique = duly.Unique(random.choice(_UNIQUE_KEYS), held_while=duly.HeldWhile.LIVE)
         now_ns = since_boot_ns()
         new = duly.NewTask(
             kind.lambda_name,
@@ -174,6 +180,7 @@ class Workload:
             idempotency_key=f"{random.getrandbits(64):x}" if random.randrange(_ONE_IN_KEYED) == 0 else None,
             session=session,
             resources=needs,
+            unique=unique,
         )
         return Scheduled(
             kind,
@@ -197,6 +204,8 @@ class Workload:
             if result.HasField("error"):
                 self.problems.append(f"Schedule of {scheduled.kind.name} refused: {result.error.message}")
                 continue
+            if result.conflict:
+                continue  # another task has its key, and it was not written
             scheduled.task_id, scheduled.acked_ns = result.task_id, acked_ns
             self._scheduled.append(scheduled)
             if scheduled.kind.cancelled:

@@ -1219,6 +1219,21 @@ def _(tape):
     tape.task(purge_asked=True).schedule().enqueue().row = None
 
 
+@plants("C18.twice: a task of a key is written while another one lives")
+def _(tape):
+    first, second = tape.task(unique="k").schedule().enqueue(), tape.task(unique="k").schedule().enqueue()
+    for story in (first, second):
+        story.succeed()
+
+
+def test_one_task_of_a_key_after_the_other_is_right():
+    tape = Tape()
+    for _ in range(2):
+        tape.task(unique="k").schedule().enqueue().succeed()
+
+    assert not check(tape.history()).violations
+
+
 def test_an_earlier_change_may_come_late_if_a_try_of_it_was_not_answered():
     tape = Tape()
     changed(tape).spoil_execution(0, edit=1)

@@ -39,6 +39,7 @@ C14 twice, lost, astray    each tick that was decided has one task, and nothing 
 C15 update, priority    a change is in force for each start after its answer
    due         nothing starts before the time that it was moved to
    purge       what is deleted by a filter had ended
+C18 twice      of tasks whose unique key is held until their end no two live at a time
 C17 content, missing    who holds a claim reads what its task uses, and gets what was uploaded
    result      a success is not refused because what it returns was removed within the grace
    lost        at the end each attachment of each task can be fetched whole
@@ -68,6 +69,7 @@ from tests.chaos.checker.sufficiency import inconclusive
 from tests.chaos.checker.system import ends, samples, triggers
 from tests.chaos.checker.ticks import ticks
 from tests.chaos.checker.turns import Turn, note_releases, turns_of
+from tests.chaos.checker.unique import unique
 from tests.chaos.checker.verdict import Verdict, Violation
 from tests.chaos.history import History
 
@@ -113,6 +115,7 @@ def _found(
     yield from graphs(history, cases, places, signs, lines)
     yield from ticks(history, cases, lines)
     yield from changes(history, cases, lines)
+    yield from unique(cases, lines)
     yield from limits(history, cases, signs, lines)
     yield from files(history, cases, lines)
     yield from stale_writes(history, lines)
