@@ -33,10 +33,11 @@ STATES = {
     "parked": a_holder(Status.WAITING, "gate:night"),
     "running": a_holder(Status.PROCESSING),
     "handed over": a_holder(Status.WAITING, "completion:"),
+    "waits for an event": a_holder(Status.WAITING, "event:"),
     "ended": a_holder(None),
 }
 PENDING_STATES = ("pending", "retried", "in its session", "parked")
-RUNNING_STATES = ("running", "handed over")
+RUNNING_STATES = ("running", "handed over", "waits for an event")
 TABLE = [
     # held_while, period, on_conflict: nobody, pending, running, ended
     (PENDING, NO, IGNORE, NEW, OLD, NEW, NEW),

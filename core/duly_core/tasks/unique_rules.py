@@ -11,7 +11,7 @@ from duly_core.tasks.task import NewTask, Scheduled, Scheduling, TaskChange, Uni
 from duly_wire.enums import HeldWhile, OnConflict
 from duly_wire.ids import TaskId
 
-NOT_PENDING_ON = ("completion:",)
+NOT_PENDING_ON = ("completion:", "event:")
 """What a task waits for that has run: it counts as running."""
 
 
