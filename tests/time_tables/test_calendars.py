@@ -189,16 +189,19 @@ async def test_a_moved_tick_has_one_task_and_a_backfill_leaves_it_out(client, ta
     day = await today(tables)
     await client.put_calendar("office", weekend=[], closed=[day, day + DAY])
     await client.create_table(
-        NAME, LAMBDA, cron="0 */6 * * *", calendar="office", on_closed=duly.OnClosed.NEXT
+        NAME, LAMBDA, cron=f"0 */6 {day.day} * *", calendar="office", on_closed=duly.OnClosed.NEXT
     )
     await tables.until_due()
     fired = await tables.fire()
     ((at, _),) = await tables.tasks()
 
+    (task,) = [each async for each in client.list()]
+    explained = await client.explain(task)
     done = await client.backfill_table(NAME, at - DAY)
 
     assert (fired.tasks, at) == (1, datetime.combine(day + 2 * DAY, time(), UTC))
     assert (done.ticks, done.created) == (1, 0)
+    assert "which its calendar moved from" in explained.history[0].reason
 
 
 async def test_ticks_and_changes_of_the_calendar_at_the_same_time_make_one_task_of_each_tick(client, tables):

@@ -124,6 +124,7 @@ order by held.held_since_at
 select {{task_summary}}, duly_now() as now, task_assoc.due_at, task_assoc.start_at, task_assoc.doom, task_assoc.open_edges,
     task_assoc.any_of, task_assoc.enqueued_at as sent_at, task_assoc.claimed_at, task_assoc.kill_requested, task_assoc.session_rank::text as session_rank,
     task_assoc.session_seq, task_assoc.passed_gates, coalesce(task_assoc.resources, task.resources) as needs,
+    (select key.key from idempotency_key as key where key.task_id = task.task_id and task.time_table is not null limit 1) as tick_key,
     task.events, task_assoc.events as live_events, task.holder as run_holder, task.claimed_at as run_claimed_at,
     task.enqueued_at as run_enqueued_at, task.started_at as run_started_at,
     lambda.name is not null as is_registered, lambda.max_attempts, lambda.max_crashes, lambda.requires, gone.deleted_at, gone.deleted_by,

@@ -73,6 +73,13 @@ class TimeTable:
     """Of each task."""
 
 
+def nominal_of_key(key: str | None, table: str) -> datetime | None:
+    """Return the tick of the rhythm itself that an idempotency key of a time table's task names; None: it is forgotten."""
+    if key is None or not key.startswith(prefix := f"{TICK_KEYS}{table}:"):
+        return None
+    return datetime.fromisoformat(key.removeprefix(prefix))
+
+
 class Tick(NamedTuple):
     """A task to be of a time table."""
 

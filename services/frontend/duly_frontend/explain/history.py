@@ -11,6 +11,7 @@ from duly_core.tasks.history import Event, events_of
 from duly_core.tasks.lifecycle import FINAL, HELD, Status
 from duly_core.tasks.store import TaskRow
 from duly_core.tasks.task import AttemptOutcome
+from duly_core.time_tables.time_table import nominal_of_key
 from duly_frontend.explain.event_kinds import FRONTEND, HSC, KINDS, OF_CALLBACKS, OF_TASKS, STORE_CONSUMER
 from duly_frontend.explain.text import one_line
 from duly_frontend.tasks.wire import ATTEMPT_OUTCOME_TO_WIRE, STATUS_TO_WIRE
@@ -78,9 +79,17 @@ def _line(
     return place or happened_at, message
 
 
+def _moved_from(row: TaskRow) -> str:
+    """Return where a calendar moved a tick from: its key names the tick of the rhythm itself."""
+    nominal_at = nominal_of_key(row["tick_key"], row["time_table"])
+    if nominal_at is None or nominal_at == row["scheduled_at"]:
+        return ""
+    return f", which its calendar moved from {nominal_at:%Y-%m-%d %H:%M:%S}Z"
+
+
 def _scheduled(row: TaskRow) -> _Line:
     is_tick = row["time_table"] is not None
-    why = f"a tick of the time table {row['time_table']}" if is_tick else ""
+    why = f"a tick of the time table {row['time_table']}{_moved_from(row)}" if is_tick else ""
     if row["graph"] is not None:
         why = f"a node of the graph {row['graph']}"
     elif row["session"] is not None:
