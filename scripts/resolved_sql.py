@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from duly_core.postgres.schema.definition import schema_sql
-from duly_core.postgres.statements import load, load_gated, load_unwatched, statement_files
+from duly_core.postgres.statements import TWINS, load, load_twins, statement_files
 
 FOLDER = Path(__file__).parents[1] / "core" / "sql"
 SCHEMA = "schema.sql"
@@ -22,7 +22,10 @@ def pages() -> dict[str, str]:
 
 
 def _statements(name: str) -> Iterator[str]:
-    for statement in (*load(name).values(), *load_gated(name).values(), *load_unwatched(name).values()):
+    for statement in (
+        *load(name).values(),
+        *(twin for kind in TWINS for twin in load_twins(name, kind).values()),
+    ):
         yield f"-- name: {statement.name}\n{statement.sql};\n"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from duly_core.postgres.rights import OWNERS_FUNCTIONS, TABLES
 from duly_core.postgres.schema.definition import made_names, schema_sql
 from duly_core.postgres.schema.steps import NEWEST
-from duly_core.postgres.statements import load, load_gated, load_unwatched, statement_files
+from duly_core.postgres.statements import TWINS, load, load_twins, statement_files
 from duly_local.all_settings import sections
 
 CORE = Path(__file__).parents[1] / "core"
@@ -25,7 +25,10 @@ def promises() -> dict[str, object]:
     statements = {
         f"{name}: {statement.name}": statement.sql
         for name in statement_files()
-        for statement in (*load(name).values(), *load_gated(name).values(), *load_unwatched(name).values())
+        for statement in (
+            *load(name).values(),
+            *(twin for kind in TWINS for twin in load_twins(name, kind).values()),
+        )
     }
     return {
         "version": NEWEST,

@@ -74,3 +74,38 @@ group by key
 order by key collate "C"
 on conflict (key) do update set length = session.length
 returning key;
+
+-- name: give_turns
+with seen as materialized (
+    select queue.lambda, queue.priority, due.task_id, due.next_trigger_at, due.fair_key
+    from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(since)b::timestamptz[], %(most)b::int4[])
+        as queue (lambda, priority, since, most)
+    cross join lateral (
+        select assoc.task_id, assoc.next_trigger_at, assoc.fair_key
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= (select duly_now())
+            and assoc.next_trigger_at >= coalesce(queue.since, '-infinity')
+        order by assoc.next_trigger_at
+        limit queue.most
+    ) as due
+), keyless as materialized (
+    -- what others have locked is being picked: it needs no turn
+    select assoc.task_id
+    from (select task_id from seen where fair_key is null order by task_id) as first
+    join task_assoc as assoc on assoc.task_id = any (array[first.task_id])
+    where assoc.status::text in ('new', 'retriable_failure') and assoc.fair_key is null
+    for update of assoc skip locked
+), given as (
+    update task_assoc as assoc
+    set fair_key = ''
+    from keyless
+    where assoc.task_id = any (array[keyless.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+        and assoc.fair_key is null
+    returning assoc.task_id
+)
+select seen.lambda, seen.priority, count(*)::int4 as rows, max(seen.next_trigger_at) as last_at,
+    (select count(*) from given)::int4 as given
+from seen
+group by seen.lambda, seen.priority;

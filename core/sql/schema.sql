@@ -429,6 +429,8 @@ create table task_assoc (
     events jsonb,
     -- When its reference was last sent to a queue (SQS).
     enqueued_at timestamptz,
+    -- As in task: tasks of one lambda take turns by it. Empty: it has none, in a lambda some of whose tasks have (give_turns).
+    fair_key text collate "C",
     -- The assoc row of a task that ended is gone. Every live task is looked at again: no status is without a deadline, but
     -- that of a task that waits for another one and does not expire. The end of the other one releases it.
     constraint assoc_is_live check (status < 'success' and (next_trigger_at < 'infinity' or status = 'waiting')),
@@ -448,6 +450,10 @@ create table task_assoc (
 -- What waits for its time, by queue: a lambda that is paused or full never stands before another's rows.
 create index task_assoc_ready on task_assoc (lambda, priority, next_trigger_at)
     where status in ('new', 'retriable_failure');
+
+-- The same of tasks that take turns, by key. Tasks without a key are not in it, and cost nothing more.
+create index task_assoc_fair on task_assoc (lambda, priority, fair_key, next_trigger_at)
+    where status in ('new', 'retriable_failure') and fair_key is not null;
 
 -- What is on its way or running, by the time at which its silence becomes suspicious.
 create index task_assoc_watched on task_assoc (next_trigger_at)
@@ -673,6 +679,24 @@ create table event_wait (
     primary key (key, task_id)
 );
 create index event_wait_by_task on event_wait (task_id);
+
+-- Turns by fair key.
+
+-- The queues some of whose tasks have, or had, a fair key: tasks of these take turns. The Store Consumer finds them (note_fair_lambdas).
+create table fair_lambda (
+    name text primary key,
+    since_at timestamptz not null
+);
+
+-- How many tasks of a key start in its turn, if not one. Operators and owners decide it. The lambda is that without version,
+-- domain or labels; the empty key is that of tasks without one.
+create table fair_weight (
+    lambda text not null check (octet_length(lambda) <= 2048),
+    fair_key text collate "C" not null check (octet_length(fair_key) <= 128),
+    weight integer not null check (weight between 1 and 1000),
+    changed_at timestamptz not null,
+    primary key (lambda, fair_key)
+);
 
 -- The output of tasks: what callbacks and commands print and log while they run (decision 0079).
 
@@ -2337,9 +2361,9 @@ begin
         set length = known.length + excluded.length, last_seq = known.last_seq + excluded.last_seq
         returning known.head, known.last_seq into head_id, seq;
         insert into public.task_assoc (
-            task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, session, session_rank, session_seq, session_policy
+            task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at, session, session_rank, session_seq, session_policy
         )
-        select task.task_id, task.lambda, task.collection, task.priority, task.expires_at, task.resources,
+        select task.task_id, task.lambda, task.collection, task.priority, task.expires_at, task.resources, task.fair_key,
             case when task.task_id = head_id then 'new' else 'waiting' end::public.task_status,
             case when task.task_id = head_id then task.scheduled_at else coalesce(task.expires_at, 'infinity') end,
             task.scheduled_at, task.session, '-infinity', seq - line.number + asked.place, task.session_policy
@@ -2498,8 +2522,8 @@ begin
         end if;
     end loop;
     if line is null then
-        insert into public.task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at)
-        values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, duly_schedule.expires_at, needs, 'new', due_at, due_at);
+        insert into public.task_assoc (task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at)
+        values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, duly_schedule.expires_at, needs, duly_schedule.fair_key, 'new', due_at, due_at);
     else  -- the commit puts it into its session
         insert into public.session_entry (task_id) values (id);
     end if;

@@ -17,10 +17,10 @@ with asked as (
     from known as asked
     where asked.key is null or asked.task_id in (select task_id from keyed)
     on conflict (task_id) do nothing
-    returning task_id, lambda, collection, priority, expires_at, resources, created_at, scheduled_at
+    returning task_id, lambda, collection, priority, expires_at, resources, fair_key, created_at, scheduled_at
 ), assoc as (
-    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at)
-    select task_id, lambda, collection, priority, expires_at, resources, 'new', scheduled_at, scheduled_at from entity
+    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at)
+    select task_id, lambda, collection, priority, expires_at, resources, fair_key, 'new', scheduled_at, scheduled_at from entity
 )
 select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
     select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
@@ -94,8 +94,8 @@ with asked as (
     where (task_id in (select task_id from keyed)) is true
     returning task_id, lambda
 ), assoc as (
-    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at)
-    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, null::timestamptz as expires_at, asked.resources::jsonb as resources, 'new', asked_at, due_at
+    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at)
+    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, null::timestamptz as expires_at, asked.resources::jsonb as resources, null::text as fair_key, 'new', asked_at, due_at
     from known as asked
     where (task_id in (select task_id from keyed)) is true
 )
@@ -121,7 +121,7 @@ with asked as (
     from known as asked
     where (task_id in (select task_id from keyed)) is true
 ), ticked as (
-    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, null::timestamptz as expires_at, asked.resources::jsonb as resources, asked.due_at, 0 as fence, null::uuid as last_token, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session,
+    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, null::timestamptz as expires_at, asked.resources::jsonb as resources, null::text as fair_key, asked.due_at, 0 as fence, null::uuid as last_token, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session,
         asked.session_order, asked.session_policy
     from known as asked
     where (task_id in (select task_id from keyed)) is true
@@ -154,10 +154,10 @@ with asked as (
     from (select *, (select by_key from lines) -> session as line from numbered) as each
 ), joined as (
     insert into task_assoc (
-        task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, fence, last_token, session, session_rank, session_seq,
+        task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at, fence, last_token, session, session_rank, session_seq,
         session_policy
     )
-    select task_id, lambda, collection, priority, expires_at, resources,
+    select task_id, lambda, collection, priority, expires_at, resources, fair_key,
         (case when task_id::text = session_head then 'new' else 'waiting' end)::task_status,
         case when task_id::text = session_head then due_at else coalesce(expires_at, 'infinity') end,
         due_at, fence, last_token, session, rank, seq, session_policy
@@ -190,7 +190,7 @@ with asked as (
     where asked.key is null or asked.task_id in (select task_id from keyed)
     order by asked.place
     on conflict (task_id) do nothing
-    returning task_id, lambda, collection, priority, expires_at, resources, scheduled_at as due_at, 0 as fence, null::uuid as last_token, session, session_order,
+    returning task_id, lambda, collection, priority, expires_at, resources, fair_key, scheduled_at as due_at, 0 as fence, null::uuid as last_token, session, session_order,
         session_policy
 ), numbered as (
     select asked.*, row_number() over () as number,
@@ -220,10 +220,10 @@ with asked as (
     from (select *, (select by_key from lines) -> session as line from numbered) as each
 ), joined as (
     insert into task_assoc (
-        task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, fence, last_token, session, session_rank, session_seq,
+        task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at, fence, last_token, session, session_rank, session_seq,
         session_policy
     )
-    select task_id, lambda, collection, priority, expires_at, resources,
+    select task_id, lambda, collection, priority, expires_at, resources, fair_key,
         (case when task_id::text = session_head then 'new' else 'waiting' end)::task_status,
         case when task_id::text = session_head then due_at else coalesce(expires_at, 'infinity') end,
         due_at, fence, last_token, session, rank, seq, session_policy
@@ -268,9 +268,9 @@ with asked as (
     returning task_id, scheduled_at - created_at as ahead
 ), assoc as (
     insert into task_assoc (
-        task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final
+        task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final
     )
-    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.expires_at, asked.resources::jsonb,
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.expires_at, asked.resources::jsonb, asked.fair_key,
         case when asked.waits_for = 0 then 'new' else 'waiting' end::task_status,
         case when asked.waits_for = 0 then greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)) else coalesce(asked.expires_at, 'infinity') end,
         greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)), asked.graph_id, asked.waits_for, asked.any_of, nullif(asked.timeout_is_final, false)
@@ -325,9 +325,9 @@ with asked as (
     returning task_id, scheduled_at - created_at as ahead
 ), assoc as (
     insert into task_assoc (
-        task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final, doom
+        task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final, doom
     )
-    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.expires_at, asked.resources::jsonb,
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.expires_at, asked.resources::jsonb, asked.fair_key,
         case when asked.runs then 'new' else 'waiting' end::task_status,
         case when asked.runs then asked.due_at when asked.skipped then asked.now else coalesce(asked.expires_at, 'infinity') end,
         asked.due_at, asked.graph_id, asked.open_edges, asked.any_of, nullif(asked.timeout_is_final, false), case when asked.skipped then 12 end
@@ -2474,13 +2474,13 @@ with asked as (
         )
     from dead
     where task.task_id = any (array[dead.task_id]) and task.status::text = 'fatal_failure'
-    returning task.task_id, task.lambda, task.collection, task.priority, task.expires_at, task.resources, dead.due_at, dead.fence, dead.last_token, task.session, task.session_order,
+    returning task.task_id, task.lambda, task.collection, task.priority, task.expires_at, task.resources, task.fair_key, dead.due_at, dead.fence, dead.last_token, task.session, task.session_order,
         task.session_policy
 ), found_no_more as (
     delete from dead_letter using redriven where dead_letter.task_id = any (array[redriven.task_id])
 ), assoc as (
-    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, fence, last_token)
-    select task_id, lambda, collection, priority, expires_at, resources, 'new', due_at, due_at, fence, last_token
+    insert into task_assoc (task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at, fence, last_token)
+    select task_id, lambda, collection, priority, expires_at, resources, fair_key, 'new', due_at, due_at, fence, last_token
     from redriven
     where session is null
 ), in_session as (
@@ -2513,10 +2513,10 @@ with asked as (
     from (select *, (select by_key from lines) -> session as line from numbered) as each
 ), joined as (
     insert into task_assoc (
-        task_id, lambda, collection, priority, expires_at, resources, status, next_trigger_at, due_at, fence, last_token, session, session_rank, session_seq,
+        task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at, fence, last_token, session, session_rank, session_seq,
         session_policy
     )
-    select task_id, lambda, collection, priority, expires_at, resources,
+    select task_id, lambda, collection, priority, expires_at, resources, fair_key,
         (case when task_id::text = session_head then 'new' else 'waiting' end)::task_status,
         case when task_id::text = session_head then due_at else coalesce(expires_at, 'infinity') end,
         due_at, fence, last_token, session, rank, seq, session_policy
@@ -2959,6 +2959,1152 @@ from unnest(
 ) as beat (task_id, token, progress, note)
 where assoc.task_id = any (array[beat.task_id]) and assoc.token = beat.token and assoc.status::text in ('claimed', 'processing')
 returning assoc.token, assoc.cancel_requested, assoc.kill_requested, assoc.lambda, assoc.priority, assoc.collection, assoc.session, assoc.passed_gates;
+
+-- name: enqueue_fair
+with clock as materialized (
+    select duly_now() as now
+), quotas as materialized (
+    select jsonb_object_agg(
+        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
+    ) as by_name
+    from resource
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+), queue as (
+    select *, 0 as skip, case
+    when (select by_name from quotas) is not null then nullif(
+        coalesce((select by_name from quotas) -> concat('lambda:', split_part(queue.lambda, '@', 1)), '[]')
+            || coalesce((select by_name from quotas) -> concat(
+                'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
+        '[]'
+    )
+end as quota
+    from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[], %(takes_turns)b::bool[], %(from_keys)b::text[], %(from_used)b::int4[], %(is_weighted)b::bool[], %(reaches)b::int4[]) as queue (lambda, priority, size, takes_turns, from_key, from_used, is_weighted, reach)
+), due as (
+    select picked.task_id, case
+    when queue.quota is null or picked.resources @> queue.quota then picked.resources
+    when picked.resources is null then queue.quota
+    else picked.resources || (
+        select coalesce(jsonb_agg(need), '[]')
+        from jsonb_array_elements(queue.quota) as need
+        where not picked.resources @> jsonb_build_array(need)
+    )
+end as resources, queue.lambda, queue.priority, picked.turn_key, picked.turn_used, picked.turn_place
+    from queue cross join lateral (select found.task_id, found.resources, found.turn_key, found.turn_used, found.turn_place
+from (select coalesce(array_agg(listed.task_id) filter (where listed.task_id is not null), '{}') as ids,
+    array_agg(listed.key) as keys, array_agg(listed.used) as used, (array_agg(listed.end_key))[1] as end_key
+from (
+    with recursive walk as (
+        -- what is left of the last turn
+        select 0 as probes, start.key, false as is_wrapped, start.weight, queue.from_used as used_before,
+            0 as passed, start.ids, cardinality(start.ids) as total, cardinality(start.ids) as first_taken
+        from (
+            select entry.key, entry.weight, array(select assoc.task_id
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+    and assoc.next_trigger_at <= (select now from clock)
+    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+order by assoc.fair_key, assoc.next_trigger_at
+limit entry.most offset entry.passed) as ids
+            from (
+                select queue.from_key collate "C" as key, weighed.weight, 0 as passed,
+                    case when queue.from_used > 0 then greatest(weighed.weight - queue.from_used, 0) else 0 end as most
+                from (select case
+    when queue.is_weighted then coalesce((
+        select fair_weight.weight
+        from fair_weight
+        where fair_weight.lambda = split_part(queue.lambda, '@', 1) and fair_weight.fair_key = queue.from_key
+    ), 1)
+    else 1
+end as weight) as weighed
+            ) as entry
+        ) as start
+        where queue.takes_turns
+        union all
+        select walk.probes + 1, entry.key, entry.is_wrapped, entry.most, 0, entry.passed, taken.ids,
+            walk.total + cardinality(taken.ids), walk.first_taken
+        from walk
+        cross join lateral (
+            (
+                select later.*, walk.is_wrapped
+                from (select assoc.fair_key as key, assoc.task_id, assoc.next_trigger_at, assoc.expires_at, assoc.collection, assoc.session,
+    assoc.passed_gates
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key is not null and assoc.fair_key > walk.key
+order by assoc.fair_key, assoc.next_trigger_at
+limit 1) as later
+                where not walk.is_wrapped or later.key <= queue.from_key
+            )
+            union all
+            (
+                select first.*, true
+                from (select assoc.fair_key as key, assoc.task_id, assoc.next_trigger_at, assoc.expires_at, assoc.collection, assoc.session,
+    assoc.passed_gates
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key is not null 
+order by assoc.fair_key, assoc.next_trigger_at
+limit 1) as first
+                where not walk.is_wrapped and first.key <= queue.from_key
+            )
+            limit 1
+        ) as head
+        cross join lateral (
+            -- the key that began the round ends it, too
+            select head.key, head.is_wrapped, case
+    when queue.is_weighted then coalesce((
+        select fair_weight.weight
+        from fair_weight
+        where fair_weight.lambda = split_part(queue.lambda, '@', 1) and fair_weight.fair_key = head.key
+    ), 1)
+    else 1
+end as most,
+                case when head.key = queue.from_key then walk.first_taken else 0 end as passed
+        ) as entry
+        cross join lateral (
+            select case
+                when head.next_trigger_at > (select now from clock) then '{}'
+                when entry.most = 1 and entry.passed = 0 and (head.expires_at is null or head.expires_at > (select now from clock)) then array[head.task_id]
+                else array(select assoc.task_id
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+    and assoc.next_trigger_at <= (select now from clock)
+    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+order by assoc.fair_key, assoc.next_trigger_at
+limit entry.most offset entry.passed)
+            end as ids
+        ) as taken
+        where walk.total < queue.size + queue.skip and walk.probes < 64 + 2 * (queue.size + queue.skip)
+    ), round as (
+        select max(total) as total, count(*) as keys, greatest(sum(weight) filter (where probes > 0 and cardinality(ids) > 0), 1) as weights,
+            case
+                when max(total) < queue.size + queue.skip and max(probes) >= 64 + 2 * (queue.size + queue.skip)
+                    then (array_agg(key order by probes desc))[1]
+            end as end_key
+        from walk
+    )
+    select taken.task_id, coalesce(round.end_key, taken.key) as key,
+        case when round.end_key is null then taken.used else 0 end as used, round.end_key
+    from round left join (
+        select 0 as number, walk.probes, one.place, walk.key, walk.used_before + one.place as used, one.task_id
+        from walk cross join lateral unnest(walk.ids) with ordinality as one (task_id, place)
+        union all
+        select 1 + (further.place - 1) / walk.weight, walk.probes, further.place, walk.key, 1 + (further.place - 1) %% walk.weight,
+            further.task_id
+        from round
+        join walk on round.total < queue.size + queue.skip and walk.probes > 0 and cardinality(walk.ids) = walk.weight
+        cross join lateral (
+            select of_key.task_id, row_number() over () as place
+            from (
+                select walk.key, walk.passed + walk.weight as passed,
+                    least(
+                        greatest(2 * walk.weight * ceil(queue.reach / round.weights), 1000 / round.keys), queue.reach
+                    )::int4 as most
+            ) as entry
+            cross join lateral (select assoc.task_id
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+    and assoc.next_trigger_at <= (select now from clock)
+    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+order by assoc.fair_key, assoc.next_trigger_at
+limit entry.most offset entry.passed) as of_key
+        ) as further
+    ) as taken on true
+    order by taken.number, taken.probes, taken.place
+    limit queue.size + queue.skip
+) as listed) as turn
+cross join lateral (
+    select *
+    from (
+        select assoc.task_id, assoc.resources, listed.turn_key, listed.turn_used, listed.turn_place
+        from unnest(turn.ids, turn.keys, turn.used) with ordinality as listed (task_id, turn_key, turn_used, turn_place)
+        join task_assoc as assoc on assoc.task_id = any (array[listed.task_id])
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status::text in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= (select now from clock)
+            and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+        order by listed.turn_place
+        for update of assoc skip locked
+    ) as of_turns
+    union all
+    select *
+    from (
+        select assoc.task_id, assoc.resources, turn.end_key, 0, 1000000
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= (select now from clock)
+            and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+            and assoc.task_id <> all (turn.ids)
+        order by assoc.next_trigger_at
+        limit queue.size + queue.skip
+        for update skip locked
+    ) as rest
+) as found
+limit queue.size offset queue.skip) as picked
+), parked as materialized (
+    select parked.task_id, parked.taken
+    from (
+        select array_agg(task_id) as task_ids, array_agg(resources) as needs
+        from (
+            -- two picks of a queue find one task twice if it is given back between them
+            select distinct on (task_id) task_id, resources from due where resources is not null
+        ) as once
+    ) as asked
+    cross join lateral duly_admit(asked.task_ids, asked.needs) as parked (task_id, taken)
+)
+update task_assoc as assoc
+set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b, start_at = null,
+    enqueued_at = (select duly_now()), resources = due.resources, taken = case
+    when due.resources is not null
+        then coalesce((select parked.taken from parked where parked.task_id = due.task_id), due.resources)
+end
+from due
+where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    and due.task_id not in (select task_id from parked where taken is null)
+returning assoc.task_id, assoc.lambda, assoc.priority, due.turn_key, due.turn_used, due.turn_place;
+
+-- name: claim_work_fair
+with clock as materialized (
+    select duly_now() as now
+), quotas as materialized (
+    select jsonb_object_agg(
+        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
+    ) as by_name
+    from resource
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+), queue as (
+    select *, case
+    when (select by_name from quotas) is not null then nullif(
+        coalesce((select by_name from quotas) -> concat('lambda:', split_part(queue.lambda, '@', 1)), '[]')
+            || coalesce((select by_name from quotas) -> concat(
+                'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
+        '[]'
+    )
+end as quota
+    from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(sizes)b::int4[], %(skips)b::int4[], %(takes_turns)b::bool[], %(from_keys)b::text[], %(from_used)b::int4[], %(is_weighted)b::bool[], %(reaches)b::int4[])
+        as queue (lambda, priority, size, skip, takes_turns, from_key, from_used, is_weighted, reach)
+), due as (
+    select picked.task_id, case
+    when queue.quota is null or picked.resources @> queue.quota then picked.resources
+    when picked.resources is null then queue.quota
+    else picked.resources || (
+        select coalesce(jsonb_agg(need), '[]')
+        from jsonb_array_elements(queue.quota) as need
+        where not picked.resources @> jsonb_build_array(need)
+    )
+end as resources, queue.lambda, queue.priority, picked.turn_key, picked.turn_used, picked.turn_place
+    from queue cross join lateral (select found.task_id, found.resources, found.turn_key, found.turn_used, found.turn_place
+from (select coalesce(array_agg(listed.task_id) filter (where listed.task_id is not null), '{}') as ids,
+    array_agg(listed.key) as keys, array_agg(listed.used) as used, (array_agg(listed.end_key))[1] as end_key
+from (
+    with recursive walk as (
+        -- what is left of the last turn
+        select 0 as probes, start.key, false as is_wrapped, start.weight, queue.from_used as used_before,
+            0 as passed, start.ids, cardinality(start.ids) as total, cardinality(start.ids) as first_taken
+        from (
+            select entry.key, entry.weight, array(select assoc.task_id
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+    and assoc.next_trigger_at <= (select now from clock)
+    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+order by assoc.fair_key, assoc.next_trigger_at
+limit entry.most offset entry.passed) as ids
+            from (
+                select queue.from_key collate "C" as key, weighed.weight, 0 as passed,
+                    case when queue.from_used > 0 then greatest(weighed.weight - queue.from_used, 0) else 0 end as most
+                from (select case
+    when queue.is_weighted then coalesce((
+        select fair_weight.weight
+        from fair_weight
+        where fair_weight.lambda = split_part(queue.lambda, '@', 1) and fair_weight.fair_key = queue.from_key
+    ), 1)
+    else 1
+end as weight) as weighed
+            ) as entry
+        ) as start
+        where queue.takes_turns
+        union all
+        select walk.probes + 1, entry.key, entry.is_wrapped, entry.most, 0, entry.passed, taken.ids,
+            walk.total + cardinality(taken.ids), walk.first_taken
+        from walk
+        cross join lateral (
+            (
+                select later.*, walk.is_wrapped
+                from (select assoc.fair_key as key, assoc.task_id, assoc.next_trigger_at, assoc.expires_at, assoc.collection, assoc.session,
+    assoc.passed_gates
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key is not null and assoc.fair_key > walk.key
+order by assoc.fair_key, assoc.next_trigger_at
+limit 1) as later
+                where not walk.is_wrapped or later.key <= queue.from_key
+            )
+            union all
+            (
+                select first.*, true
+                from (select assoc.fair_key as key, assoc.task_id, assoc.next_trigger_at, assoc.expires_at, assoc.collection, assoc.session,
+    assoc.passed_gates
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key is not null 
+order by assoc.fair_key, assoc.next_trigger_at
+limit 1) as first
+                where not walk.is_wrapped and first.key <= queue.from_key
+            )
+            limit 1
+        ) as head
+        cross join lateral (
+            -- the key that began the round ends it, too
+            select head.key, head.is_wrapped, case
+    when queue.is_weighted then coalesce((
+        select fair_weight.weight
+        from fair_weight
+        where fair_weight.lambda = split_part(queue.lambda, '@', 1) and fair_weight.fair_key = head.key
+    ), 1)
+    else 1
+end as most,
+                case when head.key = queue.from_key then walk.first_taken else 0 end as passed
+        ) as entry
+        cross join lateral (
+            select case
+                when head.next_trigger_at > (select now from clock) then '{}'
+                when entry.most = 1 and entry.passed = 0 and (head.expires_at is null or head.expires_at > (select now from clock)) then array[head.task_id]
+                else array(select assoc.task_id
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+    and assoc.next_trigger_at <= (select now from clock)
+    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+order by assoc.fair_key, assoc.next_trigger_at
+limit entry.most offset entry.passed)
+            end as ids
+        ) as taken
+        where walk.total < queue.size + queue.skip and walk.probes < 64 + 2 * (queue.size + queue.skip)
+    ), round as (
+        select max(total) as total, count(*) as keys, greatest(sum(weight) filter (where probes > 0 and cardinality(ids) > 0), 1) as weights,
+            case
+                when max(total) < queue.size + queue.skip and max(probes) >= 64 + 2 * (queue.size + queue.skip)
+                    then (array_agg(key order by probes desc))[1]
+            end as end_key
+        from walk
+    )
+    select taken.task_id, coalesce(round.end_key, taken.key) as key,
+        case when round.end_key is null then taken.used else 0 end as used, round.end_key
+    from round left join (
+        select 0 as number, walk.probes, one.place, walk.key, walk.used_before + one.place as used, one.task_id
+        from walk cross join lateral unnest(walk.ids) with ordinality as one (task_id, place)
+        union all
+        select 1 + (further.place - 1) / walk.weight, walk.probes, further.place, walk.key, 1 + (further.place - 1) %% walk.weight,
+            further.task_id
+        from round
+        join walk on round.total < queue.size + queue.skip and walk.probes > 0 and cardinality(walk.ids) = walk.weight
+        cross join lateral (
+            select of_key.task_id, row_number() over () as place
+            from (
+                select walk.key, walk.passed + walk.weight as passed,
+                    least(
+                        greatest(2 * walk.weight * ceil(queue.reach / round.weights), 1000 / round.keys), queue.reach
+                    )::int4 as most
+            ) as entry
+            cross join lateral (select assoc.task_id
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+    and assoc.next_trigger_at <= (select now from clock)
+    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+order by assoc.fair_key, assoc.next_trigger_at
+limit entry.most offset entry.passed) as of_key
+        ) as further
+    ) as taken on true
+    order by taken.number, taken.probes, taken.place
+    limit queue.size + queue.skip
+) as listed) as turn
+cross join lateral (
+    select *
+    from (
+        select assoc.task_id, assoc.resources, listed.turn_key, listed.turn_used, listed.turn_place
+        from unnest(turn.ids, turn.keys, turn.used) with ordinality as listed (task_id, turn_key, turn_used, turn_place)
+        join task_assoc as assoc on assoc.task_id = any (array[listed.task_id])
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status::text in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= (select now from clock)
+            and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+        order by listed.turn_place
+        for update of assoc skip locked
+    ) as of_turns
+    union all
+    select *
+    from (
+        select assoc.task_id, assoc.resources, turn.end_key, 0, 1000000
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= (select now from clock)
+            and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+            and assoc.task_id <> all (turn.ids)
+        order by assoc.next_trigger_at
+        limit queue.size + queue.skip
+        for update skip locked
+    ) as rest
+) as found
+limit queue.size offset queue.skip) as picked
+    limit %(most)b
+), parked as materialized (
+    select parked.task_id, parked.taken
+    from (
+        select array_agg(task_id) as task_ids, array_agg(resources) as needs
+        from (
+            -- two picks of a queue find one task twice if it is given back between them
+            select distinct on (task_id) task_id, resources from due where resources is not null
+        ) as once
+    ) as asked
+    cross join lateral duly_admit(asked.task_ids, asked.needs) as parked (task_id, taken)
+), placed as materialized (
+    select task_id, resources, (row_number() over () - 1)::int4 as place
+    from due
+    where task_id not in (select task_id from parked where taken is null)
+), claimed as (
+    update task_assoc as assoc
+    set status = 'claimed', fence = assoc.fence + 1, next_trigger_at = (select duly_now()) + %(claim_timeout)b,
+        start_at = null, resources = placed.resources, taken = case
+    when placed.resources is not null
+        then coalesce((select parked.taken from parked where parked.task_id = placed.task_id), placed.resources)
+end, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
+        token = encode((%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]
+            || int2send((placed.place / %(callers)b::int4)::int2), 'hex')::uuid
+    from placed
+    -- all are picked before the first is claimed: a later pick of a queue passes over those of an earlier one, and it would
+    -- not see those that are claimed
+    where (select count(*) from placed) > 0
+        and assoc.task_id = any (array[placed.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
+    assoc.worker_crashes, assoc.due_at, assoc.edits, assoc.events
+)
+select answered.*, later.queue_lambda, later.queue_priority, later.due_in, turn.turn_lambda, turn.turn_priority, turn.turn_key, turn.turn_used
+from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
+    claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
+    entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, coalesce(lambda.max_runtime, interval '0 days 3600 seconds')) as max_runtime,
+    case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
+    entity.graph as graph_id,
+    entity.checkpoint,
+    case when claimed.events is not null then (
+        select max(case event ->> 'kind'
+            when 'put_off' then event ->> 'next'
+            when 'unparked' then event ->> 'at'
+            when 'ungated' then event ->> 'at'
+            when 'rate_lifted' then event ->> 'at'
+        end::int8)
+        from jsonb_array_elements(claimed.events) as event
+    ) end as startable_at_us,
+    claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
+    entity.attachments, entity.received,
+    entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
+from claimed
+left join lateral (
+    select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
+        task.max_runtime, task.checkpoint, task.attachments, task.received, task.checkpoint_count, task.edits
+    from task
+    where task.task_id = claimed.task_id and task.lambda = claimed.lambda 
+    limit 1
+) as entity on true
+left join lambda on lambda.name = any (array[claimed.lambda])
+where coalesce(entity.priority, 0) > 0) as answered
+full join (
+    select queue.lambda as queue_lambda, queue.priority as queue_priority, (
+    select assoc.next_trigger_at
+    from task_assoc as assoc
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+        and assoc.status in ('new', 'retriable_failure')
+        and assoc.next_trigger_at > (select now from clock)
+        and assoc.next_trigger_at <= (select now from clock) + %(within)b::interval
+        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    order by assoc.next_trigger_at
+    limit 1
+) - (select duly_now()) as due_in
+    from queue
+    where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked where taken is null)
+) as later on false
+full join (
+    select distinct on (due.lambda, due.priority) due.lambda as turn_lambda, due.priority as turn_priority, due.turn_key, due.turn_used
+    from due
+    where due.turn_key is not null
+    order by due.lambda, due.priority, due.turn_place desc
+) as turn on false;
+
+-- name: enqueue_gated_fair
+with clock as materialized (
+    select duly_now() as now
+), quotas as materialized (
+    select jsonb_object_agg(
+        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
+    ) as by_name
+    from resource
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+), queue as (
+    select *, 0 as skip, case
+    when (select by_name from quotas) is not null then nullif(
+        coalesce((select by_name from quotas) -> concat('lambda:', split_part(queue.lambda, '@', 1)), '[]')
+            || coalesce((select by_name from quotas) -> concat(
+                'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
+        '[]'
+    )
+end as quota
+    from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[], %(takes_turns)b::bool[], %(from_keys)b::text[], %(from_used)b::int4[], %(is_weighted)b::bool[], %(reaches)b::int4[]) as queue (lambda, priority, size, takes_turns, from_key, from_used, is_weighted, reach)
+), due as (
+    select picked.task_id, case
+    when queue.quota is null or picked.resources @> queue.quota then picked.resources
+    when picked.resources is null then queue.quota
+    else picked.resources || (
+        select coalesce(jsonb_agg(need), '[]')
+        from jsonb_array_elements(queue.quota) as need
+        where not picked.resources @> jsonb_build_array(need)
+    )
+end as resources, queue.lambda, queue.priority, picked.turn_key, picked.turn_used, picked.turn_place
+    from queue cross join lateral (select found.task_id, found.resources, found.turn_key, found.turn_used, found.turn_place
+from (select (%(gate_ids)b::int8[])[part.first:part.last] as ids,
+    (%(gate_priorities)b::int2[])[part.first:part.last] as priorities,
+    (%(gate_collections)b::text[])[part.first:part.last] as collections,
+    (%(gate_sessions)b::text[])[part.first:part.last] as sessions, coalesce(part.probes_until, 'infinity') as probes_until,
+    queue.priority
+from (
+    select (%(set_firsts)b::int4[])[number] as first, (%(set_lasts)b::int4[])[number] as last,
+        (%(set_probes_until)b::timestamptz[])[number] as probes_until
+    from (
+        select ((select jsonb_object(%(gated_lambdas)b::text[], %(gate_sets)b::text[])) ->> queue.lambda)::int4 as number
+    ) as gate_set
+    offset 0
+) as part
+offset 0) as gates
+cross join lateral (select coalesce(array_agg(listed.task_id) filter (where listed.task_id is not null), '{}') as ids,
+    array_agg(listed.key) as keys, array_agg(listed.used) as used, (array_agg(listed.end_key))[1] as end_key
+from (
+    with recursive walk as (
+        -- what is left of the last turn
+        select 0 as probes, start.key, false as is_wrapped, start.weight, queue.from_used as used_before,
+            0 as passed, start.ids, cardinality(start.ids) as total, cardinality(start.ids) as first_taken
+        from (
+            select entry.key, entry.weight, array(select first.task_id
+from (
+    select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+    from task_assoc as assoc
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+        and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    order by assoc.fair_key, assoc.next_trigger_at
+    limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
+) as first
+where not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = first.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(first.session, strpos(first.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(first.passed_gates, array[]::int8[]))
+)
+limit entry.most offset entry.passed) as ids
+            from (
+                select queue.from_key collate "C" as key, weighed.weight, 0 as passed,
+                    case when queue.from_used > 0 then greatest(weighed.weight - queue.from_used, 0) else 0 end as most
+                from (select case
+    when queue.is_weighted then coalesce((
+        select fair_weight.weight
+        from fair_weight
+        where fair_weight.lambda = split_part(queue.lambda, '@', 1) and fair_weight.fair_key = queue.from_key
+    ), 1)
+    else 1
+end as weight) as weighed
+            ) as entry
+        ) as start
+        where queue.takes_turns
+        union all
+        select walk.probes + 1, entry.key, entry.is_wrapped, entry.most, 0, entry.passed, taken.ids,
+            walk.total + cardinality(taken.ids), walk.first_taken
+        from walk
+        cross join lateral (
+            (
+                select later.*, walk.is_wrapped
+                from (select assoc.fair_key as key, assoc.task_id, assoc.next_trigger_at, assoc.expires_at, assoc.collection, assoc.session,
+    assoc.passed_gates
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key is not null and assoc.fair_key > walk.key
+order by assoc.fair_key, assoc.next_trigger_at
+limit 1) as later
+                where not walk.is_wrapped or later.key <= queue.from_key
+            )
+            union all
+            (
+                select first.*, true
+                from (select assoc.fair_key as key, assoc.task_id, assoc.next_trigger_at, assoc.expires_at, assoc.collection, assoc.session,
+    assoc.passed_gates
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key is not null 
+order by assoc.fair_key, assoc.next_trigger_at
+limit 1) as first
+                where not walk.is_wrapped and first.key <= queue.from_key
+            )
+            limit 1
+        ) as head
+        cross join lateral (
+            -- the key that began the round ends it, too
+            select head.key, head.is_wrapped, case
+    when queue.is_weighted then coalesce((
+        select fair_weight.weight
+        from fair_weight
+        where fair_weight.lambda = split_part(queue.lambda, '@', 1) and fair_weight.fair_key = head.key
+    ), 1)
+    else 1
+end as most,
+                case when head.key = queue.from_key then walk.first_taken else 0 end as passed
+        ) as entry
+        cross join lateral (
+            select case
+                when head.next_trigger_at > (select now from clock) then '{}'
+                when entry.most = 1 and entry.passed = 0 and (
+    (head.expires_at is null or head.expires_at > (select now from clock)) and head.next_trigger_at <= gates.probes_until
+    and not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = head.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(head.session, strpos(head.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(head.passed_gates, array[]::int8[]))
+)
+) then array[head.task_id]
+                else array(select first.task_id
+from (
+    select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+    from task_assoc as assoc
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+        and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    order by assoc.fair_key, assoc.next_trigger_at
+    limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
+) as first
+where not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = first.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(first.session, strpos(first.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(first.passed_gates, array[]::int8[]))
+)
+limit entry.most offset entry.passed)
+            end as ids
+        ) as taken
+        where walk.total < queue.size + queue.skip and walk.probes < 64 + 2 * (queue.size + queue.skip)
+    ), round as (
+        select max(total) as total, count(*) as keys, greatest(sum(weight) filter (where probes > 0 and cardinality(ids) > 0), 1) as weights,
+            case
+                when max(total) < queue.size + queue.skip and max(probes) >= 64 + 2 * (queue.size + queue.skip)
+                    then (array_agg(key order by probes desc))[1]
+            end as end_key
+        from walk
+    )
+    select taken.task_id, coalesce(round.end_key, taken.key) as key,
+        case when round.end_key is null then taken.used else 0 end as used, round.end_key
+    from round left join (
+        select 0 as number, walk.probes, one.place, walk.key, walk.used_before + one.place as used, one.task_id
+        from walk cross join lateral unnest(walk.ids) with ordinality as one (task_id, place)
+        union all
+        select 1 + (further.place - 1) / walk.weight, walk.probes, further.place, walk.key, 1 + (further.place - 1) %% walk.weight,
+            further.task_id
+        from round
+        join walk on round.total < queue.size + queue.skip and walk.probes > 0 and cardinality(walk.ids) = walk.weight
+        cross join lateral (
+            select of_key.task_id, row_number() over () as place
+            from (
+                select walk.key, walk.passed + walk.weight as passed,
+                    least(
+                        greatest(2 * walk.weight * ceil(queue.reach / round.weights), 1000 / round.keys), queue.reach
+                    )::int4 as most
+            ) as entry
+            cross join lateral (select first.task_id
+from (
+    select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+    from task_assoc as assoc
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+        and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    order by assoc.fair_key, assoc.next_trigger_at
+    limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
+) as first
+where not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = first.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(first.session, strpos(first.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(first.passed_gates, array[]::int8[]))
+)
+limit entry.most offset entry.passed) as of_key
+        ) as further
+    ) as taken on true
+    order by taken.number, taken.probes, taken.place
+    limit queue.size + queue.skip
+) as listed) as turn
+cross join lateral (
+    select coalesce(array_agg(first.task_id order by first.next_trigger_at) filter (where not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = first.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(first.session, strpos(first.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(first.passed_gates, array[]::int8[]))
+)), '{}') as ids
+    from (
+        select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
+        order by assoc.next_trigger_at
+        limit %(window)b::int4
+    ) as first
+) as head
+cross join lateral (
+    select assoc.task_id, assoc.resources, listed.turn_key, listed.turn_used, listed.turn_place
+    from (
+        select * from unnest(turn.ids, turn.keys, turn.used) with ordinality as listed (task_id, turn_key, turn_used, turn_place)
+        union all
+        select rest.task_id, turn.end_key, 0, 1000000 + rest.place
+        from unnest(head.ids || array(
+            select behind.task_id
+            from unnest(%(behind)b::uuid[], %(behind_lambdas)b::text[], %(behind_priorities)b::int2[])
+                as behind (task_id, lambda, priority)
+            where behind.lambda = queue.lambda and behind.priority = queue.priority and behind.task_id <> all (head.ids)
+        )) with ordinality as rest (task_id, place)
+        where rest.task_id <> all (turn.ids)
+    ) as listed
+    join task_assoc as assoc on assoc.task_id = any (array[listed.task_id])
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+        and assoc.status::text in ('new', 'retriable_failure')
+        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > (select now from clock)) and not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = assoc.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(assoc.session, strpos(assoc.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(assoc.passed_gates, array[]::int8[]))
+)
+    order by listed.turn_place
+    limit queue.size + queue.skip
+    for update of assoc skip locked
+) as found
+limit queue.size offset queue.skip) as picked
+), parked as materialized (
+    select parked.task_id, parked.taken
+    from (
+        select array_agg(task_id) as task_ids, array_agg(resources) as needs
+        from (
+            -- two picks of a queue find one task twice if it is given back between them
+            select distinct on (task_id) task_id, resources from due where resources is not null
+        ) as once
+    ) as asked
+    cross join lateral duly_admit(asked.task_ids, asked.needs) as parked (task_id, taken)
+)
+update task_assoc as assoc
+set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeout)b, start_at = null,
+    enqueued_at = (select duly_now()), resources = due.resources, taken = case
+    when due.resources is not null
+        then coalesce((select parked.taken from parked where parked.task_id = due.task_id), due.resources)
+end
+from due
+where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    and due.task_id not in (select task_id from parked where taken is null)
+returning assoc.task_id, assoc.lambda, assoc.priority, due.turn_key, due.turn_used, due.turn_place;
+
+-- name: claim_work_gated_fair
+with clock as materialized (
+    select duly_now() as now
+), quotas as materialized (
+    select jsonb_object_agg(
+        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
+    ) as by_name
+    from resource
+    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+), queue as (
+    select *, case
+    when (select by_name from quotas) is not null then nullif(
+        coalesce((select by_name from quotas) -> concat('lambda:', split_part(queue.lambda, '@', 1)), '[]')
+            || coalesce((select by_name from quotas) -> concat(
+                'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
+            ), '[]')
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
+        '[]'
+    )
+end as quota
+    from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(sizes)b::int4[], %(skips)b::int4[], %(takes_turns)b::bool[], %(from_keys)b::text[], %(from_used)b::int4[], %(is_weighted)b::bool[], %(reaches)b::int4[])
+        as queue (lambda, priority, size, skip, takes_turns, from_key, from_used, is_weighted, reach)
+), due as (
+    select picked.task_id, case
+    when queue.quota is null or picked.resources @> queue.quota then picked.resources
+    when picked.resources is null then queue.quota
+    else picked.resources || (
+        select coalesce(jsonb_agg(need), '[]')
+        from jsonb_array_elements(queue.quota) as need
+        where not picked.resources @> jsonb_build_array(need)
+    )
+end as resources, queue.lambda, queue.priority, picked.turn_key, picked.turn_used, picked.turn_place
+    from queue cross join lateral (select found.task_id, found.resources, found.turn_key, found.turn_used, found.turn_place
+from (select (%(gate_ids)b::int8[])[part.first:part.last] as ids,
+    (%(gate_priorities)b::int2[])[part.first:part.last] as priorities,
+    (%(gate_collections)b::text[])[part.first:part.last] as collections,
+    (%(gate_sessions)b::text[])[part.first:part.last] as sessions, coalesce(part.probes_until, 'infinity') as probes_until,
+    queue.priority
+from (
+    select (%(set_firsts)b::int4[])[number] as first, (%(set_lasts)b::int4[])[number] as last,
+        (%(set_probes_until)b::timestamptz[])[number] as probes_until
+    from (
+        select ((select jsonb_object(%(gated_lambdas)b::text[], %(gate_sets)b::text[])) ->> queue.lambda)::int4 as number
+    ) as gate_set
+    offset 0
+) as part
+offset 0) as gates
+cross join lateral (select coalesce(array_agg(listed.task_id) filter (where listed.task_id is not null), '{}') as ids,
+    array_agg(listed.key) as keys, array_agg(listed.used) as used, (array_agg(listed.end_key))[1] as end_key
+from (
+    with recursive walk as (
+        -- what is left of the last turn
+        select 0 as probes, start.key, false as is_wrapped, start.weight, queue.from_used as used_before,
+            0 as passed, start.ids, cardinality(start.ids) as total, cardinality(start.ids) as first_taken
+        from (
+            select entry.key, entry.weight, array(select first.task_id
+from (
+    select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+    from task_assoc as assoc
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+        and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    order by assoc.fair_key, assoc.next_trigger_at
+    limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
+) as first
+where not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = first.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(first.session, strpos(first.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(first.passed_gates, array[]::int8[]))
+)
+limit entry.most offset entry.passed) as ids
+            from (
+                select queue.from_key collate "C" as key, weighed.weight, 0 as passed,
+                    case when queue.from_used > 0 then greatest(weighed.weight - queue.from_used, 0) else 0 end as most
+                from (select case
+    when queue.is_weighted then coalesce((
+        select fair_weight.weight
+        from fair_weight
+        where fair_weight.lambda = split_part(queue.lambda, '@', 1) and fair_weight.fair_key = queue.from_key
+    ), 1)
+    else 1
+end as weight) as weighed
+            ) as entry
+        ) as start
+        where queue.takes_turns
+        union all
+        select walk.probes + 1, entry.key, entry.is_wrapped, entry.most, 0, entry.passed, taken.ids,
+            walk.total + cardinality(taken.ids), walk.first_taken
+        from walk
+        cross join lateral (
+            (
+                select later.*, walk.is_wrapped
+                from (select assoc.fair_key as key, assoc.task_id, assoc.next_trigger_at, assoc.expires_at, assoc.collection, assoc.session,
+    assoc.passed_gates
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key is not null and assoc.fair_key > walk.key
+order by assoc.fair_key, assoc.next_trigger_at
+limit 1) as later
+                where not walk.is_wrapped or later.key <= queue.from_key
+            )
+            union all
+            (
+                select first.*, true
+                from (select assoc.fair_key as key, assoc.task_id, assoc.next_trigger_at, assoc.expires_at, assoc.collection, assoc.session,
+    assoc.passed_gates
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key is not null 
+order by assoc.fair_key, assoc.next_trigger_at
+limit 1) as first
+                where not walk.is_wrapped and first.key <= queue.from_key
+            )
+            limit 1
+        ) as head
+        cross join lateral (
+            -- the key that began the round ends it, too
+            select head.key, head.is_wrapped, case
+    when queue.is_weighted then coalesce((
+        select fair_weight.weight
+        from fair_weight
+        where fair_weight.lambda = split_part(queue.lambda, '@', 1) and fair_weight.fair_key = head.key
+    ), 1)
+    else 1
+end as most,
+                case when head.key = queue.from_key then walk.first_taken else 0 end as passed
+        ) as entry
+        cross join lateral (
+            select case
+                when head.next_trigger_at > (select now from clock) then '{}'
+                when entry.most = 1 and entry.passed = 0 and (
+    (head.expires_at is null or head.expires_at > (select now from clock)) and head.next_trigger_at <= gates.probes_until
+    and not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = head.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(head.session, strpos(head.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(head.passed_gates, array[]::int8[]))
+)
+) then array[head.task_id]
+                else array(select first.task_id
+from (
+    select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+    from task_assoc as assoc
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+        and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    order by assoc.fair_key, assoc.next_trigger_at
+    limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
+) as first
+where not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = first.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(first.session, strpos(first.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(first.passed_gates, array[]::int8[]))
+)
+limit entry.most offset entry.passed)
+            end as ids
+        ) as taken
+        where walk.total < queue.size + queue.skip and walk.probes < 64 + 2 * (queue.size + queue.skip)
+    ), round as (
+        select max(total) as total, count(*) as keys, greatest(sum(weight) filter (where probes > 0 and cardinality(ids) > 0), 1) as weights,
+            case
+                when max(total) < queue.size + queue.skip and max(probes) >= 64 + 2 * (queue.size + queue.skip)
+                    then (array_agg(key order by probes desc))[1]
+            end as end_key
+        from walk
+    )
+    select taken.task_id, coalesce(round.end_key, taken.key) as key,
+        case when round.end_key is null then taken.used else 0 end as used, round.end_key
+    from round left join (
+        select 0 as number, walk.probes, one.place, walk.key, walk.used_before + one.place as used, one.task_id
+        from walk cross join lateral unnest(walk.ids) with ordinality as one (task_id, place)
+        union all
+        select 1 + (further.place - 1) / walk.weight, walk.probes, further.place, walk.key, 1 + (further.place - 1) %% walk.weight,
+            further.task_id
+        from round
+        join walk on round.total < queue.size + queue.skip and walk.probes > 0 and cardinality(walk.ids) = walk.weight
+        cross join lateral (
+            select of_key.task_id, row_number() over () as place
+            from (
+                select walk.key, walk.passed + walk.weight as passed,
+                    least(
+                        greatest(2 * walk.weight * ceil(queue.reach / round.weights), 1000 / round.keys), queue.reach
+                    )::int4 as most
+            ) as entry
+            cross join lateral (select first.task_id
+from (
+    select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+    from task_assoc as assoc
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+        and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    order by assoc.fair_key, assoc.next_trigger_at
+    limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
+) as first
+where not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = first.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(first.session, strpos(first.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(first.passed_gates, array[]::int8[]))
+)
+limit entry.most offset entry.passed) as of_key
+        ) as further
+    ) as taken on true
+    order by taken.number, taken.probes, taken.place
+    limit queue.size + queue.skip
+) as listed) as turn
+cross join lateral (
+    select coalesce(array_agg(first.task_id order by first.next_trigger_at) filter (where not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = first.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(first.session, strpos(first.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(first.passed_gates, array[]::int8[]))
+)), '{}') as ids
+    from (
+        select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+        from task_assoc as assoc
+        where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+            and assoc.status in ('new', 'retriable_failure')
+            and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
+        order by assoc.next_trigger_at
+        limit %(window)b::int4
+    ) as first
+) as head
+cross join lateral (
+    select assoc.task_id, assoc.resources, listed.turn_key, listed.turn_used, listed.turn_place
+    from (
+        select * from unnest(turn.ids, turn.keys, turn.used) with ordinality as listed (task_id, turn_key, turn_used, turn_place)
+        union all
+        select rest.task_id, turn.end_key, 0, 1000000 + rest.place
+        from unnest(head.ids || array(
+            select behind.task_id
+            from unnest(%(behind)b::uuid[], %(behind_lambdas)b::text[], %(behind_priorities)b::int2[])
+                as behind (task_id, lambda, priority)
+            where behind.lambda = queue.lambda and behind.priority = queue.priority and behind.task_id <> all (head.ids)
+        )) with ordinality as rest (task_id, place)
+        where rest.task_id <> all (turn.ids)
+    ) as listed
+    join task_assoc as assoc on assoc.task_id = any (array[listed.task_id])
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+        and assoc.status::text in ('new', 'retriable_failure')
+        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > (select now from clock)) and not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = assoc.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(assoc.session, strpos(assoc.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(assoc.passed_gates, array[]::int8[]))
+)
+    order by listed.turn_place
+    limit queue.size + queue.skip
+    for update of assoc skip locked
+) as found
+limit queue.size offset queue.skip) as picked
+    limit %(most)b
+), parked as materialized (
+    select parked.task_id, parked.taken
+    from (
+        select array_agg(task_id) as task_ids, array_agg(resources) as needs
+        from (
+            -- two picks of a queue find one task twice if it is given back between them
+            select distinct on (task_id) task_id, resources from due where resources is not null
+        ) as once
+    ) as asked
+    cross join lateral duly_admit(asked.task_ids, asked.needs) as parked (task_id, taken)
+), placed as materialized (
+    select task_id, resources, (row_number() over () - 1)::int4 as place
+    from due
+    where task_id not in (select task_id from parked where taken is null)
+), claimed as (
+    update task_assoc as assoc
+    set status = 'claimed', fence = assoc.fence + 1, next_trigger_at = (select duly_now()) + %(claim_timeout)b,
+        start_at = null, resources = placed.resources, taken = case
+    when placed.resources is not null
+        then coalesce((select parked.taken from parked where parked.task_id = placed.task_id), placed.resources)
+end, claimed_at = (select duly_now()), holder = (%(holders)b::text[])[1 + placed.place %% %(callers)b::int4],
+        token = encode((%(prefixes)b::bytea[])[1 + placed.place %% %(callers)b::int4]
+            || int2send((placed.place / %(callers)b::int4)::int2), 'hex')::uuid
+    from placed
+    -- all are picked before the first is claimed: a later pick of a queue passes over those of an earlier one, and it would
+    -- not see those that are claimed
+    where (select count(*) from placed) > 0
+        and assoc.task_id = any (array[placed.task_id]) and assoc.status::text in ('new', 'retriable_failure')
+    returning assoc.task_id, assoc.token, assoc.lambda, assoc.priority, assoc.fence, assoc.failures, assoc.crashes,
+    assoc.worker_crashes, assoc.due_at, assoc.edits, assoc.events
+)
+select answered.*, later.queue_lambda, later.queue_priority, later.due_in, turn.turn_lambda, turn.turn_priority, turn.turn_key, turn.turn_used
+from (select claimed.task_id, claimed.token, claimed.lambda as lambda_name, claimed.priority, claimed.fence,
+    claimed.failures, claimed.crashes, (extract(epoch from claimed.due_at) * 1000000)::int8 as due_at_us,
+    entity.payload, entity.payload_encoding::int4 as encoding, coalesce(entity.max_runtime, coalesce(lambda.max_runtime, interval '0 days 3600 seconds')) as max_runtime,
+    case when entity.time_table is not null then (extract(epoch from entity.scheduled_at) * 1000000)::int8 end as tick_at_us,
+    entity.graph as graph_id,
+    entity.checkpoint,
+    case when claimed.events is not null then (
+        select max(case event ->> 'kind'
+            when 'put_off' then event ->> 'next'
+            when 'unparked' then event ->> 'at'
+            when 'ungated' then event ->> 'at'
+            when 'rate_lifted' then event ->> 'at'
+        end::int8)
+        from jsonb_array_elements(claimed.events) as event
+    ) end as startable_at_us,
+    claimed.crashes = 1 and claimed.worker_crashes = 1 as crashed_with_worker,
+    entity.attachments, entity.received,
+    entity.edits + entity.checkpoint_count <> claimed.edits as is_stale
+from claimed
+left join lateral (
+    select task.priority, task.payload, task.payload_encoding, task.time_table, task.scheduled_at, task.graph,
+        task.max_runtime, task.checkpoint, task.attachments, task.received, task.checkpoint_count, task.edits
+    from task
+    where task.task_id = claimed.task_id and task.lambda = claimed.lambda 
+    limit 1
+) as entity on true
+left join lambda on lambda.name = any (array[claimed.lambda])
+where coalesce(entity.priority, 0) > 0) as answered
+full join (
+    select queue.lambda as queue_lambda, queue.priority as queue_priority, (
+    select assoc.next_trigger_at
+    from task_assoc as assoc
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority
+        and assoc.status in ('new', 'retriable_failure')
+        and assoc.next_trigger_at > (select now from clock)
+        and assoc.next_trigger_at <= (select now from clock) + %(within)b::interval
+        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    order by assoc.next_trigger_at
+    limit 1
+) - (select duly_now()) as due_in
+    from queue
+    where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked where taken is null)
+) as later on false
+full join (
+    select distinct on (due.lambda, due.priority) due.lambda as turn_lambda, due.priority as turn_priority, due.turn_key, due.turn_used
+    from due
+    where due.turn_key is not null
+    order by due.lambda, due.priority, due.turn_place desc
+) as turn on false;
 
 -- name: finish_unwatched
 with asked as (

@@ -240,6 +240,8 @@ class Client(Blocking):
     roll_back_lambda = blocking(AsyncClient.roll_back_lambda)
     delete_lambda = blocking(AsyncClient.delete_lambda)
     restore_lambda = blocking(AsyncClient.restore_lambda)
+    set_fair_weights = blocking(AsyncClient.set_fair_weights)
+    fair_keys = blocking(AsyncClient.fair_keys)
     register = blocking(AsyncClient.register)
 
     update = blocking(AsyncClient.update)

@@ -96,6 +96,8 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.EventService/SendEvents": _CHANGE,
     "/duly.v1.EventService/GetEventKeys": _READ,
     "/duly.v1.EventService/ListEventKeys": {},
+    "/duly.v1.RegistryService/SetFairWeights": _REDRIVE,
+    "/duly.v1.RegistryService/ListFairKeys": _READ,
     "/duly.v1.SessionService/GetSession": _READ,
     "/duly.v1.SessionService/ListSessions": {},
     "/duly.v1.SessionService/UnblockSession": dict.fromkeys(_REDRIVE, "NOT_BLOCKED"),

@@ -40,6 +40,8 @@ METHODS = {
     "roll_back_lambda": "lambdas rollback",
     "delete_lambda": "lambdas delete",
     "restore_lambda": "lambdas restore",
+    "set_fair_weights": "lambdas fair",
+    "fair_keys": "lambdas fair",
     "register": "register",
     "dead_letters": "dead-letters list",
     "redrive": "redrive",

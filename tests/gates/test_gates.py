@@ -7,7 +7,7 @@ import pytest
 
 from duly_core.gates.rules import NO_GATES, Gate, GateScope, GateSet, Kind
 from duly_core.lambdas.names import ALL_PRIORITIES, QueueKey
-from duly_core.postgres.statements import GATED, TRANSITIONS
+from duly_core.postgres.statements import FAIR, GATED, GATED_FAIR, TRANSITIONS
 from duly_wire.enums import Priority
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
@@ -117,3 +117,11 @@ def test_a_statement_of_the_way_of_a_task_names_no_gate(name):
 def test_only_statements_that_pick_or_judge_tasks_have_a_twin_that_knows_gates():
     assert GATED.keys() == {"claim_work", "enqueue", "heartbeat"}
     assert all("gate" in statement.sql for statement in GATED.values())
+
+
+def test_only_statements_that_pick_tasks_have_a_twin_that_knows_turns():
+    assert FAIR.keys() == GATED_FAIR.keys() == {"claim_work", "enqueue"}
+    assert all(
+        "fair_key" not in TRANSITIONS[name].sql.partition("due as")[2].partition("parked as")[0]
+        for name in FAIR
+    )

@@ -184,7 +184,9 @@ async def test_a_task_is_written_although_the_look_for_it_is_refused(services, m
     answer = await services.asking()
     refused = iter([Step(Statement("refused", "select 1 / 0"), {}, tuple_row)])
     look_step = claims.look_step
-    monkeypatch.setattr(claims, "look_step", lambda *asked: next(refused, None) or look_step(*asked))
+    monkeypatch.setattr(
+        claims, "look_step", lambda *asked, **more: next(refused, None) or look_step(*asked, **more)
+    )
 
     task_id = await services.schedule()
 

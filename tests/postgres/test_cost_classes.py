@@ -16,12 +16,13 @@ HELD_BY = {
     "tasks/unique.sql": PLANS,
     "gates/gates.sql": PLANS,
     "events/events.sql": PLANS | {*test_store_plans.FOR_PEOPLE},
+    "fairness/fairness.sql": PLANS,
     "task_output/output.sql": set(test_output_plans.CASES),
     "watches/watches.sql": set(test_watch_plans.CASES),
     # the autoscaler reads tasks in each round; pools, their plans and hosts are few
     "pools/pools.sql": test_pool_plans.CASES.keys() | test_pool_plans.OF_POOLS,
-    # by id; no test looks at their plans
-    "tasks/entities.sql": {"purge", "keep_checkpoints", "note_overdue"},
+    # by id, and no test looks at their plans, but for that of the last
+    "tasks/entities.sql": {"purge", "keep_checkpoints", "note_overdue", "lock_child_sessions", "give_turns"},
     # there are thousands of time tables, not millions; no test looks at the plans
     "time_tables/time_tables.sql": {
         "time_table_clock",

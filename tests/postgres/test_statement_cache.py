@@ -7,9 +7,12 @@ from psycopg import _queries
 from psycopg.adapt import Transformer
 
 import duly_core.postgres.pool  # noqa: F401 (sets psycopg's limit)
-from duly_core.postgres.statements import GATED, TRANSITIONS
+from duly_core.postgres.statements import FAIR, GATED, GATED_FAIR, TRANSITIONS
 
-STATEMENTS = {statement.name: statement for statement in (*TRANSITIONS.values(), *GATED.values())}
+STATEMENTS = {
+    statement.name: statement
+    for statement in (*TRANSITIONS.values(), *GATED.values(), *FAIR.values(), *GATED_FAIR.values())
+}
 
 
 @pytest.mark.parametrize("name", sorted(STATEMENTS))

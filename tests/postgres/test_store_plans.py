@@ -12,10 +12,21 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from duly_core.fairness.statements import FAIRNESS
 from duly_core.gates.statements import GATES
 from duly_core.postgres.pool import connect_arguments
 from duly_core.postgres.settings import StoreSettings
-from duly_core.postgres.statements import GATED, LOCKS, READS, TRANSITIONS, UNWATCHED, load
+from duly_core.postgres.statements import (
+    ENTITIES,
+    FAIR,
+    GATED,
+    GATED_FAIR,
+    LOCKS,
+    READS,
+    TRANSITIONS,
+    UNWATCHED,
+    load,
+)
 from duly_core.postgres.task_fields import FIELDS
 from duly_core.upkeep.retention import Retention
 from duly_wire.ids import new_task_id
@@ -39,6 +50,8 @@ PLANNED_FOR_ALL = {
     "redrive",
     "claim_work",
     "claim_work_gated",
+    "claim_work_fair",
+    "claim_work_gated_fair",
     "claim_again",
     "graph_places",
     "growing_graph",
@@ -52,11 +65,21 @@ AS_GOOD = {"task_first_lambda_task_id_idx": "task_first_pkey"}
 """Entities may be found by lambda and id as well; what does not know the lambda skips over the few that there are."""
 WATCHES = {"watch_pkey"}
 """Of these the first row is read, if there is one."""
-SMALL = {"gate", "gate_version", "breaker", "breaker_count", "deleted_lambda", "lambda"}
+SMALL = {
+    "gate",
+    "gate_version",
+    "breaker",
+    "breaker_count",
+    "deleted_lambda",
+    "lambda",
+    "fair_lambda",
+    "fair_weight",
+}
 """Tables of at most some thousands of rows: how they are read does not matter where no task waits for it."""
-OF_SMALL = {*GATES, "queues_of"}
+OF_SMALL = {*GATES, *FAIRNESS, "queues_of"}
 """Statements that read them, and whose indexes there are not looked at."""
 READY, WATCHED, EXPIRING = {"task_assoc_ready"}, {"task_assoc_watched"}, {"task_assoc_expiring"}
+BY_KEY = {"task_assoc_fair", "fair_weight_pkey"}
 SESSIONS, WAITING_UNTIL, IN_SESSION = (
     {"session_pkey"},
     {"task_assoc_waiting_until"},
@@ -589,8 +612,37 @@ CASES = {
     "attempts": ({"task_ids": IDS, "tracebacks": 3}, {"attempt_first_pkey"}),
 }
 
+OF_TURNS = {
+    "give_turns": (
+        {
+            "lambdas": [LAMBDA] * 2,
+            "priorities": [1, 3],
+            "since": [None, datetime.now(UTC)],
+            "most": [10, 10],
+        },
+        READY | ASSOC,
+    ),
+    "note_fair_lambdas": ({}, {"task_assoc_fair"}),
+    "fair_lambdas": ({}, set()),
+    "put_fair_weights": ({"lambda": LAMBDA, "keys": ["a"], "weights": [2], "removed": ["b"]}, set()),
+    "fair_weights": ({"lambda": LAMBDA, "most": 10}, set()),
+    "waiting_by_key": ({"queue": LAMBDA, "from_key": "", "most": 10, "most_tasks": 10}, {"task_assoc_fair"}),
+}
+TURNS = {
+    "takes_turns": [True] * 2,
+    "from_keys": ["", "a"],
+    "from_used": [0, 1],
+    "is_weighted": [True] * 2,
+    "reaches": [10, 10],
+}
+
 CASES |= {f"{name}_gated": (CASES[name][0] | PICK_BEHIND, CASES[name][1]) for name in GATED} | OF_GATES
 CASES |= {f"{name}_unwatched": CASES[name] for name in UNWATCHED}
+CASES |= {f"{name}_fair": (CASES[name][0] | TURNS, CASES[name][1] | BY_KEY) for name in FAIR} | OF_TURNS
+CASES |= {
+    f"{name}_gated_fair": (CASES[name][0] | PICK_BEHIND | TURNS, CASES[name][1] | BY_KEY)
+    for name in GATED_FAIR
+}
 STATEMENTS = (
     TRANSITIONS
     | READS
@@ -598,7 +650,9 @@ STATEMENTS = (
     | load("tasks/unique.sql")
     | GATES
     | EVENTS
-    | {each.name: each for each in (*GATED.values(), *UNWATCHED.values())}
+    | FAIRNESS
+    | {"give_turns": ENTITIES["give_turns"]}
+    | {each.name: each for twins in (GATED, FAIR, GATED_FAIR, UNWATCHED) for each in twins.values()}
 )
 
 FILL = """
@@ -607,9 +661,9 @@ insert into task (task_id, lambda, collection, priority, payload_encoding, paylo
         %(lambda)s, '', 3, 1, '', now(), now()
     from generate_series(1, %(count)s);
 insert into task_assoc (
-    task_id, lambda, collection, priority, status, next_trigger_at, due_at, expires_at, fence, token, holder
+    task_id, lambda, collection, priority, fair_key, status, next_trigger_at, due_at, expires_at, fence, token, holder
 )
-    select task_id, %(lambda)s, '', 3, case number %% 3 when 0 then 'new' when 1 then 'enqueued' else 'claimed' end::task_status,
+    select task_id, %(lambda)s, '', 3, case when number %% 2 = 0 then 'key' || number %% 50 end, case number %% 3 when 0 then 'new' when 1 then 'enqueued' else 'claimed' end::task_status,
         now() + number * interval '1 s' - interval '20 s', now(), now() + number * interval '1 s' - interval '20 s',
         1, case number %% 3 when 2 then task_id end, case number %% 3 when 2 then 'host' end
     from (select task_id, row_number() over () as number from task where status is null) as numbered

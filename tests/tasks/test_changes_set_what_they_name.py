@@ -336,6 +336,7 @@ OTHERWISE = {
     "GraphService/PutGraphDefinition": "makes another version, the former ones stay",
     "RegistryService/RegisterLambdas": "declares the whole by design: a version of an application says what it is",
     "RegistryService/RestoreLambda": "has no field",
+    "RegistryService/SetFairWeights": "a weight is one value of a key; what is removed is named",
     "AccessService/AddGrants": "a grant has nothing beside its name",
     "AccessService/CreateToken": "a token cannot be changed",
 }

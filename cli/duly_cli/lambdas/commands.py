@@ -17,7 +17,7 @@ from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_core.config.durations import format_duration
 
 if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
-    from duly.lambdas.info import LambdaDetail, LambdaInfo
+    from duly.lambdas.info import FairKey, LambdaDetail, LambdaInfo
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly lambdas` lists it.")]
 _Expected = Annotated[
@@ -126,6 +126,75 @@ def restore(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     with connected(address) as client:
         client.restore_lambda(name)
     say(f"{name}: a worker that declares it registers it when it starts")
+
+
+@_lambdas.command()
+def fair(
+    name: _Name,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--weight",
+            metavar="KEY=N",
+            help="So many tasks of the key start in its turn, 1 to 1,000. `=N`: of tasks without a key. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    no_weights: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--no-weight",
+            metavar="KEY",
+            help="The key has the weight 1 again. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    max_keys: Annotated[
+        int,
+        typer.Option("--max-keys", min=1, max=10_000, help="List so many keys with waiting tasks at most."),
+    ] = 1_000,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Show the fair keys of a lambda, those with the most waiting tasks first; or set the weights of some."""
+    asked: dict[str, int | None] = dict.fromkeys(no_weights or (), None)
+    for given in weights or ():
+        key, weight = _weight(given)
+        asked[key] = weight
+    with connected(address) as client:
+        if asked:
+            client.set_fair_weights(name, asked)
+        found = client.fair_keys(name, max_keys=max_keys)
+    if asked and not as_json:
+        for key, set_to in asked.items():
+            say(f"{name}: key {one_line(key) or '(none)'} has the weight {set_to or 1}")
+        return
+    found.sort(key=lambda each: (-each.waiting, each.fair_key))
+    show_all(found, fair_key_table, as_object, as_json=as_json)
+
+
+def _weight(given: str) -> tuple[str, int]:
+    """Return key and weight of an option; the key may have `=` in it."""
+    key, separator, number = given.rpartition("=")
+    if not separator or not number.isascii() or not number.isdecimal():
+        raise typer.BadParameter(f"{given!r}: say KEY=N, such as ada=3", param_hint="--weight")
+    return key, int(number)
+
+
+def fair_key_table(keys: "Iterable[FairKey]") -> Iterator[str]:
+    """Fair keys, a line each."""
+    rows = [
+        (
+            each.fair_key or "(none)",
+            str(each.weight),
+            f"{each.waiting:,}{'+' if each.has_more else ''}",
+            moment_text(each.first_due_at) if each.first_due_at else "",
+        )
+        for each in keys
+    ]
+    if not rows:
+        return iter(["no task waits with a fair key, and no key has a weight"])
+    return columns(("KEY", "WEIGHT", "WAITING", "FIRST DUE"), rows)
 
 
 def _backoff(backoff: duly.Backoff) -> str:

@@ -55,7 +55,11 @@ def schedule(
     priority: Annotated[str, typer.Option(help="urgent, high, normal or low.")] = "normal",
     collection: Annotated[str, typer.Option(help="A label on a subset of the lambda's tasks.")] = "",
     fair_key: Annotated[
-        str, typer.Option(help="Whose work it is, such as a customer: kept and shown.", show_default=False)
+        str,
+        typer.Option(
+            help="Whose work it is, such as a customer: tasks of one lambda take turns by it.",
+            show_default=False,
+        ),
     ] = "",
     delay: Annotated[
         str | None, typer.Option(help="Run it after this time: 90s, 2h.", show_default=False)

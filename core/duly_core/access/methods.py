@@ -83,6 +83,8 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.RegistryService/UpdateLambda": _CHANGE,
     "/duly.v1.RegistryService/DeleteLambda": _CHANGE,
     "/duly.v1.RegistryService/RestoreLambda": _CHANGE,
+    "/duly.v1.RegistryService/SetFairWeights": _CHANGE,
+    "/duly.v1.RegistryService/ListFairKeys": _READ,
     "/duly.v1.SessionService/GetSession": _READ,
     # Without a namespace it needs a role for all lambdas, with one a role for all of its own: the servicer says so.
     "/duly.v1.SessionService/ListSessions": _READ,

@@ -1,10 +1,14 @@
-"""What a service remembers of gates: all that are in force, compared with the store each second and when one changed."""
+"""What a service remembers of gates: all that are in force, compared with the store each second and when one changed.
+
+With them it remembers what else decides which tasks a pick takes, and changes seldom: which lambdas have keys that take turns.
+"""
 
 import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from duly_core.fairness.store import FairLambdas, fair_lambdas
 from duly_core.gates import store as store_gates
 from duly_core.gates.ends import GateEnds
 from duly_core.gates.rules import NO_GATES, Gate, GateSet
@@ -20,6 +24,11 @@ class Gates(Protocol):
     @property
     def now(self) -> GateSet:
         """Those that were last read; none before the first read."""
+        ...
+
+    @property
+    def fair(self) -> FairLambdas:
+        """Those whose keys take turns, as they were last read."""
         ...
 
     @property
@@ -39,8 +48,9 @@ class Gates(Protocol):
 class FixedGates:
     """Gates that do not change, for tests and for who has none."""
 
-    def __init__(self, now: GateSet = NO_GATES) -> None:
+    def __init__(self, now: GateSet = NO_GATES, fair: FairLambdas | None = None) -> None:
         self.now = now
+        self.fair = fair or {}
         self.ends = GateEnds()
 
     async def known(self) -> GateSet:
@@ -55,6 +65,7 @@ class GateCache:
         """Make one; `changed` is called when others are in force than before."""
         self.wake = asyncio.Event()
         self.now = NO_GATES
+        self.fair: FairLambdas = {}
         self.breaker_lambdas: frozenset[str] = frozenset()
         """Those that have breakers."""
         self._store = store
@@ -108,6 +119,7 @@ class GateCache:
             lasting = {gate.gate_id for gate in found.gates}
             self.ends.note((gate for gate in self._gates if gate.gate_id not in lasting), found.read_at)
             self.breaker_lambdas = await store_gates.breaker_lambdas(self._store)
+            self.fair = await fair_lambdas(self._store)
             self._version, self._gates = found.version, found.gates
             self._take()
 

@@ -187,3 +187,12 @@ coalesce(lambda.crash_window, interval '3 days 0 seconds')
 
 -- fragment: watched.graph
 3
+
+-- fragment: turns.probes
+64
+
+-- fragment: turns.further
+1000
+
+-- fragment: turns.last_place
+1000000

@@ -68,7 +68,7 @@ _GRACE = timedelta(seconds=1)
 with suppress(ImportError):  # it is private to psycopg; without it all works as before
     from psycopg import _queries
 
-    _queries.MAX_CACHED_STATEMENT_LENGTH = 16 * 1024
+    _queries.MAX_CACHED_STATEMENT_LENGTH = 32 * 1024
 
 _BYTES_LOADER = cast("type[Loader]", psycopg.adapters.get_loader(_BYTEA_OID, Format.BINARY))
 """psycopg's own of bytea, which is written in C."""

@@ -18,7 +18,6 @@ from duly_core.postgres.task_fields import FRAGMENTS
 _HEAD = re.compile(r"^-- (?:name|fragment): ([\w.]+)\n", re.MULTILINE)
 _USE = re.compile(r"\{\{([\w.]+)(?:: ([^{}]*))?\}\}")
 _TEXT = "{{}}"
-_GATED, _UNWATCHED = "_gated", "_unwatched"
 _NO_STATEMENTS = {"schema", "functions", "client_function", "constants", "fragments"}
 
 
@@ -73,6 +72,7 @@ _ROOMS = (
     "graphs",
     "limits",
     "gates",
+    "fairness",
     "time_tables",
     "fleet",
     "explain",
@@ -100,47 +100,53 @@ def fragment(name: str, text: str = "") -> str:
 def load(file_name: str) -> dict[str, Statement]:
     """Read one file, such as `tasks/transitions.sql`, into its statements, by name."""
     return {
-        block.name: Statement(block.name, resolve(block.sql, _FRAGMENTS), "-- Planned anew" in block.body)
+        block.name: Statement(block.name, _resolved(block, _FRAGMENTS), "-- Planned anew" in block.body)
         for block in _blocks(file_name)
     }
 
 
-def load_gated(file_name: str) -> dict[str, Statement]:
-    """Read the statements of a file that gates change, by name, as they are while gates hold some of their tasks.
+TWINS = ("gated", "fair", "gated_fair", "unwatched")
+"""Kinds of statements that stand beside others."""
+_ALONE = {"unwatched": {"finish", "finish_one"}}
+"""Of a kind only these have a twin."""
 
-    A fragment NAME_gated then stands in place of NAME.
+
+def load_twins(file_name: str, kind: str) -> dict[str, Statement]:
+    """Read the twins of the statements of a file, of one of TWINS, by the names of the others.
+
+    `gated`: while gates hold some of their tasks. `fair`: of lambdas whose keys take turns. `gated_fair`: both. `unwatched`:
+    while nobody watches.
+    A fragment NAME_gated, and so on, stands in place of NAME. Statements that none of them changes have no twin.
     """
-    return _variants(file_name, _GATED)
+    fragments, simpler = _FRAGMENTS, [_FRAGMENTS]
+    for suffix in [f"_{part}" for part in kind.split("_")] + [f"_{kind}"]:
+        own = {name.removesuffix(suffix): text for name, text in _FRAGMENTS.items() if name.endswith(suffix)}
+        if suffix != f"_{kind}":
+            simpler.append(_FRAGMENTS | own)
+        fragments = fragments | own
+    twins = {}
+    for block in _blocks(file_name):
+        sql = _resolved(block, fragments)
+        if block.name in _ALONE.get(kind, {block.name}) and all(
+            sql != _resolved(block, others) for others in simpler
+        ):
+            twins[block.name] = Statement(f"{block.name}_{kind}", sql, "-- Planned anew" in block.body)
+    return twins
 
 
-def load_unwatched(file_name: str) -> dict[str, Statement]:
-    """Read the statements of a file that successes run, by name, as they are while nobody watches.
-
-    A fragment NAME_unwatched then stands in place of NAME.
-    """
-    return {name: each for name, each in _variants(file_name, _UNWATCHED).items() if name in _OF_SUCCESSES}
-
-
-_OF_SUCCESSES = {"finish", "finish_one"}
-
-
-def _variants(file_name: str, suffix: str) -> dict[str, Statement]:
-    instead = {name.removesuffix(suffix): text for name, text in _FRAGMENTS.items() if name.endswith(suffix)}
-    fragments = _FRAGMENTS | instead
-    return {
-        block.name: Statement(
-            f"{block.name}{suffix}", resolve(block.sql, fragments), "-- Planned anew" in block.body
-        )
-        for block in _blocks(file_name)
-        if resolve(block.sql, fragments) != resolve(block.sql, _FRAGMENTS)
-    }
+def _resolved(block: _Block, fragments: dict[str, str]) -> str:
+    return resolve(block.sql, fragments).strip()
 
 
 TRANSITIONS = load("tasks/transitions.sql")
-GATED = load_gated("tasks/transitions.sql")
+GATED = load_twins("tasks/transitions.sql", "gated")
 """Beside TRANSITIONS: `claim_work` and `enqueue` leave out what gates hold, and `heartbeat` says what it is judged by."""
-UNWATCHED = load_unwatched("tasks/transitions.sql")
+UNWATCHED = load_twins("tasks/transitions.sql", "unwatched")
 """Beside TRANSITIONS: `finish` and `finish_one` do not look whether somebody watches (decision 0092)."""
+FAIR = load_twins("tasks/transitions.sql", "fair")
+"""Beside TRANSITIONS: `claim_work` and `enqueue` take tasks in turn by their fair keys."""
+GATED_FAIR = load_twins("tasks/transitions.sql", "gated_fair")
+"""Both at once."""
 READS = load("tasks/reads.sql")
 LOCKS = load("tasks/locks.sql")
 ENTITIES = load("tasks/entities.sql")

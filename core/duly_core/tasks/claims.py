@@ -11,6 +11,8 @@ from psycopg.rows import RowMaker
 
 from duly_core.config.live_sections import LONGEST_LEASE
 from duly_core.errors import StoreUnavailableError
+from duly_core.fairness.cursors import TurnCursors
+from duly_core.fairness.store import FairLambdas
 from duly_core.gates.rules import NO_GATES, GateSet
 from duly_core.gates.scans import GateScans
 from duly_core.gates.sweeps import dequeue
@@ -18,7 +20,7 @@ from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamps, uuids
 from duly_core.postgres.pool import Step, Store, fetch
 from duly_core.postgres.rows import named
-from duly_core.postgres.statements import ENTITIES, GATED, LOCKS, READS, TRANSITIONS
+from duly_core.postgres.statements import ENTITIES, FAIR, GATED, GATED_FAIR, LOCKS, READS, TRANSITIONS
 from duly_core.tasks.checkpoints import keep_checkpoints
 from duly_core.tasks.task import (
     Applied,
@@ -110,13 +112,36 @@ class _Ahead(NamedTuple):
     due_in: timedelta | None
 
 
-def _work(cursor: AsyncCursor[Any]) -> RowMaker[ClaimedTask | _Ahead]:
+class _LastTurn(NamedTuple):
+    """A row of claim_work that tells where the turns of a queue ended."""
+
+    turn_lambda: str
+    turn_priority: int
+    turn_key: str
+    turn_used: int
+
+
+LookRow = ClaimedTask | _Ahead | _LastTurn
+
+
+def _work(cursor: AsyncCursor[Any]) -> RowMaker[LookRow]:
     """Make the rows of claim_work."""
     claimed, ahead = _CLAIMED(cursor), named(_Ahead)(cursor)
 
-    def make(values: Sequence[Any]) -> ClaimedTask | _Ahead:
+    def make(values: Sequence[Any]) -> LookRow:
         task = claimed(values)
         return task if task.task_id else ahead(values)
+
+    return make
+
+
+def _fair_work(cursor: AsyncCursor[Any]) -> RowMaker[LookRow]:
+    """Make the rows of claim_work with turns."""
+    others, turn = _work(cursor), named(_LastTurn)(cursor)
+
+    def make(values: Sequence[Any]) -> LookRow:
+        last = turn(values)
+        return last if last.turn_lambda else others(values)
 
     return make
 
@@ -131,6 +156,8 @@ async def claim_work(
     scans: GateScans | None = None,
     *,
     within: timedelta = _FAR_AHEAD,
+    fair: FairLambdas | None = None,
+    cursors: TurnCursors | None = None,
 ) -> Work:
     """Pick what may run, in the order of `picks`, and claim it.
 
@@ -143,6 +170,8 @@ async def claim_work(
         gates: those in force; the picks have no queue that is held as a whole.
         scans: what is known of tasks behind those that gates hold; None: nothing.
         within: how far ahead to look for what the queues have next: as far as the next look is.
+        fair: the lambdas whose keys take turns; None: there are none.
+        cursors: whose turn is next; None: the first key's.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; `claim_again` tells it.
@@ -150,10 +179,14 @@ async def claim_work(
     held = {pick.queue for pick in picks if gates.of(pick.queue.lambda_name).of_rows} if gates else ()
     scans = scans or GateScans()
     gated = await scans.look(store, gates, held, most) if held else None
-    statement, parameters, shape = look_step(picks, callers, most, claim_timeout, within)
+    cursors = cursors or TurnCursors()
+    statement, parameters, shape = look_step(
+        picks, callers, most, claim_timeout, within, fair=fair, cursors=cursors
+    )
     if gated:
-        statement, parameters = GATED["claim_work"], {**gated.parameters, **parameters}
-    work = await found_by_look(store, await store.run_as(shape, statement, parameters))
+        statement = (GATED_FAIR if statement is FAIR["claim_work"] else GATED)["claim_work"]
+        parameters = {**gated.parameters, **parameters}
+    work = await found_by_look(store, await store.run_as(shape, statement, parameters), cursors)
     if gated:
         picked = {task.task_id for task in work.tasks}
         return replace(work, unread=scans.picked(gated, picked, is_all=work.ahead is not None))
@@ -161,12 +194,25 @@ async def claim_work(
 
 
 def look_step(
-    picks: Sequence[Pick], callers: Sequence[Caller], most: int, claim_timeout: timedelta, within: timedelta
-) -> Step[ClaimedTask | _Ahead]:
+    picks: Sequence[Pick],
+    callers: Sequence[Caller],
+    most: int,
+    claim_timeout: timedelta,
+    within: timedelta,
+    *,
+    fair: FairLambdas | None = None,
+    cursors: TurnCursors | None = None,
+) -> Step[LookRow]:
     """Return what `claim_work` runs while no gates hold single tasks, to go with another statement."""
+    takes_turns = fair and any(pick.queue.lambda_name in fair for pick in picks)
+    turns: dict[str, Any] = {}
+    if fair and takes_turns:
+        reaches = [(pick.queue, pick.size + pick.skip) for pick in picks]
+        turns = (cursors or TurnCursors()).parameters(fair, reaches)
     return Step(
-        TRANSITIONS["claim_work"],
-        {
+        (FAIR if takes_turns else TRANSITIONS)["claim_work"],
+        turns
+        | {
             "lambdas": texts([pick.queue.lambda_name for pick in picks]),
             "priorities": int2s([pick.queue.priority for pick in picks]),
             "sizes": [pick.size for pick in picks],
@@ -178,18 +224,19 @@ def look_step(
             "claim_timeout": claim_timeout,
             "within": within,
         },
-        _work,
+        _fair_work if takes_turns else _work,
     )
 
 
-async def found_by_look(store: Store, rows: Sequence[ClaimedTask | _Ahead]) -> Work:
-    """Return what these rows of a `look_step` say, once they are committed.
+async def found_by_look(store: Store, rows: Sequence[LookRow], cursors: TurnCursors) -> Work:
+    """Return what these rows of a `look_step` say, once they are committed; `cursors` are told where its turns ended.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; `claim_again` tells it.
     """
     tasks = [row for row in rows if isinstance(row, ClaimedTask)]
     ahead = [row for row in rows if isinstance(row, _Ahead)]
+    cursors.took(row for row in rows if isinstance(row, _LastTurn))
     tasks = await _read_again(store, tasks)
     due_in = {(row.queue_lambda, row.queue_priority): row.due_in for row in ahead if row.due_in is not None}
     ahead_of = {QueueKey(name, Priority(priority)): each for (name, priority), each in due_in.items()}

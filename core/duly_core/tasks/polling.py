@@ -1,7 +1,7 @@
 """The Store Consumer's side of the store: what is due, what fell silent, and when to look again."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -10,12 +10,14 @@ from psycopg.rows import TupleRow
 
 from duly_core.errors import StoreUnavailableError
 from duly_core.events.store import time_out
+from duly_core.fairness.cursors import TurnCursors
+from duly_core.fairness.store import FairLambdas
 from duly_core.gates.rules import NO_GATES, GateSet
 from duly_core.gates.scans import GateScans
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.arrays import int2s, texts, uuids
 from duly_core.postgres.pool import Connection, Store, fetch
-from duly_core.postgres.statements import GATED, READS, TRANSITIONS
+from duly_core.postgres.statements import FAIR, GATED, GATED_FAIR, READS, TRANSITIONS
 from duly_core.tasks.completions import Uncompleted, fail_uncompleted
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.task import DueTask
@@ -81,25 +83,47 @@ async def enqueue(
     enqueue_timeout: timedelta,
     gates: GateSet = NO_GATES,
     scans: GateScans | None = None,
+    *,
+    fair: FairLambdas | None = None,
+    cursors: TurnCursors | None = None,
 ) -> list[DueTask]:
     """Enqueue what is due, at most `room` references a queue; update first, push after.
 
     What `gates` hold in part of these queues is left out; `room` has no queue that is held as a whole. `scans` is what is
-    known of tasks behind those that gates hold; None: nothing.
+    known of tasks behind those that gates hold; None: nothing. `fair` are the lambdas whose keys take turns, and `cursors` say whose turn is
+    next.
     """
     if not room:
         return []
     parameters = _room(room) | {"enqueue_timeout": enqueue_timeout}
+    takes_turns = fair and any(queue.lambda_name in fair for queue in room)
+    cursors = cursors or TurnCursors()
+    if fair and takes_turns:
+        parameters |= cursors.parameters(fair, [*room.items()])
     held = {queue for queue in room if gates.of(queue.lambda_name).of_rows} if gates else ()
     if not held:
-        return _due(await store.run(TRANSITIONS["enqueue"], parameters))
+        rows = await store.run((FAIR if takes_turns else TRANSITIONS)["enqueue"], parameters)
+        cursors.took(_last_turns(rows) if takes_turns else ())
+        return _due(rows)
     scans = scans or GateScans()
     gated = await scans.look(store, gates, held, max(room[queue] for queue in held))
-    due = _due(await store.run(GATED["enqueue"], parameters | dict(gated.parameters)))
+    statement = (GATED_FAIR if takes_turns else GATED)["enqueue"]
+    rows = await store.run(statement, parameters | dict(gated.parameters))
+    cursors.took(_last_turns(rows) if takes_turns else ())
+    due = _due(rows)
     taken = Counter(task.queue for task in due)
     is_all = all(taken[queue] < room[queue] for queue in held)
     scans.picked(gated, {task.task_id for task in due}, is_all=is_all)
     return due
+
+
+def _last_turns(rows: Sequence[TupleRow]) -> Iterable[tuple[str, int, str, int]]:
+    """Return where the turns of each queue ended, by the rows of `enqueue` with turns."""
+    last: dict[tuple[str, int], tuple[int, str, int]] = {}
+    for _, lambda_name, priority, key, used, place in rows:
+        if key is not None and place > last.get((lambda_name, priority), (0,))[0]:
+            last[lambda_name, priority] = place, key, used
+    return [(*queue, key, used) for queue, (_, key, used) in last.items()]
 
 
 async def handle_timeouts(

@@ -207,6 +207,8 @@ create table task_assoc (
     events jsonb,
     -- When its reference was last sent to a queue (SQS).
     enqueued_at timestamptz,
+    -- As in task: tasks of one lambda take turns by it. Empty: it has none, in a lambda some of whose tasks have (give_turns).
+    fair_key text collate "C",
     -- The assoc row of a task that ended is gone. Every live task is looked at again: no status is without a deadline, but
     -- that of a task that waits for another one and does not expire. The end of the other one releases it.
     constraint assoc_is_live check (status < 'success' and (next_trigger_at < 'infinity' or status = 'waiting')),
@@ -226,6 +228,10 @@ create table task_assoc (
 -- What waits for its time, by queue: a lambda that is paused or full never stands before another's rows.
 create index task_assoc_ready on task_assoc (lambda, priority, next_trigger_at)
     where status in ('new', 'retriable_failure');
+
+-- The same of tasks that take turns, by key. Tasks without a key are not in it, and cost nothing more.
+create index task_assoc_fair on task_assoc (lambda, priority, fair_key, next_trigger_at)
+    where status in ('new', 'retriable_failure') and fair_key is not null;
 
 -- What is on its way or running, by the time at which its silence becomes suspicious.
 create index task_assoc_watched on task_assoc (next_trigger_at)

@@ -289,9 +289,9 @@ with clock as materialized (
     select duly_now() as now
 ), {{quotas}}, queue as (
     select *, 0 as skip, {{quota_of: queue.lambda}} as quota
-    from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]) as queue (lambda, priority, size)
+    from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(room)b::int4[]{{turn_arrays}}) as queue (lambda, priority, size{{turn_names}})
 ), due as (
-    select picked.task_id, {{needs}} as resources
+    select picked.task_id, {{needs}} as resources{{turn_of_picked}}
     from queue cross join lateral ({{eligible}}) as picked
 ), {{park}}
 update task_assoc as assoc
@@ -300,7 +300,7 @@ set status = 'enqueued', next_trigger_at = (select duly_now()) + %(enqueue_timeo
 from due
 where assoc.task_id = any (array[due.task_id]) and assoc.status::text in ('new', 'retriable_failure')
     and due.task_id not in (select task_id from parked where taken is null)
-returning assoc.task_id, assoc.lambda, assoc.priority
+returning assoc.task_id, assoc.lambda, assoc.priority{{turn_of_due}}
 
 -- name: claim_work
 -- move: new|retriable_failure -> claimed|waiting
@@ -313,10 +313,10 @@ with clock as materialized (
     select duly_now() as now
 ), {{quotas}}, queue as (
     select *, {{quota_of: queue.lambda}} as quota
-    from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(sizes)b::int4[], %(skips)b::int4[])
-        as queue (lambda, priority, size, skip)
+    from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(sizes)b::int4[], %(skips)b::int4[]{{turn_arrays}})
+        as queue (lambda, priority, size, skip{{turn_names}})
 ), due as (
-    select picked.task_id, {{needs}} as resources
+    select picked.task_id, {{needs}} as resources{{turn_of_picked}}
     from queue cross join lateral ({{eligible}}) as picked
     limit %(most)b
 ), {{park}}, placed as materialized (
@@ -336,13 +336,14 @@ with clock as materialized (
         and assoc.task_id = any (array[placed.task_id]) and assoc.status::text in ('new', 'retriable_failure')
     returning {{claim_columns}}
 )
-select answered.*, later.queue_lambda, later.queue_priority, later.due_in
+select answered.*, later.queue_lambda, later.queue_priority, later.due_in{{turn_columns}}
 from ({{claimed_tasks}}) as answered
 full join (
     select queue.lambda as queue_lambda, queue.priority as queue_priority, {{eligible_in}} as due_in
     from queue
     where queue.skip = 0 and (select count(*) from due) < %(most)b and not exists (select from parked where taken is null)
 ) as later on false
+{{and_turns}}
 
 -- name: enqueue_again
 -- move: enqueued -> enqueued

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from duly.lambdas.info import LambdaDeletion, LambdaDetail, LambdaInfo
+from collections.abc import Mapping
+
+from duly.lambdas.info import FairKey, LambdaDeletion, LambdaDetail, LambdaInfo
 from duly.tasks.bulk import run_pages
 from duly.tasks.filters import CancelFilter, filtered
 from duly.transport import error_mapping
@@ -100,3 +102,43 @@ class LambdaCalls(ClientPart):
         caller = self._caller
         request = registry_pb2.RestoreLambdaRequest(name=name)
         error_mapping.check(await caller.call(caller.registry.RestoreLambda, request))
+
+    async def set_fair_weights(self, name: str, weights: Mapping[str, int | None]) -> None:
+        """Set how many tasks of a fair key start in its turn, 1 to 1,000; None: 1 again. Other keys keep their weights.
+
+        The key "" is that of tasks without one. Raises UnknownLambdaError, InvalidTaskError.
+        """
+        caller = self._caller
+        request = registry_pb2.SetFairWeightsRequest(
+            name=name,
+            weights=[
+                registry_pb2.FairWeight(fair_key=key, weight=weight)
+                for key, weight in weights.items()
+                if weight is not None
+            ],
+            removed_keys=[key for key, weight in weights.items() if weight is None],
+        )
+        error_mapping.check(await caller.call(caller.registry.SetFairWeights, request))
+
+    async def fair_keys(self, name: str, *, max_keys: int = 1_000) -> list[FairKey]:
+        """Return the fair keys of a lambda that have a weight, or tasks that wait: by key, and `max_keys` of those that wait.
+
+        Raises InvalidTaskError.
+        """
+        caller = self._caller
+        request = registry_pb2.ListFairKeysRequest(name=name)
+        weights: dict[str, int] = {}
+        waiting: dict[str, registry_pb2.WaitingFairKey] = {}
+        while len(waiting) < max_keys:
+            request.page_size = min(200, max_keys - len(waiting))
+            response = await caller.call(caller.registry.ListFairKeys, request)
+            error_mapping.check(response)
+            weights |= {each.fair_key: each.weight for each in response.weights}
+            waiting |= {each.fair_key: each for each in response.keys}
+            if not response.next_page_token:
+                break
+            request.page_token = response.next_page_token
+        return [
+            FairKey.from_proto(key, weights.get(key, 1), waiting.get(key))
+            for key in sorted(weights.keys() | waiting.keys())
+        ]

@@ -153,3 +153,28 @@ class LambdaDeletion:
             time_tables=response.time_tables,
             cancelled=cancelled,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairKey:
+    """A fair key of a lambda; the key "" is that of tasks without one."""
+
+    fair_key: str
+    # How many of its tasks start in its turn.
+    weight: int
+    # Tasks that wait for their turn or their time, and whether there are more than were counted.
+    waiting: int
+    has_more: bool
+    # When the first of them is due.
+    first_due_at: datetime | None
+
+    @classmethod
+    def from_proto(cls, key: str, weight: int, waiting: registry_pb2.WaitingFairKey | None) -> FairKey:
+        """Return the view of a key as it came over the wire."""
+        return cls(
+            fair_key=key,
+            weight=weight,
+            waiting=waiting.waiting if waiting else 0,
+            has_more=waiting.has_more if waiting else False,
+            first_due_at=to_datetime(waiting.first_due_at) if waiting else None,
+        )

@@ -88,7 +88,7 @@ class ScheduleCalls(ClientPart):
           days after its end: `store.retention` says how many.
         - `session`: a key, or a `Session`: its tasks run one at a time, in order.
         - `resources`: names, or `ResourceNeed`s: what it takes units of while it runs. It waits until there are enough.
-        - `fair_key`: whose work it is, such as a customer; kept and shown, without an effect yet.
+        - `fair_key`: whose work it is, such as a customer: tasks of one lambda take turns by it.
         - `unique`: a key, or a `Unique`: while another task has it, this one is ignored, is refused, or replaces what the other one runs with.
           The receipt then names the other one, and `conflict` says what was done.
         - `debounce`: a `Debounce`: the task runs once the calls with its key pause, with the latest payload.

@@ -21,6 +21,7 @@ from duly_core.errors import (
     StatementTimeoutError,
     StoreRefusedError,
 )
+from duly_core.fairness.cursors import TurnCursors
 from duly_core.gates.cache import FixedGates, Gates
 from duly_core.gates.scans import GateScans
 from duly_core.lambdas.names import ALL_PRIORITIES
@@ -89,6 +90,7 @@ class WorkMatcher:
         self._more_is_due = more_is_due
         self._gates = gates or FixedGates()
         self._gate_scans = GateScans()
+        self._turn_cursors = TurnCursors()
         self._groups = CallerGroups(low_priority_share)
         self._due_check = DueCheck(store, self._open_among)
         self._checks = False
@@ -322,6 +324,8 @@ class WorkMatcher:
                         gates,
                         self._gate_scans,
                         within=look.live_settings.poll_interval,
+                        fair=self._gates.fair,
+                        cursors=self._turn_cursors,
                     )
         except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
             self._failed(look, error)
@@ -372,7 +376,13 @@ class WorkMatcher:
         self._is_joined = True
         try:
             claim = store_claims.look_step(
-                look.picks, look.callers, look.most, look.timeouts.claim, look.live_settings.poll_interval
+                look.picks,
+                look.callers,
+                look.most,
+                look.timeouts.claim,
+                look.live_settings.poll_interval,
+                fair=self._gates.fair,
+                cursors=self._turn_cursors,
             )
             with events.poll_seconds.time():
                 rows, found = await store.run_together(step, claim)
@@ -394,7 +404,7 @@ class WorkMatcher:
 
     async def _end_joined(self, look: "_Look", rows: Sequence[Any]) -> None:
         try:
-            work = await store_claims.found_by_look(self._store, rows)
+            work = await store_claims.found_by_look(self._store, rows, self._turn_cursors)
         except Exception as error:  # noqa: BLE001 (whatever it was, the callers are told)
             self._failed(look, error)
         else:

@@ -3,6 +3,7 @@
 import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from functools import partial
@@ -43,6 +44,7 @@ from duly_store_consumer.session_watch import count_blocked
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.time_table_loop import TimeTableLoop
 from duly_store_consumer.timeout_loop import TimeoutLoop
+from duly_store_consumer.turn_loop import TurnLoop
 
 _TABLE_LOCKED_PAUSE = timedelta(seconds=30)
 
@@ -151,30 +153,38 @@ def build(
                 group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
                 group.create_task(repeat("time tables", time_tables.run_once, stop, time_tables.wake))
                 group.create_task(repeat("gates", gate_loop.run_once, stop, gates.wake))
+                group.create_task(repeat("turns", TurnLoop(store, gates).run_once, stop, asyncio.Event()))
                 group.create_task(repeat("breakers", breaker_loop.run_once, stop, asyncio.Event()))
                 group.create_task(repeat("retention", retain, stop, asyncio.Event()))
                 group.create_task(sweep_attachments(store, stop))
                 for name, loop in (
                     ("output sweep", OutputSweep(store)),
                     ("watch sweep", WatchSweep(store, store_settings.watch_retention)),
-                    ("dead letter watch", DeadLetterWatch(store)),
                 ):
                     group.create_task(repeat(name, loop.run_once, stop, asyncio.Event()))
-                group.create_task(repeat("host watch", partial(watch_hosts, store), stop, asyncio.Event()))
-                group.create_task(
-                    repeat(
-                        "backlog watch",
-                        BacklogWatch(store, lambda: consumer.live_config.queues, gates).run_once,
-                        stop,
-                        asyncio.Event(),
-                    )
-                )
-                group.create_task(
-                    repeat("session watch", partial(count_blocked, store), stop, asyncio.Event())
-                )
+                _watch(group, store, consumer, gates, stop)
         await server.stop()
 
     return serve
+
+
+def _watch(
+    group: asyncio.TaskGroup,
+    store: Store,
+    consumer: Consumer | TimeoutLoop,
+    gates: GateCache,
+    stop: asyncio.Event,
+) -> None:
+    """Start what shows people what there is."""
+    backlog = BacklogWatch(store, lambda: consumer.live_config.queues, gates)
+    rounds: dict[str, Callable[[], Awaitable[timedelta]]] = {
+        "host watch": partial(watch_hosts, store),
+        "backlog watch": backlog.run_once,
+        "dead letter watch": DeadLetterWatch(store).run_once,
+        "session watch": partial(count_blocked, store),
+    }
+    for name, run_once in rounds.items():
+        group.create_task(repeat(name, run_once, stop, asyncio.Event()))
 
 
 def main(**overrides: object) -> None:

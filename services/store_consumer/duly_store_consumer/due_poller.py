@@ -9,6 +9,7 @@ from collections import Counter as Count
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from duly_core.fairness.cursors import TurnCursors
 from duly_core.gates.scans import GateScans
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.pool import Store
@@ -44,6 +45,7 @@ class DuePoller:
         self._room = room
         self._sender = sender
         self._scans = GateScans()
+        self._cursors = TurnCursors()
 
     async def poll(self, now: float, *, may_be_due: bool) -> Poll:
         """Enqueue what is due and send it; what cannot be sent is put back."""
@@ -54,7 +56,15 @@ class DuePoller:
         settings = self._live_config.settings
         room = await self._room.for_due(now)
         gates = self._live_config.gates
-        due = await polling.enqueue(self._store, room, settings.enqueue_timeout, gates, self._scans)
+        due = await polling.enqueue(
+            self._store,
+            room,
+            settings.enqueue_timeout,
+            gates,
+            self._scans,
+            fair=self._live_config.fair,
+            cursors=self._cursors,
+        )
         await self._sender.send(due, "due", now, settings.put_back_delay)
         return Poll(Count(task.queue for task in due), frozenset(self._live_config.open_queues) - room.keys())
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from duly_core.errors import StoreUnavailableError
+from duly_core.fairness.store import FairLambdas
 from duly_core.gates.cache import FixedGates, Gates
 from duly_core.gates.rules import GateSet
 from duly_core.lambdas.names import QueueKey
@@ -52,6 +53,11 @@ class LiveConfig:
     def gates(self) -> GateSet:
         """Return the gates in force."""
         return self._gates.now
+
+    @property
+    def fair(self) -> FairLambdas:
+        """Return the lambdas whose keys take turns."""
+        return self._gates.fair
 
     @property
     def open_queues(self) -> list[QueueKey]:

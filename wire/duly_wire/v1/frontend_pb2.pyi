@@ -62,7 +62,7 @@ class NewTask(_message.Message):
     Empty: it needs none.
     """
     fair_key: _builtins.str
-    """Whose work it is, such as a customer: at most 128 bytes. Kept and shown; it decides nothing yet."""
+    """Whose work it is, such as a customer: at most 128 bytes. Tasks of one lambda take turns by it."""
     attachments: _builtins.bytes
     """A serialized AttachmentUses: serialized for the reason of `resources`. Empty: it uses none."""
     unique: _builtins.bytes

@@ -647,3 +647,183 @@ class RestoreLambdaResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RestoreLambdaResponse: _TypeAlias = RestoreLambdaResponse  # noqa: Y015
+
+@_typing.final
+class FairWeight(_message.Message):
+    """How many tasks of a fair key start in its turn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAIR_KEY_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    fair_key: _builtins.str
+    """Empty: the tasks without a fair key."""
+    weight: _builtins.int
+    """1 to 1,000."""
+    def __init__(
+        self,
+        *,
+        fair_key: _builtins.str = ...,
+        weight: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fair_key", b"fair_key", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FairWeight: _TypeAlias = FairWeight  # noqa: Y015
+
+@_typing.final
+class SetFairWeightsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    REMOVED_KEYS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The lambda, without a version."""
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___FairWeight]:
+        """At most 1,000 of a lambda in all."""
+
+    @_builtins.property
+    def removed_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Keys that have the weight 1 again."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        weights: _abc.Iterable[Global___FairWeight] | None = ...,
+        removed_keys: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "removed_keys", b"removed_keys", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetFairWeightsRequest: _TypeAlias = SetFairWeightsRequest  # noqa: Y015
+
+@_typing.final
+class SetFairWeightsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def error(self) -> _task_pb2.ItemError:
+        """UNKNOWN_LAMBDA, INVALID_ARGUMENT. Absent: done."""
+
+    def __init__(
+        self,
+        *,
+        error: _task_pb2.ItemError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetFairWeightsResponse: _TypeAlias = SetFairWeightsResponse  # noqa: Y015
+
+@_typing.final
+class ListFairKeysRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """A lambda, or the queue of one of its versions."""
+    page_size: _builtins.int
+    """How many keys with waiting tasks to list at most; 200 by default, and at most."""
+    page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFairKeysRequest: _TypeAlias = ListFairKeysRequest  # noqa: Y015
+
+@_typing.final
+class WaitingFairKey(_message.Message):
+    """A fair key with tasks that wait for their turn, or for their time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FAIR_KEY_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    HAS_MORE_FIELD_NUMBER: _builtins.int
+    FIRST_DUE_AT_FIELD_NUMBER: _builtins.int
+    fair_key: _builtins.str
+    """Empty: the tasks without a fair key."""
+    waiting: _builtins.int
+    has_more: _builtins.bool
+    """There are more than `waiting` says: no more were counted."""
+    @_builtins.property
+    def first_due_at(self) -> _timestamp_pb2.Timestamp:
+        """When the first of them is due."""
+
+    def __init__(
+        self,
+        *,
+        fair_key: _builtins.str = ...,
+        waiting: _builtins.int = ...,
+        has_more: _builtins.bool = ...,
+        first_due_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first_due_at", b"first_due_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fair_key", b"fair_key", "first_due_at", b"first_due_at", "has_more", b"has_more", "waiting", b"waiting"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WaitingFairKey: _TypeAlias = WaitingFairKey  # noqa: Y015
+
+@_typing.final
+class ListFairKeysResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """There are more keys; empty: those were all."""
+    @_builtins.property
+    def error(self) -> _task_pb2.ItemError:
+        """INVALID_ARGUMENT. Absent: listed."""
+
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedCompositeFieldContainer[Global___FairWeight]:
+        """All weights of the lambda. Other keys have the weight 1."""
+
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedCompositeFieldContainer[Global___WaitingFairKey]:
+        """By key."""
+
+    def __init__(
+        self,
+        *,
+        error: _task_pb2.ItemError | None = ...,
+        weights: _abc.Iterable[Global___FairWeight] | None = ...,
+        keys: _abc.Iterable[Global___WaitingFairKey] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "keys", b"keys", "next_page_token", b"next_page_token", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFairKeysResponse: _TypeAlias = ListFairKeysResponse  # noqa: Y015

@@ -64,6 +64,16 @@ class RegistryServiceStub:
                 request_serializer=duly_dot_v1_dot_registry__pb2.RestoreLambdaRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_registry__pb2.RestoreLambdaResponse.FromString,
                 _registered_method=True)
+        self.SetFairWeights = channel.unary_unary(
+                '/duly.v1.RegistryService/SetFairWeights',
+                request_serializer=duly_dot_v1_dot_registry__pb2.SetFairWeightsRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_registry__pb2.SetFairWeightsResponse.FromString,
+                _registered_method=True)
+        self.ListFairKeys = channel.unary_unary(
+                '/duly.v1.RegistryService/ListFairKeys',
+                request_serializer=duly_dot_v1_dot_registry__pb2.ListFairKeysRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_registry__pb2.ListFairKeysResponse.FromString,
+                _registered_method=True)
 
 
 class RegistryServiceServicer:
@@ -111,6 +121,20 @@ class RegistryServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetFairWeights(self, request, context):
+        """Sets how many tasks of a fair key start in its turn. Keys that are not named keep their weights.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFairKeys(self, request, context):
+        """Lists the fair keys of a lambda: their weights, and how many of their tasks wait.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistryServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -143,6 +167,16 @@ def add_RegistryServiceServicer_to_server(servicer, server):
                     servicer.RestoreLambda,
                     request_deserializer=duly_dot_v1_dot_registry__pb2.RestoreLambdaRequest.FromString,
                     response_serializer=duly_dot_v1_dot_registry__pb2.RestoreLambdaResponse.SerializeToString,
+            ),
+            'SetFairWeights': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetFairWeights,
+                    request_deserializer=duly_dot_v1_dot_registry__pb2.SetFairWeightsRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_registry__pb2.SetFairWeightsResponse.SerializeToString,
+            ),
+            'ListFairKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFairKeys,
+                    request_deserializer=duly_dot_v1_dot_registry__pb2.ListFairKeysRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_registry__pb2.ListFairKeysResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -307,6 +341,60 @@ class RegistryService:
             '/duly.v1.RegistryService/RestoreLambda',
             duly_dot_v1_dot_registry__pb2.RestoreLambdaRequest.SerializeToString,
             duly_dot_v1_dot_registry__pb2.RestoreLambdaResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetFairWeights(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.RegistryService/SetFairWeights',
+            duly_dot_v1_dot_registry__pb2.SetFairWeightsRequest.SerializeToString,
+            duly_dot_v1_dot_registry__pb2.SetFairWeightsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFairKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.RegistryService/ListFairKeys',
+            duly_dot_v1_dot_registry__pb2.ListFairKeysRequest.SerializeToString,
+            duly_dot_v1_dot_registry__pb2.ListFairKeysResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,10 @@ class RegistryServiceStub:
     """Deletes a lambda with its time tables. Its ended tasks stay. Workers bring it back with a new version only."""
     RestoreLambda: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RestoreLambdaRequest, _registry_pb2.RestoreLambdaResponse]
     """Lets workers register a deleted lambda again, whatever version they have."""
+    SetFairWeights: _grpc.UnaryUnaryMultiCallable[_registry_pb2.SetFairWeightsRequest, _registry_pb2.SetFairWeightsResponse]
+    """Sets how many tasks of a fair key start in its turn. Keys that are not named keep their weights."""
+    ListFairKeys: _grpc.UnaryUnaryMultiCallable[_registry_pb2.ListFairKeysRequest, _registry_pb2.ListFairKeysResponse]
+    """Lists the fair keys of a lambda: their weights, and how many of their tasks wait."""
 
 @_typing.type_check_only
 class RegistryServiceAsyncStub(RegistryServiceStub):
@@ -59,6 +63,10 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     """Deletes a lambda with its time tables. Its ended tasks stay. Workers bring it back with a new version only."""
     RestoreLambda: _aio.UnaryUnaryMultiCallable[_registry_pb2.RestoreLambdaRequest, _registry_pb2.RestoreLambdaResponse]  # type: ignore[assignment]
     """Lets workers register a deleted lambda again, whatever version they have."""
+    SetFairWeights: _aio.UnaryUnaryMultiCallable[_registry_pb2.SetFairWeightsRequest, _registry_pb2.SetFairWeightsResponse]  # type: ignore[assignment]
+    """Sets how many tasks of a fair key start in its turn. Keys that are not named keep their weights."""
+    ListFairKeys: _aio.UnaryUnaryMultiCallable[_registry_pb2.ListFairKeysRequest, _registry_pb2.ListFairKeysResponse]  # type: ignore[assignment]
+    """Lists the fair keys of a lambda: their weights, and how many of their tasks wait."""
 
 class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -108,5 +116,21 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.RestoreLambdaResponse, _abc.Awaitable[_registry_pb2.RestoreLambdaResponse]]:
         """Lets workers register a deleted lambda again, whatever version they have."""
+
+    @_abc_1.abstractmethod
+    def SetFairWeights(
+        self,
+        request: _registry_pb2.SetFairWeightsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.SetFairWeightsResponse, _abc.Awaitable[_registry_pb2.SetFairWeightsResponse]]:
+        """Sets how many tasks of a fair key start in its turn. Keys that are not named keep their weights."""
+
+    @_abc_1.abstractmethod
+    def ListFairKeys(
+        self,
+        request: _registry_pb2.ListFairKeysRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registry_pb2.ListFairKeysResponse, _abc.Awaitable[_registry_pb2.ListFairKeysResponse]]:
+        """Lists the fair keys of a lambda: their weights, and how many of their tasks wait."""
 
 def add_RegistryServiceServicer_to_server(servicer: RegistryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

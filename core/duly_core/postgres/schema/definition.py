@@ -15,6 +15,7 @@ FILES = (
     "tasks/schema.sql",
     "tasks/functions.sql",
     "events/schema.sql",
+    "fairness/schema.sql",
     "task_output/schema.sql",
     "watches/schema.sql",
     "watches/functions.sql",

@@ -24,7 +24,7 @@ from duly_wire.ids import new_task_id
 from duly_wire.v1 import frontend_pb2, task_pb2
 
 _KEY_LIMIT = 255
-_LONGEST_FAIR_KEY = 128
+LONGEST_FAIR_KEY = 128
 _ID_CLOCK_SLACK_S = timedelta(days=1).total_seconds()
 _ID_LENGTH = 36
 _ID_BYTES = 16
@@ -81,7 +81,7 @@ def new_task(
         _check_key(key)
     fair_key = asked.fair_key
     if fair_key:
-        check_text("fair_key", fair_key, _LONGEST_FAIR_KEY)
+        check_text("fair_key", fair_key, LONGEST_FAIR_KEY)
     expires_at = read_instant("expires_at", asked.expires_at) if asked.HasField("expires_at") else None
     attachments = task_uses(asked.attachments) if asked.attachments else ()
     given_id = asked.task_id

@@ -122,6 +122,15 @@ class LambdaAdministration:
             self._known.forget()
 
 
+def may_change(name: str) -> None:
+    """Check that the caller is an operator of a lambda, or may be its owner.
+
+    Raises:
+        Problem: it is neither.
+    """
+    _may(name, Action.OPERATE, Action.REGISTER)
+
+
 def _may(name: str, *actions: Action) -> None:
     access = current_access()
     lambda_name = base_name(name)

@@ -24,6 +24,7 @@ from duly_frontend.events import log
 from duly_frontend.lambdas.administration import LambdaAdministration
 from duly_frontend.lambdas.declaration_warnings import refusal, warning
 from duly_frontend.lambdas.declarations import policy_from_wire, reading_tables
+from duly_frontend.lambdas.fairness import LambdaFairness
 from duly_frontend.lambdas.registration_rights import Declaration, permitted
 from duly_frontend.lambdas.wire import detail_to_wire, to_wire
 from duly_frontend.lists import page_token
@@ -52,6 +53,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         self._load = stores.load
         self._known = known
         self._administration = LambdaAdministration(self._store, known)
+        self._fairness = LambdaFairness(stores)
 
     async def RegisterLambdas(  # noqa: N802 (the wire's name)
         self, request: registry_pb2.RegisterLambdasRequest, _context: Context
@@ -211,6 +213,23 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
         except Problem as problem:
             return registry_pb2.RestoreLambdaResponse(error=problem.to_wire())
         return registry_pb2.RestoreLambdaResponse()
+
+    async def SetFairWeights(  # noqa: N802
+        self, request: registry_pb2.SetFairWeightsRequest, _context: Context
+    ) -> registry_pb2.SetFairWeightsResponse:
+        try:
+            await self._fairness.set_weights(request)
+        except Problem as problem:
+            return registry_pb2.SetFairWeightsResponse(error=problem.to_wire())
+        return registry_pb2.SetFairWeightsResponse()
+
+    async def ListFairKeys(  # noqa: N802
+        self, request: registry_pb2.ListFairKeysRequest, _context: Context
+    ) -> registry_pb2.ListFairKeysResponse:
+        try:
+            return await self._fairness.list_keys(request)
+        except Problem as problem:
+            return registry_pb2.ListFairKeysResponse(error=problem.to_wire())
 
 
 def _patterns(scope: Scope | None) -> Sequence[str] | None:
