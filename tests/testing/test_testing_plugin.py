@@ -146,6 +146,29 @@ def test_what_never_ends_is_told_after_so_many_runs(duly_client, duly_worker, du
         duly_clock.run_until_idle(within=HOUR)
 
 
+def test_a_wait_steps_until_the_end_and_says_why_there_is_none(duly_client, duly_worker, duly_clock):
+    began_at = duly_clock.now
+    task = duly_client.schedule("mail.send", {"works_at": 3}, delay=DAY)
+    stuck = duly_client.schedule("mail.send", {}, session="s", delay=DAY)
+    with duly_client.graph("mails") as graph:
+        graph.task("mail.send", {}, delay=2 * DAY)
+
+    with pytest.raises(duly.WaitTimeoutError):
+        duly_client.wait(task, timeout=HOUR)
+    assert duly_clock.now == began_at + HOUR
+    assert duly_client.wait(task).result["attempt"] == 3
+    assert duly_client.wait_many([task, stuck])[1].status is duly.TaskStatus.SUCCESS
+    assert duly_client.wait_graph(graph.graph_id).status is duly.GraphStatus.SUCCEEDED
+    assert duly_clock.now < began_at + 3 * DAY
+    duly_client.create_table("report.hourly", "report.make", cron="0 * * * *")  # it never ends
+    duly_client.put_gate("deploy", duly.GateKind.PAUSE, "mail.send", reason="deploy")
+    held = duly_client.schedule("mail.send", {})
+    with pytest.raises(
+        DulyTestError, match=r"nothing more happens by itself, and mail\.send .* is NEW: .*deploy"
+    ):
+        duly_client.wait(held)
+
+
 def test_a_clock_does_not_go_back(duly_clock):
     for backwards in (
         lambda: duly_clock.advance(-HOUR),
@@ -264,7 +287,7 @@ def test_a_pause_ends_when_the_clock_says_so(duly_client, duly_worker, duly_cloc
     task = duly_client.schedule("mail.send", {"to": "ann"})
     assert outcomes(duly_clock.advance(DAY - HOUR)) == []
 
-    runs = duly_clock.advance(2 * HOUR)
+    runs = duly_clock.run_until_idle()
 
     assert outcomes(runs) == ["SUCCESS"]
     assert duly_client.get(task).status is duly.TaskStatus.SUCCESS

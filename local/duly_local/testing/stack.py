@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import duly
+from duly_local.testing.client import TestClient
 from duly_local.testing.clock import DulyClock
 from duly_local.testing.database import TestDatabase, database_of_tests
 from duly_local.testing.errors import DulyTestError
 from duly_local.testing.loop_thread import LoopThread
 from duly_local.testing.service_logs import to_standard_logging
-from duly_local.testing.worker import DulyWorker, Run, too_many
+from duly_local.testing.worker import MOST_RUNS, DulyWorker, Run, too_many
 from duly_server.stepped.clock import Look, SteppedClock
 from duly_server.stepped.server import Pools, SteppedServer, open_pools
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 ADDRESS = "DULY_ADDRESS"
 """Names the Frontend to clients that are made without an address."""
 
+_PATIENCE = timedelta(days=366)
+"""How far a wait without a timeout steps: no task is scheduled later."""
 _SLACK = timedelta(minutes=10)
 """Of an instant that was now, when it was chosen."""
 
@@ -103,9 +106,9 @@ class TestStack:
         """Where the database is."""
         return self._session.database.dsn
 
-    def client(self, app: duly.App | None = None) -> duly.Client:
+    def client(self, app: duly.App | None = None) -> TestClient:
         """Open a client, with the codec of an application."""
-        return duly.Client(self.address, codec=app.codec if app is not None else None)
+        return TestClient(self, app.codec if app is not None else None)
 
     def add_worker(self, app: duly.App) -> DulyWorker:
         """Register the lambdas of an application, and make a worker of it."""
@@ -114,6 +117,11 @@ class TestStack:
         worker = DulyWorker(self, app, f"worker-{len(self.workers) + 1}")
         self.workers.append(worker)
         return worker
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a callback runs now."""
+        return any(worker.is_running for worker in self.workers)
 
     # ---- for workers -------------------------------------------------------------------------------------
 
@@ -169,14 +177,31 @@ class TestStack:
             self._run_due(turns, instant)
         return turns.runs
 
+    def step_until(self, has_ended: Callable[[], bool], timeout: timedelta | None) -> bool:
+        """Step to what is due, until something has ended; return whether it has.
+
+        False: no task waits for a time any more, or the timeout is over.
+        """
+        turns = _Turns(self.workers, MOST_RUNS, self.now)
+        end = turns.since + (_PATIENCE if timeout is None else timeout)
+        look = self._run_due(turns)
+        while not has_ended():
+            if timeout is None and look.waits_until is None:
+                return False
+            if look.next is None or look.next > end:
+                self._run_due(turns, end)
+                return has_ended()
+            look = self._run_due(turns, look.next)
+        return True
+
     def run_until_idle(self, within: timedelta, most: int) -> list[Run]:
         """Step until no task waits for a time, and run what is due on the way."""
         turns = _Turns(self.workers, most, self.now)
         look = self._run_due(turns)
-        while look.next_of_tasks is not None and look.next is not None:
+        while look.waits_until is not None and look.next is not None:
             if look.next > turns.since + within:
                 raise DulyTestError(
-                    f"after {within} of the stepped clock there are still tasks that wait, the next until {look.next_of_tasks.isoformat()}: "
+                    f"after {within} of the stepped clock there are still tasks that wait, the next until {look.waits_until.isoformat()}: "
                     "pass within=... if they are to wait for longer"
                 )
             look = self._run_due(turns, look.next)
@@ -187,7 +212,7 @@ class TestStack:
 
         Go on `until` a later instant, while what is due can be run.
         """
-        if any(worker.is_running for worker in self.workers):
+        if self.is_running:
             raise DulyTestError(
                 "a callback cannot run other tasks, nor move the clock: its own run has not ended"
             )

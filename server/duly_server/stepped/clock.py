@@ -53,9 +53,9 @@ select clock.now,
         select min(next_trigger_at) from task_assoc
         where next_trigger_at > clock.now and next_trigger_at < 'infinity'
     ) as next_of_tasks,
+    (select min(next_fire_at) from time_table where next_fire_at > clock.now and paused_at is null) as next_tick,
     least(
         (select min(expires_at) from task_assoc where expires_at > clock.now),
-        (select min(next_fire_at) from time_table where next_fire_at > clock.now and paused_at is null),
         (select min(least(expires_at, probes_until)) from gate where least(expires_at, probes_until) > clock.now),
         (select min(state_since + pause) from breaker where state = 'open' and state_since + pause > clock.now)
     ) as next_of_others
@@ -76,13 +76,23 @@ class Look(NamedTuple):
     """There are gates or breakers."""
     next_of_tasks: datetime | None
     """When the next task is due, or its claim runs out."""
+    next_tick: datetime | None
     next_of_others: datetime | None
-    """When the next task expires, the next tick is due, or the next gate ends."""
+    """When the next task expires, or the next gate or breaker lets tasks go."""
 
     @property
     def next(self) -> datetime | None:
         """When the next thing happens by itself; None: nothing will."""
-        return min(filter(None, (self.next_of_tasks, self.next_of_others)), default=None)
+        return _first(self.next_of_tasks, self.next_tick, self.next_of_others)
+
+    @property
+    def waits_until(self) -> datetime | None:
+        """Until when tasks wait that are there now; None: for nothing that comes with time."""
+        return _first(self.next_of_tasks, self.next_of_others if self.tasks else None)
+
+
+def _first(*instants: datetime | None) -> datetime | None:
+    return min(filter(None, instants), default=None)
 
 
 class SteppedClock:
