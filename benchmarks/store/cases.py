@@ -130,14 +130,20 @@ def _sweeps() -> Iterator[Case]:
         yield sweep(name, lambda: lost)
     for name in ("dequeue", "expire"):
         yield sweep(name, lambda: limit)
-    for name in ("lock_over", "lock_uncompleted"):
+    for name in ("lock_over", "lock_uncompleted", "time_out_event_waits"):
         yield sweep(name, lambda: limit)
     yield _named("next_timeout", dict)
     before = dict.fromkeys(("ended_before", "dead_before"), datetime.now(UTC) - _LONG)
     kept = partial(sweep, anew=True)
     yield kept("expired_dead_letters", lambda: {"dead_before": before["dead_before"], "limit": PAGE})
     yield kept("expired_graphs", lambda: before | {"limit": PAGE})
-    for name in ("abandoned_sessions", "idle_resource_keys"):
+    for name in (
+        "abandoned_sessions",
+        "idle_resource_keys",
+        "expired_events",
+        "ended_event_waits",
+        "idle_event_keys",
+    ):
         yield kept(name, lambda: {"limit": PAGE})
 
 

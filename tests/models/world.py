@@ -33,7 +33,7 @@ do 'begin execute format(''alter database %I set search_path = public, pg_catalo
 """Time and chance are the machine's: what is found once is found again. (The statements' own `random()` is
 Postgres's; the one that the search path finds first is this.)"""
 
-_EMPTY = "truncate task, task_assoc, fair_lambda, fair_weight, unique_key, merged_task, session, resource, resource_use, gate, idempotency_key, lambda, attempt, dead_letter, attachment, attachment_use, attachment_usage"
+_EMPTY = "truncate event, event_key, event_wait, task, task_assoc, fair_lambda, fair_weight, unique_key, merged_task, session, resource, resource_use, gate, idempotency_key, lambda, attempt, dead_letter, attachment, attachment_use, attachment_usage"
 
 _ROWS = """
 select task.task_id, task.lambda, coalesce(assoc.status, task.status)::text,

@@ -1,0 +1,332 @@
+"""Events in the store do what their model does: who waits receives, once, the first that it has not; nothing is lost."""
+
+import os
+from base64 import b64decode
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from duly_core.events import store as events
+from duly_core.events.rules import EventWait
+from duly_core.events.store import EventKeyId, NewEvent, Sent
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.names import QueueKey
+from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.postgres.statements import TRANSITIONS, Statement
+from duly_core.results.store import set_results
+from duly_core.tasks import claims, dead_letters, polling, schedule
+from duly_core.tasks import store as tasks
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.lifecycle import Status
+from duly_core.tasks.task import Applied, ClaimedTask, NewTask, Result
+from duly_wire.enums import FailureKind, Outcome, Priority
+from duly_wire.ids import TaskId
+from tests.models.world import EPOCH, World
+
+EXAMPLES = int(os.environ.get("DULY_MODEL_EXAMPLES", "10"))
+FAST = EXAMPLES < 1000
+LAMBDAS = ("a/run", "b/run")
+KEYS = ("k", "l", "m")
+SECOND = timedelta(seconds=1)
+LEASE = timedelta(days=1)
+KEPT = 300 * SECOND
+PICKS = st.integers(0, 1000)
+WAITS = st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True)
+
+
+@dataclass
+class Waiting:
+    """A wait that is not over."""
+
+    name: str
+    keys: list[str]
+    needs_all: bool
+    until: datetime
+    got: set[str] = field(default_factory=set)
+
+
+@dataclass
+class ModelTask:
+    """A task: what it received, in order, and what it waits for."""
+
+    namespace: str
+    created_at: datetime
+    status: Status = Status.NEW
+    received: list[tuple[str, str, bytes]] = field(default_factory=list)
+    """The wait, the key and the value; a timeout has neither."""
+    last: dict[str, int] = field(default_factory=dict)
+    """By key, the number of the newest event that it received."""
+    waiting: Waiting | None = None
+    waits: int = 0
+
+    def receive(self, wait: Waiting, key: str, number: int, value: bytes) -> None:
+        self.received.append((wait.name, key, value))
+        self.last[key] = number
+        wait.got.add(key)
+
+    def is_over(self, wait: Waiting) -> bool:
+        return len(wait.got) == len(wait.keys) if wait.needs_all else bool(wait.got)
+
+
+class EventMachine(RuleBasedStateMachine):
+    world: World
+
+    @initialize()
+    def begin(self) -> None:
+        self.world.reset()
+        self.now = EPOCH
+        self.made = 0
+        self.tasks: dict[TaskId, ModelTask] = {}
+        self.claims: dict[TaskId, ClaimedTask] = {}
+        self.events: list[tuple[str, str, str, bytes, datetime]] = []
+        """Namespace, key, id, value, and when it was sent: in the order of the sends."""
+        policies = [LambdaPolicy(name, max_attempts=100) for name in LAMBDAS]
+        self.world.run(lambdas.register(self.world.store, policies))
+
+    def _bytes(self) -> bytes:
+        self.made += 1
+        return self.made.to_bytes(16, "big")
+
+    def _held(self) -> list[TaskId]:
+        return [task_id for task_id in self.claims if self.tasks[task_id].status is Status.CLAIMED]
+
+    @rule(name=st.sampled_from(LAMBDAS))
+    def schedule(self, name: str) -> None:
+        task = NewTask(self._bytes(), name, b"{}")
+        self.world.run(schedule.schedule(self.world.store, [task]))
+        self.tasks[task.task_id] = ModelTask(name[0], self.now)
+
+    @rule()
+    def claim(self) -> None:
+        picks = [Pick(QueueKey(name, Priority.NORMAL), 100, 0) for name in LAMBDAS]
+        caller = Caller("host", self._bytes()[:14][::-1])
+        found = self.world.run(claims.claim_work(self.world.store, picks, [caller], 200, LEASE)).tasks
+        due = {task_id for task_id, task in self.tasks.items() if task.status is Status.NEW}
+        assert {each.task_id for each in found} == due
+        for each in found:
+            task = self.tasks[each.task_id]
+            task.status = Status.CLAIMED
+            self.claims[each.task_id] = each
+            assert [
+                (one["wait"], one.get("key", ""), b64decode(one.get("value", "")))
+                for one in each.received or ()
+            ] == task.received
+            assert (each.failures, each.crashes) == (0, 0)
+
+    @precondition(lambda self: self._held())
+    @rule(
+        asked=st.lists(
+            st.tuples(PICKS, WAITS, st.booleans(), st.sampled_from([5, 60])), min_size=1, max_size=4
+        ),
+        repeated=st.booleans(),
+        forged=st.booleans(),
+    )
+    def wait(self, asked: list[tuple[int, list[str], bool, int]], *, repeated: bool, forged: bool) -> None:
+        held = self._held()
+        results: dict[TaskId, Result] = {}
+        for number, keys, needs_all, seconds in asked:
+            task_id = held[number % len(held)]
+            if task_id in results:
+                continue
+            task = self.tasks[task_id]
+            task.waits += 1
+            wait = EventWait(f"{task.waits}", tuple(keys), needs_all, seconds * SECOND)
+            token = self._bytes() if forged else self.claims[task_id].token
+            results[task_id] = Result(task_id, token, Outcome.WAIT_FOR_EVENT, event_wait=wait)
+        for verdict in [Applied.APPLIED] + [Applied.ALREADY_APPLIED] * repeated:
+            written = self.world.run(set_results(self.world.store, [*results.values()]))
+            assert written.verdicts == [Applied.LOST if forged else verdict] * len(results)
+        if not forged:
+            for task_id, result in results.items():
+                assert result.event_wait is not None
+                self._wait(self.tasks[task_id], result.event_wait)
+
+    def _wait(self, task: ModelTask, asked: EventWait) -> None:
+        wait = Waiting(asked.name, [*asked.keys], asked.needs_all, self.now + asked.timeout)
+        there = []
+        for number, (namespace, key, _, value, sent_at) in enumerate(self.events):
+            is_new = number > task.last.get(key, -1) and key not in {each[1] for each in there}
+            in_time = task.created_at <= sent_at and sent_at + KEPT > self.now
+            if namespace == task.namespace and key in wait.keys and is_new and in_time:
+                there.append((number, key, value))
+        for number, key, value in there if wait.needs_all else there[:1]:
+            task.receive(wait, key, number, value)
+        task.status = Status.NEW if task.is_over(wait) else Status.WAITING
+        task.waiting = None if task.is_over(wait) else wait
+
+    @rule(
+        asked=st.lists(
+            st.tuples(st.sampled_from("ab"), st.sampled_from(KEYS), st.sampled_from(["1", "2", ""])),
+            min_size=1,
+            max_size=4,
+        )
+    )
+    def send(self, asked: list[tuple[str, str, str]]) -> None:
+        batch = [
+            NewEvent(EventKeyId(namespace, key), event_id or self._bytes().hex(), b"%d" % self.made, 1)
+            for namespace, key, event_id in asked
+        ]
+        answers = self.world.run(events.send(self.world.store, batch, KEPT)).answers
+        new: list[tuple[int, NewEvent]] = []
+        for each in batch:
+            known = {(one[0], one[1], one[2]) for one in self.events}
+            if (each.key.namespace, each.key.key, each.event_id) not in known:
+                new.append((len(self.events), each))
+                self.events.append((each.key.namespace, each.key.key, each.event_id, each.value, self.now))
+        receivers = self._give(new)
+        left = dict(reversed([(id(each), number) for number, each in new]))
+        assert answers == [
+            Sent(receivers.get(left[id(each)], 0)) if id(each) in left else Sent(is_repeated=True)
+            for each in batch
+        ]
+
+    def _give(self, new: list[tuple[int, NewEvent]]) -> dict[int, int]:
+        receivers: dict[int, int] = {}
+        first: dict[EventKeyId, tuple[int, NewEvent]] = {}
+        for number, each in new:
+            first.setdefault(each.key, (number, each))
+        for task in self.tasks.values():
+            wait = task.waiting
+            if wait is None:
+                continue
+            for number, each in sorted(first.values(), key=lambda one: one[0]):
+                key = each.key.key
+                if each.key.namespace != task.namespace or key not in wait.keys or key in wait.got:
+                    continue
+                if not wait.needs_all and wait.got:
+                    break
+                task.receive(wait, key, number, each.value)
+                receivers[number] = receivers.get(number, 0) + 1
+            if task.is_over(wait):
+                task.status, task.waiting = Status.NEW, None
+        return receivers
+
+    @rule(seconds=st.sampled_from([1, 10, 100]))
+    def time_passes(self, seconds: int) -> None:
+        self.now += seconds * SECOND
+        self.world.fix(self.now, 0.5)
+        found = self.world.run(polling.handle_timeouts(self.world.store, None, LEASE, 1000))
+        late = [task for task in self.tasks.values() if task.waiting and task.waiting.until <= self.now]
+        for task in late:
+            assert task.waiting is not None
+            task.received.append((task.waiting.name, "", b""))
+            task.status, task.waiting = Status.NEW, None
+        assert (found.event_waits, found.ended) == (len(late), 0)
+
+    @precondition(lambda self: self.tasks)
+    @rule(number=PICKS)
+    def cancel(self, number: int) -> None:
+        task_id = [*self.tasks][number % len(self.tasks)]
+        task = self.tasks[task_id]
+        if task.status in (Status.NEW, Status.WAITING):
+            self.world.run(tasks.cancel_tasks(self.world.store, [task_id]))
+            task.status, task.waiting = Status.CANCELLED, None
+
+    @precondition(lambda self: self._held())
+    @rule(number=PICKS, is_redriven=st.booleans())
+    def end(self, number: int, *, is_redriven: bool) -> None:
+        """It fails for good; a redrive forgets the waits whose time was over, and nothing else."""
+        held = self._held()
+        task_id = held[number % len(held)]
+        task, claim = self.tasks[task_id], self.claims[task_id]
+        failed = Result(task_id, claim.token, Outcome.FATAL_FAILURE, failure_kind=FailureKind.CALLBACK)
+        self.world.run(set_results(self.world.store, [failed]))
+        task.status = Status.FATAL_FAILURE
+        if is_redriven:
+            self.world.run(dead_letters.redrive(self.world.store, [task_id]))
+            task.status = Status.NEW
+            task.received = [each for each in task.received if each[1]]
+
+    @invariant()
+    def rows_are_the_models(self) -> None:
+        if not hasattr(self, "tasks"):
+            return
+        rows = self.world.rows()
+        assert {task_id: row.status for task_id, row in rows.items()} == {
+            task_id: task.status for task_id, task in self.tasks.items()
+        }
+        for task_id, task in self.tasks.items():
+            if task.waiting is not None:
+                assert rows[task_id].next_trigger_at == task.waiting.until
+
+
+def machine_on(world: World) -> type[EventMachine]:
+    return type("EventMachineOnADatabase", (EventMachine,), {"world": world})
+
+
+@pytest.mark.timeout(max(600, EXAMPLES * 3))
+@pytest.mark.parametrize(
+    "examples", [min(EXAMPLES, 5), pytest.param(EXAMPLES, marks=pytest.mark.long)], ids=["a few", "all"]
+)
+def test_events_do_what_their_model_does(world: World, examples: int) -> None:
+    budget = settings(
+        max_examples=examples,
+        stateful_step_count=30 if FAST else 60,
+        derandomize=FAST,
+        database=None,
+        deadline=None,
+        print_blob=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(machine_on(world), settings=budget)
+
+
+MUTATIONS = {
+    "a wait needs no token": ("wait_for_event", "assoc.token = asked.token and ", ""),
+    "an event of before the task counts": ("wait_for_event", "event.sent_at >= wanted.created_at and", ""),
+    "an event is received twice": ("wait_for_event", "jsonb_array_elements(wanted.received)", "jsonb_array_elements('[]'::jsonb)"),
+    "a wait for all ends with the first": ("end_event_waits", "bool_and(not needs_all or there = needed)", "true"),
+    "a task that waits no more receives": ("end_event_waits", "needed.fence = assoc.fence", "true"),
+    "a timeout forgets to say so": ("time_out_event_waits", "'timed_out', true", "'timed', true"),
+    "a wait ends before its time": (
+        "time_out_event_waits",
+        "assoc.next_trigger_at <= (select duly_now())",
+        "assoc.next_trigger_at <= (select duly_now()) + interval '30 s'",
+    ),
+}  # fmt: skip
+"""Guards, taken out: a statement, and what stands in it for what."""
+
+
+def _mutated(name: str) -> Statement:
+    statement, guard, instead = MUTATIONS[name]
+    found = TRANSITIONS[statement]
+    return Statement(found.name, found.sql.replace(guard, instead), found.anew)
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_each_guard_of_events_is_still_in_its_statement(name: str) -> None:
+    assert _mutated(name).sql != TRANSITIONS[MUTATIONS[name][0]].sql
+
+
+@pytest.mark.long  # each searches for seconds
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_guard_of_events_that_is_taken_out_is_missed(
+    world: World, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(TRANSITIONS, MUTATIONS[name][0], _mutated(name))
+    search = settings(
+        max_examples=200,
+        stateful_step_count=40,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        print_blob=False,
+        report_multiple_bugs=False,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(machine_on(world), settings=search)
