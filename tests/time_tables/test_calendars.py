@@ -6,7 +6,9 @@ from datetime import UTC, date, datetime, time, timedelta
 import pytest
 
 import duly
+from duly_core.time_tables import calendars
 from duly_wire.v1 import registry_pb2, time_tables_pb2
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import LAMBDA
 from tests.fixtures.time_tables import NAME
 
@@ -243,3 +245,32 @@ async def test_what_a_worker_declares_may_name_a_calendar(client, frontend):
 
     assert (await client.table(NAME)).calendar == "office"
     assert "no calendar 'shop'" in answer.results[0].warning
+
+
+async def test_a_time_table_waits_for_the_deletion_of_the_calendar_that_it_names(client, tables, dsn):
+    await client.put_calendar("office", holidays=["DE"])
+
+    async with tables.store.connection() as connection, connection.transaction():
+        await calendars.lock_calendars(connection)
+        await connection.execute("delete from calendar")
+        creating = asyncio.create_task(client.create_table(NAME, LAMBDA, cron="@daily", calendar="office"))
+        await until_a_statement_waits_for_a_lock(dsn)
+
+    with pytest.raises(duly.CalendarNotFoundError):
+        await creating
+    assert await client.tables() == []
+
+
+async def test_without_the_lock_a_time_table_would_name_a_calendar_that_is_gone(client, tables, monkeypatch):
+    await client.put_calendar("office", holidays=["DE"])
+
+    async def no_lock(_):
+        pass
+
+    monkeypatch.setattr("duly_core.time_tables.store.lock_calendars", no_lock)
+    async with tables.store.connection() as connection, connection.transaction():
+        await calendars.lock_calendars(connection)
+        await connection.execute("delete from calendar")
+        await client.create_table(NAME, LAMBDA, cron="@daily", calendar="office")
+
+    assert ((await tables.row()).calendar, await client.calendars()) == ("office", [])

@@ -206,7 +206,9 @@ async def resume(store: Store, names: Sequence[str]) -> dict[str, TableRow]:
         for name, row in found.items():
             if row.paused_at is not None:
                 rhythm = with_calendar(row.rhythm, calendars)
-                trigger = trigger_columns(name, rhythm, row.policy.jitter, row.read_at)
+                trigger = await asyncio.to_thread(
+                    trigger_columns, name, rhythm, row.policy.jitter, row.read_at
+                )
                 (found[name],) = await _rows(connection, "resume_time_table", trigger | {"name": name})
     return found
 

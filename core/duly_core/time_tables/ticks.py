@@ -1,5 +1,6 @@
 """Fires time tables: the ticks that are due become tasks in the transaction that moves the tables on."""
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -171,10 +172,10 @@ async def _fire(connection: Connection, due: list[TableRow], new_task_id: Callab
     running = await _live(connection, [row.last_task_id for row in due if row.last_task_id])
     # after the rows were locked: a change of a calendar waits for them, or was seen by this statement
     calendars = await read_calendars(connection, [row.calendar for row in due])
-    plans = _plan_all(due, running, fired, calendars)
+    plans = await _planned(due, running, fired, calendars)
     if ended := await _cancel(connection, [row for row in due if _cancels(plans, row)], fired):
         again = [row for row in due if row.last_task_id in ended]
-        plans |= _plan_all(again, running - ended, fired, calendars)
+        plans |= await _planned(again, running - ended, fired, calendars)
         # an end has locked sessions, graphs and resources: to lock further sessions now could be a deadlock
         fired.left = len([plans.pop(row.name) for row in due if row.session_key and row.name in plans])
     in_sessions = {row.name for row in due if row.session_key is not None}
@@ -191,6 +192,15 @@ async def _fire(connection: Connection, due: list[TableRow], new_task_id: Callab
     fired.tables, fired.tasks, fired.lambdas = len(plans), len(written), set(written.values())
     fired.left_out = sorted(name for name, plan in plans.items() if plan.left_out)
     return fired
+
+
+async def _planned(
+    due: Sequence[TableRow], running: Collection[TaskId], fired: Fired, calendars: Mapping[str, Calendar]
+) -> dict[str, TickPlan]:
+    """Plan them; in a thread if there are calendars: a tick that is years ahead computes the holidays of each year."""
+    if calendars:
+        return await asyncio.to_thread(_plan_all, due, running, fired, calendars)
+    return _plan_all(due, running, fired, calendars)
 
 
 def _plan_all(
