@@ -72,13 +72,15 @@ def test_what_no_slot_was_freed_for_is_handed_back_and_what_waits_its_time_is_no
 
 def test_a_batch_is_no_larger_than_a_message_may_be() -> None:
     made = lines(size=100)
+    large = claimed(A)
+    large.checkpoint = b"x" * 1024 * 1024  # whatever of a task is large
     for _ in range(20):
-        made.add(claimed(A, "x" * 1024 * 1024), 0.0)
+        made.add(large, 0.0)
 
     assert ready(made, 0.0) == [A]
     first = made.take(A, 0.0)
 
-    assert len(first) == batch_lines.MOST_BYTES // (1024 * 1024 + 2)
+    assert len(first) == batch_lines.MOST_BYTES // large.ByteSize()
     assert made.waiting(A) == 20 - len(first)
 
 

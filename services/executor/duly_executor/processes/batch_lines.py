@@ -16,7 +16,7 @@ _MOST_TASKS = 1_000
 _LONGEST_WAIT = 60.0
 """Whatever a callback process declares."""
 MOST_BYTES = 16 * 1024 * 1024
-"""Of the payloads of a batch, if one alone has not more: a batch goes to its process as one message."""
+"""Of a batch, if one task alone has not more: payloads, checkpoints, results of predecessors. It goes to its process as one message."""
 MOST_HELD = 10_000
 """Tasks of batches that an Executor holds."""
 
@@ -104,7 +104,7 @@ class BatchLines:
             line.tasks = dict(sorted(line.tasks.items()))
         line.tasks[priority].append((task, now))
         line.count += 1
-        line.bytes += len(task.payload)
+        line.bytes += task.ByteSize()
         return True
 
     def waiting(self, name: str | None = None) -> int:
@@ -134,12 +134,12 @@ class BatchLines:
         sources = [late] if late[0][1] + line.terms.wait < now else []
         for source in (*sources, *line.tasks.values()):
             most = 1 if sources and source is late and not batch else line.terms.size
-            while (
-                source and len(batch) < most and (not batch or size + len(source[0][0].payload) <= MOST_BYTES)
-            ):
-                task, _ = source.popleft()
-                batch.append(task)
-                size += len(task.payload)
+            while source and len(batch) < most:
+                weight = source[0][0].ByteSize()
+                if batch and size + weight > MOST_BYTES:
+                    break
+                batch.append(source.popleft()[0])
+                size += weight
         if sources:
             batch.sort(key=_priority)
         line.count -= len(batch)

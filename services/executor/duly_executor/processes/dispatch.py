@@ -375,7 +375,7 @@ class Dispatcher:
 def _popped(line: _Line, most: int) -> list[hsc_pb2.ClaimedTask]:
     """Take the first tasks of a line: up to so many, and no more bytes than a batch may have."""
     batch = [line.popleft()[0]]
-    size = len(batch[0].payload)
-    while line and len(batch) < most and (size := size + len(line[0][0].payload)) <= MOST_BYTES:
+    size = batch[0].ByteSize()
+    while line and len(batch) < most and (size := size + line[0][0].ByteSize()) <= MOST_BYTES:
         batch.append(line.popleft()[0])
     return batch
