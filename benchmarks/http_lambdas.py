@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -62,8 +62,8 @@ async def measure(tasks: int, rounds: int, slots: int) -> dict[str, list[Round]]
         for _ in range(rounds):
             with tempfile.TemporaryDirectory(prefix="duly-bench-") as name:
                 file = _write_file(Path(name), url)
-                found["HTTP lambda"].append(await _through_duly(http_lambdas(str(file)), tasks, slots))
-            found["async callback"].append(await _through_duly("benchmarks.http_lambdas:app", tasks, slots))
+                found["HTTP lambda"].append(await through_duly(http_lambdas(str(file)), tasks, slots))
+            found["async callback"].append(await through_duly("benchmarks.http_lambdas:app", tasks, slots))
             found["requests alone"].append(await _alone(url, tasks, slots))
     return found
 
@@ -99,7 +99,7 @@ def _write_file(folder: Path, url: str) -> Path:
     return file
 
 
-async def _through_duly(application: str, tasks: int, slots: int) -> Round:
+async def through_duly(application: str, tasks: int, slots: int) -> Round:
     """Schedule all, and wait until the last has ended."""
     with tempfile.TemporaryDirectory(prefix="duly-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -173,15 +173,9 @@ def _round(before: Counter[str], started: float, tasks: int) -> Round:
     return Round(seconds, {name: value * 1e6 / tasks for name, value in used.items()})
 
 
-def main() -> None:
-    """Measure, and print the medians."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tasks", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--slots", type=int, default=32)
-    options = parser.parse_args()
-    found = asyncio.run(measure(options.tasks, options.rounds, options.slots))
-    print(f"{options.tasks:,} tasks, {options.slots} at a time, medians of {options.rounds}:")
+def print_medians(found: Mapping[str, list[Round]], tasks: int, slots: int, times: int) -> None:
+    """Print a line for each way."""
+    print(f"{tasks:,} tasks, {slots} at a time, medians of {times}:")
     for name, rounds in found.items():
         seconds = statistics.median(each.seconds for each in rounds)
         processes = sorted({process for each in rounds for process in each.cpu_us_per_task})
@@ -190,7 +184,18 @@ def main() -> None:
             for process in processes
         }
         told = ", ".join(f"{process} {value:.0f}" for process, value in medians.items() if value >= 1)
-        print(f"{name:<15} {seconds:6.2f} s  {options.tasks / seconds:6.0f} a second  CPU each, us: {told}")
+        print(f"{name:<15} {seconds:6.2f} s  {tasks / seconds:6.0f} a second  CPU each, us: {told}")
+
+
+def main() -> None:
+    """Measure, and print the medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--slots", type=int, default=32)
+    options = parser.parse_args()
+    found = asyncio.run(measure(options.tasks, options.rounds, options.slots))
+    print_medians(found, options.tasks, options.slots, options.rounds)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from duly_executor.processes import frames
 from duly_wire.ids import TaskId
@@ -42,6 +42,15 @@ class ReportSender:
         if self._progress:
             with self._lock:
                 self._progress.pop(task_id, None)
+        self._wake()
+
+    def batch_ended(self, results: Sequence[hsc_pb2.TaskResult]) -> None:
+        """A call ended that ran these; they go together."""
+        self._results += [result.SerializeToString() for result in results]
+        if self._progress:
+            with self._lock:
+                for result in results:
+                    self._progress.pop(result.claim.task_id, None)
         self._wake()
 
     def unstarted(self, task_id: TaskId) -> None:

@@ -264,7 +264,7 @@ class CallbackPool:
 
     def _note_reserved(self, ends: Sequence[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]]) -> None:
         """Note the ends of tasks that took a slot each."""
-        if self._batches:
+        if self.reserved and self._batches:
             ends = [each for each in ends if self._batches.size_of(getattr(each[0], "lambda")) == 1]
         self.reserved.note_ended(ends, asyncio.get_running_loop().time())
 
