@@ -60,7 +60,6 @@ OWN = (Outcome.FATAL_FAILURE, FailureKind.CALLBACK)
         (duly.Snooze(timedelta(1)), [(Outcome.SNOOZED, None)] * 2),
         (SystemExit(1), [RAISED, RAISED]),
     ],
-    ids=repr,
 )  # fmt: skip
 def test_each_task_ends_as_its_place_in_the_list_says_and_all_as_what_was_raised(
     value: object, ends: list[object]
