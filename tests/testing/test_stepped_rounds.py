@@ -15,16 +15,13 @@ STEPPED = {
     "gates": "Rounds.settle",
     "breakers": "Rounds.settle",
     "run counts": "Rounds.settle",
+    "turns": "Rounds.read",
     "live settings": "SteppedServer.refresh",
 }
-LEFT_OUT = {
+LEFT_OUT = {  # and what only shows people what there is: `_watch` of the Store Consumer
     "retention": "a test sees what it did, however far it steps",
     "output sweep": "the same",
     "watch sweep": "the same",
-    "host watch": "metrics only",
-    "backlog watch": "metrics only",
-    "dead letter watch": "metrics only",
-    "session watch": "metrics only",
 }
 
 

@@ -269,6 +269,14 @@ def test_sessions_graphs_and_rates_keep_their_order(duly_client, duly_worker, du
     assert at[-1] - at[0] >= 2 * HOUR
 
 
+def test_fair_keys_take_turns_from_the_first_run_on(duly_client, duly_worker):
+    for key in "aaabb":
+        duly_client.schedule("mail.send", {"to": key}, fair_key=key)
+    duly_worker.run_due()
+
+    assert "".join(done.calls[:4]) in ("abab", "baba")
+
+
 def test_a_batch_is_one_call_and_each_of_its_tasks_ends_by_itself(duly_client, duly_worker, duly_clock):
     tasks = [duly_client.schedule("mail.index", mail) for mail in ("a", "bad", "c", "d")]
     duly_worker.run_due()

@@ -16,6 +16,7 @@ from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.time_table_loop import TimeTableLoop
 from duly_store_consumer.timeouts import Timeouts
+from duly_store_consumer.turn_loop import TurnLoop
 
 _FOREVER = timedelta(days=3650)
 _MOST_ROUNDS = 1_000
@@ -45,6 +46,7 @@ class Rounds:
             lambda: _FOREVER,
             lambda lambdas, tasks: notifier.due_in(timedelta(), lambdas, tasks),
         )
+        self._turns = TurnLoop(store, gates)
         self._breakers = BreakerLoop(store, gates, self._names, notifier.due_in)
         self._turn = 0.0
         """For what is not done twice within a short time: each look counts as one at another time."""
@@ -63,7 +65,7 @@ class Rounds:
         self._turn += 60.0
         self._live_config.changed()
         await self._live_config.read(self._turn)
-        await self._gates.run_once()
+        await self._give_turns()
 
     async def settle(self, look: Look) -> bool:
         """Do what `look` found; return whether anything was done."""
@@ -88,6 +90,14 @@ class Rounds:
 
     async def _fire_ticks(self) -> bool:
         return await self._time_tables.run_once() <= timedelta()  # the next look finds what is left
+
+    async def _give_turns(self) -> None:
+        """Find out which lambdas have fair keys, and let the HSC know."""
+        for _ in range(2):  # a lambda whose first fair key is found now has its turns in the second
+            await self._gates.run_once()
+            for _ in range(_MOST_ROUNDS):
+                if await self._turns.run_once() > timedelta():
+                    break
 
     async def _see_to_gates(self) -> None:
         await self._gates.run_once()
