@@ -20,6 +20,7 @@ from duly_core.time_tables.calendar import (
     USUAL_WEEKEND,
     WEEKDAYS,
     Calendar,
+    holidays_of,
     is_place,
     parse_hours,
     places,
@@ -305,6 +306,9 @@ def _hours(asked: Sequence[str]) -> tuple[str, ...]:
 def _checking(calendar: Calendar, dates: Sequence[date]) -> Steps[Checked]:
     checked = []
     for day in dates:
+        for place in calendar.holidays:  # a year of one takes about 20 ms the first time
+            holidays_of(place, day.year)
+            yield
         checked.append(_checked(calendar, day))
         yield
     return checked
