@@ -1,13 +1,16 @@
 """Unique keys from the wire, the SDK and the shell, against a Frontend that serves."""
 
+import asyncio
 from datetime import timedelta
 
+import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
 import duly
 from duly_core.rpc.requests import unique as rules
 from duly_wire.v1 import frontend_pb2, task_pb2
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import LAMBDA, SECOND
 
 KEY = "user:7"
@@ -113,6 +116,34 @@ async def test_a_debounce_is_due_after_its_calls(client, task_states):
     task = await client.get(first)
     assert task.payload == 2
     assert timedelta() < task.next_trigger_at - task.created_at - 5 * SECOND < 60 * SECOND
+
+
+async def test_plain_tasks_do_not_wait_for_a_key_that_somebody_has_locked(client, task_states, dsn):
+    await client.schedule(LAMBDA, 1, unique=KEY)
+    await task_states.end_all_that_may_run()
+    async with await psycopg.AsyncConnection.connect(dsn) as locking:
+        await locking.execute("select from unique_key for update")
+        waits = asyncio.create_task(client.schedule(LAMBDA, 2, unique=KEY))
+        await until_a_statement_waits_for_a_lock(dsn)
+
+        plain = await client.schedule(LAMBDA, 3)
+
+        assert plain.created
+        assert not waits.done()
+    assert (await waits).conflict is None
+
+
+async def test_a_dead_letter_whose_key_is_taken_says_by_which_task(client, run_duly, task_states):
+    dead = await client.schedule(LAMBDA, 1, unique=KEY)
+    await task_states.fail(await task_states.take())
+    live = await client.schedule(LAMBDA, 2, unique=KEY)
+
+    with pytest.raises(duly.UniqueKeyTakenError, match=f"task {live} has its unique key"):
+        await client.redrive(dead)
+    told = await run_duly("redrive", dead.task_id)
+
+    assert told.exit_code == 1
+    assert f"task {live} has its unique key" in told.stderr
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ _CONFLICTS = {
     Scheduling.REPLACED: task_pb2.ON_CONFLICT_REPLACE,
 }
 _TAKEN = {
-    Scheduling.REJECTED: "task {} has this key: it has to end first, or its period has to pass",
+    Scheduling.REJECTED: "task {} has this key: schedule again when that has begun (ended, with HELD_WHILE_LIVE), and its period is over",
     Scheduling.NOT_REPLACED: "task {} has this key, and cannot be changed: it runs, or ended within the period, or its session orders it by time, "
     "or its lambda takes no such payload",
 }

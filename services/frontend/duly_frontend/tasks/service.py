@@ -108,6 +108,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             self._write_unique_group,
             max_items=settings.max_group,
             weigh=_weight,
+            concurrency=settings.group_concurrency,
             observe=events.groups.observe,
         )
         self._complete = GroupCommit(
