@@ -680,6 +680,21 @@ async def test_a_time_table_that_is_paused_meanwhile_keeps_its_note(browser, cli
     assert (await client.table("nightly")).pause_note == "the warehouse moves"
 
 
+async def test_a_time_table_shows_which_ticks_its_calendar_leaves_out_or_moves(browser, client, task_states):
+    await task_states.register()
+    await client.put_calendar("office", weekend=["SAT", "SUN"])
+    await client.create_table("left.out", LAMBDA, cron="0 8 * * *", calendar="office")
+    await client.create_table(
+        "moved", LAMBDA, cron="0 8 * * 0,1", calendar="office", on_closed=duly.OnClosed.NEXT
+    )
+
+    left_out = (await browser.get("/time-tables/left.out")).text
+    moved = (await browser.get("/time-tables/moved")).text
+
+    assert "left out: Saturday is a weekend day" in left_out
+    assert re.search(r"moved from \S+ 08:00:00: Sunday is a weekend day; one task with the tick there", moved)
+
+
 async def test_breakers_are_shown_and_removed(browser, frontend, task_states):
 
     from duly_wire.time_conversion import to_duration

@@ -102,3 +102,42 @@ async def test_the_blocking_client_does_all_that_the_other_does(frontend):
     (listed,), ticks, revision = await asyncio.to_thread(use)
 
     assert (listed.name, listed.jitter, ticks, revision) == (NAME, timedelta(minutes=1), 2, 2)
+
+
+async def test_calendars_are_set_checked_and_named_from_the_shell(run_duly, task_states):
+    await task_states.register()
+
+    made = await run_duly(
+        "calendars",
+        "set",
+        "office",
+        "--holidays",
+        "DE-BY",
+        "--closed",
+        "2026-12-24",
+        "--hours",
+        "mon-fri 09:00-17:00",
+    )
+    checked = await run_duly("calendars", "check", "office", "2026-12-24", "2026-12-28")
+    wrong = await run_duly("calendars", "check", "office", "tomorrow")
+    table = ("tables", "create", "nightly", LAMBDA, "--cron", "0 8 25 * *", "--calendar", "office")
+    created = await run_duly(*table, "--on-closed", "previous")
+    preview = await run_duly("tables", "preview", "nightly", "--next", "1", "--from", "2026-12-01T00:00:00Z")
+    as_json = await run_duly(
+        "tables", "preview", "nightly", "--next", "1", "--from", "2026-12-01T00:00:00Z", "--json"
+    )
+    deleted = await run_duly("calendars", "delete", "office")
+    listed = await run_duly("calendars", "list", "--json")
+
+    assert "changed: holidays, weekend, closed, hours" in made.stdout
+    assert checked.stdout.splitlines()[1].split()[:3] == ["Thu", "2026-12-24", "closed"]
+    assert "09:00-17:00" in checked.stdout.splitlines()[2]
+    assert "write it as 2026-12-24" in wrong.stderr
+    assert "ticks move to the previous working time" in created.stdout
+    assert preview.stdout.splitlines()[1].split() == [
+        *("Fri", "2026-12-25", "08:00:00", "UTC", "Wed", "2026-12-23", "08:00:00", "UTC"),
+        *("holiday:", "Christmas", "Day", "(DE-BY)"),
+    ]
+    assert json.loads(as_json.stdout)["reason"] == "holiday: Christmas Day (DE-BY)"
+    assert (deleted.exit_code, "nightly" in deleted.stderr) == (1, True)
+    assert json.loads(listed.stdout)["closed"] == ["2026-12-24"]
