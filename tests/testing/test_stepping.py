@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import duly
+from duly_local.testing import DulyTestError
 from duly_local.testing.database import database_of_tests
 from duly_local.testing.stack import TestSession, TestStack
 
@@ -110,6 +111,15 @@ def test_steps_of_any_length_run_the_same(
     at_once = _runs(duly_session, folder, plans, [])
 
     assert _runs(duly_session, folder, plans, steps) == at_once
+
+
+@pytest.mark.long  # it waits for a lock
+def test_a_transaction_that_a_test_left_open_is_named(duly_session: TestSession) -> None:
+    with psycopg.connect(duly_session.database.dsn) as left_open:
+        left_open.execute("lock table store_epoch in access exclusive mode")
+
+        with pytest.raises(DulyTestError, match="left a transaction open on duly_dsn"):
+            duly_session.database.reset(BEGINS_AT)
 
 
 def test_a_database_on_a_given_server_is_removed_at_the_end(duly_session: TestSession) -> None:

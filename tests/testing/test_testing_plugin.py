@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import duly
+from duly import transactional
 from duly_local.testing import DulyTestError
 from duly_local.testing.report import section
 from tests.fixtures.forked_process import ROOT
@@ -381,6 +383,15 @@ def test_a_client_of_the_application_needs_no_address(duly_client, duly_worker, 
         assert client.address == duly_address
     assert duly_worker.run_one().outcome is duly.Outcome.SUCCESS
     assert duly_worker.run_one() is None
+
+
+def test_what_is_scheduled_in_sql_runs_too(duly_client, duly_worker, duly_dsn):
+    with psycopg.connect(duly_dsn) as connection:
+        task_id = transactional.schedule(connection, "mail.send", {"to": "ann"})
+        assert duly_worker.run_due() == []  # it is not committed yet
+    duly_worker.run_due()
+
+    assert duly_client.get(str(task_id)).status is duly.TaskStatus.SUCCESS
 
 
 def test_a_callback_cannot_step_the_clock(duly_client, duly_worker, duly_clock, monkeypatch):

@@ -13,6 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from duly_core.postgres.schema.migrate import migrate
 from duly_local.postgres.embedded import EmbeddedPostgres
+from duly_local.testing.errors import DulyTestError
 from duly_local.testing.owned_folder import MEMORY, owned_folder
 from duly_server.stepped.clock import INSTALL
 
@@ -67,7 +68,7 @@ class TestDatabase:
         """Make the schema; the database must be new."""
         self.dsn = dsn
         migrate(dsn)
-        self._connection = psycopg.connect(dsn, autocommit=True)
+        self._connection = psycopg.connect(dsn, autocommit=True, options="-c lock_timeout=5s")
         self._connection.execute(INSTALL)
         # this looks like what a service does first: it is not to be found out anew in each test
         self._connection.execute(
@@ -76,8 +77,17 @@ class TestDatabase:
         self._connection.execute(_RESET.encode())
 
     def reset(self, instant: datetime) -> None:
-        """Remove all rows, and set the clock."""
-        self._connection.execute("select duly_stepped.reset(%s)", (instant,))
+        """Remove all rows, and set the clock.
+
+        Raises:
+            DulyTestError: an earlier test holds a lock.
+        """
+        try:
+            self._connection.execute("select duly_stepped.reset(%s)", (instant,))
+        except psycopg.errors.LockNotAvailable as error:
+            raise DulyTestError(
+                "the store cannot be emptied: an earlier test left a transaction open on duly_dsn; close its connection"
+            ) from error
 
     def close(self) -> None:
         """Disconnect."""
