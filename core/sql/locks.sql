@@ -2,11 +2,14 @@
 
 -- name: lock_waiting
 with quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 ), waiting as materialized (
     select assoc.task_id, assoc.session, assoc.graph,
         coalesce(assoc.resources, '[]') || coalesce(case
@@ -15,7 +18,8 @@ with quotas as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(assoc.lambda, '/') > 0 then split_part(assoc.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(assoc.lambda, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(assoc.lambda, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part(assoc.lambda, '@', 1)), '[]'),
         '[]'
     )
 end, '[]') as resources
@@ -49,11 +53,14 @@ select task_id from found where (select count(*) from locked_resources) >= 0;
 
 -- name: lock_over
 with quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 ), over as materialized (
     select task_id, session, graph,
         coalesce(resources, '[]') || coalesce(case
@@ -62,7 +69,8 @@ with quotas as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(lambda, '/') > 0 then split_part(lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(lambda, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(lambda, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part(lambda, '@', 1)), '[]'),
         '[]'
     )
 end, '[]') as resources
@@ -98,11 +106,14 @@ select task_id from found where (select count(*) from locked_resources) >= 0;
 
 -- name: lock_uncompleted
 with quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 ), over as materialized (
     select task_id, session, graph, parked_key as hash,
         coalesce(resources, '[]') || coalesce(case
@@ -111,7 +122,8 @@ with quotas as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(lambda, '/') > 0 then split_part(lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(lambda, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(lambda, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part(lambda, '@', 1)), '[]'),
         '[]'
     )
 end, '[]') as resources
@@ -163,11 +175,14 @@ for update;
 
 -- name: lock_nodes
 with quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 ), waiting as materialized (
     select assoc.task_id,
         coalesce(assoc.resources, '[]') || coalesce(case
@@ -176,7 +191,8 @@ with quotas as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(assoc.lambda, '/') > 0 then split_part(assoc.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(assoc.lambda, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(assoc.lambda, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part(assoc.lambda, '@', 1)), '[]'),
         '[]'
     )
 end, '[]') as resources

@@ -69,8 +69,11 @@ create table lambda (
     -- Which of its declarations this is, from 1.
     revision bigint not null default 1 check (revision >= 1),
     -- The principal that declared it; empty: nobody is asked who they are.
-    registered_by text not null default ''
+    registered_by text not null default '',
+    -- Of which resources each of its tasks takes units while it runs: JSON, as in task; null: of none.
+    needs text
 );
+create index lambda_with_needs on lambda (name) where needs is not null;
 
 -- The versions of a lambda that hosts declared, the one in force among them: to tell an old worker that restarts from a new
 -- one, and to go back. One that is no longer in force, and was, never comes into force by itself.

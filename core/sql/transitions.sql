@@ -359,11 +359,14 @@ select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due
 with clock as materialized (
     select duly_now() as now
 ), quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 ), queue as (
     select *, 0 as skip, case
     when (select by_name from quotas) is not null then nullif(
@@ -371,7 +374,8 @@ with clock as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part(queue.lambda, '@', 1)), '[]'),
         '[]'
     )
 end as quota
@@ -380,10 +384,14 @@ end as quota
     select picked.task_id, case
     when queue.quota is null or picked.resources @> queue.quota then picked.resources
     when picked.resources is null then queue.quota
-    else picked.resources || (
-        select coalesce(jsonb_agg(need), '[]')
-        from jsonb_array_elements(queue.quota) as need
-        where not picked.resources @> jsonb_build_array(need)
+    else (
+        -- both may name one: then the larger weight counts
+        select jsonb_agg(jsonb_build_object('name', merged.name, 'key', merged.key, 'weight', merged.weight))
+        from (
+            select need.name, need.key, max(need.weight) as weight
+            from jsonb_to_recordset(picked.resources || queue.quota) as need (name text, key text, weight int4)
+            group by need.name, need.key
+        ) as merged
     )
 end as resources
     from queue cross join lateral (select assoc.task_id, assoc.resources
@@ -421,11 +429,14 @@ returning assoc.task_id, assoc.lambda, assoc.priority;
 with clock as materialized (
     select duly_now() as now
 ), quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 ), queue as (
     select *, case
     when (select by_name from quotas) is not null then nullif(
@@ -433,7 +444,8 @@ with clock as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part(queue.lambda, '@', 1)), '[]'),
         '[]'
     )
 end as quota
@@ -443,10 +455,14 @@ end as quota
     select picked.task_id, case
     when queue.quota is null or picked.resources @> queue.quota then picked.resources
     when picked.resources is null then queue.quota
-    else picked.resources || (
-        select coalesce(jsonb_agg(need), '[]')
-        from jsonb_array_elements(queue.quota) as need
-        where not picked.resources @> jsonb_build_array(need)
+    else (
+        -- both may name one: then the larger weight counts
+        select jsonb_agg(jsonb_build_object('name', merged.name, 'key', merged.key, 'weight', merged.weight))
+        from (
+            select need.name, need.key, max(need.weight) as weight
+            from jsonb_to_recordset(picked.resources || queue.quota) as need (name text, key text, weight int4)
+            group by need.name, need.key
+        ) as merged
     )
 end as resources
     from queue cross join lateral (select assoc.task_id, assoc.resources
@@ -2674,11 +2690,14 @@ left join changed on changed.task_id = any (array[asked.task_id]);
 with clock as materialized (
     select duly_now() as now
 ), quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 ), queue as (
     select *, 0 as skip, case
     when (select by_name from quotas) is not null then nullif(
@@ -2686,7 +2705,8 @@ with clock as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part(queue.lambda, '@', 1)), '[]'),
         '[]'
     )
 end as quota
@@ -2695,10 +2715,14 @@ end as quota
     select picked.task_id, case
     when queue.quota is null or picked.resources @> queue.quota then picked.resources
     when picked.resources is null then queue.quota
-    else picked.resources || (
-        select coalesce(jsonb_agg(need), '[]')
-        from jsonb_array_elements(queue.quota) as need
-        where not picked.resources @> jsonb_build_array(need)
+    else (
+        -- both may name one: then the larger weight counts
+        select jsonb_agg(jsonb_build_object('name', merged.name, 'key', merged.key, 'weight', merged.weight))
+        from (
+            select need.name, need.key, max(need.weight) as weight
+            from jsonb_to_recordset(picked.resources || queue.quota) as need (name text, key text, weight int4)
+            group by need.name, need.key
+        ) as merged
     )
 end as resources
     from queue cross join lateral (select assoc.task_id, assoc.resources
@@ -2786,11 +2810,14 @@ returning assoc.task_id, assoc.lambda, assoc.priority;
 with clock as materialized (
     select duly_now() as now
 ), quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 ), queue as (
     select *, case
     when (select by_name from quotas) is not null then nullif(
@@ -2798,7 +2825,8 @@ with clock as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part(queue.lambda, '@', 1)), '[]'),
         '[]'
     )
 end as quota
@@ -2808,10 +2836,14 @@ end as quota
     select picked.task_id, case
     when queue.quota is null or picked.resources @> queue.quota then picked.resources
     when picked.resources is null then queue.quota
-    else picked.resources || (
-        select coalesce(jsonb_agg(need), '[]')
-        from jsonb_array_elements(queue.quota) as need
-        where not picked.resources @> jsonb_build_array(need)
+    else (
+        -- both may name one: then the larger weight counts
+        select jsonb_agg(jsonb_build_object('name', merged.name, 'key', merged.key, 'weight', merged.weight))
+        from (
+            select need.name, need.key, max(need.weight) as weight
+            from jsonb_to_recordset(picked.resources || queue.quota) as need (name text, key text, weight int4)
+            group by need.name, need.key
+        ) as merged
     )
 end as resources
     from queue cross join lateral (select assoc.task_id, assoc.resources
@@ -2964,11 +2996,14 @@ returning assoc.token, assoc.cancel_requested, assoc.kill_requested, assoc.lambd
 with clock as materialized (
     select duly_now() as now
 ), quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 ), queue as (
     select *, 0 as skip, case
     when (select by_name from quotas) is not null then nullif(
@@ -2976,7 +3011,8 @@ with clock as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part(queue.lambda, '@', 1)), '[]'),
         '[]'
     )
 end as quota
@@ -2985,10 +3021,14 @@ end as quota
     select picked.task_id, case
     when queue.quota is null or picked.resources @> queue.quota then picked.resources
     when picked.resources is null then queue.quota
-    else picked.resources || (
-        select coalesce(jsonb_agg(need), '[]')
-        from jsonb_array_elements(queue.quota) as need
-        where not picked.resources @> jsonb_build_array(need)
+    else (
+        -- both may name one: then the larger weight counts
+        select jsonb_agg(jsonb_build_object('name', merged.name, 'key', merged.key, 'weight', merged.weight))
+        from (
+            select need.name, need.key, max(need.weight) as weight
+            from jsonb_to_recordset(picked.resources || queue.quota) as need (name text, key text, weight int4)
+            group by need.name, need.key
+        ) as merged
     )
 end as resources, queue.lambda, queue.priority, picked.turn_key, picked.turn_used, picked.turn_place
     from queue cross join lateral (select found.task_id, found.resources, found.turn_key, found.turn_used, found.turn_place
@@ -3173,11 +3213,14 @@ returning assoc.task_id, assoc.lambda, assoc.priority, due.turn_key, due.turn_us
 with clock as materialized (
     select duly_now() as now
 ), quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 ), queue as (
     select *, case
     when (select by_name from quotas) is not null then nullif(
@@ -3185,7 +3228,8 @@ with clock as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part(queue.lambda, '@', 1)), '[]'),
         '[]'
     )
 end as quota
@@ -3195,10 +3239,14 @@ end as quota
     select picked.task_id, case
     when queue.quota is null or picked.resources @> queue.quota then picked.resources
     when picked.resources is null then queue.quota
-    else picked.resources || (
-        select coalesce(jsonb_agg(need), '[]')
-        from jsonb_array_elements(queue.quota) as need
-        where not picked.resources @> jsonb_build_array(need)
+    else (
+        -- both may name one: then the larger weight counts
+        select jsonb_agg(jsonb_build_object('name', merged.name, 'key', merged.key, 'weight', merged.weight))
+        from (
+            select need.name, need.key, max(need.weight) as weight
+            from jsonb_to_recordset(picked.resources || queue.quota) as need (name text, key text, weight int4)
+            group by need.name, need.key
+        ) as merged
     )
 end as resources, queue.lambda, queue.priority, picked.turn_key, picked.turn_used, picked.turn_place
     from queue cross join lateral (select found.task_id, found.resources, found.turn_key, found.turn_used, found.turn_place
@@ -3444,11 +3492,14 @@ full join (
 with clock as materialized (
     select duly_now() as now
 ), quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 ), queue as (
     select *, 0 as skip, case
     when (select by_name from quotas) is not null then nullif(
@@ -3456,7 +3507,8 @@ with clock as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part(queue.lambda, '@', 1)), '[]'),
         '[]'
     )
 end as quota
@@ -3465,10 +3517,14 @@ end as quota
     select picked.task_id, case
     when queue.quota is null or picked.resources @> queue.quota then picked.resources
     when picked.resources is null then queue.quota
-    else picked.resources || (
-        select coalesce(jsonb_agg(need), '[]')
-        from jsonb_array_elements(queue.quota) as need
-        where not picked.resources @> jsonb_build_array(need)
+    else (
+        -- both may name one: then the larger weight counts
+        select jsonb_agg(jsonb_build_object('name', merged.name, 'key', merged.key, 'weight', merged.weight))
+        from (
+            select need.name, need.key, max(need.weight) as weight
+            from jsonb_to_recordset(picked.resources || queue.quota) as need (name text, key text, weight int4)
+            group by need.name, need.key
+        ) as merged
     )
 end as resources, queue.lambda, queue.priority, picked.turn_key, picked.turn_used, picked.turn_place
     from queue cross join lateral (select found.task_id, found.resources, found.turn_key, found.turn_used, found.turn_place
@@ -3746,11 +3802,14 @@ returning assoc.task_id, assoc.lambda, assoc.priority, due.turn_key, due.turn_us
 with clock as materialized (
     select duly_now() as now
 ), quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 ), queue as (
     select *, case
     when (select by_name from quotas) is not null then nullif(
@@ -3758,7 +3817,8 @@ with clock as materialized (
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos(queue.lambda, '/') > 0 then split_part(queue.lambda, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part(queue.lambda, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part(queue.lambda, '@', 1)), '[]'),
         '[]'
     )
 end as quota
@@ -3768,10 +3828,14 @@ end as quota
     select picked.task_id, case
     when queue.quota is null or picked.resources @> queue.quota then picked.resources
     when picked.resources is null then queue.quota
-    else picked.resources || (
-        select coalesce(jsonb_agg(need), '[]')
-        from jsonb_array_elements(queue.quota) as need
-        where not picked.resources @> jsonb_build_array(need)
+    else (
+        -- both may name one: then the larger weight counts
+        select jsonb_agg(jsonb_build_object('name', merged.name, 'key', merged.key, 'weight', merged.weight))
+        from (
+            select need.name, need.key, max(need.weight) as weight
+            from jsonb_to_recordset(picked.resources || queue.quota) as need (name text, key text, weight int4)
+            group by need.name, need.key
+        ) as merged
     )
 end as resources, queue.lambda, queue.priority, picked.turn_key, picked.turn_used, picked.turn_place
     from queue cross join lateral (select found.task_id, found.resources, found.turn_key, found.turn_used, found.turn_place

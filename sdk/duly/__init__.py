@@ -33,7 +33,7 @@ from duly.events.received import ReceivedEvent
 from duly.keep import KEEP
 from duly.lambdas.batch import Batch
 from duly.lambdas.policy import Backoff
-from duly.limits.resource import Backlog, DeclaredResource, Rate, Resource, ResourceKey, ResourceNeed
+from duly.limits.resource import Backlog, DeclaredResource, Need, Rate, Resource, ResourceKey, ResourceNeed
 from duly.sessions.session import Session, SessionState
 from duly.task_output.piece import OutputPiece
 from duly.tasks.new_task import NewTask, ScheduledTask
@@ -139,6 +139,7 @@ __all__ = [
     "Interrupted",
     "KeptEvent",
     "LambdaQueue",
+    "Need",
     "NewEvent",
     "NewGraph",
     "NewNode",

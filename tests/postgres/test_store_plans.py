@@ -89,7 +89,7 @@ GRAPHS, NODES = {"graph_pkey"}, {"graph_node_pkey"}
 NODES_BY_TASK = {"graph_node_by_task"}
 LAMBDAS, KEYS = {"lambda_pkey"}, {"idempotency_key_pkey"}
 UNIQUE_KEYS, MERGED = {"unique_key_pkey"}, {"merged_task_pkey"}
-USES = {"resource_use_pkey"}
+USES, QUOTAS = {"resource_use_pkey"}, {"resource_quotas", "lambda_with_needs"}
 GATE, PARKED = {"gate_gate_id_key"}, {"task_assoc_parked"}
 
 IDS = [new_task_id() for _ in range(3)]
@@ -334,7 +334,7 @@ CASES = {
     "cancel_graph": ({"task_ids": IDS, "by": None}, ASSOC | END),
     "lock_graph_of": ({"task_id": new_task_id()}, NODES_BY_TASK | GRAPHS),
     "redriven_nodes": ({"task_ids": IDS}, ASSOC),
-    "lock_nodes": ({"graph_id": new_task_id()}, NODES | ASSOC | USES | {"resource_quotas"}),
+    "lock_nodes": ({"graph_id": new_task_id()}, NODES | ASSOC | USES | QUOTAS),
     "tasks_by_key": ({"lambdas": [LAMBDA] * 2, "keys": ["a", "b"]}, KEYS),
     "graph_digest": ({"graph_id": new_task_id()}, GRAPHS),
     "live_nodes": ({"graph_id": new_task_id()}, NODES | ASSOC),
@@ -345,9 +345,9 @@ CASES = {
     ),
     "registered": ({"names": [LAMBDA]}, LAMBDAS),
     "end_waiting": ({"task_ids": IDS}, ASSOC | END),
-    "lock_over": ({"limit": 10}, WAITING_UNTIL | SESSIONS | GRAPHS | USES | {"resource_quotas"}),
+    "lock_over": ({"limit": 10}, WAITING_UNTIL | SESSIONS | GRAPHS | USES | QUOTAS),
     "cancel_waiting": ({"task_ids": IDS, "by": None}, ASSOC | END),
-    "lock_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS | USES | {"resource_quotas"}),
+    "lock_waiting": ({"task_ids": IDS}, ASSOC | SESSIONS | GRAPHS | USES | QUOTAS),
     "lock_cancelled": (HELD, ASSOC | SESSIONS | GRAPHS),
     "lock_blocked": ({"keys": ["/s1", "/s2"], "blocked_by": IDS[:2]}, SESSIONS),
     "unblock_sessions": ({"keys": ["/s1", "/s2"], "by": None}, set()),
@@ -407,7 +407,7 @@ CASES = {
         },
         ENTITY | KEYS,
     ),
-    "enqueue": (ROOM | {"enqueue_timeout": SECOND}, READY | ASSOC | {"resource_quotas"}),
+    "enqueue": (ROOM | {"enqueue_timeout": SECOND}, READY | ASSOC | QUOTAS),
     "claim_work": (
         {
             "lambdas": [LAMBDA] * 2,
@@ -421,7 +421,7 @@ CASES = {
             "claim_timeout": SECOND,
             "within": SECOND,
         },
-        READY | ASSOC | ENTITY | LAMBDAS | {"resource_quotas"},
+        READY | ASSOC | ENTITY | LAMBDAS | QUOTAS,
     ),
     "claimed_under": ({"prefixes": [b"0" * 14]}, WATCHED),
     "claim_again": (
@@ -573,7 +573,7 @@ CASES = {
         {"task_ids": IDS, "hashes": HASHES, "results": [None] * 3, "encodings": [None] * 3},
         ASSOC | ENTITY | {"attempt_first_pkey"},
     ),
-    "lock_uncompleted": ({"limit": 10}, WAITING_UNTIL | SESSIONS | GRAPHS | USES | {"resource_quotas"}),
+    "lock_uncompleted": ({"limit": 10}, WAITING_UNTIL | SESSIONS | GRAPHS | USES | QUOTAS),
     "release": (HELD | {"started_at": [None] * 3, "reasons": [None] * 3}, ASSOC),
     "applied_before": (HELD, ASSOC | ENTITY),
     "cancel": ({"task_ids": IDS, "only_if_requested": False, "by": None}, ASSOC | END),

@@ -247,6 +247,7 @@ def lambda_lines(detail: "LambdaDetail") -> Iterator[str]:
             "payload limit": f"{found.payload_limit:,}",
             "requires": ", ".join(found.requires),
             "batch": _batch(found.batch),
+            "resources": ", ".join(map(str, found.resources)),
         }
     if (gone := detail.deleted) is not None:
         values |= {

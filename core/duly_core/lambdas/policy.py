@@ -26,3 +26,5 @@ class LambdaPolicy:
     """How many tasks one call of its callback takes; 0: it takes one that is no batch."""
     batch_wait: timedelta = timedelta()
     """How long the first task of a batch waits for others."""
+    needs: str | None = None
+    """What each of its tasks needs of resources, as JSON (`written_needs`); None: nothing."""

@@ -24,17 +24,21 @@ case
 end
 
 -- fragment: quotas
--- What a task needs by each quota of a lambda, a namespace or a domain, by the name of the quota; null: there are no quotas.
+-- What a task needs by each quota of a lambda, a namespace or a domain, by the name of the quota; and, by `needs:` and the name of a
+-- lambda, what this declares for each of its tasks. Null: there is neither.
 quotas as materialized (
-    select jsonb_object_agg(
-        name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1))
-    ) as by_name
-    from resource
-    where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+    select jsonb_object_agg(name, needs) as by_name
+    from (
+        select name, jsonb_build_array(jsonb_build_object('name', name, 'key', '', 'weight', 1)) as needs
+        from resource
+        where name like 'lambda:%%' or name like 'namespace:%%' or name like 'domain:%%'
+        union all
+        select 'needs:' || name, needs::jsonb from lambda where needs is not null
+    ) as known
 )
 
 -- fragment: quota_of
--- What a task of the queue that TEXT names needs by the quotas of its lambda, of its namespace and of its domain; null: nothing. The
+-- What a task of the queue that TEXT names needs by the quotas of its lambda, of its namespace and of its domain, and by what its lambda declares; null: nothing. The
 -- queue of a version (NAME@VERSION) or of a domain (NAME@~DOMAIN) has those of its lambda.
 case
     when (select by_name from quotas) is not null then nullif(
@@ -42,7 +46,8 @@ case
             || coalesce((select by_name from quotas) -> concat(
                 'namespace:', case when strpos({{}}, '/') > 0 then split_part({{}}, '/', 1) else 'default' end
             ), '[]')
-            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part({{}}, ':', 1), '~', 2)), '[]'),
+            || coalesce((select by_name from quotas) -> concat('domain:', split_part(split_part({{}}, ':', 1), '~', 2)), '[]')
+            || coalesce((select by_name from quotas) -> concat('needs:', split_part({{}}, '@', 1)), '[]'),
         '[]'
     )
 end
@@ -53,10 +58,14 @@ end
 case
     when queue.quota is null or picked.resources @> queue.quota then picked.resources
     when picked.resources is null then queue.quota
-    else picked.resources || (
-        select coalesce(jsonb_agg(need), '[]')
-        from jsonb_array_elements(queue.quota) as need
-        where not picked.resources @> jsonb_build_array(need)
+    else (
+        -- both may name one: then the larger weight counts
+        select jsonb_agg(jsonb_build_object('name', merged.name, 'key', merged.key, 'weight', merged.weight))
+        from (
+            select need.name, need.key, max(need.weight) as weight
+            from jsonb_to_recordset(picked.resources || queue.quota) as need (name text, key text, weight int4)
+            group by need.name, need.key
+        ) as merged
     )
 end
 

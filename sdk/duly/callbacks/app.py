@@ -97,6 +97,7 @@ class App:
         - `payload_limit`, `result_limit`: bytes, at most 1 MiB (default 256 KiB).
         - `fatal_exceptions`: raising one of these ends the task; any other exception is retried.
         - `requires`: labels that a host must have to run it, such as `["gpu", "region=eu"]`; a worker is given its own with `--label`.
+        - `resources`: of which each of its tasks takes units while it runs, whatever its caller names: `[duly.Need("gpu")]`.
         - `keep_output`: False keeps nothing of what it prints and logs: `duly logs` shows nothing, the worker's own output has it.
         - `batch`: one call takes up to so many tasks: the callback gets a list of payloads, and one of contexts, and returns a list of
           results, or None. `batch=duly.Batch(size=100, wait=timedelta(milliseconds=50))`; see docs/batches.md.

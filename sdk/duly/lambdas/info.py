@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from duly.lambdas.batch import Batch
 from duly.lambdas.policy import Backoff
+from duly.limits.resource import ResourceNeed
 from duly_wire.time_conversion import to_datetime, to_timedelta
 from duly_wire.v1 import registry_pb2
 
@@ -33,6 +34,8 @@ class LambdaInfo:
     requires: tuple[str, ...] = ()
     # How many tasks one call of its callback takes; None: one.
     batch: Batch | None = None
+    # Of which resources each of its tasks takes units.
+    resources: tuple[ResourceNeed, ...] = ()
 
     @classmethod
     def from_proto(cls, registered: registry_pb2.RegisteredLambda) -> LambdaInfo:
@@ -60,6 +63,7 @@ class LambdaInfo:
             batch=Batch(declared.batch.size, to_timedelta(declared.batch.wait))
             if declared.HasField("batch")
             else None,
+            resources=tuple(map(ResourceNeed.from_proto, declared.resources)),
         )
 
 

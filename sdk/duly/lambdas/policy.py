@@ -7,15 +7,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 
 from duly.callbacks.payload import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES
-from duly.errors import RegistrationError
+from duly.errors import InvalidTaskError, RegistrationError
+from duly.limits.resource import needs_to_fields
 from duly_wire.queue_names import check_required
 from duly_wire.time_conversion import to_duration
-from duly_wire.v1 import registry_pb2
+from duly_wire.v1 import registry_pb2, task_pb2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from google.protobuf.duration_pb2 import Duration
+
+    from duly.limits.resource import ResourceNeed
 
 OnException: TypeAlias = Literal["retry", "fatal"]
 
@@ -54,6 +57,7 @@ class PolicyOptions(TypedDict, total=False):
     fatal_exceptions: tuple[type[BaseException], ...]
     on_exception: OnException
     requires: Iterable[str]
+    resources: Iterable[ResourceNeed | str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,7 @@ class Policy:
     fatal_exceptions: tuple[type[BaseException], ...] = ()
     on_exception: OnException = "retry"
     requires: Iterable[str] = ()
+    resources: Iterable[ResourceNeed | str] = ()
 
     def __post_init__(self) -> None:
         check_count("max_attempts", self.max_attempts, 1_000_000)
@@ -89,6 +94,10 @@ class Policy:
             check_required(self.requires)
         except ValueError as error:
             raise RegistrationError(f"requires: {error}") from None
+        try:
+            needs_to_fields(self.resources)
+        except (InvalidTaskError, TypeError) as error:
+            raise RegistrationError(str(error)) from None
 
     def is_fatal(self, error: BaseException) -> bool:
         """Return whether an attempt that raised this is not to be repeated."""
@@ -106,6 +115,7 @@ class Policy:
             max_runtime=_duration(self.max_runtime),
             payload_limit=self.payload_limit,
             requires=check_required(self.requires).split(",") if self.requires else (),
+            resources=[task_pb2.ResourceNeed(**need) for need in needs_to_fields(self.resources)],
         )
         if self.backoff is not None:
             declared.backoff.CopyFrom(

@@ -40,6 +40,10 @@ class ResourceNeed:
         return place if self.weight == 1 else f"{place}={self.weight}"
 
 
+Need = ResourceNeed
+"""The short name: `resources=[duly.Need("gpu")]`."""
+
+
 def needs_to_fields(resources: Any) -> list[dict[str, Any]]:
     """Return the fields of the messages of needs; a text is the name of a resource.
 

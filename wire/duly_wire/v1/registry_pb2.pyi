@@ -39,6 +39,7 @@ class Lambda(_message.Message):
     CRASH_WINDOW_FIELD_NUMBER: _builtins.int
     REQUIRES_FIELD_NUMBER: _builtins.int
     BATCH_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
     TIME_TABLES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """NAME@VERSION: the queue of the tasks that are pinned to a version of NAME, which the worker serves.
@@ -75,6 +76,10 @@ class Lambda(_message.Message):
         """The callback takes many tasks in one call. Absent: one task a call."""
 
     @_builtins.property
+    def resources(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.ResourceNeed]:
+        """Of which resources each of its tasks takes units while it runs, whatever its caller names: at most 8."""
+
+    @_builtins.property
     def time_tables(self) -> _containers.RepeatedCompositeFieldContainer[_time_tables_pb2.TimeTable]:
         """Time tables that the application declares for it; each names this lambda, or none. They are written with it, but
         for those that somebody made or changed by PutTimeTables. What is declared no more stays until it is deleted.
@@ -94,11 +99,12 @@ class Lambda(_message.Message):
         crash_window: _duration_pb2.Duration | None = ...,
         requires: _abc.Iterable[_builtins.str] | None = ...,
         batch: Global___Batch | None = ...,
+        resources: _abc.Iterable[_task_pb2.ResourceNeed] | None = ...,
         time_tables: _abc.Iterable[_time_tables_pb2.TimeTable] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "batch", b"batch", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "payload_limit", b"payload_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "batch", b"batch", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "name", b"name", "owner", b"owner", "payload_limit", b"payload_limit", "requires", b"requires", "time_tables", b"time_tables", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "batch", b"batch", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "name", b"name", "owner", b"owner", "payload_limit", b"payload_limit", "requires", b"requires", "resources", b"resources", "time_tables", b"time_tables", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015

@@ -8,6 +8,8 @@ from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.rpc.requests.checks import read_duration
 from duly_core.rpc.requests.names import check_lambda_name
 from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.requests.resource_needs import resource_needs
+from duly_core.tasks.schedule import written_needs
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
 from duly_core.time_tables.time_table import TimeTable
 from duly_core.traffic.slices import Steps
@@ -91,6 +93,9 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
             policy = replace(policy, **{name: duration})  # type: ignore[arg-type]
     if declared.HasField("backoff"):
         policy = _with_backoff(policy, declared.backoff)
+    if declared.resources:
+        needs = resource_needs(declared.resources, None, declared.name)
+        policy = replace(policy, needs=written_needs(needs))
     if declared.requires:
         policy = replace(policy, requires=_required(declared.requires))
     if declared.HasField("batch"):

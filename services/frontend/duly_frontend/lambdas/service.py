@@ -1,5 +1,6 @@
 """RegistryService: lambdas as their hosts declare them."""
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 
 from duly_core.access.current import current_access, current_caller, restriction
@@ -16,6 +17,7 @@ from duly_core.rpc.requests.checks import check_count, check_text, page_size
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.requests.resource_needs import check_declared
 from duly_core.rpc.stubs import Context
+from duly_core.tasks.task import ResourceNeed
 from duly_core.time_tables.declared import put_declared
 from duly_core.time_tables.store import PutVerdict
 from duly_core.time_tables.time_table import TimeTable
@@ -80,6 +82,10 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
             name: declared for name, (_, declared) in taken.items() if registered[name].verdict in IN_FORCE
         }
         kept = await self._declare(tables)
+        for name, problem in (await self._undeclared_needs(valid.values())).items():
+            kept.setdefault(name, []).append(
+                f"its tasks run without a limit: {problem.field}: {problem.message}"
+            )
         results = []
         for declared in read:
             if declared is None:
@@ -136,6 +142,25 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                 problems.setdefault(lambda_name, []).append(
                     f"time table {name!r} not written: {refused.field}: {refused.message}"
                 )
+        return problems
+
+    async def _undeclared_needs(self, policies: Collection[LambdaPolicy]) -> dict[str, Problem]:
+        """Return, by lambda, why what it says of resources is not counted: one that is not declared limits nothing."""
+        needs = {
+            policy.name: [ResourceNeed(**need) for need in json.loads(policy.needs)]
+            for policy in policies
+            if policy.needs
+        }
+        if not needs:
+            return {}
+        names = {need.name for each in needs.values() for need in each}
+        kinds = await per_key_of(self._store, sorted(names))
+        problems: dict[str, Problem] = {}
+        for name, said in needs.items():
+            try:
+                check_declared(said, kinds, name)
+            except Problem as problem:
+                problems[name] = problem
         return problems
 
     async def _undeclared(self, tables: Collection[TimeTable]) -> dict[str, Problem]:

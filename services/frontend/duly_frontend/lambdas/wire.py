@@ -1,9 +1,11 @@
 """Converts registered lambdas to the wire."""
 
+import json
+
 from duly_core.lambdas.administration import DeclaredVersion, LambdaDetail
 from duly_core.lambdas.store import RegisteredLambda
 from duly_wire.time_conversion import to_duration, to_timestamp
-from duly_wire.v1 import registry_pb2
+from duly_wire.v1 import registry_pb2, task_pb2
 
 
 def to_wire(registered: RegisteredLambda) -> registry_pb2.RegisteredLambda:
@@ -31,6 +33,7 @@ def to_wire(registered: RegisteredLambda) -> registry_pb2.RegisteredLambda:
             ),
             payload_limit=policy.payload_limit,
             requires=policy.requires.split(",") if policy.requires else (),
+            resources=[task_pb2.ResourceNeed(**need) for need in json.loads(policy.needs or "[]")],
         )
     )
     if policy.batch_size:
