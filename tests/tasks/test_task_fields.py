@@ -50,6 +50,7 @@ OF_STORE = {
             "claimed_at",
         ),
         "holder",
+        "received",
     },
     "task_assoc": {
         *(
