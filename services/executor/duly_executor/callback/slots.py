@@ -170,11 +170,9 @@ class Slots:
         result = None
         if now < before_boot_ns:
             self._board.started(slot, task_id, now)
-            failpoints.hit_here("callback.user_code.before")
-            output.begin(speaker)
+            _begin(speaker)
             result = self._run(attempt, callback, context)
-            output.end(speaker)
-            failpoints.hit_here("callback.user_code.after")
+            _end(speaker)
         del self._running[task_id]
         return result
 
@@ -220,11 +218,9 @@ class Slots:
         now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         if running and speaker is not None and now < before_boot_ns:
             self._board.started(slot, running[0].claim.task_id, now, len(running))
-            failpoints.hit_here("callback.user_code.before")
-            output.begin(speaker)
+            _begin(speaker)
             results = self._run_batch(attempt, callback, running, contexts)
-            output.end(speaker)
-            failpoints.hit_here("callback.user_code.after")
+            _end(speaker)
         for task in running:
             del self._running[task.claim.task_id]
             if not results:
@@ -270,6 +266,16 @@ class Slots:
             # whatever a task is made of, its slot lives on
             logging.getLogger("duly.callback").exception("the task cannot be run")
             return _unusable(task, error)
+
+
+def _begin(speaker: output.Speaker) -> None:
+    failpoints.hit_here("callback.user_code.before")
+    output.begin(speaker)
+
+
+def _end(speaker: output.Speaker) -> None:
+    output.end(speaker)
+    failpoints.hit_here("callback.user_code.after")
 
 
 _NO_CALLBACK = "this host's application has no callback of that name"

@@ -185,7 +185,6 @@ class CallbackPool:
             self._assign_batches(now)
         for process, batch in self._dispatcher.assign(self._processes.values(), now):
             if alive := self._with(process, batch):
-                failpoints.hit_here("executor.give.before")
                 process.give(alive, self._held_claims.start_before(alive))
         self._supervisor.balance(self._dispatcher.wanted_isolated(self._processes.values()))
 
@@ -201,13 +200,14 @@ class CallbackPool:
                 continue  # its claim was lost, or it was cancelled, while it waited
             held.process = process.number
             alive[task_id] = task
+        if alive:
+            failpoints.hit_here("executor.give.before")
         return alive
 
     def _assign_batches(self, now: float) -> None:
         """Give the batches that are ready, and look again when the next one is."""
         for process, batch in self._dispatcher.assign_batches(self._processes.values(), now):
             if alive := self._with(process, batch):
-                failpoints.hit_here("executor.give.before")
                 self._held_claims.note_batch(alive)
                 process.give_batch(alive, self._held_claims.start_before(alive))
             self.freed.set()
