@@ -3058,7 +3058,8 @@ limit entry.most offset entry.passed) as ids
         where fair_weight.lambda = split_part(queue.lambda, '@', 1) and fair_weight.fair_key = queue.from_key
     ), 1)
     else 1
-end as weight) as weighed
+end as weight offset 0) as weighed
+                offset 0
             ) as entry
         ) as start
         where queue.takes_turns
@@ -3103,6 +3104,8 @@ limit 1) as first
     else 1
 end as most,
                 case when head.key = queue.from_key then walk.first_taken else 0 end as passed
+            -- else Postgres would write the weight's subquery into each place that uses it
+            offset 0
         ) as entry
         cross join lateral (
             select case
@@ -3276,7 +3279,8 @@ limit entry.most offset entry.passed) as ids
         where fair_weight.lambda = split_part(queue.lambda, '@', 1) and fair_weight.fair_key = queue.from_key
     ), 1)
     else 1
-end as weight) as weighed
+end as weight offset 0) as weighed
+                offset 0
             ) as entry
         ) as start
         where queue.takes_turns
@@ -3321,6 +3325,8 @@ limit 1) as first
     else 1
 end as most,
                 case when head.key = queue.from_key then walk.first_taken else 0 end as passed
+            -- else Postgres would write the weight's subquery into each place that uses it
+            offset 0
         ) as entry
         cross join lateral (
             select case
@@ -3582,7 +3588,8 @@ limit entry.most offset entry.passed) as ids
         where fair_weight.lambda = split_part(queue.lambda, '@', 1) and fair_weight.fair_key = queue.from_key
     ), 1)
     else 1
-end as weight) as weighed
+end as weight offset 0) as weighed
+                offset 0
             ) as entry
         ) as start
         where queue.takes_turns
@@ -3627,6 +3634,8 @@ limit 1) as first
     else 1
 end as most,
                 case when head.key = queue.from_key then walk.first_taken else 0 end as passed
+            -- else Postgres would write the weight's subquery into each place that uses it
+            offset 0
         ) as entry
         cross join lateral (
             select case
@@ -3893,7 +3902,8 @@ limit entry.most offset entry.passed) as ids
         where fair_weight.lambda = split_part(queue.lambda, '@', 1) and fair_weight.fair_key = queue.from_key
     ), 1)
     else 1
-end as weight) as weighed
+end as weight offset 0) as weighed
+                offset 0
             ) as entry
         ) as start
         where queue.takes_turns
@@ -3938,6 +3948,8 @@ limit 1) as first
     else 1
 end as most,
                 case when head.key = queue.from_key then walk.first_taken else 0 end as passed
+            -- else Postgres would write the weight's subquery into each place that uses it
+            offset 0
         ) as entry
         cross join lateral (
             select case

@@ -95,7 +95,8 @@ from (
             from (
                 select queue.from_key collate "C" as key, weighed.weight, 0 as passed,
                     case when queue.from_used > 0 then greatest(weighed.weight - queue.from_used, 0) else 0 end as most
-                from (select {{weight_of: queue.from_key}} as weight) as weighed
+                from (select {{weight_of: queue.from_key}} as weight offset 0) as weighed
+                offset 0
             ) as entry
         ) as start
         where queue.takes_turns
@@ -121,6 +122,8 @@ from (
             -- the key that began the round ends it, too
             select head.key, head.is_wrapped, {{weight_of: head.key}} as most,
                 case when head.key = queue.from_key then walk.first_taken else 0 end as passed
+            -- else Postgres would write the weight's subquery into each place that uses it
+            offset 0
         ) as entry
         cross join lateral (
             select case
