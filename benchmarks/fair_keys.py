@@ -151,9 +151,7 @@ async def measure(dsns: dict[str, str], options: argparse.Namespace) -> dict[str
     async with AsyncExitStack() as stack:
         loads = {}
         for kind, dsn in dsns.items():
-            store = await stack.enter_async_context(
-                Store(StoreSettings(dsn=dsn, connections=2))
-            )
+            store = await stack.enter_async_context(Store(StoreSettings(dsn=dsn, connections=2)))
             loads[kind] = Load(store, KINDS[kind], options.group)
             await loads[kind].prepare(without_index="without" in kind)
         for number in range(options.rounds + 1):
