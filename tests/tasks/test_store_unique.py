@@ -3,6 +3,7 @@
 import asyncio
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 from duly_core.lambdas.names import QueueKey
@@ -28,7 +29,7 @@ from duly_core.upkeep.retention import Retention
 from duly_wire.enums import FailureKind, HeldWhile, OnConflict, Outcome, Priority
 from duly_wire.ids import new_task_id
 from tests.fixtures import whole
-from tests.fixtures.database import ask
+from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
 from tests.fixtures.task_states import LAMBDA, SECOND
 
 CREATED, IGNORED, REPEATED = Scheduling.CREATED, Scheduling.IGNORED, Scheduling.REPEATED
@@ -385,3 +386,22 @@ async def test_keys_of_tasks_that_are_gone_leave_and_have_no_effect_before(task_
     assert second.verdict is CREATED
     assert ask(dsn, "select key from unique_key") == [("kept",)]
     assert ask(dsn, "select count(*) from merged_task") == [(0,)]
+
+
+@pytest.mark.parametrize("unique", [UNIQUE, REPLACE])
+async def test_two_tries_of_one_request_at_the_same_time_leave_the_key_with_its_task(
+    task_states, dsn, unique
+):
+    await schedule(task_states, a_task(UNIQUE))
+    await task_states.end_all_that_may_run()
+    task = a_task(unique)
+    async with await psycopg.AsyncConnection.connect(dsn) as locking:
+        await locking.execute("select from unique_key for update")
+        tries = [asyncio.create_task(schedule(task_states, task)) for _ in range(2)]
+        await until_a_statement_waits_for_a_lock(dsn, 2)
+    answers = await asyncio.gather(*tries)
+
+    other = await schedule(task_states, a_task(UNIQUE))
+
+    assert sorted(answer.verdict.value for answer in answers) == ["created", "repeated"]
+    assert (other.verdict, other.task_id) == (IGNORED, task.task_id)

@@ -1,7 +1,7 @@
 """Write tasks with unique keys: whether a key is taken is judged here, and nowhere else."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -99,7 +99,7 @@ async def _create(store: Store, tasks: Placed, *, in_sessions: bool) -> dict[int
         due_in = {row[0]: row[1] for row in rows}
         await keep_inputs(connection, list(free.values()), due_in.keys())
         await take(connection, _keys(task for task in free.values() if task.task_id in due_in))
-        await let_go(connection, _keys(task for task in tasks.values() if task.task_id not in due_in))
+        await let_go(connection, _keys(_unwritten(tasks, looks, due_in.keys())))
     unexplained = []
     for place, task in free.items():
         if task.task_id not in due_in:
@@ -146,7 +146,7 @@ async def _replace(store: Store, tasks: Placed, *, in_line: bool) -> tuple[dict[
             elif row[4] or len(changes[holder.task_id].payload or b"") > row[3]:
                 answers[place] = Scheduled(Scheduling.NOT_REPLACED, holder.task_id)
         await note_merged(connection, merged)
-        await let_go(connection, _keys(tasks.values()))
+        await let_go(connection, _keys(_unwritten(tasks, looks)))
     return answers, {row[1] for row in rows if row[0] is None}
 
 
@@ -190,6 +190,18 @@ async def _change(
 
 def _waits_in_line(holder: Holder) -> bool:
     return holder.status is Status.WAITING and holder.parked_on is None
+
+
+def _unwritten(
+    tasks: Placed, looks: Mapping[int, Look], written: Collection[TaskId] = ()
+) -> Iterator[NewTask]:
+    """Yield the tasks that may have got rows to be locked, and were not written.
+
+    Not those that were there at the look: another try of the same request has written them, and given them their keys.
+    """
+    for place, task in tasks.items():
+        if looks[place].holder is None and not looks[place].is_there and task.task_id not in written:
+            yield task
 
 
 async def _look(run: Run, tasks: Placed) -> dict[int, Look]:
