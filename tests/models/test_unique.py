@@ -82,7 +82,7 @@ class UniqueMachine(RuleBasedStateMachine):
         self.count = 0
         self.held: dict[str, Held] = {}
         self.payloads: dict[TaskId, bytes] = {}
-        self.sent: list[tuple[NewTask, Scheduled]] = []
+        self.sent: dict[TaskId, tuple[NewTask, Scheduled]] = {}
         self.claimed: dict[TaskId, ClaimedTask] = {}
         policy = LambdaPolicy(LAMBDA, max_attempts=100, max_crashes=100)
         self.world.run(lambdas.register(self.world.store, [policy]))
@@ -109,8 +109,9 @@ class UniqueMachine(RuleBasedStateMachine):
     @rule(numbers=st.lists(PICKS, min_size=1, max_size=3))
     def repeat(self, numbers: list[int]) -> None:
         """An answer was lost: of what was written or merged the answer is the same, and nothing changes."""
-        picked = {number % len(self.sent) for number in numbers}
-        for task, answer in [self.sent[place] for place in sorted(picked)]:
+        sent = list(self.sent.values())
+        picked = {number % len(sent) for number in numbers}
+        for task, answer in [sent[place] for place in sorted(picked)]:
             if answer.verdict not in (Scheduling.CREATED, Scheduling.REPLACED):
                 self._schedule([task])
                 continue
@@ -125,7 +126,7 @@ class UniqueMachine(RuleBasedStateMachine):
         answers = self.world.run(schedule_unique(self.world.store, new)).answers
         for task, answer in zip(new, answers, strict=True):
             assert answer[:2] == self._expected(task, statuses), task
-            self.sent.append((task, answer))
+            self.sent[task.task_id] = task, answer
 
     def _expected(self, task: NewTask, statuses: dict[TaskId, Status]) -> tuple[Scheduling, TaskId]:
         """Say what becomes of a task, and that it did."""
@@ -180,7 +181,9 @@ class UniqueMachine(RuleBasedStateMachine):
         if not dead:
             return
         task_id = dead[number % len(dead)]
-        (key,) = {task.unique.key for task, _ in self.sent if task.task_id == task_id and task.unique}
+        (key,) = {
+            task.unique.key for task, _ in self.sent.values() if task.task_id == task_id and task.unique
+        }
         rows = self.world.rows()
         other = self.held[key].task_id
         is_taken = other != task_id and rows[other].status not in FINAL
