@@ -68,6 +68,7 @@ from duly_wire.enums import (
 if TYPE_CHECKING:
     from duly.access.views import Access, AuditEvent, Grant, NewToken, Token
     from duly.client import AsyncClient
+    from duly.events.address import EventAddress
     from duly.events.event import EventKey, EventWaiter, KeptEvent, NewEvent, SentEvent
     from duly.explain.views import Explanation, HistoryEvent, Reason, RelatedTask
     from duly.fleet.activity import Activity
@@ -115,6 +116,7 @@ __all__ = [
     "DeclaredResource",
     "EdgeCondition",
     "EncryptedPayload",
+    "EventAddress",
     "EventKey",
     "EventWaiter",
     "ExecutorInfo",
@@ -219,6 +221,7 @@ _LOADED_WHEN_NAMED = {
     "HistoryEvent": "explain.views",
     "Reason": "explain.views",
     "RelatedTask": "explain.views",
+    "EventAddress": "events.address",
     **dict.fromkeys(("EventKey", "EventWaiter", "KeptEvent", "NewEvent", "SentEvent"), "events.event"),
     "Activity": "fleet.activity",
     "ExecutorInfo": "fleet.views",

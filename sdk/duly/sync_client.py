@@ -261,6 +261,7 @@ class Client(Blocking):
 
     send_event = blocking(AsyncClient.send_event)
     send_events = blocking(AsyncClient.send_events, drawn="events")
+    event_address = blocking(AsyncClient.event_address)
     get_event_key = blocking(AsyncClient.get_event_key)
     event_keys = iterating(AsyncClient.event_keys, AsyncClient.event_key_pages)
 

@@ -14,7 +14,7 @@ from duly_core.access import store as access
 from duly_core.access.authorizer import Authorizer
 from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
-from duly_core.access.methods import KNOWN_CALLERS, NEEDS
+from duly_core.access.methods import KNOWN_CALLERS, NEEDS, OPEN_METHODS
 from duly_core.access.roles import Role
 from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.pool import Store
@@ -59,6 +59,7 @@ def test_each_rpc_is_in_the_table_of_permissions():
         access_pb2,
         attachments_pb2,
         controller_pb2,
+        event_addresses_pb2,
         events_pb2,
         explain_pb2,
         fleet_pb2,
@@ -81,6 +82,7 @@ def test_each_rpc_is_in_the_table_of_permissions():
         access_pb2,
         attachments_pb2,
         controller_pb2,
+        event_addresses_pb2,
         events_pb2,
         explain_pb2,
         fleet_pb2,
@@ -104,7 +106,7 @@ def test_each_rpc_is_in_the_table_of_permissions():
         for service in module.DESCRIPTOR.services_by_name.values()
         for method in service.methods
     }
-    assert served == set(NEEDS) | KNOWN_CALLERS
+    assert served == set(NEEDS) | KNOWN_CALLERS | OPEN_METHODS
 
 
 async def test_a_call_without_a_token_is_unauthenticated(guarded):

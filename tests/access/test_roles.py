@@ -94,6 +94,7 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.RegistryService/RestoreLambda": dict.fromkeys(_REDRIVE, "UNKNOWN_LAMBDA"),
     # to the default namespace, of which they may send for some lambdas
     "/duly.v1.EventService/SendEvents": _CHANGE,
+    "/duly.v1.EventAddressService/CreateEventAddresses": _CHANGE,
     "/duly.v1.EventService/GetEventKeys": _READ,
     "/duly.v1.EventService/ListEventKeys": {},
     "/duly.v1.RegistryService/SetFairWeights": _REDRIVE,

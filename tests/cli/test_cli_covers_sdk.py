@@ -106,6 +106,7 @@ METHODS = {
     "reveal": "reveal",
     "activity": "activity",
     "watch": "events watch",
+    "event_address": "events address",
 }
 OPTIONS = {
     "statuses": "status",

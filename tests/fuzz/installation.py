@@ -207,6 +207,7 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
                 "PoolService": frontend.channel,
                 "OutputService": frontend.channel,
                 "WatchService": frontend.channel,
+                "EventAddressService": frontend.channel,
                 "RegistryService": frontend.channel,
                 "SessionService": frontend.channel,
                 "ExplainService": frontend.channel,

@@ -63,6 +63,7 @@ OF_RETENTION = {
 OF_FEW_ROWS = {
     "access/access.sql",
     "attachments/attachments.sql",
+    "event_addresses/addresses.sql",
     "fleet/fleet.sql",
     "graphs/graphs.sql",
     "limits/limits.sql",

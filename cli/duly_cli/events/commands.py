@@ -14,6 +14,7 @@ from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
 from duly_cli.startup.nouns import Noun
+from duly_cli.startup.option_values import parse_duration
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.tasks.payloads import read_payload
 
@@ -38,6 +39,44 @@ def add_commands(app: typer.Typer) -> None:
         rich_help_panel="Tasks",
         help="Follow what happens to tasks; send events to tasks that wait.",
     )
+
+
+@_events.command("address")
+def make_address(
+    key: _Key,
+    title: Annotated[
+        str, typer.Option(help="What is asked, for the person who answers.", show_default=False)
+    ] = "",
+    namespace: _Namespace = "",
+    expires_in: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="For how long it can be used, such as 2h; 7 days without it.",
+            show_default=False,
+        ),
+    ] = None,
+    address: Address = DEFAULT_ADDRESS,
+    as_json: AsJson = False,
+) -> None:
+    """Make an address of one use: whoever has it sends one event to the key, without a login.
+
+    Its page has buttons to approve (true) and to deny (false). A program may POST any JSON to it. Keep it secret.
+    """
+    with connected(address) as client:
+        made = client.event_address(
+            key, title=title, namespace=namespace, expires_in=parse_duration(expires_in, "--expires-in")
+        )
+    if as_json:
+        say(json.dumps(as_object(made)))
+    elif made.url:
+        say(made.url)
+    else:
+        say(f"/events/{made.token}")
+        say(
+            "[this is the path at your console: set frontend.public_url to where people reach it, and you get the whole address]",
+            err=True,
+        )
 
 
 @_events.command()

@@ -48,6 +48,7 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.FrontendService/PurgeTasks": _REDRIVE,
     # For some lambda of the namespace: the servicer says which.
     "/duly.v1.EventService/SendEvents": Need(Action.SEND),
+    "/duly.v1.EventAddressService/CreateEventAddresses": Need(Action.SEND),
     "/duly.v1.EventService/GetEventKeys": _READ,
     # All of the namespace: the servicer says so.
     "/duly.v1.EventService/ListEventKeys": _READ,
@@ -168,5 +169,10 @@ AUDITED_IF_KNOWN = frozenset(
 KNOWN_CALLERS = frozenset({"/duly.v1.AccessService/GetAccess", "/duly.v1.FrontendService/CompleteTasks"})
 """Methods that need no role: who calls must only say who it is. Who completes a task has its token."""
 
-OPEN_SERVICES = frozenset({"/grpc.health.v1.Health/"})
-"""Services whose calls nobody has to be known for: a probe of a load balancer has no token."""
+OPEN_METHODS = frozenset(
+    {"/duly.v1.EventAddressService/GetEventAddress", "/duly.v1.EventAddressService/UseEventAddress"}
+)
+"""Methods for which nobody has to be known: the token in the request is the right."""
+
+OPEN_SERVICES = frozenset({"/grpc.health.v1.Health/"}) | OPEN_METHODS
+"""What nobody has to be known for, by the begin of the path: a probe of a load balancer has no token."""

@@ -54,6 +54,16 @@ async def send(store: Store, events: Sequence[NewEvent], kept_for: timedelta) ->
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again with the same ids.
     """
+    async with store.connection() as connection, connection.transaction():
+        return await send_within(connection, events, kept_for)
+
+
+async def send_within(connection: Connection, events: Sequence[NewEvent], kept_for: timedelta) -> SentAll:
+    """Do the same in the transaction of the caller.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again with the same ids.
+    """
     if not events:
         return SentAll([], frozenset())
     keys = sorted({str(each.key) for each in events})
@@ -61,25 +71,24 @@ async def send(store: Store, events: Sequence[NewEvent], kept_for: timedelta) ->
         "keys": texts([str(each.key) for each in events]),
         "event_ids": texts([e.event_id for e in events]),
     }
-    async with store.connection() as connection, connection.transaction():
-        await fetch(connection, _EVENTS["lock_event_keys"], {"keys": texts(keys)})
-        before = {row[0] for row in await fetch(connection, _EVENTS["sent_before"], named)}
-        stored = await fetch(
-            connection,
-            _EVENTS["send_events"],
-            named
-            | {
-                "encodings": int2s([each.encoding for each in events]),
-                "values": byteas([each.value for each in events]),
-                "sent_by": texts([each.sent_by for each in events]),
-                "kept_for": kept_for,
-                "most": MOST_KEPT,
-            },
-        )
-        first: dict[str, int] = {}
-        for key, _, seq in stored:
-            first[key] = min(seq, first.get(key, seq))
-        received = await _give(connection, first) if first else []
+    await fetch(connection, _EVENTS["lock_event_keys"], {"keys": texts(keys)})
+    before = {row[0] for row in await fetch(connection, _EVENTS["sent_before"], named)}
+    stored = await fetch(
+        connection,
+        _EVENTS["send_events"],
+        named
+        | {
+            "encodings": int2s([each.encoding for each in events]),
+            "values": byteas([each.value for each in events]),
+            "sent_by": texts([each.sent_by for each in events]),
+            "kept_for": kept_for,
+            "most": MOST_KEPT,
+        },
+    )
+    first: dict[str, int] = {}
+    for key, _, seq in stored:
+        first[key] = min(seq, first.get(key, seq))
+    received = await _give(connection, first) if first else []
     new = {(key, event_id): seq for key, event_id, seq in stored}
     receivers = dict.fromkeys(first, 0)
     for key, _, _, _ in received:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from duly.events.address import EventAddress
 from duly.events.event import EventKey, NewEvent, SentEvent
 from duly.transport import error_mapping
 from duly.transport.caller import DEFAULT_TIMEOUT
 from duly.transport.client_part import ClientPart, only
-from duly_wire.v1 import events_pb2
+from duly_wire.time_conversion import to_datetime, to_duration
+from duly_wire.v1 import event_addresses_pb2, events_pb2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -59,6 +61,35 @@ class EventCalls(ClientPart):
             response = await caller.call(caller.events.SendEvents, request, timeout)
             sent.extend(map(_sent, response.results))
         return sent
+
+    async def event_address(
+        self, key: str, *, title: str = "", namespace: str = "", expires_in: timedelta | None = None
+    ) -> EventAddress:
+        """Make an address of one use: whoever has it sends one event to the key, once, without a login.
+
+            address = await client.event_address("order-7/approved", title="Ship order 7?")
+            send_mail("ann@example.org", address.url)
+
+        The page has the title, and buttons that send true and false. A program sends any JSON by a POST. Opening the page changes nothing.
+
+        - `title`: what is asked, for people. It is in no log, and everybody with the address sees it.
+        - `namespace`: that of the lambdas whose tasks wait; empty: the default one.
+        - `expires_in`: 1 second to 365 days; None: 7 days.
+
+        The `url` of what is returned is empty where `frontend.public_url` is not set.
+        Raises InvalidTaskError, PermissionDeniedError, QuotaExceededError (the key has 100 addresses that can be used), UnavailableError.
+        """
+        asked = event_addresses_pb2.NewEventAddress(
+            key=key,
+            namespace=namespace,
+            title=title,
+            expires_in=to_duration(expires_in) if expires_in is not None else None,
+        )
+        caller = self._caller
+        request = event_addresses_pb2.CreateEventAddressesRequest(addresses=[asked])
+        (result,) = (await caller.call(caller.event_addresses.CreateEventAddresses, request)).results
+        error_mapping.check(result)
+        return EventAddress(result.token, result.url, to_datetime(result.expires_at))
 
     async def get_event_key(self, key: str, *, namespace: str = "") -> EventKey:
         """Return what is kept of a key, and which tasks wait for it.

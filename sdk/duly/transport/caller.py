@@ -24,6 +24,7 @@ from duly_wire.retry_info import pause_of
 from duly_wire.v1 import attachments_pb2, frontend_pb2
 from duly_wire.v1.access_pb2_grpc import AccessServiceStub
 from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceStub
+from duly_wire.v1.event_addresses_pb2_grpc import EventAddressServiceStub
 from duly_wire.v1.events_pb2_grpc import EventServiceStub
 from duly_wire.v1.explain_pb2_grpc import ExplainServiceStub
 from duly_wire.v1.fleet_pb2_grpc import FleetServiceStub
@@ -133,6 +134,7 @@ class Caller:
         self.registry = RegistryServiceStub(self._channel)
         self.settings = SettingsServiceStub(self._channel)
         self.sessions = SessionServiceStub(self._channel)
+        self.event_addresses = EventAddressServiceStub(self._channel)
         self.events = EventServiceStub(self._channel)
         self.gates = GateServiceStub(self._channel)
         self.inspection = InspectionServiceStub(self._channel)

@@ -13,6 +13,7 @@ from duly_console.browser_checks import HEADERS, ONLY_BY_TLS, BrowserChecks
 from duly_console.frontend_calls import FrontendStubs
 from duly_console.guard import Guard
 from duly_console.http_server import HEALTH
+from duly_console.pages.event_address import EventAddressPages
 from duly_console.pages.sign_in import SignIn
 from duly_console.rendering import open_templates
 from duly_console.routes import CHANGES, DOWNLOADS, PAGES
@@ -24,12 +25,15 @@ from duly_console.static_files import StaticFiles
 def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
     """Return the application."""
     sign_in = SignIn(guard)
+    addresses = EventAddressPages(guard)
     routes = [
         Route(HEALTH, _healthy),
         Route("/static/{version}/{name}", static.serve),
         Route("/sign-in", guard.open_page("sign in", sign_in.show), methods=["GET"]),
         Route("/sign-in", guard.open_page("sign in", sign_in.sign_in), methods=["POST"]),
         Route("/sign-out", guard.open_page("sign out", sign_in.sign_out), methods=["POST"]),
+        Route("/events/{token}", guard.bare_page("event address", addresses.show), methods=["GET"]),
+        Route("/events/{token}", guard.bare_page("use event address", addresses.use), methods=["POST"]),
         Route("/theme", guard.open_page("theme", sign_in.set_theme), methods=["POST"]),
         *(Route(path, guard.page(name, make), methods=["GET"]) for path, name, make in (*PAGES, *DOWNLOADS)),
         *(Route(path, guard.page(name, make), methods=["POST"]) for path, name, make in CHANGES),

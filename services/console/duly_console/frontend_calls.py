@@ -8,6 +8,7 @@ import grpc
 from duly_wire.v1 import (
     access_pb2_grpc,
     attachments_pb2_grpc,
+    event_addresses_pb2_grpc,
     events_pb2_grpc,
     explain_pb2_grpc,
     fleet_pb2_grpc,
@@ -27,6 +28,7 @@ from duly_wire.v1 import (
 if TYPE_CHECKING:
     from duly_wire.v1.access_pb2_grpc import AccessServiceAsyncStub
     from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceAsyncStub
+    from duly_wire.v1.event_addresses_pb2_grpc import EventAddressServiceAsyncStub
     from duly_wire.v1.events_pb2_grpc import EventServiceAsyncStub
     from duly_wire.v1.explain_pb2_grpc import ExplainServiceAsyncStub
     from duly_wire.v1.fleet_pb2_grpc import FleetServiceAsyncStub
@@ -52,6 +54,9 @@ class FrontendStubs:
         self.access = cast("AccessServiceAsyncStub", access_pb2_grpc.AccessServiceStub(channel))
         self.attachments = cast(
             "AttachmentServiceAsyncStub", attachments_pb2_grpc.AttachmentServiceStub(channel)
+        )
+        self.event_addresses = cast(
+            "EventAddressServiceAsyncStub", event_addresses_pb2_grpc.EventAddressServiceStub(channel)
         )
         self.events = cast("EventServiceAsyncStub", events_pb2_grpc.EventServiceStub(channel))
         self.explain = cast("ExplainServiceAsyncStub", explain_pb2_grpc.ExplainServiceStub(channel))

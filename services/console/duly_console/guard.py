@@ -116,6 +116,16 @@ class Guard:
 
         return serve
 
+    def bare_page(
+        self, name: str, make: Callable[[Request], Awaitable[Response]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return what serves a page to whoever has its address: no session, no form of ours, no name that the address must have."""
+
+        async def serve(request: Request) -> Response:
+            return await self._answer(name, request, lambda: make(request))
+
+        return serve
+
     async def _answer(self, name: str, request: Request, make: Callable[[], Awaitable[Response]]) -> Response:
         started = time.perf_counter()
         status = 500

@@ -15,6 +15,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.watches.presence import FIRST_BEGINS_AFTER
 from duly_frontend.access.service import AccessServicer
 from duly_frontend.attachments.service import AttachmentServicer
+from duly_frontend.event_addresses.service import EventAddressServicer
 from duly_frontend.explain.service import ExplainServicer
 from duly_frontend.fleet.inspection_service import InspectionServicer
 from duly_frontend.fleet.service import FleetServicer
@@ -86,6 +87,7 @@ class Servicers:
             RegistryServicer(stores, known),
             SessionServicer(stores, notifier),
             EventServicer(stores, notifier, live or (lambda: settings)),
+            EventAddressServicer(stores, notifier, live or (lambda: settings), settings.public_url),
             LimitServicer(stores, resources, quotas, notifier),
             SettingsServicer(stores.writes, own_settings, timing),
             ExplainServicer(stores, heartbeat_timeout or (lambda: timing.heartbeat_timeout)),

@@ -27,6 +27,9 @@ class FrontendSettings(LiveFrontendSettings):
     """Connections for GetTask and WaitTask. Writes use those of `store.connections`."""
     list_connections: int = Field(default=2, ge=1)
     """Connections for ListTasks, RedriveTasks, CancelTasks and PurgeTasks."""
+    public_url: str = ""
+    """Where people reach the console, such as https://duly.example.com: addresses of events begin with it. Empty: they have no address,
+    only a token."""
     caller_calls: int = Field(default=32, ge=1)
     """Calls of one principal that are under way; without principals, of one connection. Further ones wait. Calls that wait for
     ends do not count."""

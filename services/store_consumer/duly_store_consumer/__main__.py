@@ -10,6 +10,7 @@ from functools import partial
 
 from duly_core.config.settings import format_duration
 from duly_core.config.timing import Timing
+from duly_core.event_addresses.store import AddressSweep
 from duly_core.fleet.services import reporting
 from duly_core.gates.cache import GateCache
 from duly_core.live_settings.effective import EffectiveSettings
@@ -159,6 +160,7 @@ def build(
                 group.create_task(sweep_attachments(store, stop))
                 for name, loop in (
                     ("output sweep", OutputSweep(store)),
+                    ("event address sweep", AddressSweep(store)),
                     ("watch sweep", WatchSweep(store, store_settings.watch_retention)),
                 ):
                     group.create_task(repeat(name, loop.run_once, stop, asyncio.Event()))

@@ -16,6 +16,7 @@ FILES = (
     "tasks/functions.sql",
     "events/schema.sql",
     "fairness/schema.sql",
+    "event_addresses/schema.sql",
     "task_output/schema.sql",
     "watches/schema.sql",
     "watches/functions.sql",

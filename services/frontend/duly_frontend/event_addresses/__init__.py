@@ -1,0 +1,1 @@
+"""Addresses of one use: whoever has one sends one event, without a login."""
