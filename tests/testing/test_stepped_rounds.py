@@ -21,6 +21,7 @@ STEPPED = {
 LEFT_OUT = {  # and what only shows people what there is: `_watch` of the Store Consumer
     "retention": "a test sees what it did, however far it steps",
     "output sweep": "the same",
+    "event address sweep": "the same",
     "watch sweep": "the same",
 }
 
