@@ -186,6 +186,13 @@ def snoozes_once(_: dict[str, Any], ctx: duly.TaskContext) -> None:
             raise duly.Snooze(_SOON)
 
 
+@_callback("waits")
+def waits(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """For an event that its client sends, perhaps before it is waited for, and more than once."""
+    with _journal.execution(ctx):
+        ctx.wait_for(ctx.task_id, type=str, timeout=timedelta(days=1))
+
+
 @_callback("exits_once")
 def exits_once(_: dict[str, Any], ctx: duly.TaskContext) -> None:
     """Takes its process along."""

@@ -18,6 +18,7 @@ from typing import Protocol
 from uuid import UUID
 
 import duly
+from duly.events.waits import WaitsForEvent
 from duly_core.process.clock import since_boot_ns
 from tests.chaos.locks import gripping
 
@@ -31,6 +32,7 @@ _OUTCOME_OF: tuple[tuple[type[BaseException], str], ...] = (
     (duly.RetriableFailure, "retriable"),
     (duly.FatalFailure, "fatal"),
     (duly.Snooze, "snoozed"),
+    (WaitsForEvent, "snoozed"),  # as that, it is charged nothing
     (duly.Cancelled, "cancelled"),
     (asyncio.CancelledError, "cancelled"),
 )

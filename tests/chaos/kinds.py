@@ -67,6 +67,7 @@ KINDS = (
     TaskKind("says_fatal", 50, (FATAL,)),
     TaskKind("asks_later", 150),
     TaskKind("snoozes_once", 150),
+    TaskKind("waits", 150, executions_least=2),
     TaskKind("long_again", 120, longest=timedelta(seconds=8)),
     TaskKind("exits_once", 12, crashes_itself=True),
     TaskKind("segfaults_once", 8, crashes_itself=True),

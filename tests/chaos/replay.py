@@ -96,6 +96,10 @@ class Stale:
         if outcome == hsc_pb2.OUTCOME_COMPLETE_LATER:
             result.completion_hash = bytes(32)
             result.complete_within.CopyFrom(Duration(seconds=1))
+        if outcome == hsc_pb2.OUTCOME_WAIT_FOR_EVENT:
+            result.event_wait.CopyFrom(
+                hsc_pb2.EventWait(name="stale", keys=["stale"], timeout=Duration(seconds=1))
+            )
         if what == "children":
             result.children.append(_new_task())
         if what == "nodes":
@@ -113,6 +117,7 @@ _OUTCOMES = {
     "cancel": hsc_pb2.OUTCOME_CANCELLED,
     "snooze": hsc_pb2.OUTCOME_SNOOZED,
     "hand over": hsc_pb2.OUTCOME_COMPLETE_LATER,
+    "wait": hsc_pb2.OUTCOME_WAIT_FOR_EVENT,
 }
 _FAILURES = (hsc_pb2.OUTCOME_RETRIABLE_FAILURE, hsc_pb2.OUTCOME_FATAL_FAILURE, hsc_pb2.OUTCOME_CRASHED)
 

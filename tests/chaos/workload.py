@@ -8,7 +8,7 @@ from random import Random
 import duly
 from duly.tasks.update import TaskUpdate
 from duly_core.process.clock import since_boot_ns
-from duly_wire.v1 import frontend_pb2, graphs_pb2, task_pb2, time_tables_pb2
+from duly_wire.v1 import events_pb2, frontend_pb2, graphs_pb2, task_pb2, time_tables_pb2
 from tests.chaos.access import CLIENT, OPERATOR, Tokens
 from tests.chaos.calls import Calls
 from tests.chaos.history import SECOND, AckedTask, Change
@@ -210,6 +210,8 @@ class Workload:
             self._scheduled.append(scheduled)
             if scheduled.kind.cancelled:
                 self._start(self._cancel(scheduled))
+            if scheduled.kind.name == "waits":
+                self._start(self._send(scheduled))
             if self._is_changed(scheduled):
                 self._start(self._change(scheduled))
             key = scheduled.task.idempotency_key
@@ -235,6 +237,19 @@ class Workload:
             self.problems.append(f"cancel of {scheduled.task_id}: {result.error.message}")
         else:
             scheduled.cancel_answered = "requested" if result.status in _REQUESTED else "cancelled"
+
+    async def _send(self, scheduled: Scheduled) -> None:
+        """Send the event that a task waits for, and sometimes again."""
+        event = events_pb2.NewEvent(
+            key=scheduled.task_id, value=b'"sent"', value_encoding=task_pb2.ENCODING_JSON, event_id="1"
+        )
+        for _ in range(self._random.randint(1, 2)):
+            await asyncio.sleep(self._random.uniform(*_CANCEL_AFTER_S))
+            request = events_pb2.SendEventsRequest(events=[event])
+            answer, _tries = await self._client.call("SendEvents", request, "events")
+            (result,) = answer.results
+            if result.HasField("error"):
+                self.problems.append(f"event for {scheduled.task_id}: {result.error.message}")
 
     # ---- changes ---------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 import duly
+from duly.encryption import AesGcm
 from duly.testing import TIMED_OUT, run
 from duly_wire.enums import FailureKind, Outcome
 
@@ -137,3 +138,22 @@ def test_a_batch_does_not_wait(app):
 
     assert (failed.outcome, failed.failure_kind) == (Outcome.FATAL_FAILURE, FailureKind.BAD_RESULT)
     assert "a batch cannot wait for events" in failed.failure_message
+
+
+def test_the_value_of_an_event_is_encrypted_bound_to_its_key_and_namespace():
+    codec = AesGcm({"1": bytes(32)}, "1")
+    app = duly.App(codec=codec)
+
+    @app.callback("shop/order.ship")
+    def ship(_payload: None, ctx: duly.TaskContext):
+        return ctx.wait_for("go")
+
+    sent = duly.NewEvent("go", "secret", "shop").to_proto(codec)
+    again = duly.NewEvent("go", "secret", "shop", sent.event_id).to_proto(codec)
+
+    assert b"secret" not in sent.value
+    assert again == sent
+    assert codec.decrypt(sent.value, b"event\0shop/go")[1:] == b'"secret"'
+    with pytest.raises(duly.DecryptionError):
+        codec.decrypt(sent.value, b"event\0/go")
+    assert run(app, "shop/order.ship", events={"go": "secret"}).result == "secret"
