@@ -95,7 +95,7 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     # to the default namespace, of which they may send for some lambdas
     "/duly.v1.EventService/SendEvents": _CHANGE,
     "/duly.v1.EventAddressService/CreateEventAddresses": _CHANGE,
-    "/duly.v1.EventService/GetEventKeys": _READ,
+    "/duly.v1.EventService/GetEventKeys": {},
     "/duly.v1.EventService/ListEventKeys": {},
     "/duly.v1.RegistryService/SetFairWeights": _REDRIVE,
     "/duly.v1.RegistryService/ListFairKeys": _READ,

@@ -68,6 +68,7 @@ select task_id || ' ' || status || ' is looked at next ' || coalesce(next_trigge
 from task_assoc
 where next_trigger_at is null or not isfinite(next_trigger_at) and status <> 'waiting'
     or isfinite(next_trigger_at) and next_trigger_at > greatest(due_at, duly_now()) + %(horizon)s
+        and parked_on is distinct from 'event:'  -- its callback says how long it waits
 """
 
 _SESSIONS = (

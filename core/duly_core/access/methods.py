@@ -49,8 +49,8 @@ NEEDS: Mapping[str, Need] = {
     # For some lambda of the namespace: the servicer says which.
     "/duly.v1.EventService/SendEvents": Need(Action.SEND),
     "/duly.v1.EventAddressService/CreateEventAddresses": Need(Action.SEND),
-    "/duly.v1.EventService/GetEventKeys": _READ,
     # All of the namespace: the servicer says so.
+    "/duly.v1.EventService/GetEventKeys": _READ,
     "/duly.v1.EventService/ListEventKeys": _READ,
     "/duly.v1.ExplainService/ExplainTask": _READ,
     "/duly.v1.GraphService/ScheduleGraph": _SCHEDULE,

@@ -22,6 +22,8 @@ def triggers(history: History, case: Case, lines: Lines) -> Iterator[Violation]:
         if move.trigger_in_ns is not None and clock_was_moved(history, move):
             continue
         if move.after == Status.WAITING and move.before != Status.WAITING and case.acked is not None:
+            if case.acked.kind == "waits" and move.trigger_in_ns is not None:
+                continue  # for an event, as long as its callback says
             if not case.acked.expires_ns:
                 yield from _waits_for_another(case, move, lines)
                 continue

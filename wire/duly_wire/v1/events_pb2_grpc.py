@@ -65,7 +65,7 @@ class EventServiceServicer:
 
     def GetEventKeys(self, request, context):
         """Reads keys: the events that are kept, and the tasks that wait. A caller needs a role that may read
-        tasks of some lambda of the namespace; it sees values with one that may read the payloads of all of them.
+        all of the namespace; it sees values with one that may read all of its payloads.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,7 +40,7 @@ class EventServiceStub:
     """
     GetEventKeys: _grpc.UnaryUnaryMultiCallable[_events_pb2.GetEventKeysRequest, _events_pb2.GetEventKeysResponse]
     """Reads keys: the events that are kept, and the tasks that wait. A caller needs a role that may read
-    tasks of some lambda of the namespace; it sees values with one that may read the payloads of all of them.
+    all of the namespace; it sees values with one that may read all of its payloads.
     """
     ListEventKeys: _grpc.UnaryUnaryMultiCallable[_events_pb2.ListEventKeysRequest, _events_pb2.ListEventKeysResponse]
     """Lists the keys of a namespace of which events are kept, or for which tasks wait. A caller needs a role that may read
@@ -57,7 +57,7 @@ class EventServiceAsyncStub(EventServiceStub):
     """
     GetEventKeys: _aio.UnaryUnaryMultiCallable[_events_pb2.GetEventKeysRequest, _events_pb2.GetEventKeysResponse]  # type: ignore[assignment]
     """Reads keys: the events that are kept, and the tasks that wait. A caller needs a role that may read
-    tasks of some lambda of the namespace; it sees values with one that may read the payloads of all of them.
+    all of the namespace; it sees values with one that may read all of its payloads.
     """
     ListEventKeys: _aio.UnaryUnaryMultiCallable[_events_pb2.ListEventKeysRequest, _events_pb2.ListEventKeysResponse]  # type: ignore[assignment]
     """Lists the keys of a namespace of which events are kept, or for which tasks wait. A caller needs a role that may read
@@ -83,7 +83,7 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_events_pb2.GetEventKeysResponse, _abc.Awaitable[_events_pb2.GetEventKeysResponse]]:
         """Reads keys: the events that are kept, and the tasks that wait. A caller needs a role that may read
-        tasks of some lambda of the namespace; it sees values with one that may read the payloads of all of them.
+        all of the namespace; it sees values with one that may read all of its payloads.
         """
 
     @_abc_1.abstractmethod

@@ -64,7 +64,7 @@ class EventServicer(events_pb2_grpc.EventServiceServicer):
         check_count("keys", len(request.keys), _MOST_READ)
         namespace = check_namespace("namespace", request.namespace)
         scope, payloads = restriction(Action.READ), restriction(Action.READ_PAYLOAD)
-        if scope is not None and not scope.covers_some_of(namespace):
+        if scope is not None and not scope.covers_namespace(namespace):
             raise denied(current_access(), Action.READ, pattern_of_namespace(namespace))
         withheld = payloads is not None and not payloads.covers_namespace(namespace)
         asked = check_each(lambda key: wire.read_key(namespace, key), request.keys)
