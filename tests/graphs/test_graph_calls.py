@@ -110,6 +110,7 @@ async def test_an_invalid_graph_is_refused_and_its_nodes_are_named(client, front
         ([a_node("a"), a_node("b", "a", "a")], "nodes", "'b' waits for 'a' more than once"),
         ([a_node("")], "nodes", "must be 1 to 128 bytes"),
         ([a_node("a", idempotency_key="k")], "nodes['a'].task.idempotency_key", "graph_id"),
+        ([a_node("a", unique=b"\n\x01k")], "nodes['a'].task.unique", "a node of a graph"),
         ([a_node("a", priority=9)], "nodes['a'].task.priority", "is not a priority"),
         ([a_node("a") for _ in range(10_001)], "nodes", "10,001 nodes"),
     ]:

@@ -43,6 +43,10 @@ async def test_a_child_that_no_frontend_would_take_makes_the_attempt_a_fatal_fai
         ({"collection": "NO"}, "collection: must be"),
         ({"session": {"key": ""}}, "session.key: must be 1 to 255 bytes"),
         ({"resources": b"x"}, "resources: must be a serialized ResourceNeeds"),
+        (
+            {"unique": frontend_pb2.Unique(key="k").SerializeToString()},
+            "unique: a task that a callback schedules",
+        ),
     ]:
         claimed_task = await task_states.claimed()
         good = kid()

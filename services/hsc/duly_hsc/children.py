@@ -149,6 +149,8 @@ def _node(asked: graphs_pb2.GraphNode, known: _Known, parent: Parent) -> NewNode
 def _child(asked: frontend_pb2.NewTask, known: _Known, parent: Parent) -> NewTask:
     if not asked.task_id:
         raise Problem("task_id", "a task that a callback schedules has an id that was made before")
+    if asked.unique:
+        raise Problem("unique", "a task that a callback schedules cannot have a unique key yet: leave it out")
     parent.check(getattr(asked, "lambda"))
     try:
         task = new_task(asked, known.limits, _HORIZON, needs_of(asked, known.kinds))

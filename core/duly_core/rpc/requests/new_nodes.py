@@ -44,7 +44,7 @@ def edges_of(node: graphs_pb2.GraphNode) -> list[Edge]:
 
 
 def check_order(node: graphs_pb2.GraphNode) -> None:
-    """Check that a node's task has no key and no session.
+    """Check that a node's task has no key of any kind and no session.
 
     Raises:
         Problem: it has one.
@@ -57,6 +57,10 @@ def check_order(node: graphs_pb2.GraphNode) -> None:
         raise Problem(
             node_field(node.label, "session"),
             "a node of a graph cannot be in a session: order it by waits_for",
+        )
+    if node.task.unique:
+        raise Problem(
+            node_field(node.label, "unique"), "a node of a graph cannot have a unique key yet: leave it out"
         )
 
 
