@@ -323,6 +323,24 @@ async def test_a_redrive_by_filter_leaves_out_what_has_a_taken_key_and_ends(task
     assert (second.count, second.more) == (0, False)
 
 
+async def test_a_redrive_by_filter_goes_on_behind_dead_letters_whose_keys_are_taken(task_states):
+    for _ in range(3):
+        await dead_of(task_states)
+    live = await schedule(task_states, a_task(Unique(KEY)))
+    plain = await task_states.claimed(priority=Priority.HIGH)
+    await task_states.fail(plain)
+    spread, count, calls = Spread(), 0, 0
+
+    more = True
+    while more:
+        page = await dead_letters.redrive_where(task_states.store, TaskFilter(), spread, 1)
+        spread, count, calls, more = page.spread, count + page.count, calls + 1, page.more
+
+    assert live.verdict is CREATED
+    assert count == 1
+    assert await task_states.status(plain.task_id) == Status.NEW
+
+
 async def test_a_redrive_and_a_schedule_at_the_same_time_make_one_live_task(task_states, dsn):
     for number in range(5):
         unique = Unique(f"k{number}", HeldWhile.LIVE)

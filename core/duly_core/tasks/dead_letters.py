@@ -21,6 +21,8 @@ from duly_wire.ids import TaskId
 
 _TRIES = 3
 """A task may end between the look at it and the redrive."""
+_MOST_PAGES = 50
+"""Of dead letters that one call of a redrive by filter reads, because other tasks have the unique keys of some."""
 
 
 class Verdict(enum.Enum):
@@ -108,19 +110,29 @@ async def redrive_where(store: Store, wanted: TaskFilter, spread: Spread, limit:
         StoreUnavailableError: the outcome is unknown; asked again, what was redriven is not dead.
     """
     now, as_of = await task_queries.begun_at(store, spread.as_of)
-    found = await task_queries.first_dead(store, wanted, as_of, limit + 1)
-    ids = found[:limit]
-    apart = 1 / spread.rate if spread.rate else 0.0
+    apart = timedelta(seconds=1 / spread.rate) if spread.rate else timedelta()
     # a caller that paused goes on from now: nothing is made up for with a burst
     start = max(spread.offset, now - as_of) if spread.rate else timedelta()
-    ahead = {task_id: start + timedelta(seconds=place * apart) for place, task_id in enumerate(ids)}
-    ordered = sorted(ids)
-    done, _ = await _redrive(store, ordered, [ahead[task_id] for task_id in ordered], as_of)
+    done: list[TupleRow] = []
+    more, after = True, None
+    for _ in range(_MOST_PAGES):
+        most = limit - len(done)
+        found = await task_queries.first_dead(store, wanted, as_of, most + 1, after)
+        more = len(found) > most
+        ids = [task_id for _, task_id in found[:most]]
+        ahead = {task_id: start + place * apart for place, task_id in enumerate(ids)}
+        ordered = sorted(ids)
+        rows, taken = await _redrive(store, ordered, [ahead[task_id] for task_id in ordered], as_of)
+        done += rows
+        start = max((ahead[row[0]] + apart for row in rows), default=start)
+        if not (taken and more and len(done) < limit):
+            break
+        after = found[most - 1]  # what is left out for its key would be found again
     return Page(
         count=len(done),
-        # those whose unique keys are taken are found again: a page of nothing else is the last
-        more=len(found) > limit and bool(done),
-        spread=replace(spread, as_of=as_of, offset=start + timedelta(seconds=len(ids) * apart)),
+        # without progress the next call would find the same
+        more=more and bool(done),
+        spread=replace(spread, as_of=as_of, offset=start),
         due_in=min((row[1] for row in done), default=None),
     )
 

@@ -113,11 +113,27 @@ async def ids_after(store: Store, query: Query, after: TaskId | None, limit: int
     return await _ids(store, query, f"order by {query.key} limit %(limit)s", parameters)
 
 
-async def first_dead(store: Store, wanted: TaskFilter, as_of: datetime, limit: int) -> list[TaskId]:
-    """Return the ids of up to `limit` dead letters that a redrive takes, those that ended first before the others."""
+async def first_dead(
+    store: Store,
+    wanted: TaskFilter,
+    as_of: datetime,
+    limit: int,
+    after: tuple[datetime, TaskId] | None = None,
+) -> list[tuple[datetime, TaskId]]:
+    """Return up to `limit` dead letters that a redrive takes, and when they ended: those that ended first before the others.
+
+    `after`: only those behind this one.
+    """
     query = dead(wanted, as_of)
+    parameters = {**query.parameters, "limit": limit}
+    if after is not None:
+        behind = "(dead_letter.finished_at, dead_letter.task_id) > (%(after_at)s, %(after)s)"
+        query = replace(query, conditions=[*query.conditions, behind])
+        parameters |= {"after_at": after[0], "after": UUID(bytes=after[1])}
     rest = "order by dead_letter.finished_at, dead_letter.task_id limit %(limit)s"
-    return await _ids(store, query, rest, {**query.parameters, "limit": limit})
+    columns = "dead_letter.finished_at as ended_at, dead_letter.task_id as id"
+    rows = await select_text(store, query.select(columns, rest), parameters)
+    return [(row["ended_at"], row["id"].bytes) for row in rows]
 
 
 async def count(store: Store, query: Query) -> int:
