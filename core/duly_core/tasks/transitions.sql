@@ -1026,20 +1026,24 @@ from waited full join freed on false
 -- Gives events that were just sent to the tasks that wait for them: a task whose wait is over is due; one that needs others, too, goes on
 -- waiting. The caller's transaction has locked the keys, and then these tasks (lock_event_waits). `seqs` has the first new
 -- event of each key.
-with waiting as materialized (
-    select assoc.task_id, wait.key, {{event_name: wait.key}} as name, wait.wait, wait.needs_all, event.seq, event.encoding,
-        event.value, event.sent_by, event.sent_at,
-        row_number() over (partition by assoc.task_id order by event.seq) as place,
-        count(*) over (partition by assoc.task_id) as there,
-        (
-            select count(*) from event_wait as needed where needed.task_id = assoc.task_id and needed.fence = assoc.fence
-        ) as needed
+with held as materialized (
+    select assoc.task_id, assoc.fence
     from unnest(%(task_ids)b::uuid[]) as asked (task_id)
     join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where {{waits_for_event}}
+), waiting as materialized (
+    select held.task_id, wait.key, {{event_name: wait.key}} as name, wait.wait, wait.needs_all, event.seq, event.encoding,
+        event.value, event.sent_by, event.sent_at,
+        row_number() over (partition by held.task_id order by event.seq) as place,
+        count(*) over (partition by held.task_id) as there,
+        (
+            select count(*) from event_wait as needed where needed.task_id = held.task_id and needed.fence = held.fence
+        ) as needed
+    from held
     cross join lateral (
         select wait.key, wait.wait, wait.needs_all
         from event_wait as wait
-        where wait.task_id = asked.task_id and wait.fence = assoc.fence and wait.key = any (%(keys)b::text[])
+        where wait.task_id = held.task_id and wait.fence = held.fence and wait.key = any (%(keys)b::text[])
         offset 0
     ) as wait
     cross join lateral (
@@ -1048,7 +1052,6 @@ with waiting as materialized (
         where event.key = wait.key and event.seq = (%(seqs)b::int8[])[array_position(%(keys)b::text[], wait.key)]
         limit 1
     ) as event
-    where {{waits_for_event}}
 ), judged as (
     select task_id, bool_and(not needs_all or there = needed) as is_over, null::timestamptz as started_at,
         array_agg(key) as keys, string_agg(name, ', ' order by seq) filter (where needs_all or place = 1) as names,
