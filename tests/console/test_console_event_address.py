@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 import duly
+from duly_console.pages import event_address
 from duly_core.event_addresses import store as addresses
 from duly_core.event_addresses.store import AddressSweep, NewAddress
 from duly_core.events import store as store_events
@@ -64,6 +65,25 @@ async def test_many_uses_at_once_send_one_event(browser, store):
 
     assert sorted(each.status_code for each in answers) == [200] + [410] * 9
     assert len(await kept(store, KEY)) == 1
+
+
+async def test_a_stranger_whose_answer_trickles_in_keeps_nobody_from_answering(browser, store, monkeypatch):
+    monkeypatch.setattr(event_address, "_AT_ONCE", 1)
+    path = f"/events/{await made(store)}"
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def trickling():
+        begun.set()
+        await end.wait()
+        yield b"1"
+
+    slow = asyncio.create_task(browser.http.post("/events/x", content=trickling()))
+    await begun.wait()
+    done = await browser.http.post(path, json=1)
+    end.set()
+
+    assert done.status_code == 200
+    assert (await slow).status_code == 404
 
 
 async def test_a_page_that_is_only_opened_changes_nothing(browser, store):

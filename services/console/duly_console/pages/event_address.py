@@ -1,5 +1,6 @@
 """The page behind an address of one use: what is asked, and two buttons. It needs no login: the token is the right."""
 
+from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs
 
 from starlette.requests import ClientDisconnect, Request
@@ -48,15 +49,27 @@ class EventAddressPages:
 
     async def use(self, request: Request) -> Response:
         """Send the event: a button of the page, or JSON of a program."""
-        return await self._within(request, self._use)
+        # before it takes a place: a stranger may let it trickle in
+        body = bytearray()
+        try:
+            async for part in request.stream():
+                body += part
+                if len(body) > _MOST_BYTES:
+                    return self._told(
+                        request,
+                        413,
+                        f"The answer must have at most {_MOST_BYTES:,} bytes. Nothing was changed.",
+                    )
+        except ClientDisconnect:
+            return self._told(request, 400, "The answer did not arrive completely. Nothing was changed.")
+        return await self._within(request, lambda asked: self._use(asked, bytes(body)))
 
-    async def _within(self, request: Request, make: object) -> Response:
+    async def _within(self, request: Request, make: Callable[[Request], Awaitable[Response]]) -> Response:
         if self._under_way >= _AT_ONCE:
             return self._told(request, *_BUSY)
         self._under_way += 1
         try:
-            response: Response = await make(request)  # type: ignore[operator]
-            return response
+            return await make(request)
         finally:
             self._under_way -= 1
 
@@ -71,23 +84,11 @@ class EventAddressPages:
             return self._told(request, *_SAID.get(found.state, _UNKNOWN))
         return self._page(200, title=found.title, expires_at=found.expires_at, message="")
 
-    async def _use(self, request: Request) -> Response:
+    async def _use(self, request: Request, body: bytes) -> Response:
         token = request.path_params["token"]
         if not _may_be_token(token):
             return self._told(request, *_UNKNOWN)
-        body = bytearray()
-        try:
-            async for part in request.stream():
-                body += part
-                if len(body) > _MOST_BYTES:
-                    return self._told(
-                        request,
-                        413,
-                        f"The answer must have at most {_MOST_BYTES:,} bytes. Nothing was changed.",
-                    )
-        except ClientDisconnect:
-            return self._told(request, 400, "The answer did not arrive completely. Nothing was changed.")
-        value = _value(request, bytes(body))
+        value = _value(request, body)
         if value is None:
             return self._told(request, 400, "Send JSON, or one of the buttons. Nothing was changed.")
         calls = self._guard.calls("")
