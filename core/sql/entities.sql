@@ -106,6 +106,6 @@ with seen as materialized (
     returning assoc.task_id
 )
 select seen.lambda, seen.priority, count(*)::int4 as rows, max(seen.next_trigger_at) as last_at,
-    (select count(*) from given)::int4 as given
+    (select count(*) from given)::int4 as given, (select duly_now()) as now
 from seen
 group by seen.lambda, seen.priority;

@@ -18,6 +18,7 @@ from duly_store_consumer.turn_loop import TurnLoop
 from duly_wire.enums import Priority
 from duly_wire.ids import new_task_id
 from tests.fixtures import whole
+from tests.fixtures.database import ask
 from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, LAMBDA
 
 FAIR = {LAMBDA: False}
@@ -227,6 +228,23 @@ async def test_tasks_without_a_key_take_turns_as_one_key(line):
 
     assert await line.pick(4) == ["", "", "a", "a"]
     assert await line.pick(8) == [""] * 4 + ["a"] * 4
+
+
+async def test_what_waits_for_long_is_not_read_in_each_round(store, task_states, clock, dsn):
+    await task_states.register()
+    line = Line(store, "claim_work")
+    await line.add(*[""] * 1500)
+    await clock.tick(timedelta(minutes=1))
+    giver = TurnGiver(store)
+    while await giver.run_once([LAMBDA]):
+        pass
+
+    was_more = await giver.run_once([LAMBDA])
+    await line.add("")
+    await giver.run_once([LAMBDA])
+
+    assert not was_more
+    assert ask(dsn, "select count(*) from task_assoc where fair_key is null") == [(0,)]
 
 
 async def test_the_store_consumer_lets_keys_take_turns(line):

@@ -88,7 +88,7 @@ returning key
 -- name: give_turns
 -- In queues whose keys take turns, gives tasks without a fair key the empty one, so that they have turns, too. Reads `most` rows of each
 -- queue that are due by now, from an instant on (`since`; null: from the first). Answers how many rows were read, when the last of
--- them is due, and how many were given a key.
+-- them is due, how many were given a key, and what time it is.
 with seen as materialized (
     select queue.lambda, queue.priority, due.task_id, due.next_trigger_at, due.fair_key
     from unnest(%(lambdas)b::text[], %(priorities)b::int2[], %(since)b::timestamptz[], %(most)b::int4[])
@@ -119,6 +119,6 @@ with seen as materialized (
     returning assoc.task_id
 )
 select seen.lambda, seen.priority, count(*)::int4 as rows, max(seen.next_trigger_at) as last_at,
-    (select count(*) from given)::int4 as given
+    (select count(*) from given)::int4 as given, (select duly_now()) as now
 from seen
 group by seen.lambda, seen.priority

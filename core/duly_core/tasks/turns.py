@@ -24,7 +24,7 @@ _MOST_QUEUES = 200
 _AGAIN = 60.0
 """Seconds after which a queue is read from the first row on: rows may become ready that are due before those that were read."""
 _OVERLAP = timedelta(seconds=1)
-"""A read that goes on at the end of a queue begins so much earlier: transactions commit later than they read the clock."""
+"""A read that goes on at the end of a queue begins so long before now: transactions commit later than they read the clock."""
 _NEXT_INSTANT = timedelta(microseconds=1)
 
 
@@ -119,10 +119,12 @@ class TurnGiver:
             },
         )
         more = False
-        for lambda_name, priority, read, last_at, _ in rows:
+        for lambda_name, priority, read, last_at, _, now_at in rows:
             place = self._places[QueueKey(lambda_name, Priority(priority))]
             if read < place.rows:
-                place.since, place.rows = last_at - _OVERLAP, _ROWS
+                # nothing comes any more that is due long before now: what waits there is not read each second
+                place.since = max(last_at - _OVERLAP, min(last_at + _NEXT_INSTANT, now_at - _OVERLAP))
+                place.rows = _ROWS
                 continue
             more = True
             if last_at != place.since:
