@@ -35,10 +35,10 @@ end, '[]') as resources
     order by graph_id
     for update
 ), found as materialized (
-    select task_id, resources
+    select task_id, session, graph, resources
     from waiting
-    where session in (select key from locked) or graph in (select graph_id from locked_graphs)
-        or session is null and graph is null and (select count(*) from locked_graphs) >= 0
+    where (session is null or session in (select key from locked))
+        and (graph is null or graph in (select graph_id from locked_graphs)) and (select count(*) from locked_graphs) >= 0
 ), locked_resources as materialized (
     select use.resource
     from (
@@ -49,7 +49,7 @@ end, '[]') as resources
     order by use.resource, use.key
     for update of use
 )
-select task_id from found where (select count(*) from locked_resources) >= 0;
+select task_id, graph is not null and session is null from found where (select count(*) from locked_resources) >= 0;
 
 -- name: lock_over
 with quotas as materialized (
@@ -76,7 +76,7 @@ with quotas as materialized (
 end, '[]') as resources
     from task_assoc
     where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
-        and coalesce(parked_on, '') not in ('completion:', 'event:')
+        and coalesce(parked_on, '') not in ('completion:', 'event:', 'session:')
     order by next_trigger_at
     limit %(limit)b
 ), locked as materialized (
@@ -90,8 +90,8 @@ end, '[]') as resources
 ), found as materialized (
     select *
     from over
-    where session in (select key from locked) or graph in (select graph_id from locked_graphs)
-        or session is null and graph is null and (select count(*) from locked_graphs) >= 0
+    where (session is null or session in (select key from locked))
+        and (graph is null or graph in (select graph_id from locked_graphs)) and (select count(*) from locked_graphs) >= 0
 ), locked_resources as materialized (
     select use.resource
     from (
@@ -102,7 +102,7 @@ end, '[]') as resources
     order by use.resource, use.key
     for update of use
 )
-select task_id from found where (select count(*) from locked_resources) >= 0;
+select task_id, graph is not null and session is null from found where (select count(*) from locked_resources) >= 0;
 
 -- name: lock_uncompleted
 with quotas as materialized (
@@ -143,8 +143,8 @@ end, '[]') as resources
 ), found as materialized (
     select *
     from over
-    where session in (select key from locked) or graph in (select graph_id from locked_graphs)
-        or session is null and graph is null and (select count(*) from locked_graphs) >= 0
+    where (session is null or session in (select key from locked))
+        and (graph is null or graph in (select graph_id from locked_graphs)) and (select count(*) from locked_graphs) >= 0
 ), locked_resources as materialized (
     select use.resource
     from (
@@ -197,7 +197,7 @@ with quotas as materialized (
     )
 end, '[]') as resources
     from graph_node as node join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
-    where node.graph_id = %(graph_id)b::uuid and assoc.status::text = 'waiting' and assoc.doom is null
+    where node.graph_id = %(graph_id)b::uuid and assoc.status::text = 'waiting' and assoc.doom is null and assoc.session is null
 ), locked_resources as materialized (
     select use.resource
     from (

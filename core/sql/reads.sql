@@ -525,7 +525,7 @@ left join (
     from (
         select assoc.lambda
         from task_assoc as assoc
-        where assoc.status = 'waiting' and assoc.parked_on is not null and assoc.parked_on not in ('completion:', 'event:')
+        where assoc.status = 'waiting' and assoc.parked_on is not null and assoc.parked_on not in ('completion:', 'event:', 'session:')
             and (%(names)b::text[] is null or assoc.lambda = any (%(names)b::text[]))
         limit 10 * %(most)b
     ) as waiting

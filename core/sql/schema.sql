@@ -417,7 +417,8 @@ create table task_assoc (
     taken jsonb,
     -- The resource, and its key, of which a parked task waits for units; or 'gate:' and the name of the gate that holds it, and its id;
     -- or 'completion:', and the SHA-256, in hex digits, of the token by which somebody completes it; or 'event:', and the keys of the
-    -- events that its callback waits for.
+    -- events that its callback waits for; or 'session:', of a node of a graph that may run, until it is in its session, of which the key is
+    -- the name. The node has that key from the start.
     parked_on text,
     parked_key text,
     -- When it may start by the rates of its resources: it was put off to this moment, and is not put off again if it is
@@ -910,11 +911,11 @@ begin
     return query
     with line as (
         select session.key, session.head, session.length - count(*)::int4 as length,
-            session.doomed - count(ended.doom)::int4 as doomed, session.blocked_by, session.last_seq, session.fails_until,
+            session.doomed - count(*) filter (where ended.doom = 11)::int4 as doomed, session.blocked_by, session.last_seq, session.fails_until,
             coalesce(bool_or(ended.task_id = session.head), false) as headless,
             max(ended.failure) filter (where ended.task_id = session.head) as failure,
-            -- the tasks that were to fail with it are gone
-            session.doomed > 0 and session.doomed = count(ended.doom) as failed
+            -- the tasks that were to fail with it are gone, and perhaps some that their graphs let not run
+            session.fails_until is not null and session.doomed = count(*) filter (where ended.doom = 11) as failed
         from unnest(keys, task_ids, failures, dooms) as ended (key, task_id, failure, doom)
         join session on session.key = any (array[ended.key])
         group by session.key
@@ -964,6 +965,8 @@ begin
             head = coalesce(moved.next_head, case when not moved.headless then moved.head end),
             fails_until = case
                 when moved.headless and moved.more_doomed > 0 then moved.last_seq
+                -- all that is left are nodes whose graphs failed fast: the session goes on when they are gone
+                when moved.headless and moved.next_head is null and coalesce(moved.failure, 1) <> 2 then 0
                 when not moved.headless and moved.next_head is null then moved.fails_until
             end,
             blocked_by = case
@@ -990,7 +993,8 @@ begin
                 coalesce(moved.head, moved.blocked_by)::text
             )
         from moved
-        where assoc.task_id = any (array[moved.next_head]) and assoc.status::text = 'waiting'
+        -- a graph that fails fast may doom it at this moment: then its end is the next one
+        where assoc.task_id = any (array[moved.next_head]) and assoc.status::text = 'waiting' and assoc.doom is null
         returning assoc.lambda, assoc.due_at
     )
     select promoted.lambda, min(promoted.due_at) - (select duly_now()) from promoted group by promoted.lambda;
@@ -1004,7 +1008,7 @@ declare
     line record;
     next_head uuid;
 begin
-    select * into line from session where key = asked and blocked_by is not null and doomed = 0 for update;
+    select * into line from session where key = asked and blocked_by is not null and doomed = 0 and fails_until is null for update;
     if not found then
         return false;
     end if;
@@ -1064,9 +1068,77 @@ begin
         set status = 'new', next_trigger_at = assoc.due_at,
             events = duly_note(assoc.events, 'session_turn', duly_now(), assoc.due_at, earlier.head::text)
         from earlier
-        where assoc.task_id = any (array[earlier.task_id])
+        where assoc.task_id = any (array[earlier.task_id]) and assoc.doom is null
     )
     update session set head = earlier.task_id from earlier where session.key = any (array[earlier.key]);
+end $$;
+
+-- Puts up to `most` nodes of graphs that may run into their sessions, at the end of each, in the order in which they were released.
+-- Who releases a node holds its graph, and sessions are locked before graphs: so this has a transaction of its own.
+-- move: waiting -> new|waiting
+-- Returns the lambdas of new heads, and how far ahead these are due.
+create function duly_enter_nodes(most integer) returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
+#variable_conflict use_column
+declare
+    released uuid[];
+    keys text[];
+    by_time text[];
+begin
+    select array_agg(found.task_id), array_agg(distinct found.parked_key) into released, keys
+    from (
+        select assoc.task_id, assoc.parked_key
+        from task_assoc as assoc
+        where assoc.parked_on = 'session:' and assoc.status = 'waiting'
+        limit most
+    ) as found;
+    if released is null then
+        return;
+    end if;
+    -- A session that is not there is made, without a task: two transactions could wait for each other's new rows as well. From here on
+    -- nobody else puts these nodes into their sessions.
+    insert into session (key, head, length, last_seq)
+    select asked.key, released[1], 0, 0 from unnest(keys) as asked (key) order by asked.key collate "C"
+    on conflict (key) do update set length = session.length;
+    with entering as materialized (
+        select assoc.task_id, assoc.parked_key as key, assoc.due_at, assoc.next_trigger_at as released_at,
+            case when assoc.session_rank = 'infinity' then assoc.due_at else '-infinity' end as rank
+        from unnest(released) as asked (task_id)
+        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+        where assoc.status::text = 'waiting' and assoc.parked_on = 'session:'
+        order by assoc.task_id
+        for update of assoc
+    ), placed as materialized (
+        select *, row_number() over (partition by key order by released_at, task_id) as place from entering
+    ), line as (
+        update session
+        set length = session.length + added.number, last_seq = session.last_seq + added.number,
+            head = case when session.length = 0 and session.blocked_by is null then added.first else session.head end
+        from (
+            select placed.key, count(*)::int4 as number, (array_agg(placed.task_id order by placed.rank, placed.place))[1] as first
+            from placed
+            group by placed.key
+        ) as added
+        where session.key = any (array[added.key])
+        returning session.key, session.head, session.last_seq - added.number as before
+    ), entered as (
+        update task_assoc as assoc
+        set status = case when placed.task_id = line.head then 'new' else 'waiting' end::task_status,
+            next_trigger_at = case when placed.task_id = line.head then placed.due_at else coalesce(assoc.expires_at, 'infinity') end,
+            session = placed.key, session_rank = placed.rank, session_seq = line.before + placed.place,
+            parked_on = null, parked_key = null
+        from placed join line on line.key = placed.key
+        where assoc.task_id = any (array[placed.task_id]) and assoc.status::text = 'waiting' and assoc.parked_on = 'session:'
+        returning assoc.session, assoc.session_rank
+    )
+    select array_agg(distinct entered.session) filter (where entered.session_rank > '-infinity') into by_time from entered;
+    perform duly_put_earlier_first(by_time);
+    -- those whose nodes were cancelled meanwhile
+    delete from session where session.key = any (keys) and session.length = 0 and session.blocked_by is null;
+    return query
+    select assoc.lambda, min(assoc.due_at) - duly_now()
+    from unnest(released) as asked (task_id) join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.status::text = 'new'
+    group by assoc.lambda;
 end $$;
 
 -- Graphs, their nodes, edges and definitions.
@@ -1163,10 +1235,11 @@ create function duly_judge_node(
 -- What the ends of these tasks do to their graphs: edges are decided, each once. A task whose edges let it run is due; one
 -- that can never run is doomed, which decides its own edges at once. `dooms` says which of the ended ones were doomed
 -- before: their edges are decided already, unless the doom is negative (they came last in a long row of such). What is parked
--- may run, and waits for no edge any more. Of a graph that fails fast the first failure that it does not handle dooms all that has not
+-- may run, and waits for no edge any more. A node that may run and has a session is parked: it enters the session in a transaction of
+-- its own (duly_enter_nodes), for sessions are locked before graphs. Of a graph that fails fast the first failure that it does not handle dooms all that has not
 -- started; what somebody takes or changes at this moment runs.
 -- move: waiting|new|retriable_failure -> new|waiting
--- Returns the lambdas of tasks that became due, and how far ahead these are.
+-- Returns the lambdas of tasks that became due, and how far ahead these are: a day ago, if nodes are to enter their sessions.
 create function duly_advance_graphs(graphs uuid[], task_ids uuid[], statuses text[], dooms int2[])
     returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
 #variable_conflict use_column
@@ -1185,7 +1258,7 @@ begin
         array_agg(case ended.status when 'success' then 1 when 'fatal_failure' then 2 when 'timed_out' then 8 when 'cancelled' then 4 else 16 end)
     into sources, outcomes
     from unnest(task_ids, statuses, dooms) as ended (task_id, status, doom)
-    where ended.doom is null or ended.doom < 0;
+    where ended.doom is null or ended.doom < 0 or ended.doom = 11;
     while cardinality(sources) > 0 loop
         steps := steps + 1;
         with decided as (
@@ -1202,9 +1275,12 @@ begin
             update task_assoc as assoc
             set open_edges = assoc.open_edges - decided.edges,
                 status = case
-                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then 'new'
+                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) and assoc.parked_key is null then 'new'
                     else 'waiting'
                 end::task_status,
+                parked_on = case
+                    when assoc.parked_key is not null and duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then 'session:'
+                end,
                 -- what is left undecided here is decided when these end
                 doom = case
                     when not duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then case when steps < 200 then 12 else -12 end
@@ -1214,7 +1290,7 @@ begin
                     else assoc.due_at
                 end,
                 next_trigger_at = case duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired)
-                    when true then greatest(assoc.due_at, now)
+                    when true then case when assoc.parked_key is null then greatest(assoc.due_at, now) else now end
                     when false then now
                     else assoc.next_trigger_at
                 end,
@@ -1224,12 +1300,12 @@ begin
                     else assoc.events
                 end
             from decided
-            where assoc.task_id = any (array[decided.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
-            returning assoc.task_id, assoc.status, assoc.doom, assoc.lambda, assoc.due_at
+            where assoc.task_id = any (array[decided.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null and assoc.session is null
+            returning assoc.task_id, assoc.status, assoc.doom, assoc.lambda, case when assoc.parked_on is null then assoc.due_at else now - interval '1 day' end as due_at, assoc.parked_on
         )
         select array_agg(changed.task_id) filter (where changed.doom is not null),
-            array_agg(changed.lambda) filter (where changed.status = 'new'),
-            array_agg(changed.due_at) filter (where changed.status = 'new')
+            array_agg(changed.lambda) filter (where changed.status = 'new' or changed.parked_on is not null),
+            array_agg(changed.due_at) filter (where changed.status = 'new' or changed.parked_on is not null)
         into doomed, lambdas, dues
         from changed;
         if lambdas is not null then

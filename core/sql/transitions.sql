@@ -268,12 +268,20 @@ with asked as (
     returning task_id, scheduled_at - created_at as ahead
 ), assoc as (
     insert into task_assoc (
-        task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final
+        task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final, parked_on, parked_key, session_rank, session_policy
     )
     select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.expires_at, asked.resources::jsonb, asked.fair_key,
-        case when asked.waits_for = 0 then 'new' else 'waiting' end::task_status,
-        case when asked.waits_for = 0 then greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)) else coalesce(asked.expires_at, 'infinity') end,
-        greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)), asked.graph_id, asked.waits_for, asked.any_of, nullif(asked.timeout_is_final, false)
+        case when asked.waits_for = 0 and asked.session is null then 'new' else 'waiting' end::task_status,
+        case
+            when asked.waits_for > 0 then coalesce(asked.expires_at, 'infinity')
+            when asked.session is null then greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at))
+            else asked.created_at
+        end,
+        greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)), asked.graph_id, asked.waits_for, asked.any_of, nullif(asked.timeout_is_final, false),
+        case when asked.waits_for = 0 and asked.session is not null then 'session:' end,
+        case when asked.session is not null then left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session end,
+        case when asked.session is not null then case when asked.session_order = 2 then 'infinity' else '-infinity' end::timestamptz end,
+        case when asked.session is not null then asked.session_policy end
     from known as asked
     where (select count(*) from entity) = (select count(*) from known)
     order by asked.task_id
@@ -325,12 +333,21 @@ with asked as (
     returning task_id, scheduled_at - created_at as ahead
 ), assoc as (
     insert into task_assoc (
-        task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final, doom
+        task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final, doom,
+        parked_on, parked_key, session_rank, session_policy
     )
     select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.expires_at, asked.resources::jsonb, asked.fair_key,
-        case when asked.runs then 'new' else 'waiting' end::task_status,
-        case when asked.runs then asked.due_at when asked.skipped then asked.now else coalesce(asked.expires_at, 'infinity') end,
-        asked.due_at, asked.graph_id, asked.open_edges, asked.any_of, nullif(asked.timeout_is_final, false), case when asked.skipped then 12 end
+        case when asked.runs and asked.session is null then 'new' else 'waiting' end::task_status,
+        case
+            when asked.skipped or asked.runs and asked.session is not null then asked.now
+            when asked.runs then asked.due_at
+            else coalesce(asked.expires_at, 'infinity')
+        end,
+        asked.due_at, asked.graph_id, asked.open_edges, asked.any_of, nullif(asked.timeout_is_final, false), case when asked.skipped then 12 end,
+        case when asked.runs and asked.session is not null then 'session:' end,
+        case when asked.session is not null then left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session end,
+        case when asked.session is not null then case when asked.session_order = 2 then 'infinity' else '-infinity' end::timestamptz end,
+        case when asked.session is not null then asked.session_policy end
     from known as asked
     where (select count(*) from entity) = (select count(*) from known)
     order by asked.task_id
@@ -354,6 +371,9 @@ with asked as (
     from unnest(%(edges_from)b::uuid[], %(edges_to)b::uuid[], %(fires_on)b::int2[]) as edge (from_task, to_task, fires_on)
 )
 select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity;
+
+-- name: enter_nodes
+select lambda, due_in from duly_enter_nodes(%(limit)b::int4);
 
 -- name: enqueue
 with clock as materialized (
@@ -1208,7 +1228,7 @@ set status = 'new', parked_on = null, parked_key = null, next_trigger_at = great
     )
 from unnest(%(task_ids)b::uuid[]) as asked (task_id)
 where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
-    and assoc.parked_on not in ('completion:', 'event:')
+    and assoc.parked_on not in ('completion:', 'event:', 'session:')
 returning assoc.task_id;
 
 -- name: end_waiting
@@ -1216,7 +1236,8 @@ with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
-        and assoc.next_trigger_at <= (select duly_now()) and coalesce(assoc.parked_on, '') not in ('completion:', 'event:')
+        and assoc.next_trigger_at <= (select duly_now()) and coalesce(assoc.parked_on, '') not in ('completion:', 'event:', 'session:')
+        and (assoc.session is null or assoc.task_id <> all (%(without_session)b::uuid[]))
     returning assoc.task_id,
         case when abs(assoc.doom) in (12, 15) then 'dropped' else 'fatal_failure' end::task_status
             as status,
@@ -2337,7 +2358,7 @@ with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
-        and (assoc.graph is null or assoc.doom is null)
+        and (assoc.graph is null or assoc.doom is null) and (assoc.session is null or assoc.task_id <> all (%(without_session)b::uuid[]))
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, case when assoc.parked_on = 'completion:' then left(assoc.parked_key, 32)::uuid else assoc.last_token end as last_token, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
     duly_note(assoc.events, 'cancelled', (select duly_now()), null, null, %(by)b::text) as events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder, null::bytea as result, null::int2 as result_encoding, null::int2 as failure_kind, null::text as failure_message
@@ -2400,6 +2421,7 @@ with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
+        and assoc.session is null
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, case when assoc.parked_on = 'completion:' then left(assoc.parked_key, 32)::uuid else assoc.last_token end as last_token, assoc.lambda, assoc.session, assoc.session_policy, assoc.graph, assoc.doom, assoc.resources, assoc.taken,
     duly_note(assoc.events, 'cancelled', (select duly_now()), null, null, %(by)b::text) as events, null::timestamptz as enqueued_at, null::timestamptz as claimed_at, null::text as holder, null::bytea as result, null::int2 as result_encoding, null::int2 as failure_kind, null::text as failure_message

@@ -123,13 +123,25 @@ async def test_an_invalid_graph_is_refused_and_its_nodes_are_named(client, front
         assert message in response.error.message
 
 
-async def test_a_node_with_a_session_is_refused(client, frontend):
+async def test_a_node_may_name_a_session_and_is_in_it_when_the_call_returns(client):
+    graph = duly.NewGraph("g")
+    graph.task(LAMBDA, label="a", session="vlan-7")
+    graph.task(LAMBDA, label="b", session="vlan-7")
+
+    await client.schedule_graph(graph)
+
+    session = await client.get_session("vlan-7")
+    assert session.length == 2
+    assert session.head_status is duly.TaskStatus.NEW
+
+
+async def test_a_bad_session_of_a_node_is_refused(client, frontend):
     node = a_node("a")
-    node.task.session.key = "vlan-7"
+    node.task.session.key = "x" * 256
 
     response = await frontend.graphs.ScheduleGraph(graphs_pb2.ScheduleGraphRequest(name="g", nodes=[node]))
 
-    assert response.error.field == "nodes['a'].task.session"
+    assert response.error.field == "nodes['a'].task.session.key"
 
 
 async def test_one_unknown_lambda_refuses_the_whole_graph(client, store):

@@ -239,7 +239,7 @@ async def test_a_cancel_that_finds_the_key_gone_and_an_end_do_not_deadlock(one_u
         async with ending.transaction():
             await lock_resources(ending)
             ended = asyncio.create_task(
-                fetch(cancelling, TRANSITIONS["cancel_waiting"], which | {"by": None})
+                fetch(cancelling, TRANSITIONS["cancel_waiting"], which | {"without_session": [], "by": None})
             )
             await until_a_statement_waits_for_a_lock(dsn)  # for that row
             await end(OneConnection(ending), running)

@@ -38,6 +38,7 @@ NOT_SEEN_AS_A_CHANGE = {
 OF_SESSIONS = {
     "schedule_in_sessions",
     "tick_in_sessions",
+    "enter_nodes",
     "end_waiting",
     "cancel_waiting",
     "unblock_sessions",

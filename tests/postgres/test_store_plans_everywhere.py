@@ -24,6 +24,7 @@ READS_ALL = {"claimed_under", "claim_again"}
 OF_SESSIONS = {
     "schedule_in_sessions",
     "tick_in_sessions",
+    "enter_nodes",
     "end_waiting",
     "cancel_waiting",
     "unblock_sessions",

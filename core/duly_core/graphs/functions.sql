@@ -13,10 +13,11 @@ create function duly_judge_node(
 -- What the ends of these tasks do to their graphs: edges are decided, each once. A task whose edges let it run is due; one
 -- that can never run is doomed, which decides its own edges at once. `dooms` says which of the ended ones were doomed
 -- before: their edges are decided already, unless the doom is negative (they came last in a long row of such). What is parked
--- may run, and waits for no edge any more. Of a graph that fails fast the first failure that it does not handle dooms all that has not
+-- may run, and waits for no edge any more. A node that may run and has a session is parked: it enters the session in a transaction of
+-- its own (duly_enter_nodes), for sessions are locked before graphs. Of a graph that fails fast the first failure that it does not handle dooms all that has not
 -- started; what somebody takes or changes at this moment runs.
 -- move: waiting|new|retriable_failure -> new|waiting
--- Returns the lambdas of tasks that became due, and how far ahead these are.
+-- Returns the lambdas of tasks that became due, and how far ahead these are: a day ago, if nodes are to enter their sessions.
 create function duly_advance_graphs(graphs uuid[], task_ids uuid[], statuses text[], dooms int2[])
     returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
 #variable_conflict use_column
@@ -35,7 +36,7 @@ begin
         array_agg(case ended.status when 'success' then {{edge.succeeded}} when 'fatal_failure' then {{edge.failed}} when 'timed_out' then {{edge.timed_out}} when 'cancelled' then {{edge.cancelled}} else {{edge.skipped}} end)
     into sources, outcomes
     from unnest(task_ids, statuses, dooms) as ended (task_id, status, doom)
-    where ended.doom is null or ended.doom < 0;
+    where ended.doom is null or ended.doom < 0 or ended.doom = {{kind.session_failed}};
     while cardinality(sources) > 0 loop
         steps := steps + 1;
         with decided as (
@@ -52,9 +53,12 @@ begin
             update task_assoc as assoc
             set open_edges = assoc.open_edges - decided.edges,
                 status = case
-                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then 'new'
+                    when duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) and assoc.parked_key is null then 'new'
                     else 'waiting'
                 end::task_status,
+                parked_on = case
+                    when assoc.parked_key is not null and duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then 'session:'
+                end,
                 -- what is left undecided here is decided when these end
                 doom = case
                     when not duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired) then case when steps < {{batch.graph_steps}} then {{kind.graph_skipped}} else -{{kind.graph_skipped}} end
@@ -64,7 +68,7 @@ begin
                     else assoc.due_at
                 end,
                 next_trigger_at = case duly_judge_node(assoc.any_of, assoc.open_edges, decided.edges, decided.one_fired, decided.all_fired)
-                    when true then greatest(assoc.due_at, now)
+                    when true then case when assoc.parked_key is null then greatest(assoc.due_at, now) else now end
                     when false then now
                     else assoc.next_trigger_at
                 end,
@@ -74,12 +78,12 @@ begin
                     else assoc.events
                 end
             from decided
-            where assoc.task_id = any (array[decided.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null
-            returning assoc.task_id, assoc.status, assoc.doom, assoc.lambda, assoc.due_at
+            where assoc.task_id = any (array[decided.to_task]) and assoc.status::text = 'waiting' and assoc.doom is null and assoc.parked_on is null and assoc.session is null
+            returning assoc.task_id, assoc.status, assoc.doom, assoc.lambda, case when assoc.parked_on is null then assoc.due_at else now - interval '1 day' end as due_at, assoc.parked_on
         )
         select array_agg(changed.task_id) filter (where changed.doom is not null),
-            array_agg(changed.lambda) filter (where changed.status = 'new'),
-            array_agg(changed.due_at) filter (where changed.status = 'new')
+            array_agg(changed.lambda) filter (where changed.status = 'new' or changed.parked_on is not null),
+            array_agg(changed.due_at) filter (where changed.status = 'new' or changed.parked_on is not null)
         into doomed, lambdas, dues
         from changed;
         if lambdas is not null then

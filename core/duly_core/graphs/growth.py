@@ -13,6 +13,7 @@ from duly_core.postgres.arrays import int2s, intervals, texts, uuids
 from duly_core.postgres.pool import Connection, fetch
 from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS
 from duly_core.tasks.schedule import keep_inputs, missing_of, task_parameters
+from duly_core.tasks.waiting import ENTERS
 from duly_wire.ids import TaskId
 
 _NOT_WRITTEN = "the lambda of a node was unregistered meanwhile, or its task id is taken"
@@ -86,6 +87,8 @@ async def grow(connection: Connection, parent: TaskId, nodes: Sequence[NewNode])
     for each, how in zip(nodes, placed, strict=True):
         if how.state is State.RUNS:
             ahead, name = due_in[each.task.task_id], each.task.lambda_name
+            if each.task.session is not None:
+                ahead = ENTERS
             due[name] = min(ahead, due.get(name, ahead))
     return due
 

@@ -39,7 +39,7 @@ class NewGraph:
     name: str
     nodes: Sequence[Node]
     tasks: Sequence[NewTask]
-    """One for each node, in the same order. They have neither keys nor sessions."""
+    """One for each node, in the same order. They have no keys."""
     max_runtimes: Sequence[timedelta | None]
     """As well; None: the lambda's."""
     edges: Sequence[Edge]

@@ -58,7 +58,12 @@ async def wait_for_events(
         released += [(None, None, row[4], timedelta()) for row in rows if row[2]]
         for name, is_over in (("cancel_waiting", False), ("cancel", True)):
             if cancelled := sorted(row[0] for row in rows if row[3] and row[2] is is_over):
-                ending = {"task_ids": uuids(cancelled), "only_if_requested": True, "by": None}
+                ending = {
+                    "task_ids": uuids(cancelled),
+                    "without_session": uuids([]),
+                    "only_if_requested": True,
+                    "by": None,
+                }
                 ended = await fetch(connection, TRANSITIONS[name], ending)
                 released += [(None, None, *row[1:]) for row in ended if not row[0]]
         written = {row[1] for row in rows}

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 from psycopg.rows import TupleRow
 
+from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.arrays import int2s, intervals, texts, uuids
 from duly_core.postgres.pool import Connection, Step, Store, fetch
 from duly_core.postgres.statements import LOCKS, TRANSITIONS
@@ -26,6 +27,7 @@ from duly_core.tasks.checkpoints import keep_checkpoints
 from duly_core.tasks.claims import answer
 from duly_core.tasks.completions import completion_as_token
 from duly_core.tasks.task import Applied, AttemptOutcome, Result, Token
+from duly_core.tasks.waiting import ENTERS, enter_sessions
 from duly_wire.enums import Outcome
 
 _FAILED = {
@@ -71,7 +73,23 @@ async def set_results(
         StoreUnavailableError: the outcome is unknown; ask again with the same tokens.
     """
     written = await _write_one(store, results, run_one, nobody_watches) if run_one is not None else None
-    return written or await _write_all(store, results, hold_back or {}, nobody_watches)
+    written = written or await _write_all(store, results, hold_back or {}, nobody_watches)
+    if written.due_in is None or written.due_in > ENTERS / 2:
+        return written
+    return await _let_nodes_enter(store, written)
+
+
+async def _let_nodes_enter(store: Store, written: Written) -> Written:
+    """Put nodes that these ends released into their sessions; what is left then is for a Store Consumer."""
+    try:
+        entered = await enter_sessions(store)
+    except StoreUnavailableError:
+        entered = {}
+    return replace(
+        written,
+        due_in=timedelta(),
+        due_lambdas=written.due_lambdas.union(entered) if written.due_lambdas else written.due_lambdas,
+    )
 
 
 async def _write_all(
@@ -181,7 +199,7 @@ async def _hand_over(
         released = [(None, None, row[3], row[4]) for row in found if not row[0]]
         rows = [row for row in found if row[0]]
         if cancelled := sorted(row[0] for row in rows if row[2]):
-            ending = {"task_ids": uuids(cancelled), "by": None}
+            ending = {"task_ids": uuids(cancelled), "without_session": uuids([]), "by": None}
             ended = await fetch(connection, TRANSITIONS["cancel_waiting"], ending)
             released += [(None, None, *row[1:]) for row in ended if not row[0]]
         written = {row[1] for row in rows}

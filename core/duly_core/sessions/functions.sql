@@ -15,11 +15,11 @@ begin
     return query
     with line as (
         select session.key, session.head, session.length - count(*)::int4 as length,
-            session.doomed - count(ended.doom)::int4 as doomed, session.blocked_by, session.last_seq, session.fails_until,
+            session.doomed - count(*) filter (where ended.doom = {{kind.session_failed}})::int4 as doomed, session.blocked_by, session.last_seq, session.fails_until,
             coalesce(bool_or(ended.task_id = session.head), false) as headless,
             max(ended.failure) filter (where ended.task_id = session.head) as failure,
-            -- the tasks that were to fail with it are gone
-            session.doomed > 0 and session.doomed = count(ended.doom) as failed
+            -- the tasks that were to fail with it are gone, and perhaps some that their graphs let not run
+            session.fails_until is not null and session.doomed = count(*) filter (where ended.doom = {{kind.session_failed}}) as failed
         from unnest(keys, task_ids, failures, dooms) as ended (key, task_id, failure, doom)
         join session on session.key = any (array[ended.key])
         group by session.key
@@ -69,6 +69,8 @@ begin
             head = coalesce(moved.next_head, case when not moved.headless then moved.head end),
             fails_until = case
                 when moved.headless and moved.more_doomed > 0 then moved.last_seq
+                -- all that is left are nodes whose graphs failed fast: the session goes on when they are gone
+                when moved.headless and moved.next_head is null and coalesce(moved.failure, {{session_policy.skip}}) <> {{session_policy.block}} then 0
                 when not moved.headless and moved.next_head is null then moved.fails_until
             end,
             blocked_by = case
@@ -95,7 +97,8 @@ begin
                 coalesce(moved.head, moved.blocked_by)::text
             )
         from moved
-        where assoc.task_id = any (array[moved.next_head]) and assoc.status::text = 'waiting'
+        -- a graph that fails fast may doom it at this moment: then its end is the next one
+        where assoc.task_id = any (array[moved.next_head]) and assoc.status::text = 'waiting' and assoc.doom is null
         returning assoc.lambda, assoc.due_at
     )
     select promoted.lambda, min(promoted.due_at) - (select duly_now()) from promoted group by promoted.lambda;
@@ -109,7 +112,7 @@ declare
     line record;
     next_head uuid;
 begin
-    select * into line from session where key = asked and blocked_by is not null and doomed = 0 for update;
+    select * into line from session where key = asked and blocked_by is not null and doomed = 0 and fails_until is null for update;
     if not found then
         return false;
     end if;
@@ -169,7 +172,75 @@ begin
         set status = 'new', next_trigger_at = assoc.due_at,
             events = duly_note(assoc.events, 'session_turn', duly_now(), assoc.due_at, earlier.head::text)
         from earlier
-        where assoc.task_id = any (array[earlier.task_id])
+        where assoc.task_id = any (array[earlier.task_id]) and assoc.doom is null
     )
     update session set head = earlier.task_id from earlier where session.key = any (array[earlier.key]);
+end $$;
+
+-- Puts up to `most` nodes of graphs that may run into their sessions, at the end of each, in the order in which they were released.
+-- Who releases a node holds its graph, and sessions are locked before graphs: so this has a transaction of its own.
+-- move: waiting -> new|waiting
+-- Returns the lambdas of new heads, and how far ahead these are due.
+create function duly_enter_nodes(most integer) returns table (lambda text, due_in interval) language plpgsql strict rows 100 as $$
+#variable_conflict use_column
+declare
+    released uuid[];
+    keys text[];
+    by_time text[];
+begin
+    select array_agg(found.task_id), array_agg(distinct found.parked_key) into released, keys
+    from (
+        select assoc.task_id, assoc.parked_key
+        from task_assoc as assoc
+        where assoc.parked_on = 'session:' and assoc.status = 'waiting'
+        limit most
+    ) as found;
+    if released is null then
+        return;
+    end if;
+    -- A session that is not there is made, without a task: two transactions could wait for each other's new rows as well. From here on
+    -- nobody else puts these nodes into their sessions.
+    insert into session (key, head, length, last_seq)
+    select asked.key, released[1], 0, 0 from unnest(keys) as asked (key) order by asked.key collate "C"
+    on conflict (key) do update set length = session.length;
+    with entering as materialized (
+        select assoc.task_id, assoc.parked_key as key, assoc.due_at, assoc.next_trigger_at as released_at,
+            case when assoc.session_rank = 'infinity' then assoc.due_at else '-infinity' end as rank
+        from unnest(released) as asked (task_id)
+        join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+        where assoc.status::text = 'waiting' and assoc.parked_on = 'session:'
+        order by assoc.task_id
+        for update of assoc
+    ), placed as materialized (
+        select *, row_number() over (partition by key order by released_at, task_id) as place from entering
+    ), line as (
+        update session
+        set length = session.length + added.number, last_seq = session.last_seq + added.number,
+            head = case when session.length = 0 and session.blocked_by is null then added.first else session.head end
+        from (
+            select placed.key, count(*)::int4 as number, (array_agg(placed.task_id order by placed.rank, placed.place))[1] as first
+            from placed
+            group by placed.key
+        ) as added
+        where session.key = any (array[added.key])
+        returning session.key, session.head, session.last_seq - added.number as before
+    ), entered as (
+        update task_assoc as assoc
+        set status = case when placed.task_id = line.head then 'new' else 'waiting' end::task_status,
+            next_trigger_at = case when placed.task_id = line.head then placed.due_at else coalesce(assoc.expires_at, 'infinity') end,
+            session = placed.key, session_rank = placed.rank, session_seq = line.before + placed.place,
+            parked_on = null, parked_key = null
+        from placed join line on line.key = placed.key
+        where assoc.task_id = any (array[placed.task_id]) and assoc.status::text = 'waiting' and assoc.parked_on = 'session:'
+        returning assoc.session, assoc.session_rank
+    )
+    select array_agg(distinct entered.session) filter (where entered.session_rank > '-infinity') into by_time from entered;
+    perform duly_put_earlier_first(by_time);
+    -- those whose nodes were cancelled meanwhile
+    delete from session where session.key = any (keys) and session.length = 0 and session.blocked_by is null;
+    return query
+    select assoc.lambda, min(assoc.due_at) - duly_now()
+    from unnest(released) as asked (task_id) join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.status::text = 'new'
+    group by assoc.lambda;
 end $$;

@@ -17,8 +17,8 @@ locked as materialized (
 ), found as materialized (
     select *
     from over
-    where session in (select key from locked) or graph in (select graph_id from locked_graphs)
-        or session is null and graph is null and (select count(*) from locked_graphs) >= 0
+    where (session is null or session in (select key from locked))
+        and (graph is null or graph in (select graph_id from locked_graphs)) and (select count(*) from locked_graphs) >= 0
 ), {{lock_resources: found}}
 
 -- fragment: due_from

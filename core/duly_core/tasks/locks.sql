@@ -3,7 +3,7 @@
 -- its session, its graph and what it names; quotas come to that when it is picked, so they are locked as well.
 
 -- name: lock_waiting
--- Locks what these tasks wait in; returns those that wait.
+-- Locks what these tasks wait in; returns those that wait, and whether each is a node that is in no session yet.
 with {{quotas}}, waiting as materialized (
     select assoc.task_id, assoc.session, assoc.graph,
         coalesce(assoc.resources, '[]') || coalesce({{quota_of: assoc.lambda}}, '[]') as resources
@@ -19,12 +19,12 @@ with {{quotas}}, waiting as materialized (
     order by graph_id
     for update
 ), found as materialized (
-    select task_id, resources
+    select task_id, session, graph, resources
     from waiting
-    where session in (select key from locked) or graph in (select graph_id from locked_graphs)
-        or session is null and graph is null and (select count(*) from locked_graphs) >= 0
+    where (session is null or session in (select key from locked))
+        and (graph is null or graph in (select graph_id from locked_graphs)) and (select count(*) from locked_graphs) >= 0
 ), {{lock_resources: found}}
-select task_id from found where (select count(*) from locked_resources) >= 0
+select task_id, graph is not null and session is null from found where (select count(*) from locked_resources) >= 0
 
 -- name: lock_over
 -- As lock_waiting, of the tasks that wait and are to end without a run, the longest due first. A session or graph that
@@ -34,11 +34,11 @@ with {{quotas}}, over as materialized (
         coalesce(resources, '[]') || coalesce({{quota_of: lambda}}, '[]') as resources
     from task_assoc
     where status = 'waiting' and next_trigger_at < 'infinity' and next_trigger_at <= (select duly_now())
-        and coalesce(parked_on, '') not in ('completion:', 'event:')
+        and coalesce(parked_on, '') not in ('completion:', 'event:', 'session:')
     order by next_trigger_at
     limit %(limit)b
 ), {{locked_over}}
-select task_id from found where (select count(*) from locked_resources) >= 0
+select task_id, graph is not null and session is null from found where (select count(*) from locked_resources) >= 0
 
 -- name: lock_uncompleted
 -- As lock_over, of the tasks that were handed over, and that nobody completed in time.
@@ -72,12 +72,13 @@ order by graph_id
 for update
 
 -- name: lock_nodes
--- Locks the resources of nodes that wait in a graph, which the caller's transaction has locked; returns these nodes.
+-- Locks the resources of nodes that wait in a graph, which the caller's transaction has locked; returns these nodes. Those that wait in
+-- a session are left out: it would have to be locked before the graph.
 with {{quotas}}, waiting as materialized (
     select assoc.task_id,
         coalesce(assoc.resources, '[]') || coalesce({{quota_of: assoc.lambda}}, '[]') as resources
     from graph_node as node join task_assoc as assoc on assoc.task_id = any (array[node.task_id])
-    where node.graph_id = %(graph_id)b::uuid and assoc.status::text = 'waiting' and assoc.doom is null
+    where node.graph_id = %(graph_id)b::uuid and assoc.status::text = 'waiting' and assoc.doom is null and assoc.session is null
 ), {{lock_resources: waiting}}
 select task_id from waiting where (select count(*) from locked_resources) >= 0 order by task_id
 

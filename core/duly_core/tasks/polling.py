@@ -21,7 +21,7 @@ from duly_core.postgres.statements import FAIR, GATED, GATED_FAIR, READS, TRANSI
 from duly_core.tasks.completions import Uncompleted, fail_uncompleted
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.task import DueTask
-from duly_core.tasks.waiting import end_waiting, release_skipped
+from duly_core.tasks.waiting import end_waiting, enter_sessions, release_skipped
 from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
 
@@ -168,6 +168,7 @@ async def handle_timeouts(
     ended += await part(end_waiting(store, limit), [])
     uncompleted = await part(fail_uncompleted(store, limit), Uncompleted(0, 0, {}))
     waits: dict[str, int] = await part(time_out(store, limit), {})
+    entered: dict[str, timedelta] = await part(enter_sessions(store), {})
     passed_over: frozenset[str] = await part(release_skipped(store, limit), frozenset())
     runs_again: dict[str, Any] = (
         {"status": Status.RETRIABLE_FAILURE, "trigger_in": timedelta()}
@@ -186,7 +187,10 @@ async def handle_timeouts(
         ended=uncompleted.ended + sum(row[0] is not None for row in ended),
         revoked=len(again) + sum(row[0] is not None for row in stopped),
         released=passed_over.union(
-            waits, uncompleted.due, (row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None)
+            entered,
+            waits,
+            uncompleted.due,
+            (row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None),
         ),
         silent=tuple(row[0] for row in (*quarantined, *again) if row[0] is not None),
         problem=problems[0] if problems else None,

@@ -192,7 +192,8 @@ create table task_assoc (
     taken jsonb,
     -- The resource, and its key, of which a parked task waits for units; or 'gate:' and the name of the gate that holds it, and its id;
     -- or 'completion:', and the SHA-256, in hex digits, of the token by which somebody completes it; or 'event:', and the keys of the
-    -- events that its callback waits for.
+    -- events that its callback waits for; or 'session:', of a node of a graph that may run, until it is in its session, of which the key is
+    -- the name. The node has that key from the start.
     parked_on text,
     parked_key text,
     -- When it may start by the rates of its resources: it was put off to this moment, and is not put off again if it is

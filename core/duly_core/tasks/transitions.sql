@@ -163,7 +163,7 @@ from joined, (select count(done) from ordered) as once
 -- name: schedule_graph
 -- move: -> new|waiting
 -- Writes a graph, its nodes and its edges, all or nothing: the caller takes it back unless each task is answered. A node
--- that waits for no other is scheduled; the others wait for the ends of those before them. Writes nothing if the graph is
+-- that waits for no other is scheduled, or is to enter its session (enter_nodes); the others wait for the ends of those before them. Writes nothing if the graph is
 -- there already: the row without a task tells how many graphs were made.
 with asked as (
     select *
@@ -193,12 +193,17 @@ with asked as (
     returning task_id, scheduled_at - created_at as ahead
 ), assoc as (
     insert into task_assoc (
-        {{fields.assoc_columns}}, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final
+        {{fields.assoc_columns}}, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final, {{node_session_columns}}
     )
     select {{fields.assoc_values}},
-        case when asked.waits_for = 0 then 'new' else 'waiting' end::task_status,
-        case when asked.waits_for = 0 then {{due_from: asked.created_at}} else coalesce(asked.expires_at, 'infinity') end,
-        {{due_from: asked.created_at}}, asked.graph_id, asked.waits_for, asked.any_of, nullif(asked.timeout_is_final, false)
+        case when asked.waits_for = 0 and asked.session is null then 'new' else 'waiting' end::task_status,
+        case
+            when asked.waits_for > 0 then coalesce(asked.expires_at, 'infinity')
+            when asked.session is null then {{due_from: asked.created_at}}
+            else asked.created_at
+        end,
+        {{due_from: asked.created_at}}, asked.graph_id, asked.waits_for, asked.any_of, nullif(asked.timeout_is_final, false),
+        {{node_session: asked.waits_for = 0}}
     from known as asked
     where (select count(*) from entity) = (select count(*) from known)
     order by asked.task_id
@@ -252,12 +257,18 @@ with asked as (
     returning task_id, scheduled_at - created_at as ahead
 ), assoc as (
     insert into task_assoc (
-        {{fields.assoc_columns}}, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final, doom
+        {{fields.assoc_columns}}, status, next_trigger_at, due_at, graph, open_edges, any_of, timeout_is_final, doom,
+        {{node_session_columns}}
     )
     select {{fields.assoc_values}},
-        case when asked.runs then 'new' else 'waiting' end::task_status,
-        case when asked.runs then asked.due_at when asked.skipped then asked.now else coalesce(asked.expires_at, 'infinity') end,
-        asked.due_at, asked.graph_id, asked.open_edges, asked.any_of, nullif(asked.timeout_is_final, false), case when asked.skipped then {{kind.graph_skipped}} end
+        case when asked.runs and asked.session is null then 'new' else 'waiting' end::task_status,
+        case
+            when asked.skipped or asked.runs and asked.session is not null then asked.now
+            when asked.runs then asked.due_at
+            else coalesce(asked.expires_at, 'infinity')
+        end,
+        asked.due_at, asked.graph_id, asked.open_edges, asked.any_of, nullif(asked.timeout_is_final, false), case when asked.skipped then {{kind.graph_skipped}} end,
+        {{node_session: asked.runs}}
     from known as asked
     where (select count(*) from entity) = (select count(*) from known)
     order by asked.task_id
@@ -280,6 +291,11 @@ with asked as (
     from unnest(%(edges_from)b::uuid[], %(edges_to)b::uuid[], %(fires_on)b::int2[]) as edge (from_task, to_task, fires_on)
 )
 select entity.task_id, (extract(epoch from entity.ahead) * 1000000)::int8 as due_in_us from entity
+
+-- name: enter_nodes
+-- move: waiting -> new|waiting
+-- Nodes of graphs that may run enter their sessions: the first of a session may run, the others wait for the end of the one before.
+select lambda, due_in from duly_enter_nodes(%(limit)b::int4)
 
 -- name: enqueue
 -- move: new|retriable_failure -> enqueued|waiting
@@ -657,7 +673,7 @@ set status = 'new', parked_on = null, parked_key = null, next_trigger_at = great
     )
 from unnest(%(task_ids)b::uuid[]) as asked (task_id)
 where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
-    and assoc.parked_on not in ('completion:', 'event:')
+    and assoc.parked_on not in ('completion:', 'event:', 'session:')
 returning assoc.task_id
 
 -- name: end_waiting
@@ -668,7 +684,8 @@ with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
-        and assoc.next_trigger_at <= (select duly_now()) and coalesce(assoc.parked_on, '') not in ('completion:', 'event:')
+        and assoc.next_trigger_at <= (select duly_now()) and coalesce(assoc.parked_on, '') not in ('completion:', 'event:', 'session:')
+        and {{session_as_locked}}
     returning assoc.task_id,
         case when abs(assoc.doom) in ({{kind.graph_skipped}}, {{kind.graph_failed}}) then 'dropped' else 'fatal_failure' end::task_status
             as status,
@@ -1234,7 +1251,7 @@ with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting'
-        and (assoc.graph is null or assoc.doom is null)
+        and (assoc.graph is null or assoc.doom is null) and {{session_as_locked}}
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, {{last_token}}, {{links_cancelled}}, {{no_run}}, {{no_result}}, {{no_failure}}
 ), {{end_task: ended}}
@@ -1249,6 +1266,7 @@ with ended as (
     delete from task_assoc as assoc
     using unnest(%(task_ids)b::uuid[]) as asked (task_id)
     where assoc.task_id = any (array[asked.task_id]) and assoc.status::text = 'waiting' and assoc.doom is null
+        and assoc.session is null
     returning assoc.task_id, 'cancelled'::task_status as status, (select duly_now()) as ended_at, null::timestamptz as started_at,
         assoc.fence, assoc.failures, assoc.crashes, {{last_token}}, {{links_cancelled}}, {{no_run}}, {{no_result}}, {{no_failure}}
 ), {{end_task: ended}}

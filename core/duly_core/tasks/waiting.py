@@ -1,6 +1,7 @@
 """End, change or release tasks that wait in sessions or graphs, or for resources."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from psycopg.rows import TupleRow
@@ -14,6 +15,12 @@ from duly_wire.ids import TaskId
 
 _RELEASE_SKIPPED = load("limits/limits.sql")["release_skipped"]
 _FEWER = 50
+ENTERS = timedelta(days=-1)
+"""How far ahead nodes that are to enter their sessions are \"due\", by what released them (duly_advance_graphs)."""
+IN_NO_SESSION_YET = "session:"
+"""What a node that may run is parked on until it is in its session."""
+ENTERING = 500
+"""Nodes that enter their sessions at a time."""
 
 
 async def cancel_waiting(store: Store, task_ids: Sequence[TaskId]) -> list[TupleRow]:
@@ -59,12 +66,20 @@ async def change_waiting(
         StoreUnavailableError: the outcome is unknown; ask again.
     """
     which = {"task_ids": uuids(sorted(task_ids))}
-    return await _locked(store, "lock_waiting", which, "update_waiting", parameters)
+    return await _locked(store, "lock_waiting", which, "update_waiting", lambda found, _: parameters(found))
 
 
 async def _end(store: Store, lock: str, which: Mapping[str, Any], end: str) -> list[TupleRow]:
     return await _locked(
-        store, lock, which, end, lambda task_ids: {"task_ids": uuids(task_ids), "by": scheduler()}
+        store,
+        lock,
+        which,
+        end,
+        lambda task_ids, without_session: {
+            "task_ids": uuids(task_ids),
+            "without_session": uuids(without_session),
+            "by": scheduler(),
+        },
     )
 
 
@@ -73,7 +88,7 @@ async def _locked(
     lock: str,
     which: Mapping[str, Any],
     move: str,
-    parameters: Callable[[Sequence[TaskId]], Mapping[str, Any]],
+    parameters: Callable[[Sequence[TaskId], Sequence[TaskId]], Mapping[str, Any]],
 ) -> list[TupleRow]:
     """Lock sessions and graphs, then end or change the tasks.
 
@@ -84,4 +99,15 @@ async def _locked(
         found = await fetch(connection, LOCKS[lock], which)
         if not found:
             return []
-        return await fetch(connection, TRANSITIONS[move], parameters(sorted(row[0] for row in found)))
+        task_ids = sorted(row[0] for row in found)
+        without_session = sorted(row[0] for row in found if row[1])
+        return await fetch(connection, TRANSITIONS[move], parameters(task_ids, without_session))
+
+
+async def enter_sessions(store: Store, limit: int = ENTERING) -> dict[str, timedelta]:
+    """Put up to `limit` nodes that may run into their sessions; return the lambdas of those that are due, and how far ahead the first of each is.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    return dict(await store.run(TRANSITIONS["enter_nodes"], {"limit": limit}))

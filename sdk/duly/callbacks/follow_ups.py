@@ -11,7 +11,7 @@ from duly.attachments.attachment import AttachmentsInsideError
 from duly.callbacks import tracing
 from duly.callbacks.lambda_of import name_of
 from duly.errors import InvalidTaskError
-from duly.tasks.new_task import ScheduledTask, new_child, new_task
+from duly.tasks.new_task import ScheduledTask, new_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from duly.attachments.of_attempt import AttachmentServices, AttemptAttachments
     from duly.callbacks.codec import Codec
-    from duly.callbacks.lambda_of import SessionOptions, TaskOptions
+    from duly.callbacks.lambda_of import SessionOptions
     from duly.graphs.new_graph import After, NewNode, OnTimeout
     from duly.tasks.new_task import NewTask
     from duly_wire.v1 import frontend_pb2, graphs_pb2
@@ -58,7 +58,7 @@ class FollowUps:
         that is not declared, or a payload larger than the lambda takes makes the attempt a fatal failure. With `session`, the task goes to
         the end of that session when the attempt succeeds. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
         """
-        new = self._sent(new_child(lambda_name, payload, options))
+        new = self._sent(new_task(lambda_name, payload, options))
         with _lock:
             children = self._children()
             self._count(new.ByteSize())
@@ -87,7 +87,7 @@ class FollowUps:
         ignore_failure: bool = False,
         max_runtime: timedelta | None = None,
         on_timeout: OnTimeout = "retry",
-        **options: Unpack[TaskOptions],
+        **options: Unpack[SessionOptions],
     ) -> NewNode:
         """Add a node to the own graph, if this attempt succeeds, in the same transaction; otherwise it never is.
 
@@ -99,6 +99,7 @@ class FollowUps:
         is not finished before it is. It counts as a task of `schedule`. All nodes of one attempt wait for at most 10,000 nodes together.
 
         An unknown label, one that the graph has already, or a graph of more than 10,000 nodes makes the attempt a fatal failure.
+        With `session`, it enters the session once what it waits for lets it run.
         It runs in the domain of this task, unless `domain` names another; "default" is none.
         A graph that was cancelled, or failed fast, stays as it is. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
         """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
 
 from duly.attachments.attachment import AttachmentsInsideError
 from duly.callbacks.codec import Codec, payload_of, protect
-from duly.callbacks.lambda_of import TaskOptions, name_of
+from duly.callbacks.lambda_of import SessionOptions, name_of
 from duly.errors import InvalidTaskError
 from duly.tasks.new_task import NewTask, check_size, new_task
 from duly_wire.enums import EdgeCondition
@@ -150,7 +150,7 @@ class NewGraph:
         ignore_failure: bool = False,
         max_runtime: timedelta | None = None,
         on_timeout: OnTimeout = "retry",
-        **options: Unpack[TaskOptions],
+        **options: Unpack[SessionOptions],
     ) -> NewNode:
         """Add a task, and return the node that others may wait for.
 
@@ -167,6 +167,7 @@ class NewGraph:
         - `at`, `delay`: not before then, even if nothing is waited for any more; a delay counts from the scheduling of the graph.
         - `expires_at`: if it has not started by then it fails.
         - `resources`: what it takes units of while it runs, as for `schedule`; once its predecessors let it run, it waits for them.
+        - `session`: its tasks run one at a time. The node goes to the end of it once what it waits for lets it run.
 
         `duly.Attachment`s in the payload are uploaded when the graph is scheduled.
 

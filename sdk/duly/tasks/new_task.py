@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.callbacks.codec import payload_of, protect
-from duly.callbacks.lambda_of import ScheduleOptions, SessionOptions, TaskOptions, name_of
+from duly.callbacks.lambda_of import ScheduleOptions, SessionOptions, name_of
 from duly.callbacks.payload import HARD_LIMIT_BYTES, encode
 from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.limits.resource import ResourceNeed, needs_to_fields
@@ -181,14 +181,8 @@ def _key(key: object) -> str:
     return key
 
 
-def new_task(lambda_name: str | Callable[..., Any], payload: Any, options: TaskOptions) -> NewTask:
-    """Return a task of a graph. Raises InvalidTaskError for an option that no node has."""
-    check_names(options, TaskOptions.__optional_keys__)
-    return NewTask(name_of(lambda_name), payload, **options)
-
-
-def new_child(lambda_name: str | Callable[..., Any], payload: Any, options: SessionOptions) -> NewTask:
-    """Return a task of a callback. Raises InvalidTaskError for an option that only a client's `schedule` has."""
+def new_task(lambda_name: str | Callable[..., Any], payload: Any, options: SessionOptions) -> NewTask:
+    """Return a task of a graph or of a callback. Raises InvalidTaskError for an option that only a client's `schedule` has."""
     check_names(options, SessionOptions.__optional_keys__)
     return NewTask(name_of(lambda_name), payload, **options)
 

@@ -140,7 +140,7 @@ class GraphNode(_message.Message):
     """An attempt that runs longer than max_runtime is the last: the node ends as FATAL_FAILURE of kind MAX_RUNTIME."""
     @_builtins.property
     def task(self) -> _frontend_pb2.NewTask:
-        """With neither idempotency_key nor session. A delay counts from the writing of the graph. In a definition, `resources` may name what
+        """Without idempotency_key. It enters its session once the graph lets it run. A delay counts from the writing of the graph. In a definition, `resources` may name what
         is not declared yet.
         """
 

@@ -44,7 +44,7 @@ def edges_of(node: graphs_pb2.GraphNode) -> list[Edge]:
 
 
 def check_order(node: graphs_pb2.GraphNode) -> None:
-    """Check that a node's task has no key of any kind and no session.
+    """Check that a node's task has no key of any kind.
 
     Raises:
         Problem: it has one.
@@ -52,11 +52,6 @@ def check_order(node: graphs_pb2.GraphNode) -> None:
     if node.task.idempotency_key:
         raise Problem(
             node_field(node.label, "idempotency_key"), "a node has none: the graph_id makes a repeat safe"
-        )
-    if node.task.HasField("session"):
-        raise Problem(
-            node_field(node.label, "session"),
-            "a node of a graph cannot be in a session: order it by waits_for",
         )
     if node.task.unique:
         raise Problem(

@@ -10,6 +10,7 @@ from duly_core.postgres.pool import Store
 from duly_core.tasks.completions import PARKED_ON
 from duly_core.tasks.history import events_of
 from duly_core.tasks.store import TaskRow
+from duly_core.tasks.waiting import IN_NO_SESSION_YET
 from duly_frontend.explain.conditions import read_conditions
 from duly_frontend.explain.gates import GATE
 from duly_frontend.explain.text import command, may_be_named, number, reason, related, span
@@ -44,6 +45,8 @@ async def waiting_reasons(store: Store, row: TaskRow, scope: Scope | None) -> li
         return [_for_completion(row)]
     if row["parked_on"] == EVENT:
         return [_for_event(row)]
+    if row["parked_on"] == IN_NO_SESSION_YET:
+        return [_enters_session(row)]
     conditions = await read_conditions(store, row, scope, await read_claims(store, row))
     if row["parked_on"] is not None:
         if row["parked_on"].startswith(GATE):
@@ -51,7 +54,8 @@ async def waiting_reasons(store: Store, row: TaskRow, scope: Scope | None) -> li
         first, units = conditions.units[:1], conditions.units[1:]
         return [*first, *conditions.gates, *conditions.of_lambda, *units, *conditions.hosts]
     found = []
-    if row["session"] is not None:
+    # a node has the key of its session before it is in it
+    if row["session"] is not None and row["parked_key"] is None:
         found = await _in_session(store, row, scope)
     elif row["graph"] is not None:
         found = await _in_graph(store, row, scope)
@@ -113,6 +117,17 @@ def _due_later(row: TaskRow) -> list[explain_pb2.Reason]:
         return []
     text = f"it is due in {span(due_at - now)}"
     return [reason(explain_pb2.REASON_KIND_DUE_LATER, text, until_at=due_at)]
+
+
+def _enters_session(row: TaskRow) -> explain_pb2.Reason:
+    """Say that its graph lets it run, and that it is about to enter its session."""
+    key = SessionId.parse(row["session"]).key
+    return reason(
+        explain_pb2.REASON_KIND_SESSION,
+        f"its graph lets it run, and it is about to enter its session {key}: a Store Consumer sees to it",
+        "",
+        session=key,
+    )
 
 
 async def _in_session(store: Store, row: TaskRow, scope: Scope | None) -> list[explain_pb2.Reason]:

@@ -9,7 +9,7 @@ from duly_core.access.current import current_caller, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.config.live_sections import LiveFrontendSettings
-from duly_core.errors import InvalidRequestError, TooMuchError
+from duly_core.errors import InvalidRequestError, StoreUnavailableError, TooMuchError
 from duly_core.graphs import definitions as graph_definitions
 from duly_core.graphs import reads as graph_reads
 from duly_core.graphs import store as store_graphs
@@ -24,6 +24,7 @@ from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.requests.resource_needs import ResourceCache
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
+from duly_core.tasks.waiting import enter_sessions
 from duly_core.traffic.slices import Steps, each
 from duly_frontend import events
 from duly_frontend.access.reach import check_lambda, refused
@@ -112,6 +113,8 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         if answer.due_in is not None:
             roots = store_graphs.roots(graph)
             self._notifier.due_in(answer.due_in, {task.lambda_name for task in roots}, len(roots))
+            if any(task.session is not None for task in roots):
+                await self._let_enter()
             events.graphs_taken.inc()
             events.taken.inc(len(graph.nodes))
         if answer.verdict is GraphScheduling.REPEATED:
@@ -121,6 +124,15 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             created=True,
             task_ids=await self._sliced(each(lambda task: id_text(task.task_id), graph.tasks, _A_STEP)),
         )
+
+    async def _let_enter(self) -> None:
+        """Put nodes that may run into their sessions; what is left then is for a Store Consumer."""
+        try:
+            entered = await enter_sessions(self._stores.writes)
+        except StoreUnavailableError:
+            return
+        for name, ahead in entered.items():
+            self._notifier.due_in(ahead, {name})
 
     async def _was_written(self, request: graphs_pb2.ScheduleGraphRequest) -> bool:
         try:

@@ -14,6 +14,7 @@ from duly_core.tasks.completions import PARKED_ON
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import TaskRow
 from duly_core.tasks.task import Attempt, AttemptOutcome
+from duly_core.tasks.waiting import IN_NO_SESSION_YET
 from duly_wire.v1 import task_pb2
 
 NO_SUCH_TASK = Problem(
@@ -81,7 +82,7 @@ def task_to_wire(row: TaskRow, payloads: Scope | None = None) -> task_pb2.Task:
         task.attachments.extend(map(use_to_wire, read_uses(row["attachments"])))
     for need in row["resources"] or ():
         task.resources.add(**need)
-    if row["parked_on"] is not None:
+    if row["parked_on"] is not None and row["parked_on"] != IN_NO_SESSION_YET:
         # the key of a gate is its id, that of a completion the hash of its token
         is_resource = not row["parked_on"].startswith(("gate:", PARKED_ON, EVENT))
         key = row["parked_key"] if is_resource else None
