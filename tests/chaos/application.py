@@ -17,7 +17,7 @@ from typing import Any
 import duly
 from tests.chaos.contents import content, sha256_of
 from tests.chaos.journal import Journal, Running
-from tests.chaos.kinds import BY_NAME, TaskKind
+from tests.chaos.kinds import BY_NAME, EVENT_KEY, TaskKind
 
 app = duly.App(owner="duly chaos", version="1")
 
@@ -190,7 +190,7 @@ def snoozes_once(_: dict[str, Any], ctx: duly.TaskContext) -> None:
 def waits(_: dict[str, Any], ctx: duly.TaskContext) -> None:
     """For an event that its client sends, perhaps before it is waited for, and more than once."""
     with _journal.execution(ctx):
-        ctx.wait_for(ctx.task_id, type=str, timeout=timedelta(days=1))
+        ctx.wait_for(EVENT_KEY.format(ctx.task_id), type=str, timeout=timedelta(days=1))
 
 
 @_callback("exits_once")

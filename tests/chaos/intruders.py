@@ -53,11 +53,9 @@ _CHANGES = frozenset(
     )
     or path in _WORK
 )
-_SENDS = {"/duly.v1.EventService/SendEvents", "/duly.v1.EventAddressService/CreateEventAddresses"}
 TRIED: Mapping[str, frozenset[str]] = {
     NOBODY: frozenset(REQUESTS),
-    # whoever has a role for a lambda of a namespace may send to its keys, which tasks of others wait for, too (decision 0091)
-    STRANGER: frozenset(REQUESTS) - _OF_ONESELF - _BY_TOKEN - _SENDS,
+    STRANGER: frozenset(REQUESTS) - _OF_ONESELF - _BY_TOKEN,
     CLIENT: _WORK | _OPERATORS,
     HOST: _OPERATORS,
     AUDITOR: _CHANGES,

@@ -8,6 +8,8 @@ from typing import Any
 SUCCESS, FATAL, CANCELLED = "success", "fatal_failure", "cancelled"
 POISON_CRASHES = 3
 MANY = 1_000
+EVENT_KEY = "chaos.{}"
+"""Of the event that a task waits for; roles for the lambdas of a run cover it."""
 """Attempts, and crashes, of those that must succeed whatever is done to them."""
 
 

@@ -12,7 +12,7 @@ from duly_wire.v1 import events_pb2, frontend_pb2, graphs_pb2, task_pb2, time_ta
 from tests.chaos.access import CLIENT, OPERATOR, Tokens
 from tests.chaos.calls import Calls
 from tests.chaos.history import SECOND, AckedTask, Change
-from tests.chaos.kinds import BY_NAME, CHANGED, IN_SESSIONS, KINDS, choose
+from tests.chaos.kinds import BY_NAME, CHANGED, EVENT_KEY, IN_SESSIONS, KINDS, choose
 from tests.chaos.random_graphs import random_graph, time_tables
 from tests.chaos.scarce import CAPACITIES, PER_KEY, RATES, choose_needs, told
 from tests.chaos.scheduled import Scheduled, acked_task
@@ -241,7 +241,10 @@ class Workload:
     async def _send(self, scheduled: Scheduled) -> None:
         """Send the event that a task waits for, and sometimes again."""
         event = events_pb2.NewEvent(
-            key=scheduled.task_id, value=b'"sent"', value_encoding=task_pb2.ENCODING_JSON, event_id="1"
+            key=EVENT_KEY.format(scheduled.task_id),
+            value=b'"sent"',
+            value_encoding=task_pb2.ENCODING_JSON,
+            event_id="1",
         )
         for _ in range(self._random.randint(1, 2)):
             await asyncio.sleep(self._random.uniform(*_CANCEL_AFTER_S))

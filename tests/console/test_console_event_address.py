@@ -181,20 +181,23 @@ async def test_whatever_strangers_send_is_a_refusal_and_nothing_more(browser, st
 
 
 async def test_only_those_who_may_send_make_addresses_and_nobody_signs_in_to_use_one(guarded, store):
+    own = "mail.7.approved"
     async with (
         duly.AsyncClient(guarded.address, token=token_of("auditor")) as auditor,
         duly.AsyncClient(guarded.address, token=token_of("client")) as client,
         browse(guarded) as stranger,
     ):
         with pytest.raises(duly.PermissionDeniedError, match="may"):
-            await auditor.event_address(KEY)
-        made_by_client = await client.event_address(KEY, title="Ship?")
+            await auditor.event_address(own)
+        with pytest.raises(duly.PermissionDeniedError, match=r"'bill\.approved'"):
+            await client.event_address("bill.approved")
+        made_by_client = await client.event_address(own, title="Ship?")
         done = await stranger.http.post(f"/events/{made_by_client.token}", json=True)
 
     assert made_by_client.url == ""
     assert made_by_client.token not in repr(made_by_client)
     assert done.status_code == 200
-    assert await kept(store, KEY) == [(True, "address of client")]
+    assert await kept(store, own) == [(True, "address of client")]
     async with store.connection() as connection:
         cursor = await connection.execute("select * from event_address")
         assert made_by_client.token not in str(await cursor.fetchall())

@@ -287,7 +287,7 @@ MUTATIONS = {
     "an event of before the task counts": ("wait_for_event", "event.sent_at >= wanted.created_at and", ""),
     "an event is received twice": ("wait_for_event", "jsonb_array_elements(wanted.received)", "jsonb_array_elements('[]'::jsonb)"),
     "a wait for all ends with the first": ("end_event_waits", "bool_and(not needs_all or there = needed)", "true"),
-    "a task that waits no more receives": ("end_event_waits", "needed.fence = assoc.fence", "true"),
+    "a task that waits no more receives": ("end_event_waits", "wait.fence = held.fence", "true"),
     "a timeout forgets to say so": ("time_out_event_waits", "'timed_out', true", "'timed', true"),
     "a wait ends before its time": (
         "time_out_event_waits",

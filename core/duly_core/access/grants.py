@@ -6,7 +6,7 @@ from typing import Self
 
 from duly_core.access.roles import ALLOWED, OWN_TASKS_ONLY, Action, Role
 from duly_core.lambdas import patterns as lambda_patterns
-from duly_core.lambdas.names import LAMBDA_NAME, namespace_of
+from duly_core.lambdas.names import LAMBDA_NAME, NAMESPACE_MARK, namespace_of
 from duly_core.lambdas.patterns import EVERYTHING
 
 
@@ -69,6 +69,14 @@ class Scope:
     def covers_namespace(self, namespace: str) -> bool:
         """Whether the action is allowed for all tasks of a namespace; empty: of the default one."""
         return self.covers_all_that_match(lambda_patterns.pattern_of_namespace(namespace))
+
+    def covers_event_key(self, namespace: str, key: str) -> bool:
+        """Whether the action is allowed for a key of events: all of its namespace, or a pattern that covers the key as the name of a lambda."""
+        if self.covers_namespace(namespace):
+            return True
+        name = f"{namespace}{NAMESPACE_MARK}{key}" if namespace else key
+        # a slash in the key would pass for the end of another namespace
+        return NAMESPACE_MARK not in key and self.covers(name)
 
     def reaches(self, lambda_name: str, scheduled_by: str | None) -> bool:
         """Whether the action is allowed for a task of this lambda, which that principal scheduled."""

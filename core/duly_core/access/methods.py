@@ -46,7 +46,7 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.FrontendService/RedriveTask": _REDRIVE,
     "/duly.v1.FrontendService/RedriveTasks": _REDRIVE,
     "/duly.v1.FrontendService/PurgeTasks": _REDRIVE,
-    # For some lambda of the namespace: the servicer says which.
+    # The servicer holds each key against the grants.
     "/duly.v1.EventService/SendEvents": Need(Action.SEND),
     "/duly.v1.EventAddressService/CreateEventAddresses": Need(Action.SEND),
     # All of the namespace: the servicer says so.

@@ -55,7 +55,7 @@ class EventAddressServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def CreateEventAddresses(self, request, context):
-        """Makes addresses. A caller needs a role that may send events for some lambda of the namespace.
+        """Makes addresses. A caller needs a role that may send to the key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

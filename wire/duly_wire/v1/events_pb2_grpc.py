@@ -56,8 +56,8 @@ class EventServiceServicer:
 
     def SendEvents(self, request, context):
         """Stores events, and gives each to the tasks that wait for its key. One that no task waits for is kept until it expires: a task that
-        was scheduled before it was sent, and waits later, receives it. Each event is answered for itself. A caller needs a role that may
-        send for some lambda of the namespace.
+        was scheduled before it was sent, and waits later, receives it. Each event is answered for itself. A caller needs a role
+        that may send to the key: its pattern covers the key as if it were the name of a lambda, or the whole namespace.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -35,8 +35,8 @@ class EventServiceStub:
     def __new__(cls, channel: _aio.Channel) -> EventServiceAsyncStub: ...
     SendEvents: _grpc.UnaryUnaryMultiCallable[_events_pb2.SendEventsRequest, _events_pb2.SendEventsResponse]
     """Stores events, and gives each to the tasks that wait for its key. One that no task waits for is kept until it expires: a task that
-    was scheduled before it was sent, and waits later, receives it. Each event is answered for itself. A caller needs a role that may
-    send for some lambda of the namespace.
+    was scheduled before it was sent, and waits later, receives it. Each event is answered for itself. A caller needs a role
+    that may send to the key: its pattern covers the key as if it were the name of a lambda, or the whole namespace.
     """
     GetEventKeys: _grpc.UnaryUnaryMultiCallable[_events_pb2.GetEventKeysRequest, _events_pb2.GetEventKeysResponse]
     """Reads keys: the events that are kept, and the tasks that wait. A caller needs a role that may read
@@ -52,8 +52,8 @@ class EventServiceAsyncStub(EventServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     SendEvents: _aio.UnaryUnaryMultiCallable[_events_pb2.SendEventsRequest, _events_pb2.SendEventsResponse]  # type: ignore[assignment]
     """Stores events, and gives each to the tasks that wait for its key. One that no task waits for is kept until it expires: a task that
-    was scheduled before it was sent, and waits later, receives it. Each event is answered for itself. A caller needs a role that may
-    send for some lambda of the namespace.
+    was scheduled before it was sent, and waits later, receives it. Each event is answered for itself. A caller needs a role
+    that may send to the key: its pattern covers the key as if it were the name of a lambda, or the whole namespace.
     """
     GetEventKeys: _aio.UnaryUnaryMultiCallable[_events_pb2.GetEventKeysRequest, _events_pb2.GetEventKeysResponse]  # type: ignore[assignment]
     """Reads keys: the events that are kept, and the tasks that wait. A caller needs a role that may read
@@ -72,8 +72,8 @@ class EventServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_events_pb2.SendEventsResponse, _abc.Awaitable[_events_pb2.SendEventsResponse]]:
         """Stores events, and gives each to the tasks that wait for its key. One that no task waits for is kept until it expires: a task that
-        was scheduled before it was sent, and waits later, receives it. Each event is answered for itself. A caller needs a role that may
-        send for some lambda of the namespace.
+        was scheduled before it was sent, and waits later, receives it. Each event is answered for itself. A caller needs a role
+        that may send to the key: its pattern covers the key as if it were the name of a lambda, or the whole namespace.
         """
 
     @_abc_1.abstractmethod

@@ -7,6 +7,8 @@ from duly_core.access.current import current_access, denied, require, restrictio
 from duly_core.access.grants import Scope
 from duly_core.access.item_refusals import note_item_refusal
 from duly_core.access.roles import Action
+from duly_core.lambdas.names import NAMESPACE_MARK
+from duly_core.lambdas.patterns import pattern_of_namespace
 from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.scope import task_origins
@@ -73,6 +75,20 @@ def check_lambda(scope: Scope | None, action: Action, name: str, field: str = "l
     """
     if scope is not None and not scope.covers(name):
         raise refused(action, name, field)
+
+
+def check_event_key(scope: Scope | None, namespace: str, key: str) -> None:
+    """Check that the caller may send events to this key.
+
+    Raises:
+        Problem: it may not.
+    """
+    if scope is not None and not scope.covers_event_key(namespace, key):
+        # no pattern but that of the whole namespace covers a key with a slash
+        needed = f"{namespace}{NAMESPACE_MARK}{key}" if namespace else key
+        raise refused(
+            Action.SEND, pattern_of_namespace(namespace) if NAMESPACE_MARK in key else needed, "key"
+        )
 
 
 def beyond(action: Action, names: Collection[str]) -> Collection[str]:

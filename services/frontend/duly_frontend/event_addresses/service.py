@@ -11,13 +11,12 @@ from duly_core.config.live_sections import LiveFrontendSettings
 from duly_core.event_addresses import store as store_addresses
 from duly_core.event_addresses.store import LONGEST, MOST_OF_KEY, SHORTEST, TITLE_LIMIT, NewAddress, State
 from duly_core.events.rules import MOST_KEPT, VALUE_LIMIT
-from duly_core.lambdas.patterns import pattern_of_namespace
 from duly_core.postgres.notifications import Notifier
 from duly_core.rpc.requests.checks import check_count, check_text, read_duration
 from duly_core.rpc.requests.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_core.tasks.task import Encoding
-from duly_frontend.access.reach import refused
+from duly_frontend.access.reach import check_event_key
 from duly_frontend.sent_events.wire import read_key
 from duly_frontend.stores import FrontendStores
 from duly_wire.time_conversion import to_timestamp
@@ -120,8 +119,7 @@ class EventAddressServicer(event_addresses_pb2_grpc.EventAddressServiceServicer)
 
 def _read(asked: event_addresses_pb2.NewEventAddress, scope: Scope | None) -> NewAddress:
     key = read_key(asked.namespace, asked.key)
-    if scope is not None and not scope.covers_some_of(key.namespace):
-        raise refused(Action.SEND, pattern_of_namespace(key.namespace), "namespace")
+    check_event_key(scope, key.namespace, key.key)
     check_text("title", asked.title, TITLE_LIMIT)
     lifetime = _LIFETIME
     if asked.HasField("expires_in"):

@@ -8,13 +8,12 @@ from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.events.rules import KEY_LIMIT, MOST_KEPT, VALUE_LIMIT
 from duly_core.events.store import EventKey, EventKeyId, KeptEvent, NewEvent, Sent, Waiter
-from duly_core.lambdas.patterns import pattern_of_namespace
 from duly_core.rpc.requests.checks import check_text
 from duly_core.rpc.requests.names import check_namespace
 from duly_core.rpc.requests.new_tasks import ENCODINGS, has_key_name
 from duly_core.rpc.requests.problem import Problem, check_each
 from duly_core.tasks.task import Encoding
-from duly_frontend.access.reach import refused
+from duly_frontend.access.reach import check_event_key
 from duly_wire.v1 import events_pb2, task_pb2
 
 _FULL = Problem(
@@ -32,8 +31,7 @@ def read_new(events: Sequence[events_pb2.NewEvent]) -> list[NewEvent | Problem]:
 def _reader(scope: Scope | None, sent_by: str | None) -> Callable[[events_pb2.NewEvent], NewEvent]:
     def read(asked: events_pb2.NewEvent) -> NewEvent:
         key = read_key(asked.namespace, asked.key)
-        if scope is not None and not scope.covers_some_of(key.namespace):
-            raise refused(Action.SEND, pattern_of_namespace(key.namespace), "namespace")
+        check_event_key(scope, key.namespace, key.key)
         check_text("event_id", asked.event_id, KEY_LIMIT)
         encoding = ENCODINGS.get(asked.value_encoding)
         if encoding is None or encoding is Encoding.ATTACHMENT:
