@@ -150,7 +150,7 @@ async def test_a_node_is_added_through_the_wire(hsc, task_states, store):
 
 async def test_a_node_that_no_frontend_would_take_makes_the_attempt_a_fatal_failure(hsc, task_states):
     for bad, said in [
-        ({"task": kid(session={"key": "s"})}, "nodes['b'].task.session: a node of a graph cannot"),
+        ({"task": kid(session={"key": ""})}, "nodes['b'].task.session.key: must be 1 to 255 bytes"),
         ({"task": kid(idempotency_key="k", task_id="")}, "nodes['b'].task.idempotency_key: a node has none"),
         ({"task": kid(priority=9)}, "nodes['b'].task.priority: 9 is not a priority"),
         (
