@@ -22,7 +22,7 @@ def run(*words: str) -> Result:
 def test_every_noun_lists_gets_and_shows() -> None:
     assert {
         *("lambdas", "sessions", "graph", "hosts", "gates", "queues", "tables", "resources", "dead-letters"),
-        *("services", "grant", "tokens", "settings", "tasks", "backlog", "pools", "calendars"),
+        *("services", "grant", "tokens", "settings", "tasks", "backlog", "pools", "calendars", "events"),
     } == set(LISTED)
 
     for name, noun in LISTED.items():

@@ -14,6 +14,7 @@ import pytest
 
 import duly
 import duly_frontend
+from duly_core.events.rules import EventWait
 from duly_core.gates.breakers import NewBreaker, judge_breakers
 from duly_core.gates.cache import GateCache
 from duly_core.results.store import set_results
@@ -59,6 +60,7 @@ CHANGES = {
     "redrive",
     "lambdas restore",
     "sessions unblock",
+    "events send",
     "resources set",
     "gates remove",
     "update",
@@ -287,6 +289,15 @@ async def handed_over(world):
     return text_of(task.task_id)
 
 
+async def waits_for_an_event(world):
+    task = await world.states.processing()
+    wait = EventWait("answer", ("approved",), False, MINUTE)
+    await set_results(
+        world.states.store, [Result(task.task_id, task.token, Outcome.WAIT_FOR_EVENT, event_wait=wait)]
+    )
+    return text_of(task.task_id)
+
+
 async def enqueued(world):
     return text_of((await world.states.enqueued()).task_id)
 
@@ -379,6 +390,7 @@ CASES = [
     Case(ready, ReasonKind.READY, ("pending._ready health",)),
     Case(slots_taken, ReasonKind.SLOTS_TAKEN, ("slots.slot_reasons cancel",)),
     Case(handed_over, ReasonKind.COMPLETION, ("waiting._for_completion cancel",)),
+    Case(waits_for_an_event, ReasonKind.EVENT, ("waiting._for_event events send",)),
     Case(cancel_asked, ReasonKind.CANCEL_REQUESTED, ("held._cancel_requested cancel",)),
     Case(enqueued, ReasonKind.ENQUEUED, ("pending.enqueued_reasons backlog",)),
     Case(silent, ReasonKind.HOLDER_SILENT, ("held.held_reasons health",)),

@@ -115,6 +115,9 @@ def get_key(
     """Show the events of a key that are kept, and the tasks that wait for it."""
     with connected(address) as client:
         found = client.get_event_key(key, namespace=namespace)
+    if not found.waiters and not found.events:
+        say(f"duly: no event of the key {one_line(key)} is kept, and no task waits for it", err=True)
+        raise typer.Exit(1)
     if as_json:
         say(json.dumps(as_object(found)))
         return
@@ -124,8 +127,6 @@ def get_key(
         value = "(withheld)" if event.value_withheld else _value(event.value)
         by = f", by {one_line(event.sent_by)}" if event.sent_by else ""
         say(f"   kept  {value}  sent {moment_text(event.sent_at)}{by}, until {moment_text(event.expires_at)}")
-    if not found.waiters and not found.events:
-        say(f"{one_line(key)}: no event is kept, and no task waits")
 
 
 @_events.command("list")

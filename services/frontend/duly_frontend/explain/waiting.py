@@ -104,7 +104,7 @@ def _for_event(row: TaskRow) -> explain_pb2.Reason:
     return reason(
         explain_pb2.REASON_KIND_EVENT,
         f"it waits for {named}{left}",
-        f"send it: {command('events', 'send', keys[0], *where, 'VALUE')}",
+        f"send it, with its value after the key: {command('events', 'send', *where, keys[0])}",
         since_at=awaited[-1] if awaited else None,
         until_at=until_at,
     )
