@@ -94,3 +94,17 @@ def test_a_failure_skips_its_branch_and_runs_what_waits_for_it(client: duly.Clie
     }
     assert client.get(graph.nodes["alarm"].task_id).result == "dead1: power-on failed"
     assert client.get(graph.nodes["ipmi"].task_id).failure.kind is duly.FailureKind.GRAPH_SKIPPED
+
+
+def test_a_node_without_a_callback_waits_for_an_event_and_a_later_one_reads_it(client: duly.Client) -> None:
+    with client.graph("approval") as graph:
+        graph.wait("approved", timeout=timedelta(hours=1))
+        graph.wait("asked", key="asked-1", after=graph.wait("first", key="first-1"))
+    for key, value in (("first-1", 1), ("asked-1", 2), (f"{graph.graph_id}/approved", {"by": "ann"})):
+        client.send_event(key, value)
+
+    ended = client.wait_graph(graph.graph_id, LONG)
+
+    assert set(statuses(ended).values()) == {TaskStatus.SUCCESS}
+    results = {label: client.get(node.task_id).result for label, node in ended.nodes.items()}
+    assert results == {"approved": {"by": "ann"}, "asked": 2, "first": 1}

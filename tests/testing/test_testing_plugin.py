@@ -119,6 +119,21 @@ def test_a_test_begins_with_no_tasks_and_by_the_clock_of_its_host(duly_client, d
     assert abs(duly_clock.now - datetime.now(UTC)) < timedelta(minutes=1)
 
 
+def test_a_node_that_waits_for_an_event_needs_no_callback(duly_client, duly_worker, duly_clock):
+    with duly_client.graph("order") as g:
+        approval = g.wait("approval", timeout=DAY)
+        g.task("mail.send", {"to": "approved"}, after=approval)
+        g.task("mail.send", {"to": "too late"}, after=g.wait("other", timeout=HOUR).failed)
+    assert duly_worker.run_due() == []
+
+    runs = duly_clock.advance(2 * HOUR)
+    duly_client.send_event(f"{g.graph_id}/approval", True)
+    runs += duly_worker.run_due()
+
+    assert outcomes(runs) == ["SUCCESS", "SUCCESS"]
+    assert done.calls[-2:] == ["too late", "approved"]
+
+
 def test_a_delay_an_expiry_and_an_end_without_a_run(duly_client, duly_worker, duly_clock):
     later = duly_client.schedule("mail.send", {"to": "later"}, delay=DAY)
     never = duly_client.schedule(

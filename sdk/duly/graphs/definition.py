@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from duly.callbacks.codec import Codec, payload_of, reveal
 from duly.callbacks.payload import decode, encode
 from duly.errors import InvalidTaskError
-from duly.graphs.new_graph import NewGraph
+from duly.graphs.new_graph import NewGraph, is_wait
 from duly.transport.message_fields import view
 from duly_wire.enums import EdgeCondition
 from duly_wire.queue_names import in_domain
@@ -97,10 +97,13 @@ def run_of(
     for stored in definition.nodes:
         node = graphs_pb2.GraphNode()
         node.CopyFrom(stored)
-        if changes := _merged(options, node.label):
+        waits = is_wait(node)  # its payload says what it waits for: options for all nodes are not meant
+        changes = options.get(node.label) if waits else _merged(options, node.label)
+        if changes:
             payload = _object(node, codec)
-            _write(node, payload | changes)
-        setattr(node.task, "lambda", in_domain(getattr(node.task, "lambda"), domain))
+            _write(node, payload | dict(changes))
+        if not waits:
+            setattr(node.task, "lambda", in_domain(getattr(node.task, "lambda"), domain))
         graph.add(node)
     return graph
 

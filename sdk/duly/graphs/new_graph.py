@@ -11,6 +11,7 @@ from duly.attachments.attachment import AttachmentsInsideError
 from duly.callbacks.codec import Codec, payload_of, protect
 from duly.callbacks.lambda_of import SessionOptions, name_of
 from duly.errors import InvalidTaskError
+from duly.events.waits import KEY_LIMIT_BYTES, check_timeout
 from duly.tasks.new_task import NewTask, check_size, new_task
 from duly_wire.enums import EdgeCondition
 from duly_wire.ids import new_task_id_text
@@ -93,6 +94,9 @@ _LONGEST_LABEL = 128
 
 After: TypeAlias = "NewNode | Edge | AnyOf | Iterable[NewNode | Edge] | None"
 OnTimeout: TypeAlias = Literal["retry", "fatal"]
+OnLateEvent: TypeAlias = Literal["fail", "succeed"]
+WAIT_LAMBDA = "duly.wait"
+"""The lambda of nodes that wait for an event; Duly serves it itself."""
 
 
 def any_of(*after: NewNode | Edge) -> AnyOf:
@@ -199,6 +203,51 @@ class NewGraph:
             self._attaching[node.label] = attaching
         return added
 
+    def wait(
+        self,
+        label: str,
+        *,
+        key: str = "",
+        timeout: timedelta = timedelta(days=7),
+        on_timeout: OnLateEvent = "fail",
+        after: After = (),
+        ignore_failure: bool = False,
+        namespace: str = "",
+    ) -> NewNode:
+        """Add a node that waits for an event and has no callback, and return it. Its result is the event's value.
+
+            approval = g.wait("approval", timeout=timedelta(days=3), after=check)
+            g.task("order.ship", order, after=approval)
+            ...
+            client.send_event(f"{g.graph_id}/approval", True)
+
+        - `label`: its name in the graph.
+        - `key`: of the event; empty: the graph's id, a slash and the label. Events count from when the graph was scheduled.
+        - `timeout`: from when its predecessors let it wait; 1 s to 365 days.
+        - `on_timeout`: "fail": it ends as FATAL_FAILURE of kind EVENT_TIMEOUT. "succeed": with None as its result.
+        - `after`, `ignore_failure`: as for `task`.
+        - `namespace`: of the key; some other node of the graph must be of it.
+
+        Raises InvalidTaskError. With a codec the graph cannot be scheduled: events are encrypted for their keys.
+        """
+        if len(key.encode(errors="replace")) > KEY_LIMIT_BYTES or "\0" in key:
+            raise InvalidTaskError(
+                f"{label!r}: key must have at most {KEY_LIMIT_BYTES} bytes, and no NUL", "key"
+            )
+        try:
+            check_timeout(timeout)
+        except (TypeError, ValueError) as error:
+            raise InvalidTaskError(f"{label!r}: {error}", "timeout") from None
+        if on_timeout not in ("fail", "succeed"):
+            raise InvalidTaskError(
+                f'on_timeout must be "fail" or "succeed", not {on_timeout!r}', "on_timeout"
+            )
+        payload: dict[str, Any] = {"timeout_seconds": timeout.total_seconds(), "on_timeout": on_timeout}
+        if key:
+            payload["key"] = key
+        name = f"{namespace}/{WAIT_LAMBDA}" if namespace else WAIT_LAMBDA
+        return self.task(name, payload, label=label, after=after, ignore_failure=ignore_failure)
+
     def add(self, node: graphs_pb2.GraphNode) -> NewNode:
         """Add a node as it is sent. Raises InvalidTaskError if its label is taken, or if it is no node."""
         if not isinstance(node, graphs_pb2.GraphNode):
@@ -304,10 +353,21 @@ def node_of(
 
 def _encrypt(node: graphs_pb2.GraphNode, codec: Codec | None, identity: str) -> None:
     task = node.task
+    if codec is not None and is_wait(node):
+        raise InvalidTaskError(
+            f"{node.label!r}: with a codec no node waits for an event: let a callback call ctx.wait_for",
+            "codec",
+        )
     encoded = task.payload, task.payload_encoding
     task.payload, task.payload_encoding = protect(
         codec, encoded, payload_of(getattr(task, "lambda")), identity
     )
+
+
+def is_wait(node: graphs_pb2.GraphNode) -> bool:
+    """Return whether a node waits for an event, and has no callback."""
+    name: str = getattr(node.task, "lambda")
+    return name.rpartition("/")[2] == WAIT_LAMBDA
 
 
 def check_label(label: str, field: str) -> None:

@@ -2,6 +2,7 @@
 
 import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +16,7 @@ from duly_core.attachments.open_blobs import open_blobs
 from duly_core.attachments.settings import AttachmentSettings
 from duly_core.config.live_sections import TriggerSettings
 from duly_core.config.timing import Timing
+from duly_core.events.wait_nodes import is_wait_lambda
 from duly_core.gates.cache import GateCache
 from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.notifications import Notifier
@@ -35,6 +37,7 @@ from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import HscStores
 from duly_hsc.stores import open_stores as open_hsc_stores
+from duly_hsc.wait_nodes import WaitNodes
 from duly_hsc.work_matcher import WorkMatcher
 from duly_server.stepped.clock import Look, SteppedClock
 from duly_server.stepped.rounds import Rounds
@@ -142,6 +145,7 @@ class SteppedServer:
                 False
             ),  # whoever begins to watch is told of what happens next, at the same instant of the clock
         )
+        self._wait_nodes = WaitNodes(pools.hsc.results, self._hsc, asyncio.Event())
         notifications.subscribe(_Alone(self._hsc.work))
         gates.on_change(self._hsc.work.gates_changed)
         self._rounds = Rounds(pools.consumer, self.clock, gates, counts, notifier)
@@ -183,12 +187,20 @@ class SteppedServer:
         """
         look = await self.clock.look(instant)
         while True:
-            if await self._rounds.settle(look):
+            if await self._rounds.settle(look) or (look.tasks and await self._serve_wait_nodes()):
                 look = await self.clock.look()
             elif look.tasks or until is None or look.next is None or look.next > until:
                 return look
             else:
                 look = await self.clock.look(look.next)
+
+    async def _serve_wait_nodes(self) -> bool:
+        """Serve the nodes that wait for events; return whether any was due."""
+        lambdas = frozenset(name for name in self.queues if is_wait_lambda(name))
+        if not lambdas:
+            return False
+        self._hsc.work.note_due(timedelta(), lambdas)
+        return await self._wait_nodes.serve(lambdas, timedelta())
 
     async def claim(self, holder: str, lambdas: Sequence[str], most: int) -> list[hsc_pb2.ClaimedTask]:
         """Claim up to so many tasks that are due now and may start."""

@@ -30,6 +30,7 @@ from duly_hsc.live_config import LiveConfig
 from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import open_stores
+from duly_hsc.wait_nodes import WaitNodes
 
 
 def build(
@@ -88,10 +89,16 @@ def build(
                     stores.all,
                     store_settings.unhealthy_after,
                 )
+                wait_nodes = WaitNodes(stores.results, servicer, stop)
+
+                def may_have_changed() -> None:
+                    config.may_have_changed()
+                    wait_nodes.may_have_changed()
+
                 listener = Listener(
                     store_settings,
                     servicer.work.note_due,
-                    config.may_have_changed,
+                    may_have_changed,
                     on_gate=gates.may_have_changed,
                 )
                 async with (
@@ -103,6 +110,7 @@ def build(
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))
                     group.create_task(repeat("gates", gates.run_once, stop, gates.wake))
                     group.create_task(repeat("run counts", counts.run_once, stop, asyncio.Event()))
+                    group.create_task(repeat("wait nodes", wait_nodes.run_once, stop, wait_nodes.wake))
             servicer.work.close()
             servicer.streams.close()
             await server.stop()

@@ -24,6 +24,7 @@ from duly_core.rpc.requests.checks import check_count, check_holder, check_prefi
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_core.tasks import claims as store_claims
+from duly_core.tasks.claims import Caller
 from duly_core.tasks.task import (
     Applied,
     ClaimedTask,
@@ -227,6 +228,38 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     async def _hand_back(self, tasks: Sequence[ClaimedTask]) -> None:
         if tasks:
             await self._release([ReleasedClaim(task.task_id, task.token) for task in tasks])
+
+    async def claim_for(
+        self, caller: Caller, lambdas: frozenset[str], most: int, timeout: timedelta
+    ) -> Claimed:
+        """Claim for this process itself, as ClaimWork does.
+
+        Raises:
+            StoreUnavailableError: the outcome is unknown.
+            OverloadedError: too many callers wait.
+        """
+        return await self.work.claim(caller, lambdas, most, timeout)
+
+    async def places(self, tasks: Sequence[ClaimedTask]) -> dict[TaskId, GraphPlace]:
+        """Return where the nodes of graphs among these stand in their graphs.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        return await self._places(tasks)
+
+    async def write(self, results: Sequence[Result], within: float) -> list[Applied]:
+        """Write results of this process's own claims, together with those of others.
+
+        Raises:
+            StoreUnavailableError: the outcome is unknown.
+            OverloadedError: nothing was written.
+        """
+        return await self._set(results, within)
+
+    def give_up(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Hand these claims back, in the background."""
+        self.work.give_up(tasks)
 
     async def Heartbeat(  # noqa: N802
         self, request: hsc_pb2.HeartbeatRequest, context: Context

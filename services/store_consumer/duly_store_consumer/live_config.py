@@ -5,6 +5,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from duly_core.errors import StoreUnavailableError
+from duly_core.events.wait_nodes import is_wait_lambda
 from duly_core.fairness.store import FairLambdas
 from duly_core.gates.cache import FixedGates, Gates
 from duly_core.gates.rules import GateSet
@@ -111,7 +112,13 @@ class LiveConfig:
                 self._write_at = float("inf")
         if found.lambdas != self.lambdas:
             self.lambdas = found.lambdas
-            self.queues = [QueueKey(name, priority) for name in found.lambdas for priority in Priority]
+            # the HSC takes nodes that wait for events from the store, whatever the queues are
+            self.queues = [
+                QueueKey(name, priority)
+                for name in found.lambdas
+                if not is_wait_lambda(name)
+                for priority in Priority
+            ]
         self._effective.take(found.settings)
         for take in self._followers:
             take(found)

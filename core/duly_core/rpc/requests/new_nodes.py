@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Never
 
+from duly_core.events.wait_nodes import is_wait_lambda, read_wait_node
 from duly_core.graphs.rules import Edge
 from duly_core.rpc.requests.checks import read_duration
 from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_task
@@ -11,7 +12,7 @@ from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.requests.resource_needs import needs_of
 from duly_core.tasks.task import NewTask
 from duly_wire.enums import EdgeCondition
-from duly_wire.v1 import graphs_pb2
+from duly_wire.v1 import graphs_pb2, task_pb2
 
 _LONGEST_RUNTIME = timedelta(days=365)
 _CONDITIONS = {int(condition): condition for condition in EdgeCondition} | {
@@ -83,12 +84,28 @@ def node_task(
         Problem: names the node, the field and the fix.
     """
     try:
+        if is_wait_lambda(getattr(node.task, "lambda")):
+            _check_wait(node)
         return new_task(node.task, payload_limits, horizon, needs_of(node.task, kinds))
     except ProblemUnlessRepeatedError as late:
         problem = late.problem
     except Problem as other:
         problem = other
     raise Problem(node_field(node.label, problem.field), problem.message, problem.code)
+
+
+def _check_wait(node: graphs_pb2.GraphNode) -> None:
+    task = node.task
+    if "@" in getattr(task, "lambda") or task.resources or task.HasField("session"):
+        raise Problem("lambda", "a node that waits for an event has no domain, labels, resources or session")
+    if task.payload_encoding not in (task_pb2.ENCODING_JSON, task_pb2.ENCODING_UNSPECIFIED):
+        raise Problem(
+            "payload", "must be JSON, and not encrypted: what a node waits for is read by the server"
+        )
+    try:
+        read_wait_node(task.payload)
+    except ValueError as error:
+        raise Problem("payload", str(error)) from None
 
 
 def node_field(label: str, field: str) -> str:

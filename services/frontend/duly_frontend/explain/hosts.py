@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+from duly_core.events.wait_nodes import is_wait_lambda
 from duly_core.explain.hosts import Serving
 from duly_core.explain.reads import Claims
 from duly_core.tasks.store import TaskRow
@@ -15,8 +16,8 @@ _LATELY = timedelta(seconds=15)
 
 def host_reasons(row: TaskRow, serving: Serving, claims: Claims) -> list[explain_pb2.Reason]:
     """Say that no live host serves its lambda. Of hosts that do not report themselves, claims tell."""
-    if serving.alive or _is_claimed(row, serving, claims):
-        return []
+    if serving.alive or is_wait_lambda(row["lambda"]) or _is_claimed(row, serving, claims):
+        return []  # the HSC serves nodes that wait for events
     if serving.last_name is not None or serving.any_alive:
         return [_not_alive(row, serving)]
     claimed = (

@@ -10,11 +10,13 @@ from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.config.live_sections import LiveFrontendSettings
 from duly_core.errors import InvalidRequestError, StoreUnavailableError, TooMuchError
+from duly_core.events.wait_nodes import is_wait_lambda, wait_policy
 from duly_core.graphs import definitions as graph_definitions
 from duly_core.graphs import reads as graph_reads
 from duly_core.graphs import store as store_graphs
 from duly_core.graphs.store import GraphScheduling
 from duly_core.lambdas.cache import LambdaCache
+from duly_core.lambdas.store import register
 from duly_core.postgres.notifications import Notifier
 from duly_core.rpc.requests.attachment_uses import not_stored
 from duly_core.rpc.requests.checks import page_size, read_duration
@@ -88,7 +90,10 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
             events.graphs_refused.inc()
             return graphs_pb2.ScheduleGraphResponse(error=problem.to_wire())
         names = {getattr(node.task, "lambda") for node in request.nodes}
+        waits = {name for name in names if is_wait_lambda(name)}
         limits = await self._known.payload_limits(names, names)
+        # these are registered with the first graph that has one
+        limits = {name: wait_policy(name).payload_limit for name in waits} | {**limits} if waits else limits
         kinds = await self._resources.kinds(await self._sliced(validation.reading_needs(request.nodes)))
         try:
             graph = await self._sliced(
@@ -102,6 +107,10 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         parameters = await self._sliced(store_graphs.writing_parameters(graph))
         async with self._stores.load.graphs.turn(current_caller()):
             answer = await store_graphs.schedule_graph(self._stores.writes, graph, parameters)
+            if answer.verdict is GraphScheduling.UNKNOWN_LAMBDA and waits:
+                await register(self._stores.writes, [wait_policy(name) for name in sorted(waits)])
+                self._known.forget()
+                answer = await store_graphs.schedule_graph(self._stores.writes, graph, parameters)
         if answer.missing is not None:
             events.graphs_refused.inc()
             label, missing = answer.missing

@@ -4,8 +4,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from duly_core.events.wait_nodes import is_wait_lambda
 from duly_core.graphs.rules import MOST_NODES, Edge, GraphError, Node, check_size, checking
 from duly_core.graphs.store import NewGraph
+from duly_core.lambdas.names import DEFAULT_NAMESPACE, namespace_of
 from duly_core.rpc.requests.checks import check_text
 from duly_core.rpc.requests.new_nodes import check_order, edges_of, max_runtime, node_field, node_task
 from duly_core.rpc.requests.new_tasks import parse_task_id
@@ -106,7 +108,25 @@ def _checking_nodes(asked: Sequence[graphs_pb2.GraphNode]) -> Steps[tuple[list[N
     except GraphError as error:
         raise Problem("nodes", str(error)) from error
     yield from each(_check_node, asked)
+    _check_namespaces(asked)
     return nodes, edges
+
+
+def _check_namespaces(asked: Sequence[graphs_pb2.GraphNode]) -> None:
+    """Check that nodes that wait for events are of the namespace of some other node: the keys of others are not theirs."""
+    waiting = [node for node in asked if is_wait_lambda(getattr(node.task, "lambda"))]
+    if not waiting or len(waiting) == len(asked):
+        return
+    namespaces = {
+        namespace_of(name) for node in asked if not is_wait_lambda(name := getattr(node.task, "lambda"))
+    }
+    for node in waiting:
+        namespace = namespace_of(getattr(node.task, "lambda"))
+        if namespace not in namespaces:
+            raise Problem(
+                node_field(node.label, "lambda"),
+                f"no other node of the graph is of the namespace {namespace or DEFAULT_NAMESPACE!r}: wait in one of theirs",
+            )
 
 
 def _node(asked: graphs_pb2.GraphNode) -> Node:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from duly_core.events.wait_nodes import WAIT_LAMBDA, is_wait_lambda
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.rpc.requests.checks import read_duration
 from duly_core.rpc.requests.names import check_lambda_name
@@ -75,6 +76,11 @@ def policy_from_wire(declared: registry_pb2.Lambda) -> LambdaPolicy:
         Problem: names the field and the fix.
     """
     check_lambda_name("name", declared.name)
+    _check(
+        "name",
+        f"{WAIT_LAMBDA} is Duly's own, for nodes that wait for events: give the lambda another name",
+        holds=not is_wait_lambda(declared.name),
+    )
     check_text_of("owner", declared.owner)
     check_text_of("version", declared.version)
     policy = LambdaPolicy(declared.name, owner=declared.owner, version=declared.version)

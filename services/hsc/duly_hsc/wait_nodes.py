@@ -1,0 +1,148 @@
+"""Serves the nodes of graphs that wait for an event and have no callback: claims them as a host does, and writes what came of them."""
+
+import asyncio
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from duly_core.events.rules import EventWait
+from duly_core.events.wait_nodes import WAIT_NAME, WaitNode, is_wait_lambda, read_wait_node, received_by
+from duly_core.graphs.predecessors import GraphPlace
+from duly_core.lambdas.store import list_names
+from duly_core.postgres.pool import Store
+from duly_core.tasks.claim_tokens import new_prefix
+from duly_core.tasks.claims import Caller
+from duly_core.tasks.task import Applied, ClaimedTask, Encoding, Result
+from duly_hsc.caller_groups import Claimed
+from duly_wire.enums import FailureKind, Outcome
+from duly_wire.ids import TaskId, id_text
+
+HOLDER = "hsc"
+_MOST = 200
+_LOOK_AGAIN = timedelta(seconds=30)
+"""For lambdas of such nodes. A new one is told, so this is for lost words only."""
+_LONGEST_CLAIM = timedelta(seconds=20)
+_WRITE_WITHIN = 10.0
+
+
+class Hsc(Protocol):
+    """What it needs of the service."""
+
+    async def claim_for(
+        self, caller: Caller, lambdas: frozenset[str], most: int, timeout: timedelta
+    ) -> Claimed:
+        """Wait until something of these lambdas is due, and claim it."""
+
+    async def places(self, tasks: Sequence[ClaimedTask]) -> dict[TaskId, GraphPlace]:
+        """Return where these stand in their graphs."""
+
+    async def write(self, results: Sequence[Result], within: float) -> list[Applied]:
+        """Write results."""
+
+    def give_up(self, tasks: Sequence[ClaimedTask]) -> None:
+        """Hand claims back."""
+
+
+class WaitNodes:
+    """`run_once` serves what is due, or waits for it; `wake` and `stop` end the wait."""
+
+    def __init__(self, store: Store, hsc: Hsc, stop: asyncio.Event) -> None:
+        """Make one; `store` tells the lambdas."""
+        self._store = store
+        self._hsc = hsc
+        self._stop = stop
+        self.wake = asyncio.Event()
+
+    def may_have_changed(self) -> None:
+        """Read the lambdas again."""
+        self.wake.set()
+
+    async def run_once(self) -> timedelta:
+        """Serve the nodes that are due, once; return when to come back.
+
+        Raises:
+            StoreUnavailableError: some are not served yet.
+            OverloadedError: the same.
+        """
+        lambdas = frozenset(name for name in await list_names(self._store) if is_wait_lambda(name))
+        if not lambdas:
+            return _LOOK_AGAIN
+        await self.serve(lambdas, _LONGEST_CLAIM)
+        return timedelta()
+
+    async def serve(self, lambdas: frozenset[str], timeout: timedelta) -> bool:
+        """Serve nodes of these lambdas that are due; return whether there were any within `timeout`.
+
+        Raises:
+            StoreUnavailableError: some are not served yet.
+            OverloadedError: the same.
+        """
+        claimed = await self._claim(lambdas, timeout)
+        if claimed is None or not claimed.tasks:
+            return False
+        await self._write(claimed.tasks)
+        return True
+
+    async def _claim(self, lambdas: frozenset[str], timeout: timedelta) -> Claimed | None:
+        """Claim what is due, or wait for it; None: there is something else to do."""
+        caller = Caller(HOLDER, new_prefix())
+        claiming = asyncio.ensure_future(self._hsc.claim_for(caller, lambdas, _MOST, timeout))
+        ends = [asyncio.ensure_future(event.wait()) for event in (self._stop, self.wake)]
+        try:
+            await asyncio.wait([claiming, *ends], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+            claiming.cancel()  # does nothing to one that is done
+        await asyncio.wait([claiming])
+        return None if claiming.cancelled() else claiming.result()
+
+    async def _write(self, tasks: Sequence[ClaimedTask]) -> None:
+        try:
+            places = await self._hsc.places(tasks)
+            await self._hsc.write([_result(task, places.get(task.task_id)) for task in tasks], _WRITE_WITHIN)
+        except BaseException:
+            # what was written all the same is not: the token holds no more
+            self._hsc.give_up(tasks)
+            raise
+
+
+def _result(task: ClaimedTask, place: GraphPlace | None) -> Result:
+    """Return what comes of a node that was claimed."""
+    try:
+        node = read_wait_node(task.payload if task.encoding == Encoding.JSON else b"")
+        key = node.key or _own_key(task, place)
+    except ValueError as error:
+        return _failed(task, FailureKind.BAD_PAYLOAD, f"what it waits for {error}")
+    received = received_by(task.received)
+    if received is None:
+        wait = EventWait(WAIT_NAME, (key,), needs_all=False, timeout=node.timeout)
+        return Result(task.task_id, task.token, Outcome.WAIT_FOR_EVENT, event_wait=wait)
+    if received.get("timed_out"):
+        return _late(task, node, key)
+    return _answered(task, received)
+
+
+def _own_key(task: ClaimedTask, place: GraphPlace | None) -> str:
+    if task.graph_id is None or place is None:
+        raise ValueError("must have a key: this task is no node of a graph")
+    return f"{id_text(task.graph_id)}/{place.label}"
+
+
+def _late(task: ClaimedTask, node: WaitNode, key: str) -> Result:
+    if node.succeeds_late:
+        return Result(task.task_id, task.token, Outcome.SUCCESS, b"null", Encoding.JSON)
+    return _failed(task, FailureKind.EVENT_TIMEOUT, f"no event {key} came within {node.timeout}")
+
+
+def _answered(task: ClaimedTask, event: Mapping[str, Any]) -> Result:
+    encoding = event["encoding"]
+    if encoding not in (Encoding.JSON, Encoding.RAW):
+        words = "the event is encrypted, bound to its key: let a callback wait for it"
+        return _failed(task, FailureKind.BAD_RESULT, words)
+    return Result(task.task_id, task.token, Outcome.SUCCESS, b64decode(event["value"]), Encoding(encoding))
+
+
+def _failed(task: ClaimedTask, kind: FailureKind, message: str) -> Result:
+    return Result(task.task_id, task.token, Outcome.FATAL_FAILURE, failure_kind=kind, failure_message=message)

@@ -1,0 +1,258 @@
+"""Nodes of graphs that wait for an event and have no callback: served by the HSC, written and read by the SDK's client."""
+
+import asyncio
+import json
+from datetime import timedelta
+
+import pytest
+
+import duly
+from duly.encryption import AesGcm
+from duly_core.errors import OverloadedError
+from duly_core.gates.cache import FixedGates
+from duly_core.tasks import polling
+from duly_hsc.wait_nodes import WaitNodes
+from duly_store_consumer.live_config import LiveConfig
+from duly_store_consumer.settings import StoreConsumerSettings
+from duly_wire.enums import ReasonKind
+from duly_wire.v1 import events_pb2, graphs_pb2, registry_pb2, task_pb2
+from tests.fixtures.graph_states import claim_work, end
+from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA, SECOND
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def wait_nodes(hsc, task_states):
+    return WaitNodes(task_states.store, hsc.servicer, asyncio.Event())
+
+
+async def statuses(client, graph):
+    nodes = (await client.get_graph(graph)).nodes
+    return {label: node.status.name for label, node in nodes.items()}
+
+
+@pytest.mark.parametrize("sent", ["before the release", "between the release and the wait", "after the wait"])
+async def test_a_node_waits_for_its_event_whenever_that_is_sent_and_its_value_is_its_result(
+    client, task_states, wait_nodes, sent
+):
+    store = task_states.store
+    async with client.graph("order") as g:
+        check = g.task(LAMBDA, label="check")
+        g.task(LAMBDA, label="ship", after=g.wait("approval", after=check))
+    key = f"{g.graph_id}/approval"
+
+    if sent == "before the release":
+        await client.send_event(key, {"approved": True})
+    await end(store, await claim_work(store))
+    if sent == "between the release and the wait":
+        await client.send_event(key, {"approved": True})
+    await wait_nodes.run_once()
+    if sent == "after the wait":
+        approval = await client.get(g.scheduled.task_ids["approval"])
+        assert (approval.status.name, approval.parked_on) == ("WAITING", f"event:{key}")
+        await client.send_event(key, {"approved": True})
+    await wait_nodes.run_once()
+
+    approval = await client.get(g.scheduled.task_ids["approval"])
+    assert (approval.status.name, approval.result) == ("SUCCESS", {"approved": True})
+    assert (await statuses(client, g.graph_id))["ship"] == "NEW"
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "ended", "follower"),
+    [
+        ("fail", ("FATAL_FAILURE", None, "EVENT_TIMEOUT"), "late"),
+        ("succeed", ("SUCCESS", None, None), "next"),
+    ],
+)
+async def test_a_wait_that_nobody_answers_fails_or_succeeds_and_a_redrive_waits_again(
+    client, task_states, wait_nodes, clock, on_timeout, ended, follower
+):
+    async with client.graph("order") as g:
+        approval = g.wait("approval", key="order-7", timeout=HOUR, on_timeout=on_timeout)
+        g.task(LAMBDA, label="next", after=approval)
+        g.task(LAMBDA, label="late", after=approval.failed)
+    await wait_nodes.run_once()
+
+    await clock.tick(HOUR + SECOND)
+    await polling.handle_timeouts(task_states.store, None, ENQUEUE_TIMEOUT, 100)
+    await wait_nodes.run_once()
+
+    task = await client.get(g.scheduled.task_ids["approval"])
+    kind = task.failure.kind.name if task.failure else None
+    assert (task.status.name, task.result, kind) == ended
+    assert (await statuses(client, g.graph_id))[follower] == "NEW"
+    if on_timeout == "fail":
+        await client.redrive(task)
+        await wait_nodes.run_once()
+        assert (await client.send_event("order-7", 1)).receivers == 1
+
+
+async def test_a_node_that_waits_ends_with_its_cancel_and_with_the_graph_that_fails_fast(
+    client, task_states, wait_nodes
+):
+    store = task_states.store
+    async with client.graph("order", fail_fast=True) as failing:
+        failing.wait("approval")
+        failing.task(LAMBDA, label="check")
+    async with client.graph("order") as cancelled:
+        cancelled.wait("approval")
+    await wait_nodes.run_once()
+
+    await client.cancel_graph(cancelled.graph_id)
+    (check,) = await claim_work(store)
+    await task_states.fail(check)
+    await polling.handle_timeouts(store, None, ENQUEUE_TIMEOUT, 100)
+
+    assert await statuses(client, cancelled.graph_id) == {"approval": "CANCELLED"}
+    assert (await statuses(client, failing.graph_id))["approval"] == "DROPPED"
+
+
+async def test_each_run_of_a_definition_waits_for_an_event_of_its_own(client, task_states, wait_nodes):
+    graph = duly.NewGraph("order")
+    graph.task(LAMBDA, {}, label="ship", after=graph.wait("approval"))
+    await client.put_graph_definition(graph)
+    first, second = [await client.run_graph("order", {"*": {"number": 7}}) for _ in range(2)]
+    await wait_nodes.run_once()
+
+    await client.send_event(f"{second.graph_id}/approval", True)
+    await wait_nodes.run_once()
+
+    assert await statuses(client, first) == {"ship": "WAITING", "approval": "WAITING"}
+    assert await statuses(client, second) == {"ship": "NEW", "approval": "SUCCESS"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"payload": b"{"}, "must be JSON"),
+        ({"payload": b"7"}, "must be a JSON object"),
+        ({"payload": b'{"timeout_seconds": 9, "other": 1}'}, "'other', which is unknown"),
+        ({"payload": b"{}"}, "timeout_seconds must be a number"),
+        ({"payload": b'{"timeout_seconds": 0}'}, "timeout_seconds must be"),
+        ({"payload": b'{"timeout_seconds": NaN}'}, "timeout_seconds must be"),
+        ({"payload": b'{"timeout_seconds": 1e999}'}, "timeout_seconds must be"),
+        ({"payload": b'{"timeout_seconds": true}'}, "timeout_seconds must be"),
+        ({"payload": json.dumps({"timeout_seconds": 9, "key": "é" * 128}).encode()}, "at most 255 bytes"),
+        ({"payload": b'{"timeout_seconds": 9, "key": "\\ud800"}'}, "at most 255 bytes"),
+        ({"payload": b'{"timeout_seconds": 9, "on_timeout": "skip"}'}, "fail, succeed"),
+        ({"payload_encoding": task_pb2.ENCODING_RAW}, "must be JSON"),
+        ({"lambda": "duly.wait@~eu"}, "no domain"),
+        ({"lambda": "shop/duly.wait"}, "namespace"),
+    ],
+)
+async def test_a_wait_that_is_invalid_is_refused_with_its_graph(client, task_states, changed, words):
+    task = {"lambda": "duly.wait", "payload": b'{"timeout_seconds": 9}'} | changed
+    nodes = [
+        graphs_pb2.GraphNode(label="approval", task=task),
+        graphs_pb2.GraphNode(label="ship", task={"lambda": LAMBDA}),
+    ]
+
+    answer = await client._caller.graphs.ScheduleGraph(
+        graphs_pb2.ScheduleGraphRequest(name="order", nodes=nodes)
+    )
+
+    assert "approval" in answer.error.field
+    assert words in answer.error.message
+    assert not answer.task_ids
+
+
+async def test_a_wait_in_a_namespace_that_is_no_name_is_refused(client, task_states):
+    graph = duly.NewGraph("order")
+    graph.wait("approval", namespace="no space")
+
+    with pytest.raises(duly.InvalidTaskError, match="a namespace and"):
+        await client.schedule_graph(graph)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"key": "x" * 256}, "255 bytes"),
+        ({"key": "a\0"}, "NUL"),
+        ({"timeout": timedelta(0)}, "between 1 s"),
+        ({"timeout": timedelta(days=366)}, "365 days"),
+        ({"timeout": 9}, "timedelta"),
+        ({"on_timeout": "skip"}, '"fail" or "succeed"'),
+    ],
+)
+def test_the_sdk_names_what_is_wrong_with_a_wait(asked, words):
+    with pytest.raises(duly.InvalidTaskError, match=words):
+        duly.NewGraph("order").wait("approval", **asked)
+
+
+def test_a_graph_that_waits_is_not_scheduled_with_a_codec():
+    graph = duly.NewGraph("order")
+    graph.wait("approval")
+
+    with pytest.raises(duly.InvalidTaskError, match="let a callback call"):
+        graph.to_proto(AesGcm({"1": bytes(32)}, "1"))
+
+
+async def test_what_no_node_could_serve_fails_for_good(client, task_states, wait_nodes):
+    async with client.graph("order") as g:
+        g.wait("approval", key="order-7")
+    no_key, no_wait = [
+        await client.schedule("duly.wait", payload) for payload in ({"timeout_seconds": 9}, {"other": 1})
+    ]
+    encrypted = duly.NewEvent("order-7", "secret").to_proto(AesGcm({"1": bytes(32)}, "1"))
+    sent = await client._caller.events.SendEvents(events_pb2.SendEventsRequest(events=[encrypted]))
+
+    await wait_nodes.run_once()
+    await wait_nodes.run_once()
+
+    assert not sent.results[0].HasField("error")
+    ended = await client.get_many([no_key, no_wait, g.scheduled.task_ids["approval"]])
+    assert [each.failure.kind.name for each in ended] == ["BAD_PAYLOAD", "BAD_PAYLOAD", "BAD_RESULT"]
+
+
+async def test_what_could_not_be_written_is_handed_back(client, hsc, task_states, wait_nodes, monkeypatch):
+    async with client.graph("order") as g:
+        g.wait("approval")
+    task = g.scheduled.task_ids["approval"]
+
+    async def fail(*_: object) -> None:
+        raise OverloadedError("too much")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hsc.servicer, "write", fail)
+        with pytest.raises(OverloadedError):
+            await wait_nodes.run_once()
+    await wait_nodes.run_once()
+
+    assert (await client.get(task)).status.name == "WAITING"
+
+
+async def test_no_worker_declares_the_lambda_of_nodes_that_wait(frontend):
+    request = registry_pb2.RegisterLambdasRequest(lambdas=[registry_pb2.Lambda(name="shop/duly.wait")])
+
+    (result,) = (await frontend.registry.RegisterLambdas(request)).results
+
+    assert result.error.field == "name"
+    assert "Duly's own" in result.error.message
+
+
+async def test_with_queues_the_store_consumer_leaves_these_nodes_to_the_hsc(client, task_states, wait_nodes):
+    async with client.graph("order") as g:
+        g.wait("approval")
+    config = LiveConfig(task_states.store, StoreConsumerSettings(), FixedGates())
+
+    await config.read(0)
+
+    assert "duly.wait" in config.lambdas
+    assert {queue.lambda_name for queue in config.queues} == {LAMBDA}
+
+
+async def test_people_read_what_a_node_waits_for_and_are_not_told_to_start_a_worker(
+    client, task_states, wait_nodes
+):
+    async with client.graph("order") as g:
+        g.wait("approval", key="order-7")
+    before = await client.explain(g.scheduled.task_ids["approval"])
+
+    await wait_nodes.run_once()
+    waiting = await client.explain(g.scheduled.task_ids["approval"])
+
+    assert ReasonKind.NO_HOST not in {reason.kind for reason in before.reasons}
+    assert "order-7" in waiting.reasons[0].text
