@@ -238,6 +238,8 @@ class Client(Blocking):
     get_lambda = blocking(AsyncClient.get_lambda)
     transfer_lambda = blocking(AsyncClient.transfer_lambda)
     roll_back_lambda = blocking(AsyncClient.roll_back_lambda)
+    ramp_lambda = blocking(AsyncClient.ramp_lambda)
+    end_ramp = blocking(AsyncClient.end_ramp)
     delete_lambda = blocking(AsyncClient.delete_lambda)
     restore_lambda = blocking(AsyncClient.restore_lambda)
     set_fair_weights = blocking(AsyncClient.set_fair_weights)

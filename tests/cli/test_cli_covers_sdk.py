@@ -38,6 +38,8 @@ METHODS = {
     "get_lambda": "lambdas show",
     "transfer_lambda": "lambdas transfer",
     "roll_back_lambda": "lambdas rollback",
+    "ramp_lambda": "lambdas ramp",
+    "end_ramp": "lambdas ramp",
     "delete_lambda": "lambdas delete",
     "restore_lambda": "lambdas restore",
     "set_fair_weights": "lambdas fair",

@@ -41,7 +41,7 @@ from tests.fixtures.graph_states import claim_work, end
 from tests.fixtures.task_states import HEARTBEAT_TIMEOUT, LAMBDA, SECOND
 
 MINUTE = timedelta(minutes=1)
-OTHERS = {"__init__", "breaker_history", "conditions", "event_kinds", "history", "service", "text"}
+OTHERS = {"__init__", "breaker_history", "conditions", "event_kinds", "history", "ramps", "service", "text"}
 MODULES = (
     explain_clocks,
     explain_gates,

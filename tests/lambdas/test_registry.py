@@ -186,7 +186,7 @@ async def test_a_registration_that_lands_while_the_registry_is_being_read_is_not
 ):
     """What was read before the registration must not count as fresh after it."""
     read, registered = asyncio.Event(), asyncio.Event()
-    really = lambdas.payload_limits
+    really = lambdas.payload_limits_and_ramps
 
     async def slow_list(store):
         answer = await really(store)
@@ -194,7 +194,7 @@ async def test_a_registration_that_lands_while_the_registry_is_being_read_is_not
         await registered.wait()
         return answer
 
-    monkeypatch.setattr(lambdas, "payload_limits", slow_list)
+    monkeypatch.setattr(lambdas, "payload_limits_and_ramps", slow_list)
     known = LambdaCache(task_states.store)
     reading = asyncio.ensure_future(known.payload_limits({LAMBDA}))
     await read.wait()

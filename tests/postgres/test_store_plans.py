@@ -74,6 +74,7 @@ SMALL = {
     "lambda",
     "fair_lambda",
     "fair_weight",
+    "lambda_ramp",
 }
 """Tables of at most some thousands of rows: how they are read does not matter where no task waits for it."""
 OF_SMALL = {*GATES, *FAIRNESS, "queues_of"}

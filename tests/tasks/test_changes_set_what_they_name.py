@@ -720,13 +720,20 @@ async def test_an_update_of_a_lambda_leaves_what_it_does_not_set(client, task_st
     given = (await client.get_lambda(LAMBDA)).in_force
     await client.roll_back_lambda(LAMBDA, "1")
     rolled_back = (await client.get_lambda(LAMBDA)).in_force
+    await task_states.register(f"{LAMBDA}@2", version="2", owner="bob")
+    await client.ramp_lambda(LAMBDA, "2", 10, force=True)
+    ramped = (await client.get_lambda(LAMBDA)).in_force
+    await client.transfer_lambda(LAMBDA, "cem")
+    transferred = (await client.get_lambda(LAMBDA)).in_force
 
     assert {*registry_pb2.UpdateLambdaRequest.DESCRIPTOR.fields_by_name} == {
-        "name", "owner", "version", "expected_revision"
+        "name", "owner", "version", "expected_revision", "ramp", "ramp_without_host"
     }  # fmt: skip
     assert (before.owner, before.version) == ("ann", "2")
     assert (given.owner, given.version, given.max_runtime) == ("bob", "2", before.max_runtime)
     assert (rolled_back.owner, rolled_back.version) == ("bob", "1")
+    assert (ramped.owner, ramped.version, str(ramped.ramp)) == ("bob", "1", "10% to version 2")
+    assert (transferred.owner, transferred.ramp) == ("cem", ramped.ramp)
 
 
 async def test_the_note_of_a_pause_stays_until_another_is_named(apply, frontend):

@@ -7,6 +7,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import psycopg
 import pytest
@@ -36,8 +37,8 @@ def _nothing_done() -> None:
     done.calls.clear()
 
 
-def _app(version: str = "1") -> duly.App:
-    app = duly.App(owner="tests", version=version, pinned=True)
+def _app(version: str = "1", pinned: bool | Literal["only"] = True) -> duly.App:
+    app = duly.App(owner="tests", version=version, pinned=pinned)
 
     @app.callback("mail.send", max_attempts=4, backoff=duly.Backoff(initial=HOUR, maximum=DAY))
     def send(mail: dict, ctx: duly.TaskContext) -> dict:
@@ -389,6 +390,23 @@ def test_each_version_has_a_worker_of_its_own(duly_client, duly_worker, duly_wor
 
     assert [duly_client.get(task).result["version"] for task in (old, new)] == ["1", "2"]
     assert [len(worker.runs) for worker in (duly_worker, newer)] == [1, 1]
+
+
+def test_a_worker_of_pinned_tasks_only_gets_what_a_ramp_sends(
+    duly_client, duly_worker, duly_worker_of, duly_clock
+):
+    newer = duly_worker_of(_app("2", pinned="only"))
+    before = duly_client.schedule("mail.send", {"to": "ann"})
+    duly_clock.advance(timedelta(seconds=1))
+    duly_client.ramp_lambda("mail.send", "2", 100, force=True)
+    sent = duly_client.schedule("mail.send", {"to": "bob"})
+    duly_clock.advance(timedelta(seconds=1))
+
+    assert [duly_client.get(task).result["version"] for task in (before, sent)] == ["1", "2"]
+    assert [len(worker.runs) for worker in (duly_worker, newer)] == [1, 1]
+    in_force = duly_client.get_lambda("mail.send").in_force
+    assert in_force is not None
+    assert (in_force.version, str(in_force.ramp)) == ("1", "100% to version 2")
 
 
 def test_a_client_of_the_application_needs_no_address(duly_client, duly_worker, duly_address):

@@ -93,6 +93,44 @@ def rollback(
 
 
 @_lambdas.command()
+def ramp(
+    name: _Name,
+    version: Annotated[
+        str | None, typer.Argument(metavar="VERSION", help="Of the workers with pinned='only'.")
+    ] = None,
+    percent: Annotated[
+        str | None,
+        typer.Argument(metavar="PERCENT", help="How much of the new tasks it gets: 0 to 100, such as 10%."),
+    ] = None,
+    off: Annotated[bool, typer.Option("--off", help="Send no more tasks to the version.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Though no live worker serves the version: its tasks wait.")
+    ] = False,
+    expected_revision: _Expected = None,
+    address: Address = DEFAULT_ADDRESS,
+) -> None:
+    """Send a part of the new tasks to a version; more percent sends more, and those that went there still do."""
+    if off == (version is not None) or (version is None) != (percent is None):
+        raise typer.BadParameter(f"say VERSION and PERCENT, or --off: duly lambdas ramp {name} 2.0 10%")
+    with connected(address) as client:
+        if version is None or percent is None:
+            client.end_ramp(name, expected_revision=expected_revision)
+            say(f"{name}: no ramp; the tasks that were sent to a version stay there")
+            return
+        part = _percent(percent)
+        client.ramp_lambda(name, version, part, force=force, expected_revision=expected_revision)
+    say(f"{name}: {part:g}% of the new tasks without keys go to version {version!r}")
+
+
+def _percent(given: str) -> float:
+    """Return the number of `10%`, `10` or `2.5%`."""
+    try:
+        return float(given.removesuffix("%"))
+    except ValueError:
+        raise typer.BadParameter(f"{given!r}: say 10% or 2.5%", param_hint="PERCENT") from None
+
+
+@_lambdas.command()
 def delete(
     name: _Name,
     cancel_tasks: Annotated[
@@ -214,7 +252,7 @@ def lambda_table(lambdas: "Iterable[LambdaInfo]") -> Iterator[str]:
         (
             each.name,
             each.owner,
-            each.version,
+            f"{each.version}, {each.ramp}" if each.ramp else each.version,
             str(each.max_attempts),
             f"{each.max_crashes} in {format_duration(each.crash_window)}",
             format_duration(each.max_runtime),
@@ -248,6 +286,7 @@ def lambda_lines(detail: "LambdaDetail") -> Iterator[str]:
             "requires": ", ".join(found.requires),
             "batch": _batch(found.batch),
             "resources": ", ".join(map(str, found.resources)),
+            "ramp": str(found.ramp or ""),
         }
     if (gone := detail.deleted) is not None:
         values |= {

@@ -130,13 +130,17 @@ select {{task_summary}}, duly_now() as now, task_assoc.due_at, task_assoc.start_
     lambda.name is not null as is_registered, lambda.max_attempts, lambda.max_crashes, lambda.requires, gone.deleted_at, gone.deleted_by,
     exists (
         select from lambda_declaration as declared
-        where declared.name = split_part(task.lambda, '@', 1) and declared.version = split_part(split_part(split_part(task.lambda, ':', 1), '@', 2), '~', 1)
+        where (declared.name = split_part(task.lambda, '@', 1) and declared.version = split_part(split_part(split_part(task.lambda, ':', 1), '@', 2), '~', 1))
+            or declared.name = split_part(split_part(task.lambda, ':', 1), '~', 1)
     ) as version_is_declared,
+    case when ramp.to_version is not null then exists (select from idempotency_key as key where key.task_id = task.task_id) end as has_key,
+    ramp.to_version as ramp_version, ramp.permille as ramp_permille,
     store_epoch.changed_at as store_changed_at
 from task
 left join task_assoc on task_assoc.task_id = task.task_id
 left join lambda on lambda.name = task.lambda
 left join deleted_lambda as gone on gone.name in (task.lambda, split_part(task.lambda, '@', 1))
+left join lambda_ramp as ramp on ramp.lambda = split_part(task.lambda, '@', 1)
 left join store_epoch on true
 where task.task_id = %(task_id)s
 order by gone.deleted_at

@@ -61,3 +61,14 @@ async def read_serving(store: Store, lambda_name: str) -> Serving:
         row["reported_at"],
         row["report_interval"] or timedelta(),
     )
+
+
+async def count_alive(store: Store, queue: str) -> int:
+    """Return how many live hosts say that they serve just this queue.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    asked = {"lambda": queue, "base": queue, "version": "", "late": _LATE}
+    (row,) = await select_text(store, _QUERY, asked)
+    return int(row["alive"])

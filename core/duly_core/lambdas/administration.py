@@ -8,16 +8,17 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from duly_core.errors import DulyError
+from duly_core.lambdas.declarations import pinned_name
 from duly_core.lambdas.live_tasks import count_live
-from duly_core.lambdas.store import POLICY, RegisteredLambda, follow, lock_registry, registered
+from duly_core.lambdas.ramps import Ramp
+from duly_core.lambdas.store import POLICY, SELECT, RegisteredLambda, follow, lock_registry, registered
 from duly_core.postgres.channels import NEW_LAMBDA_CHANNEL
 from duly_core.postgres.pool import Connection, Store
 
-_COLUMNS = ", ".join(POLICY)
 _QUEUES = "(name = %(name)s or starts_with(name, %(name)s || '@'))"
 """The lambda, and the queues of its versions."""
 
-_GET = f"select {_COLUMNS}, registered_at, updated_at, revision, registered_by from lambda where {_QUEUES} order by name"  # noqa: S608 (the names are our own)
+_GET = f"{SELECT} where {_QUEUES} order by name"
 _VERSIONS = """
 select version, registered_at, updated_at, registered_by, was_in_force
 from lambda_declaration where name = %(name)s order by updated_at desc, version
@@ -37,6 +38,16 @@ returning lambda.name
 _IN_FORCE = (
     "update lambda_declaration set was_in_force = true where name = %(name)s and version = %(version)s"
 )
+_HAS_QUEUE = "select name from lambda where name = %(queue)s"
+_PUT_RAMP = """
+insert into lambda_ramp (lambda, to_version, permille, changed_at)
+values (%(name)s, %(version)s, %(permille)s, duly_now())
+on conflict (lambda) do update
+set to_version = excluded.to_version, permille = excluded.permille, changed_at = excluded.changed_at
+"""
+_END_RAMP = "delete from lambda_ramp where lambda = %(name)s"
+_RAMP_TO = "select lambda as name from lambda_ramp where lambda || '@' || to_version = %(name)s"
+_CHANGED = "update lambda set revision = revision + 1 where name = %(name)s"
 _NAMES = f"select name from lambda where {_QUEUES} union select name from deleted_lambda where {_QUEUES} order by name"  # noqa: S608 (as above)
 _TABLES = "select count(*) as tables from time_table where lambda = %(name)s or starts_with(lambda, %(name)s || '@')"
 _DELETE_TABLES = "delete from time_table where lambda = %(name)s or starts_with(lambda, %(name)s || '@')"
@@ -66,6 +77,14 @@ class RevisionError(DulyError):
 
 class UnknownVersionError(DulyError):
     """No host declared this version of the lambda, or so long ago that it was forgotten."""
+
+
+class UnknownQueueError(DulyError):
+    """No host declared that it serves tasks that are pinned to this version of the lambda."""
+
+
+class RampedError(DulyError):
+    """The ramp of a lambda sends tasks to this version of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +196,25 @@ async def roll_back(store: Store, name: str, version: str, expected_revision: in
         await _tell(connection)
 
 
+async def put_ramp(store: Store, name: str, ramp: Ramp | None, expected_revision: int | None) -> None:
+    """Send a part of the new tasks of a lambda to one of its versions. None: it has no ramp any more.
+
+    Raises:
+        UnknownLambdaError, UnknownQueueError, RevisionError: nothing was changed.
+        StoreUnavailableError: the outcome is unknown.
+    """
+    async with store.connection() as connection, connection.transaction():
+        await _locked(connection, name, expected_revision)
+        if ramp is None:
+            await connection.execute(_END_RAMP, {"name": name})
+        elif await _one(connection, _HAS_QUEUE, {"queue": pinned_name(name, ramp.version)}) is None:
+            raise UnknownQueueError(ramp.version)
+        else:
+            await connection.execute(_PUT_RAMP, {"name": name} | ramp._asdict())
+        await connection.execute(_CHANGED, {"name": name})
+        await _tell(connection)
+
+
 async def delete(
     store: Store,
     name: str,
@@ -192,7 +230,7 @@ async def delete(
     they are cancelled.
 
     Raises:
-        UnknownLambdaError, RevisionError: nothing was changed.
+        UnknownLambdaError, RevisionError, RampedError: nothing was changed.
         StoreUnavailableError: the outcome is unknown.
     """
     async with store.connection() as connection, connection.transaction():
@@ -212,6 +250,9 @@ async def delete(
         has_tasks = bool(pending or running or not live.is_complete)
         deletes = is_there and not dry_run and (despite_tasks or not has_tasks)
         if deletes:
+            if await _one(connection, _RAMP_TO, {"name": name}) is not None:
+                raise RampedError(name)
+            await connection.execute(_END_RAMP, {"name": name})
             await connection.execute(_DELETE.encode(), {"name": name, "by": deleted_by})
             await connection.execute(_DELETE_TABLES, {"name": name})
             await _tell(connection)

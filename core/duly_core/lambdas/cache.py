@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from duly_core.errors import StoreUnavailableError
 from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.declarations import pinned_name
 from duly_core.lambdas.names import QUEUE_NAME
+from duly_core.lambdas.ramps import Ramp
 from duly_core.postgres.pool import Store
 from duly_wire.queue_names import LABELS_MARK, QueueName
 
@@ -38,6 +40,7 @@ class LambdaCache:
         self._store = store
         self._limits: dict[str, int] = {}
         self._label_queues: dict[str, LabelQueue] = {}
+        self._ramps: dict[str, Ramp] = {}
         self._read_at = float("-inf")
         self._asked_at = float("-inf")
         """When the last read that succeeded began."""
@@ -84,6 +87,11 @@ class LambdaCache:
         """The queues of tasks that require labels by their names, as they were read last."""
         return self._label_queues
 
+    @property
+    def ramps(self) -> Mapping[str, Ramp]:
+        """The ramps of lambdas, as they were read last. Few lambdas have one."""
+        return self._ramps
+
     async def payload_limits_now(self) -> Mapping[str, int]:
         """Limits by lambda as the store has them after this call began: for who must not refuse by what is old.
 
@@ -98,7 +106,10 @@ class LambdaCache:
 
     async def _read(self) -> None:
         changes, asked_at = self._changes, time.monotonic()
-        self._limits = await lambdas.payload_limits(self._store)
+        self._limits, ramps = await lambdas.payload_limits_and_ramps(self._store)
+        self._ramps = {
+            name: ramp for name, ramp in ramps.items() if pinned_name(name, ramp.version) in self._limits
+        }
         known = self._label_queues  # each is taken apart once
         self._label_queues = {
             name: known.get(name) or _label_queue(name) for name in self._limits if LABELS_MARK in name

@@ -46,6 +46,14 @@ create table lambda_declaration (
     primary key (name, version)
 );
 
+-- The ramp of a lambda: so much of its new tasks goes to the queue of one of its versions. Operators and owners decide it (decision 0098).
+create table lambda_ramp (
+    lambda text primary key check (octet_length(lambda) <= 2048),
+    to_version text not null check (octet_length(to_version) between 1 and 64),
+    permille integer not null check (permille between 0 and 1000),
+    changed_at timestamptz not null
+);
+
 -- Lambdas that were deleted: a worker that still declares one of their versions does not bring them back.
 create table deleted_lambda (
     name text primary key,

@@ -11,6 +11,7 @@ from duly_core.lambdas.declarations import IN_FORCE, Standing, Verdict, decide
 from duly_core.lambdas.names import base_name
 from duly_core.lambdas.patterns import to_regex
 from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.lambdas.ramps import Ramp
 from duly_core.postgres.channels import NEW_LAMBDA_CHANNEL
 from duly_core.postgres.pool import Connection, Store
 
@@ -24,6 +25,7 @@ class RegisteredLambda:
     updated_at: datetime = field(compare=False)
     revision: int = field(compare=False)
     registered_by: str = field(compare=False)
+    ramp: Ramp | None = field(compare=False, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,15 @@ _A_PORTION = 50
 """Rows."""
 
 # Each column by its name: a later release may add some while this one still serves.
-_LIST = f"select {_COLUMNS}, registered_at, updated_at, revision, registered_by from lambda"  # noqa: S608 (the names are our own)
+SELECT = f"select {_COLUMNS}, registered_at, updated_at, revision, registered_by, to_version, permille from lambda left join lambda_ramp on lambda_ramp.lambda = lambda.name"  # noqa: S608 (the names are our own)
 _SOME = """
 where name > %(after)s and (%(part)s = '' or strpos(name, %(part)s) > 0)
     and (%(patterns)s::text is null or name ~ %(patterns)s)
 order by name limit %(limit)s
+"""
+_LIMITS = """
+select lambda.name, lambda.payload_limit, ramp.to_version, ramp.permille
+from lambda left join lambda_ramp as ramp on ramp.lambda = lambda.name
 """
 _STANDINGS = f"select {_COLUMNS}, revision from lambda where name = any(%(names)s)"  # noqa: S608 (as above)
 _SUPERSEDED = """
@@ -310,11 +316,13 @@ async def list_lambdas(store: Store, patterns: Sequence[str] | None = None) -> l
         after = part[-1].policy.name
 
 
-async def payload_limits(store: Store) -> dict[str, int]:
-    """Return how large a payload each lambda takes, in bytes."""
+async def payload_limits_and_ramps(store: Store) -> tuple[dict[str, int], dict[str, Ramp]]:
+    """Return how large a payload each lambda takes, in bytes, and the ramps of those that have one."""
     async with store.connection() as connection, connection.cursor() as cursor:
-        await cursor.execute("select name, payload_limit from lambda")
-        return dict(await cursor.fetchall())
+        await cursor.execute(_LIMITS)
+        rows = await cursor.fetchall()
+    limits = {name: limit for name, limit, _, _ in rows}
+    return limits, {name: Ramp(version, permille) for name, _, version, permille in rows if version}
 
 
 async def list_names(store: Store) -> list[str]:
@@ -339,12 +347,17 @@ async def list_some(
     regex = None if patterns is None else to_regex(patterns)
     wanted = {"after": after, "part": name_part, "limit": limit, "patterns": regex}
     async with store.connection() as connection, connection.cursor(row_factory=dict_row) as cursor:
-        await cursor.execute(f"{_LIST} {_SOME}".encode(), wanted)
+        await cursor.execute(f"{SELECT} {_SOME}".encode(), wanted)
         return [registered(row) for row in await cursor.fetchall()]
 
 
 def registered(row: Mapping[str, Any]) -> RegisteredLambda:
     """Return the lambda of a row."""
     return RegisteredLambda(
-        _policy(row), row["registered_at"], row["updated_at"], row["revision"], row["registered_by"]
+        _policy(row),
+        row["registered_at"],
+        row["updated_at"],
+        row["revision"],
+        row["registered_by"],
+        Ramp(row["to_version"], row["permille"]) if row["to_version"] else None,
     )

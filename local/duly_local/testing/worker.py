@@ -118,7 +118,7 @@ class DulyWorker:
 
     def _queues(self) -> list[str]:
         """Return the queues that it serves: its lambdas in every domain, with any labels, and of the versions that it has."""
-        versions = {"", *self.app.served_versions}
+        versions = {*self.app.served_versions, *([""] if self.app.serves_unpinned else [])}
         names = [(each, QueueName.parse(each)) for each in self._stack.queues]
         return [
             each

@@ -6,7 +6,7 @@ import difflib
 import re
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from duly.callbacks import lambda_of as handles
 from duly.callbacks.callback import Callback, make_callback
@@ -46,7 +46,7 @@ class App:
         *,
         owner: str = "",
         version: str = "",
-        pinned: bool = False,
+        pinned: bool | Literal["only"] = False,
         compatible_with: Iterable[str] = (),
         codec: Codec | None = None,
     ) -> None:
@@ -54,7 +54,8 @@ class App:
 
         - `owner`: who answers for it. The first that is declared for a lambda stays.
         - `version`: of the owner's code. Give each build its own: 1.4.2, or a date, or a commit.
-        - `pinned`: also run tasks that were scheduled with `lambda_version` of this version.
+        - `pinned`: also run tasks that were scheduled with `lambda_version` of this version. "only": run no others. Then this version does not
+          come into force, its time tables are not declared, and a worker of another version must have declared the lambdas before.
         - `compatible_with`: and those of these versions.
         - `codec`: decrypts payloads, and encrypts what callbacks return, keep and schedule; see `duly.encryption`.
 
@@ -63,6 +64,8 @@ class App:
         self.owner = owner
         self.version = version
         self.served_versions = _served(version, compatible_with) if pinned or compatible_with else ()
+        self.serves_unpinned = pinned != "only"
+        """Whether it runs tasks that are pinned to no version."""
         self.codec = codec
         self._callbacks: dict[str, Callback] = {}
         self._time_tables: dict[str, time_tables_pb2.TimeTable] = {}
@@ -210,9 +213,11 @@ class App:
 
     def lambdas(self) -> list[registry_pb2.Lambda]:
         """Return the lambdas as they are told to the registry, with their time tables, in the order they were declared."""
-        declared = {name: self._declare(callback, name) for name, callback in self._callbacks.items()}
-        for table in self._time_tables.values():
-            declared[getattr(table, "lambda")].time_tables.append(table)
+        declared = {}
+        if self.serves_unpinned:
+            declared = {name: self._declare(callback, name) for name, callback in self._callbacks.items()}
+            for table in self._time_tables.values():
+                declared[getattr(table, "lambda")].time_tables.append(table)
         pinned = [
             self._declare(callback, f"{name}@{version}")
             for name, callback in self._callbacks.items()

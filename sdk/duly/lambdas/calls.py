@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
+from duly.errors import InvalidTaskError
 from duly.lambdas.info import FairKey, LambdaDeletion, LambdaDetail, LambdaInfo
 from duly.tasks.bulk import run_pages
 from duly.tasks.filters import CancelFilter, filtered
@@ -53,6 +55,42 @@ class LambdaCalls(ClientPart):
         """
         request = registry_pb2.UpdateLambdaRequest(
             name=name, version=version, expected_revision=expected_revision
+        )
+        await self._update(request)
+
+    async def ramp_lambda(
+        self,
+        name: str,
+        version: str,
+        percent: float,
+        *,
+        force: bool = False,
+        expected_revision: int | None = None,
+    ) -> None:
+        """Send so much of the new tasks of a lambda to one of its versions: 0 to 100 percent, with at most one decimal.
+
+        Workers with `App(version=..., pinned="only")` run them. With more percent, those that went there still do, and more with them. Tasks
+        of one session, or of one fair key, go together. Tasks with an idempotency key or a unique key stay, as do nodes, ticks, children, and
+        tasks with a domain or labels.
+
+        - `force`: though no live worker serves the version.
+        - `expected_revision`: only if it is the lambda's.
+
+        Raises UnknownLambdaError, LambdaConflictError, and InvalidTaskError for a version that no worker serves.
+        """
+        ramp = registry_pb2.LambdaRamp(version=version, permille=_permille(percent))
+        request = registry_pb2.UpdateLambdaRequest(
+            name=name, ramp=ramp, ramp_without_host=force, expected_revision=expected_revision
+        )
+        await self._update(request)
+
+    async def end_ramp(self, name: str, *, expected_revision: int | None = None) -> None:
+        """Send no more new tasks of a lambda to a version. Those that were sent stay there.
+
+        `expected_revision`: only if it is the lambda's. Raises UnknownLambdaError, LambdaConflictError.
+        """
+        request = registry_pb2.UpdateLambdaRequest(
+            name=name, ramp=registry_pb2.LambdaRamp(), expected_revision=expected_revision
         )
         await self._update(request)
 
@@ -142,3 +180,13 @@ class LambdaCalls(ClientPart):
             FairKey.from_proto(key, weights.get(key, 1), waiting.get(key))
             for key in sorted(weights.keys() | waiting.keys())
         ]
+
+
+def _permille(percent: float) -> int:
+    """Return tenths of a percent. Raises InvalidTaskError for what is not from 0 to 100, and for more decimals than one."""
+    permille = round(percent * 10) if math.isfinite(percent) else -1
+    if not 0 <= permille <= 1_000 or abs(permille - percent * 10) > 1e-9:
+        raise InvalidTaskError(
+            f"percent: {percent:g} is no part: use 0 to 100, with at most one decimal", "percent"
+        )
+    return permille

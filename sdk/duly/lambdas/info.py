@@ -13,6 +13,17 @@ from duly_wire.v1 import registry_pb2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LambdaRamp:
+    """So much of the new tasks of a lambda goes to one of its versions."""
+
+    version: str
+    percent: float
+
+    def __str__(self) -> str:
+        return f"{self.percent:g}% to version {self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LambdaInfo:
     """A registered lambda with every default filled in; the fields are those of `App.callback`."""
 
@@ -36,6 +47,8 @@ class LambdaInfo:
     batch: Batch | None = None
     # Of which resources each of its tasks takes units.
     resources: tuple[ResourceNeed, ...] = ()
+    # How much of its new tasks goes to one of its versions; None: all have the lambda itself.
+    ramp: LambdaRamp | None = None
 
     @classmethod
     def from_proto(cls, registered: registry_pb2.RegisteredLambda) -> LambdaInfo:
@@ -64,6 +77,9 @@ class LambdaInfo:
             if declared.HasField("batch")
             else None,
             resources=tuple(map(ResourceNeed.from_proto, declared.resources)),
+            ramp=LambdaRamp(version=registered.ramp.version, percent=registered.ramp.permille / 10)
+            if registered.HasField("ramp")
+            else None,
         )
 
 

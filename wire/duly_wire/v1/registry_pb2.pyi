@@ -319,6 +319,7 @@ class RegisteredLambda(_message.Message):
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     REGISTERED_BY_FIELD_NUMBER: _builtins.int
+    RAMP_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Which of the lambda's declarations it is, from 1."""
     registered_by: _builtins.str
@@ -327,6 +328,10 @@ class RegisteredLambda(_message.Message):
     def registered_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def updated_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def ramp(self) -> Global___LambdaRamp:
+        """Absent: it has none."""
+
     def __init__(
         self,
         *,
@@ -334,14 +339,41 @@ class RegisteredLambda(_message.Message):
         updated_at: _timestamp_pb2.Timestamp | None = ...,
         revision: _builtins.int = ...,
         registered_by: _builtins.str = ...,
+        ramp: Global___LambdaRamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda", "registered_at", b"registered_at", "updated_at", b"updated_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda", "ramp", b"ramp", "registered_at", b"registered_at", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda", "registered_at", b"registered_at", "registered_by", b"registered_by", "revision", b"revision", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda", "ramp", b"ramp", "registered_at", b"registered_at", "registered_by", b"registered_by", "revision", b"revision", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RegisteredLambda: _TypeAlias = RegisteredLambda  # noqa: Y015
+
+@_typing.final
+class LambdaRamp(_message.Message):
+    """So much of the new tasks of a lambda goes to the queue of one of its versions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    PERMILLE_FIELD_NUMBER: _builtins.int
+    version: _builtins.str
+    """As in NAME@VERSION. Empty in a request: the lambda has no ramp any more."""
+    permille: _builtins.int
+    """Tenths of a percent: 0 to 1,000."""
+    def __init__(
+        self,
+        *,
+        version: _builtins.str = ...,
+        permille: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["permille", b"permille", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LambdaRamp: _TypeAlias = LambdaRamp  # noqa: Y015
 
 @_typing.final
 class GetLambdaRequest(_message.Message):
@@ -485,6 +517,8 @@ class UpdateLambdaRequest(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     EXPECTED_REVISION_FIELD_NUMBER: _builtins.int
+    RAMP_FIELD_NUMBER: _builtins.int
+    RAMP_WITHOUT_HOST_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     owner: _builtins.str
     """Who owns it from now on. Workers that declare another owner are refused."""
@@ -492,6 +526,12 @@ class UpdateLambdaRequest(_message.Message):
     """The version to put in force, as workers declared it last. No version that was in force takes its place by itself."""
     expected_revision: _builtins.int
     """Change it only if this is its revision."""
+    ramp_without_host: _builtins.bool
+    """Set the ramp though no live host serves the version."""
+    @_builtins.property
+    def ramp(self) -> Global___LambdaRamp:
+        """Send a part of the new tasks to a version. Only tasks of the lambda itself, in no domain, for no labels and without keys are sent."""
+
     def __init__(
         self,
         *,
@@ -499,10 +539,12 @@ class UpdateLambdaRequest(_message.Message):
         owner: _builtins.str | None = ...,
         version: _builtins.str | None = ...,
         expected_revision: _builtins.int | None = ...,
+        ramp: Global___LambdaRamp | None = ...,
+        ramp_without_host: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_owner", b"_owner", "_version", b"_version", "expected_revision", b"expected_revision", "owner", b"owner", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_owner", b"_owner", "_version", b"_version", "expected_revision", b"expected_revision", "owner", b"owner", "ramp", b"ramp", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_owner", b"_owner", "_version", b"_version", "expected_revision", b"expected_revision", "name", b"name", "owner", b"owner", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision", "_owner", b"_owner", "_version", b"_version", "expected_revision", b"expected_revision", "name", b"name", "owner", b"owner", "ramp", b"ramp", "ramp_without_host", b"ramp_without_host", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expected_revision: _TypeAlias = _typing.Literal["expected_revision"]  # noqa: Y015
     _WhichOneofArgType__expected_revision: _TypeAlias = _typing.Literal["_expected_revision", b"_expected_revision"]  # noqa: Y015
@@ -526,7 +568,7 @@ class UpdateLambdaResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """UNKNOWN_LAMBDA, INVALID_ARGUMENT (no worker declared the version), LAMBDA_CONFLICT. Absent: done."""
+        """UNKNOWN_LAMBDA, INVALID_ARGUMENT (no worker declared the version, or none serves it now), LAMBDA_CONFLICT. Absent: done."""
 
     def __init__(
         self,

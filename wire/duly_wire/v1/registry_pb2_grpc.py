@@ -101,7 +101,7 @@ class RegistryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateLambda(self, request, context):
-        """Gives a lambda to another owner, or puts a version in force that workers declared.
+        """Gives a lambda to another owner, puts a version in force that workers declared, or sends a part of its new tasks to a version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

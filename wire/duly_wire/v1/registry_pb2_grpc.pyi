@@ -38,7 +38,7 @@ class RegistryServiceStub:
     GetLambda: _grpc.UnaryUnaryMultiCallable[_registry_pb2.GetLambdaRequest, _registry_pb2.GetLambdaResponse]
     """Shows one lambda, with the versions that workers declared; one that was deleted, too."""
     UpdateLambda: _grpc.UnaryUnaryMultiCallable[_registry_pb2.UpdateLambdaRequest, _registry_pb2.UpdateLambdaResponse]
-    """Gives a lambda to another owner, or puts a version in force that workers declared."""
+    """Gives a lambda to another owner, puts a version in force that workers declared, or sends a part of its new tasks to a version."""
     DeleteLambda: _grpc.UnaryUnaryMultiCallable[_registry_pb2.DeleteLambdaRequest, _registry_pb2.DeleteLambdaResponse]
     """Deletes a lambda with its time tables. Its ended tasks stay. Workers bring it back with a new version only."""
     RestoreLambda: _grpc.UnaryUnaryMultiCallable[_registry_pb2.RestoreLambdaRequest, _registry_pb2.RestoreLambdaResponse]
@@ -58,7 +58,7 @@ class RegistryServiceAsyncStub(RegistryServiceStub):
     GetLambda: _aio.UnaryUnaryMultiCallable[_registry_pb2.GetLambdaRequest, _registry_pb2.GetLambdaResponse]  # type: ignore[assignment]
     """Shows one lambda, with the versions that workers declared; one that was deleted, too."""
     UpdateLambda: _aio.UnaryUnaryMultiCallable[_registry_pb2.UpdateLambdaRequest, _registry_pb2.UpdateLambdaResponse]  # type: ignore[assignment]
-    """Gives a lambda to another owner, or puts a version in force that workers declared."""
+    """Gives a lambda to another owner, puts a version in force that workers declared, or sends a part of its new tasks to a version."""
     DeleteLambda: _aio.UnaryUnaryMultiCallable[_registry_pb2.DeleteLambdaRequest, _registry_pb2.DeleteLambdaResponse]  # type: ignore[assignment]
     """Deletes a lambda with its time tables. Its ended tasks stay. Workers bring it back with a new version only."""
     RestoreLambda: _aio.UnaryUnaryMultiCallable[_registry_pb2.RestoreLambdaRequest, _registry_pb2.RestoreLambdaResponse]  # type: ignore[assignment]
@@ -99,7 +99,7 @@ class RegistryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _registry_pb2.UpdateLambdaRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_registry_pb2.UpdateLambdaResponse, _abc.Awaitable[_registry_pb2.UpdateLambdaResponse]]:
-        """Gives a lambda to another owner, or puts a version in force that workers declared."""
+        """Gives a lambda to another owner, puts a version in force that workers declared, or sends a part of its new tasks to a version."""
 
     @_abc_1.abstractmethod
     def DeleteLambda(

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from duly_core.lambdas.names import base_name
 from duly_core.lambdas.session_names import SessionId
 from duly_core.tasks.history import Event, events_of
 from duly_core.tasks.lifecycle import FINAL, HELD, Status
@@ -13,6 +14,7 @@ from duly_core.tasks.store import TaskRow
 from duly_core.tasks.task import AttemptOutcome
 from duly_core.time_tables.time_table import nominal_of_key
 from duly_frontend.explain.event_kinds import FRONTEND, HSC, KINDS, OF_CALLBACKS, OF_TASKS, STORE_CONSUMER
+from duly_frontend.explain.ramps import is_ramped
 from duly_frontend.explain.text import one_line
 from duly_frontend.tasks.wire import ATTEMPT_OUTCOME_TO_WIRE, STATUS_TO_WIRE
 from duly_wire.v1 import explain_pb2, task_pb2
@@ -94,6 +96,9 @@ def _scheduled(row: TaskRow) -> _Line:
         why = f"a node of the graph {row['graph']}"
     elif row["session"] is not None:
         why = f"in the session {SessionId.parse(row['session']).key}"
+    if is_ramped(row):
+        sent = f"the ramp of {base_name(row['lambda'])} sent it to version {row['ramp_version']}"
+        why = f"{why}; {sent}" if why else sent
     return _line(
         explain_pb2.HISTORY_KIND_SCHEDULED,
         row["created_at"],

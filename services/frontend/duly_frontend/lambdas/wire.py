@@ -39,6 +39,8 @@ def to_wire(registered: RegisteredLambda) -> registry_pb2.RegisteredLambda:
     if policy.batch_size:
         batch = registry_pb2.Batch(size=policy.batch_size, wait=to_duration(policy.batch_wait))
         getattr(message, "lambda").batch.CopyFrom(batch)
+    if (ramp := registered.ramp) is not None:
+        message.ramp.CopyFrom(registry_pb2.LambdaRamp(version=ramp.version, permille=ramp.permille))
     return message
 
 

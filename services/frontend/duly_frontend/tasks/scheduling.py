@@ -7,16 +7,20 @@ from itertools import groupby
 from typing import TypeAlias
 
 from duly_core.access.roles import Action
+from duly_core.lambdas.declarations import pinned_name
+from duly_core.lambdas.ramps import Ramp, together
 from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.new_tasks import ProblemUnlessRepeatedError, new_task, plain_tasks
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.requests.resource_needs import ResourceCache, read_needs, resource_needs
 from duly_core.tasks.schedule import find_repeated
-from duly_core.tasks.task import NewTask, Scheduled
+from duly_core.tasks.store import get_tasks
+from duly_core.tasks.task import NewTask, Scheduled, Scheduling
 from duly_core.traffic.slices import Steps
 from duly_frontend.access.reach import refused
 from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.tasks.schedule_answers import add_created, add_result
+from duly_wire.queue_names import QueueName
 from duly_wire.v1 import frontend_pb2, task_pb2
 
 _A_STEP = 100
@@ -103,6 +107,61 @@ def _checking_each(
             item.problem = problem
         except ProblemUnlessRepeatedError as late:
             item.task, item.problem = late.task, late.problem
+
+
+def send_by_ramps(
+    items: Sequence[Item], ramps: Mapping[str, Ramp], payload_limits: Mapping[str, int]
+) -> None:
+    """Send the tasks of lambdas with a ramp to its version: so many as it says, of tasks without keys.
+
+    Keys are not shared between the queues of a lambda: with one, a task could be there twice.
+    """
+    for item in items:
+        task = item.task
+        if task is None or task.idempotency_key or task.unique is not None:
+            continue
+        ramp = ramps.get(task.lambda_name)
+        if ramp is None:
+            continue
+        session = task.session.key if task.session is not None else ""
+        if not ramp.takes(task.lambda_name, together(session, task.fair_key or "", task.task_id)):
+            continue
+        queue = pinned_name(task.lambda_name, ramp.version)
+        if len(task.payload) <= payload_limits.get(
+            queue, -1
+        ):  # else the version takes none that are so large
+            item.task = task._replace(lambda_name=queue)
+
+
+async def find_elsewhere(items: Sequence[Item], store: Store) -> bool:
+    """Answer repeats of tasks that a ramp sent to another queue of their lambda than it does now; return whether there are some.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    conflicts = {
+        item.task.task_id: item
+        for item in items
+        if item.task is not None
+        and item.scheduled is not None
+        and item.scheduled.verdict is Scheduling.CONFLICT
+        and item.task.idempotency_key is None
+        and "@" not in getattr(item.asked, "lambda")
+    }
+    if not conflicts:
+        return False
+    rows = await get_tasks(store, conflicts, most_bytes=None)
+    moved = []
+    for task_id, item in conflicts.items():
+        queue = QueueName.parse(rows[task_id]["lambda"]) if task_id in rows else None
+        if queue is None or item.task is None:
+            continue
+        if (queue.lambda_name, queue.domain, queue.labels) == (getattr(item.asked, "lambda"), "", ""):
+            moved.append((item, item.task._replace(lambda_name=str(queue))))
+    found = await find_repeated(store, [task for _, task in moved])
+    for (item, _), scheduled in zip(moved, found, strict=True):
+        item.scheduled = scheduled or item.scheduled
+    return bool(moved)
 
 
 def take_quotas(items: Sequence[Item], quotas: SchedulingQuotas) -> None:

@@ -139,6 +139,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         needed = await scheduling.needs_of(items, self._resources)
         checking = scheduling.checking(items, limits, self._live().horizon, refused, needed)
         await self._sliced(checking)
+        if (ramps := self._known.ramps) and not names.isdisjoint(ramps):
+            scheduling.send_by_ramps(items, ramps, limits)
         await self._quotas.refresh()
         scheduling.take_quotas(items, self._quotas)
         await scheduling.find_repeats(items, self._stores.reads)
@@ -149,6 +151,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
                 some, partial(write, within=context.time_remaining(), client=caller), self._most_written
             )
         response, missing = await self._sliced(scheduling.answering(items))
+        if missing and await scheduling.find_elsewhere(items, self._stores.reads):
+            response, missing = await self._sliced(scheduling.answering(items))
         events.taken.inc(len(items) - missing)
         events.refused.inc(missing)
         return response
