@@ -826,7 +826,7 @@ create function duly_is_watched(lambda text, graph uuid, session text) returns b
         where key = any (array['*', 'lambda:' || lambda, 'lambda:' || split_part(lambda, '@', 1), 'graph:' || graph, 'session:' || session])
     ) or exists (
         select from watch_key
-        where key >= 'prefix:' and key < 'prefix;' and starts_with(lambda, substr(key, 8))
+        where starts_with(key, 'prefix:') and starts_with(lambda, substr(key, 8))
             and strpos(substr(lambda, length(key) - 6), '/') = 0
     )
 $$;
