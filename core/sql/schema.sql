@@ -653,7 +653,7 @@ create trigger task_is_a_dead_letter after insert or update of status on task
 -- Events that callers send, and the tasks that wait for them (decision 0091).
 
 -- The keys of which events are kept, or for which a task waits: the namespace, a slash and the caller's key, as sessions have it.
--- Whoever sends to a key locks its row, and so does a task that is about to wait: no event comes between the look and the wait.
+-- A sender to a key locks its row, and so does a task that is about to wait: no event comes between the look and the wait.
 create table event_key (
     key text collate "C" primary key,
     -- How many of its events are kept.

@@ -59,7 +59,7 @@ def make_address(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Make an address of one use: whoever has it sends one event to the key, without a login.
+    """Make an address of one use: its holder sends one event to the key, without a login.
 
     Its page has buttons to approve (true) and to deny (false). A program may POST any JSON to it. Keep it secret.
     """

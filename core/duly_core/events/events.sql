@@ -1,7 +1,7 @@
 -- Statements on events that move no task.
 
 -- name: lock_event_keys
--- Locks keys, in the order of code points, and makes those that are not there. Whoever sends, or is about to wait, holds them.
+-- Locks keys, in the order of code points, and makes those that are not there. A sender, or a task that is about to wait, holds them.
 insert into event_key (key)
 select asked.key from (select distinct key from unnest(%(keys)b::text[]) as asked (key)) as asked order by asked.key collate "C"
 on conflict (key) do update set events = event_key.events

@@ -1,6 +1,6 @@
 """What a service remembers of gates: all that are in force, compared with the store each second and when one changed.
 
-With them it remembers what else decides which tasks a pick takes, and changes seldom: which lambdas have keys that take turns.
+With them it remembers what else decides which tasks a pick takes, and changes rarely: which lambdas have keys that take turns.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
--- Who has which unique key (decision 0094). Whoever writes `unique_key` has locked the keys before anything else, in the order of
+-- Who has which unique key (decision 0094). A writer of `unique_key` has locked the keys before anything else, in the order of
 -- (lambda, key) by code points. Then it locks what schedule, update_pending or update_waiting lock, and only one of these kinds.
 
 -- name: look_at_keys

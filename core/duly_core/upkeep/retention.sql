@@ -77,7 +77,7 @@ where wait.key = ended.key and wait.task_id = ended.task_id and wait.fence = end
 returning wait.key
 
 -- name: idle_event_keys
--- Keys without events for which nobody waits. Who sends to one makes it anew.
+-- Keys without events for which nobody waits. The next send to one makes it again.
 delete from event_key
 using (
     select event_key.key

@@ -35,7 +35,7 @@ do $$ declare relation regclass; filled boolean; begin
     end loop;
 end $$;
 
--- Removes all rows but those of a new store. A small table's rows are deleted: after a TRUNCATE each session plans anew.
+-- Removes all rows but those of a new store. A small table's rows are deleted: after a TRUNCATE each session plans again.
 create function duly_stepped.reset(instant timestamptz) returns void language plpgsql as $$
 declare relation regclass; seed text; begin
     for relation, seed in
@@ -70,7 +70,7 @@ class TestDatabase:
         migrate(dsn)
         self._connection = psycopg.connect(dsn, autocommit=True, options="-c lock_timeout=5s")
         self._connection.execute(INSTALL)
-        # this looks like what a service does first: it is not to be found out anew in each test
+        # this looks like what a service does first: it is not to be found out again in each test
         self._connection.execute(
             "update store_epoch set server = duly_server(), changed_at = 'epoch' where true"
         )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from duly_local.testing.stack import TestStack
 
 MOST_RUNS = 10_000
-"""Of one call: whoever runs so many tasks most likely waits for a task that never ends."""
+"""Of one call: a caller that runs so many tasks most likely waits for a task that never ends."""
 _TOLD = 5
 
 

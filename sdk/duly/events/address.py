@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class EventAddress:
-    """An address of one use. Whoever has it sends one event to its key: a person by a button, a program by a POST of JSON."""
+    """An address of one use. Its holder sends one event to its key: a person by a button, a program by a POST of JSON."""
 
     token: str = field(repr=False)
     """A secret, which Duly does not keep."""

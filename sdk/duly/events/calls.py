@@ -65,7 +65,7 @@ class EventCalls(ClientPart):
     async def event_address(
         self, key: str, *, title: str = "", namespace: str = "", expires_in: timedelta | None = None
     ) -> EventAddress:
-        """Make an address of one use: whoever has it sends one event to the key, once, without a login.
+        """Make an address of one use: its holder sends one event to the key, once, without a login.
 
             address = await client.event_address("order-7/approved", title="Ship order 7?")
             send_mail("ann@example.org", address.url)

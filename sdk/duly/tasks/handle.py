@@ -56,7 +56,7 @@ class TypedTask(Task, Generic[Result]):
 
 
 def typed_task(task: Task, handle: object) -> Task:
-    """Return a task as whoever has this handle sees it: with a typed result, if the handle says a type."""
+    """Return a task as the holder of this handle sees it: with a typed result, if the handle says a type."""
     if not isinstance(handle, Handle) or handle.result_type is None:
         return task
     said = {field.name: getattr(task, field.name) for field in dataclasses.fields(Task)}

@@ -23,7 +23,7 @@ do $$ declare name text; definition text; begin
     end loop;
 end $$;
 """
-"""Replaces the clock of a database that is used for nothing else. Its services are told to run by whoever moves the clock."""
+"""Replaces the clock of a database that is used for nothing else. Its services are told to run by the code that moves the clock."""
 
 _BEGIN = "update duly_stepped.clock set at = %s"
 

@@ -61,7 +61,7 @@ class Rounds:
         return self._live_config.lambdas
 
     async def read(self) -> None:
-        """Read lambdas, settings and gates anew: what a test has changed holds at once."""
+        """Read lambdas, settings and gates again: what a test has changed holds at once."""
         self._turn += 60.0
         self._live_config.changed()
         await self._live_config.read(self._turn)

@@ -143,7 +143,7 @@ class SteppedServer:
             self._live.hsc,
             lambda: (
                 False
-            ),  # whoever begins to watch is told of what happens next, at the same instant of the clock
+            ),  # who begins to watch is told of what happens next, at the same instant of the clock
         )
         self._wait_nodes = WaitNodes(pools.hsc.results, self._hsc, asyncio.Event())
         notifications.subscribe(_Alone(self._hsc.work))

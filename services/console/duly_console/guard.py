@@ -119,7 +119,7 @@ class Guard:
     def bare_page(
         self, name: str, make: Callable[[Request], Awaitable[Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Return what serves a page to whoever has its address: no session, no form of ours, no name that the address must have."""
+        """Return what serves a page to the holder of its address: no session, no form of ours, no name that the address must have."""
 
         async def serve(request: Request) -> Response:
             return await self._answer(name, request, lambda: make(request))

@@ -74,7 +74,7 @@ class Slots:
         """Run these in one call as soon as a slot is free."""
         task_ids = [task.claim.task_id for task in tasks]
         self._may_start.update(task_ids)
-        self._batches[task_ids[0]] = [*tasks]  # a field of a message makes its items anew with each look
+        self._batches[task_ids[0]] = [*tasks]  # a field of a message makes its items again with each look
         self._waiting.put((tasks[0], task_ids[0], before_boot_ns))
 
     def _without_batch_lambdas(

@@ -1,1 +1,1 @@
-"""Addresses of one use: whoever has one sends one event, without a login."""
+"""Addresses of one use: the holder of one sends one event, without a login."""
