@@ -133,8 +133,10 @@ def test_a_move_repeats_the_status_it_expects_where_it_writes(move):
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.name)
 def test_a_move_to_a_live_status_sets_a_next_trigger_and_one_to_an_end_leaves_no_assoc(move):
     sql = TRANSITIONS[move.name].sql
-    if move.name == "unblock_sessions":  # the function that it calls writes
-        sql = function("duly_unblock_session")
+    if called := {"unblock_sessions": "duly_unblock_session", "enter_nodes": "duly_enter_nodes"}.get(
+        move.name
+    ):
+        sql = function(called)  # it writes
     if move.name in ("request_cancel", "update_waiting"):  # it is looked at when it would have been
         assert "next_trigger_at" not in sql
         return
