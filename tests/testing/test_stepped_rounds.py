@@ -16,6 +16,7 @@ STEPPED = {
     "breakers": "Rounds.settle",
     "run counts": "Rounds.settle",
     "turns": "Rounds.read",
+    "wait nodes": "SteppedServer.settle",
     "live settings": "SteppedServer.refresh",
 }
 LEFT_OUT = {  # and what only shows people what there is: `_watch` of the Store Consumer
