@@ -11,10 +11,13 @@ from duly_core.lambdas.store import MOST_LABEL_QUEUES
 from duly_core.limits.store import LARGEST_RATE, UNLIMITED
 from duly_core.postgres.statements import CONSTANTS
 from duly_core.tasks.task import Encoding
+from duly_core.watches import rules as watched
 from duly_wire.enums import FailureKind, SessionOrder, SessionPolicy
 
-OF_SQL_ALONE = {"batch", "events"}
+OF_SQL_ALONE = {"batch", "events", "turns"}
 """Prefixes of constants that Python has no use for."""
+OF_PYTHON_ALONE = {"batch_size", "batch_wait"}
+"""Fields of a policy that no statement reads."""
 
 
 def test_each_constant_is_the_number_that_python_has():
@@ -39,6 +42,9 @@ def test_each_constant_is_the_number_that_python_has():
         "lambdas.most_label_queues": str(MOST_LABEL_QUEUES),
         "units.unlimited": str(UNLIMITED),
         "rate.most": str(LARGEST_RATE),
+        "watched.run": str(watched.RUN_ENDED),
+        "watched.task": str(watched.TASK_ENDED),
+        "watched.graph": str(watched.GRAPH_FINISHED),
     }
 
     assert {
@@ -52,7 +58,7 @@ def test_the_defaults_of_a_policy_in_sql_are_those_of_python():
     defaults = {
         f"policy.{each.name}": f"coalesce(lambda.{each.name}, {literal(each.default)})"
         for each in fields(LambdaPolicy)
-        if isinstance(each.default, int | float | timedelta)
+        if each.name not in OF_PYTHON_ALONE and isinstance(each.default, int | float | timedelta)
     }
     assert {name: text for name, text in CONSTANTS.items() if name.startswith("policy.")} == defaults
 

@@ -93,6 +93,14 @@ KEPT = {
         {"task_ids": IDS, "tokens": IDS, "checkpoints": [b"a"] * 3},
         {"task_assoc_pkey", "task_pkey"},
     ),
+    "lock_child_sessions": (
+        {"task_ids": IDS, "tokens": IDS, "parents": IDS, "lambdas": [LAMBDA] * 3, "sessions": NAMES},
+        {"task_assoc_pkey", "session_pkey"},
+    ),
+    "give_turns": (
+        {"lambdas": [LAMBDA], "priorities": [3], "since": [NOW], "most": [100]},
+        {"task_assoc_ready", "task_assoc_pkey"},
+    ),
     "note_overdue": (
         {"task_ids": IDS, "tokens": IDS, "overdue_for": [SECOND] * 3, "neighbours": [1] * 3},
         {"task_assoc_pkey"},
@@ -122,6 +130,9 @@ ANEW = {
         {"idempotency_key_by_task", "task_first_pkey"},
     ),
     "unique_keys_without_tasks": (PAGE, {"unique_key_by_task", "unique_key_pkey", "task_first_pkey"}),
+    "expired_events": (LIMITS, {"event_by_expiry", "event_pkey", "event_key_pkey"}),
+    "ended_event_waits": (LIMITS, {"event_wait_pkey", "event_wait_by_task", "task_assoc_pkey"}),
+    "idle_event_keys": (LIMITS, {"event_key_pkey", "event_wait_pkey"}),
     "old_merged_tasks": (LIMITS, {"merged_task_pkey"}),
     "survivors": (PAGE, {"task_first_pkey", "attempt_first_pkey"}),
     "thin": (
@@ -134,7 +145,10 @@ OF_TABLES = ("calendar_users", "locked_calendar_tables", "move_calendar_tables")
 STATEMENTS = TIME_TABLES | {name: CALENDARS[name] for name in OF_TABLES} | ENTITIES | RETENTION
 OTHER_PARTITION = re.compile(r"(task|attempt)_(rest|\d+)_\w+")
 """Where these statements look for ids, too, and find none."""
-READ_WHOLE = {"ended_hosts", "ended_services", "idle_resource_keys"}
+READ_WHOLE = {
+    *("ended_hosts", "ended_services", "idle_resource_keys"),
+    *("ended_event_waits", "idle_event_keys"),
+}
 """They read a table of some thousands of rows once a minute."""
 ROWS_OF_RETENTION = """
 insert into task (
