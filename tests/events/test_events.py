@@ -104,7 +104,10 @@ async def test_people_see_which_event_a_task_waits_for_and_what_came_of_it(clien
     (reason,) = waiting.reasons
     assert reason.kind is ReasonKind.EVENT
     assert reason.text.startswith("it waits for the event approved, for another 59 min")
-    assert reason.action == "send it, with its value after the key: `duly events send approved`"
+    assert (
+        reason.action
+        == "send it with the value that its callback expects, such as true: `duly events send approved true`"
+    )
     assert abs(reason.until_at - reason.since_at - HOUR) < SECOND / 10
     assert (seen.status, seen.parked_on) == (duly.TaskStatus.WAITING, "event:approved")
     assert seen.attempts[0].outcome is duly.AttemptOutcome.WAITED

@@ -206,6 +206,7 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
                 "LimitService": frontend.channel,
                 "PoolService": frontend.channel,
                 "OutputService": frontend.channel,
+                "EventService": frontend.channel,
                 "WatchService": frontend.channel,
                 "EventAddressService": frontend.channel,
                 "RegistryService": frontend.channel,

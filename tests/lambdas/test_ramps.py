@@ -210,3 +210,8 @@ async def test_the_command_sets_shows_and_ends_a_ramp(client, frontend, run_duly
     assert {each.exit_code for each in wrong} == {2}
     assert "no ramp" in off.output
     assert "10%" not in (await run_duly("lambdas", "list")).output
+
+
+def test_a_word_that_is_not_only_is_refused_before_a_version_comes_into_force():
+    with pytest.raises(duly.RegistrationError, match='True, False or "only"'):
+        duly.App(owner="ann", version="2.0", pinned="onyl")  # type: ignore[arg-type]

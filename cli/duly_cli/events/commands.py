@@ -83,8 +83,11 @@ def make_address(
 def send(
     key: _Key,
     value: Annotated[
-        str, typer.Argument(metavar="VALUE", help="The event's value: JSON, or - for standard input.")
-    ] = "null",
+        str,
+        typer.Argument(
+            metavar="VALUE", help="The event's value: JSON, such as true, or - for standard input."
+        ),
+    ],
     namespace: _Namespace = "",
     event_id: Annotated[
         str | None,

@@ -59,8 +59,11 @@ class App:
         - `compatible_with`: and those of these versions.
         - `codec`: decrypts payloads, and encrypts what callbacks return, keep and schedule; see `duly.encryption`.
 
-        Raises RegistrationError for a version that tasks cannot be pinned to.
+        Raises RegistrationError for a version that tasks cannot be pinned to, and for another value of `pinned`.
         """
+        if pinned not in (False, True, "only"):
+            # a typo would put a version in force that was to be tried
+            raise RegistrationError(f'pinned must be True, False or "only", not {pinned!r}')
         self.owner = owner
         self.version = version
         self.served_versions = _served(version, compatible_with) if pinned or compatible_with else ()

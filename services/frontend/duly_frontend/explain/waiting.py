@@ -104,7 +104,7 @@ def _for_event(row: TaskRow) -> explain_pb2.Reason:
     return reason(
         explain_pb2.REASON_KIND_EVENT,
         f"it waits for {named}{left}",
-        f"send it, with its value after the key: {command('events', 'send', *where, keys[0])}",
+        f"send it with the value that its callback expects, such as true: {command('events', 'send', *where, keys[0], 'true')}",
         since_at=awaited[-1] if awaited else None,
         until_at=until_at,
     )
