@@ -134,7 +134,8 @@ async def test_a_frontend_that_does_not_answer_in_time_is_unavailable(client, fr
     frontend.open.clear()
 
     with pytest.raises(duly.UnavailableError, match="did not answer in time") as raised:
-        await client.schedule("mail.send", timeout=SECOND / 10)
+        # it must get there first, on a busy machine too
+        await client.schedule("mail.send", timeout=SECOND / 2)
 
     assert raised.value.task_id == frontend.requests[0].tasks[0].task_id
 
