@@ -8,7 +8,7 @@ import pytest
 
 import duly
 from duly.encryption import AesGcm
-from duly_core.errors import OverloadedError
+from duly_core.errors import OverloadedError, StoreUnavailableError
 from duly_core.gates.cache import FixedGates
 from duly_core.tasks import polling
 from duly_hsc.wait_nodes import WaitNodes
@@ -222,6 +222,29 @@ async def test_what_could_not_be_written_is_handed_back(client, hsc, task_states
     await wait_nodes.run_once()
 
     assert (await client.get(task)).status.name == "WAITING"
+
+
+async def test_a_claim_whose_answer_was_lost_is_handed_back_and_counts_as_no_crash(
+    client, hsc, task_states, wait_nodes, monkeypatch
+):
+    async with client.graph("order") as g:
+        g.wait("approval")
+    task = g.scheduled.task_ids["approval"]
+    really = hsc.servicer.claim_for
+
+    async def lose(*asked):
+        await really(*asked)
+        raise StoreUnavailableError("as the test said")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(hsc.servicer, "claim_for", lose)
+        with pytest.raises(StoreUnavailableError):
+            await wait_nodes.run_once()
+    assert (await client.get(task)).status.name == "CLAIMED"
+    await wait_nodes.run_once()
+
+    found = await client.get(task)
+    assert (found.status.name, found.crashes) == ("WAITING", 0)
 
 
 async def test_no_worker_declares_the_lambda_of_nodes_that_wait(frontend):

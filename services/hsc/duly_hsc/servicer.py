@@ -339,9 +339,19 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             check_count("claims", len(request.claims), self._settings.max_items_per_call)
         applied = await self._release(convert_ends.releases(request), context.time_remaining())
         if prefixes:
-            found = await store_claims.claims_under(self._stores.results, prefixes)
-            await self._release([ReleasedClaim(*claim) for claim in found])
+            await self.release_under(prefixes)
         return hsc_pb2.ReleaseResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
+
+    async def release_under(self, prefixes: Sequence[bytes]) -> None:
+        """Hand back what was claimed under these prefixes.
+
+        Raises:
+            StoreUnavailableError: the outcome is unknown; ask again.
+            OverloadedError: some are not handed back.
+        """
+        found = await store_claims.claims_under(self._stores.results, prefixes)
+        if found:
+            await self._release([ReleasedClaim(*claim) for claim in found])
 
     async def _release_group(self, releases: list[ReleasedClaim]) -> list[Applied]:
         async with failpoints.around("hsc.release"):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
+from duly_core.errors import StoreUnavailableError
 from duly_core.events.rules import EventWait
 from duly_core.events.wait_nodes import WAIT_NAME, WaitNode, is_wait_lambda, read_wait_node, received_by
 from duly_core.graphs.predecessors import GraphPlace
@@ -40,6 +41,9 @@ class Hsc(Protocol):
     async def write(self, results: Sequence[Result], within: float) -> list[Applied]:
         """Write results."""
 
+    async def release_under(self, prefixes: Sequence[bytes]) -> None:
+        """Hand back what was claimed under these."""
+
     def give_up(self, tasks: Sequence[ClaimedTask]) -> None:
         """Hand claims back."""
 
@@ -53,6 +57,8 @@ class WaitNodes:
         self._hsc = hsc
         self._stop = stop
         self.wake = asyncio.Event()
+        self._lost: bytes | None = None
+        """The prefix of a claim whose outcome is unknown: left alone, its lease would run out and count as a crash."""
 
     def may_have_changed(self) -> None:
         """Read the lambdas again."""
@@ -86,6 +92,9 @@ class WaitNodes:
 
     async def _claim(self, lambdas: frozenset[str], timeout: timedelta) -> Claimed | None:
         """Claim what is due, or wait for it; None: there is something else to do."""
+        if self._lost is not None:
+            await self._hsc.release_under([self._lost])
+            self._lost = None
         caller = Caller(HOLDER, new_prefix())
         claiming = asyncio.ensure_future(self._hsc.claim_for(caller, lambdas, _MOST, timeout))
         ends = [asyncio.ensure_future(event.wait()) for event in (self._stop, self.wake)]
@@ -96,7 +105,13 @@ class WaitNodes:
                 end.cancel()
             claiming.cancel()  # does nothing to one that is done
         await asyncio.wait([claiming])
-        return None if claiming.cancelled() else claiming.result()
+        if claiming.cancelled():
+            return None
+        try:
+            return claiming.result()
+        except StoreUnavailableError:
+            self._lost = caller.token_prefix
+            raise
 
     async def _write(self, tasks: Sequence[ClaimedTask]) -> None:
         try:
