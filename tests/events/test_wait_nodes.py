@@ -171,6 +171,7 @@ async def test_a_wait_in_a_namespace_that_is_no_name_is_refused(client, task_sta
     [
         ({"key": "x" * 256}, "255 bytes"),
         ({"key": "a\0"}, "NUL"),
+        ({"key": ["a", "b"]}, "one text"),
         ({"timeout": timedelta(0)}, "between 1 s"),
         ({"timeout": timedelta(days=366)}, "365 days"),
         ({"timeout": 9}, "timedelta"),

@@ -4,11 +4,14 @@ from datetime import timedelta
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from duly_core.errors import StatementTimeoutError
 from duly_core.lambdas.names import QueueKey
 from duly_core.tasks import claims, polling
 from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.task import DueTask
+from duly_store_consumer import events
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.timeout_loop import TimeoutLoop
@@ -18,6 +21,7 @@ from tests.fixtures.task_states import CLAIM_TIMEOUT, ENQUEUE_TIMEOUT, HEARTBEAT
 
 POLL = 90 * SECOND
 QUEUE = QueueKey(LAMBDA, Priority.NORMAL)
+DUE = DueTask(bytes(16), QUEUE)
 
 
 class Told:
@@ -170,3 +174,19 @@ async def test_a_loop_that_completes_no_round_says_so(loop, monkeypatch):
     monkeypatch.setattr("duly_store_consumer.liveness._LONGEST_ROUND", -2 * POLL.total_seconds() - 1)
 
     assert "no round was completed" in str(loop.unhealthy_reason())
+
+
+@pytest.mark.parametrize(
+    ("found", "logged"),
+    [
+        (polling.TimedOut([DUE, DUE], reclaimed=2, ended=1, revoked=3), [("warning", 2, 1)]),
+        (polling.TimedOut([], ended=1), [("info", None, 1)]),
+    ],
+    ids=["holders fell silent", "a node was skipped"],
+)
+def test_only_what_a_silent_holder_had_is_logged_as_silent(found, logged):
+    with capture_logs() as logs:
+        events.timeouts_handled(found)
+
+    told = [(each["log_level"], each.get("reclaimed"), each.get("ended", each.get("count"))) for each in logs]
+    assert told == logged

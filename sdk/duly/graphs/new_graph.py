@@ -230,6 +230,8 @@ class NewGraph:
 
         Raises InvalidTaskError. With a codec the graph cannot be scheduled: events are encrypted for their keys.
         """
+        if not isinstance(key, str):
+            raise InvalidTaskError(f"{label!r}: key must be one text, not {type(key).__name__}", "key")
         if len(key.encode(errors="replace")) > KEY_LIMIT_BYTES or "\0" in key:
             raise InvalidTaskError(
                 f"{label!r}: key must have at most {KEY_LIMIT_BYTES} bytes, and no NUL", "key"

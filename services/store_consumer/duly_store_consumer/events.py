@@ -223,8 +223,11 @@ def timeouts_handled(found: TimedOut) -> None:
         log.info("unclaimed references sent again", count=sent_again)
     if found.uncompleted:
         log.warning("attempts failed that nobody completed in time", count=found.uncompleted)
-    if found.reclaimed or found.ended:
-        log.warning("silent claims ended", reclaimed=found.reclaimed, ended=found.ended)
+    silent_ended = found.revoked - found.reclaimed
+    if found.revoked:
+        log.warning("silent claims ended", reclaimed=found.reclaimed, ended=silent_ended)
+    if without_run := found.ended - silent_ended:
+        log.info("tasks ended without a run: expired, skipped, or not completed in time", count=without_run)
 
 
 def failover_grace(left: timedelta, *, expected: bool) -> None:
