@@ -36,15 +36,15 @@ with clock as materialized (
         where not exists (select from lambda where lambda.name = any (array[asked.name]))
     )
 ), asked as (
-    select * from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(scheduled_by)b::text[]) as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, scheduled_by)
+    select * from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(scheduled_by)b::text[], %(fair_keys)b::text[]) as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, scheduled_by, fair_key)
 ), entity as (
-    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, scheduled_by, created_at, scheduled_at)
-    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.scheduled_by, clock.now, greatest(clock.now, coalesce(asked.scheduled_at, clock.now + asked.delay, clock.now))
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, scheduled_by, fair_key, created_at, scheduled_at)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.scheduled_by, asked.fair_key, clock.now, greatest(clock.now, coalesce(asked.scheduled_at, clock.now + asked.delay, clock.now))
     from clock cross join asked
-    returning task_id, lambda, collection, priority, created_at, scheduled_at
+    returning task_id, lambda, collection, priority, fair_key, created_at, scheduled_at
 ), assoc as (
-    insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
-    select task_id, lambda, collection, priority, 'new', scheduled_at, scheduled_at from entity
+    insert into task_assoc (task_id, lambda, collection, priority, fair_key, status, next_trigger_at, due_at)
+    select task_id, lambda, collection, priority, fair_key, 'new', scheduled_at, scheduled_at from entity
 )
 select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
     select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
@@ -57,15 +57,15 @@ with clock as materialized (
     select duly_now() as now
     where exists (select from lambda where lambda.name = %(lambda_name)b)
 ), asked as (
-    select %(task_id)b::uuid as task_id, %(lambda_name)b::text as lambda, %(collection)b::text as collection, %(priority)b::int2 as priority, %(encoding)b::int2 as encoding, %(payload)b::bytea as payload, %(scheduled_at)b::timestamptz as scheduled_at, %(delay)b::interval as delay, %(scheduled_by)b::text as scheduled_by
+    select %(task_id)b::uuid as task_id, %(lambda_name)b::text as lambda, %(collection)b::text as collection, %(priority)b::int2 as priority, %(encoding)b::int2 as encoding, %(payload)b::bytea as payload, %(scheduled_at)b::timestamptz as scheduled_at, %(delay)b::interval as delay, %(scheduled_by)b::text as scheduled_by, %(fair_key)b::text as fair_key
 ), entity as (
-    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, scheduled_by, created_at, scheduled_at)
-    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.scheduled_by, clock.now, greatest(clock.now, coalesce(asked.scheduled_at, clock.now + asked.delay, clock.now))
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, scheduled_by, fair_key, created_at, scheduled_at)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.scheduled_by, asked.fair_key, clock.now, greatest(clock.now, coalesce(asked.scheduled_at, clock.now + asked.delay, clock.now))
     from clock cross join asked
-    returning task_id, lambda, collection, priority, created_at, scheduled_at
+    returning task_id, lambda, collection, priority, fair_key, created_at, scheduled_at
 ), assoc as (
-    insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
-    select task_id, lambda, collection, priority, 'new', scheduled_at, scheduled_at from entity
+    insert into task_assoc (task_id, lambda, collection, priority, fair_key, status, next_trigger_at, due_at)
+    select task_id, lambda, collection, priority, fair_key, 'new', scheduled_at, scheduled_at from entity
 )
 select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
     select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
