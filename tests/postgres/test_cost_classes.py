@@ -4,6 +4,7 @@ from duly_core.postgres.statements import load, statement_files
 from tests.pools import test_pool_plans
 from tests.postgres import test_store_plans
 from tests.task_output import test_output_plans
+from tests.trends import test_trend_plans
 from tests.watches import test_watch_plans
 
 PLANS = frozenset(test_store_plans.CASES)
@@ -19,6 +20,7 @@ HELD_BY = {
     "fairness/fairness.sql": PLANS,
     "task_output/output.sql": set(test_output_plans.CASES),
     "watches/watches.sql": set(test_watch_plans.CASES),
+    "trends/trends.sql": test_trend_plans.CASES.keys() | test_trend_plans.FEW_ROWS.keys(),
     # the autoscaler reads tasks in each round; pools, their plans and hosts are few
     "pools/pools.sql": test_pool_plans.CASES.keys() | test_pool_plans.OF_POOLS,
     # by id, and no test looks at their plans, but for that of the last

@@ -24,6 +24,7 @@ LEFT_OUT = {  # and what only shows people what there is: `_watch` of the Store 
     "output sweep": "the same",
     "event address sweep": "the same",
     "watch sweep": "the same",
+    "trends": "it only shows people what there is",
 }
 
 

@@ -27,6 +27,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_hsc.breaker_counts import BreakerCounts
 from duly_hsc.events import log
 from duly_hsc.live_config import LiveConfig
+from duly_hsc.run_trends import RunTrends
 from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import open_stores
@@ -54,6 +55,7 @@ def build(
             config = LiveConfig(stores.results, live_settings, log_level, timing, hsc=settings)
             gates = GateCache(stores.results)
             counts = BreakerCounts(stores.results, lambda: gates.breaker_lambdas)
+            trends = RunTrends(stores.results)
             servicer = HscServicer(
                 stores,
                 settings,
@@ -63,6 +65,7 @@ def build(
                 rpc_settings,
                 gates=gates,
                 counts=counts,
+                trends=trends,
                 live_hsc=config.hsc,
             )
             config.on_change(servicer.work.settings_changed)
@@ -110,11 +113,13 @@ def build(
                     group.create_task(repeat("live settings", config.run_once, stop, config.wake))
                     group.create_task(repeat("gates", gates.run_once, stop, gates.wake))
                     group.create_task(repeat("run counts", counts.run_once, stop, asyncio.Event()))
+                    group.create_task(repeat("trends", trends.run_once, stop, asyncio.Event()))
                     group.create_task(repeat("wait nodes", wait_nodes.run_once, stop, wait_nodes.wake))
             servicer.work.close()
             servicer.streams.close()
             await server.stop()
             await servicer.work.finish()
+            await trends.run_once()
 
     return serve
 

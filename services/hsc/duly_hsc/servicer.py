@@ -44,6 +44,7 @@ from duly_hsc.children import Children
 from duly_hsc.lease_timeouts import LeaseTimeoutsNow
 from duly_hsc.result_weight import weight_of
 from duly_hsc.retry_budget import RetryBudget
+from duly_hsc.run_trends import RunTrends
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
 from duly_hsc.work_answers import fitting, size_of
@@ -75,6 +76,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         counts: BreakerCounts | None = None,
         live_hsc: Callable[[], LiveHscSettings] | None = None,
         nobody_watches: Callable[[], bool] | None = None,
+        trends: RunTrends | None = None,
     ) -> None:
         """Make one.
 
@@ -90,9 +92,11 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             counts: counts for breakers; None: there are none.
             live_hsc: tells the settings of `[hsc]` that hold now; None: those of `settings`.
             nobody_watches: tells whether it is certain that nobody watches what is written now; None: the store is asked now and then.
+            trends: counts for the trends; None: nothing is added to them.
         """
         live_hsc = live_hsc or (lambda: settings)
         self._counts = counts
+        self._trends = trends
         rpc = rpc or RpcSettings()
         self._gates = gates or FixedGates()
         self._stores = stores
@@ -143,7 +147,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             concurrency=settings.claim_concurrency,
             low_priority_share=lambda: live_hsc().low_priority_share,
             most_bytes=self._most_bytes,
-            claimed=self._count_first_attempts,
+            claimed=self._count_claims,
             hand_back=self._hand_back,
             more_is_due=lambda lambdas: notifier.notify_others(timedelta(), lambdas, _OVERFLOW_GAP),
             gates=self._gates,
@@ -186,11 +190,13 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
                 lambda lambdas: self._notifier.due_in(timedelta(), lambdas, len(lambdas)),
             )
         events.claimed(tasks)
-        self._count_first_attempts(tasks)
+        self._count_claims(tasks)
         return tasks
 
-    def _count_first_attempts(self, tasks: Sequence[ClaimedTask | None]) -> None:
+    def _count_claims(self, tasks: Sequence[ClaimedTask | None]) -> None:
         self._budget.started(Count(task.lambda_name for task in tasks if task and task.fence == 1))
+        if self._trends is not None:
+            self._trends.claimed(tasks)
 
     async def ClaimWork(  # noqa: N802
         self, request: hsc_pb2.ClaimWorkRequest, _context: Context
@@ -326,6 +332,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             self._follows = next(iter(written.due_lambdas), "") if is_due else ""
         if self._counts is not None:
             self._counts.note(results, written.verdicts)
+        if self._trends is not None:
+            self._trends.ended(results, written.verdicts)
         events.results_written(results, written.verdicts)
         events.retries_written(written.retried, held_back)
         return written.verdicts

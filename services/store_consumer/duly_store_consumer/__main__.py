@@ -5,7 +5,7 @@ import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  #
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from duly_core.config.settings import format_duration
@@ -45,6 +45,7 @@ from duly_store_consumer.session_watch import count_blocked
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.time_table_loop import TimeTableLoop
 from duly_store_consumer.timeout_loop import TimeoutLoop
+from duly_store_consumer.trend_loop import TrendLoop
 from duly_store_consumer.turn_loop import TurnLoop
 
 _TABLE_LOCKED_PAUSE = timedelta(seconds=30)
@@ -179,9 +180,16 @@ def _watch(
 ) -> None:
     """Start what shows people what there is."""
     backlog = BacklogWatch(store, lambda: consumer.live_config.queues, gates)
+
+    async def store_now() -> datetime:
+        await gates.known()
+        return gates.store_time()
+
+    trends = TrendLoop(store, lambda: backlog.ready, lambda: consumer.live_config.lambdas, store_now)
     rounds: dict[str, Callable[[], Awaitable[timedelta]]] = {
         "host watch": partial(watch_hosts, store),
         "backlog watch": backlog.run_once,
+        "trends": trends.run_once,
         "dead letter watch": DeadLetterWatch(store).run_once,
         "session watch": partial(count_blocked, store),
     }

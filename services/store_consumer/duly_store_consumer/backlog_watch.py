@@ -28,6 +28,8 @@ class BacklogWatch:
         self._queues = queues
         self._gates = gates
         self._slots_at = float("-inf")
+        self.ready: Mapping[QueueKey, Ready] = {}
+        """What was due at the last look, of each queue that had something; what gates hold among it."""
 
     async def run_once(self) -> timedelta:
         """Look; return the pause until the next look.
@@ -40,6 +42,7 @@ class BacklogWatch:
         gates = await self._gates.known()
         queues = self._queues()
         ready = {queue: each for queue, each in (await read_ready(self._store, queues)).items() if each.tasks}
+        self.ready = ready
         held = {queue: each for queue, each in ready.items() if gates.holds_back(queue)}
         waiting = {}
         for queue, each in ready.items():

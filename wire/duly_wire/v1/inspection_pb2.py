@@ -27,13 +27,15 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64uly/v1/inspection.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"4\n\x11RevealTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"]\n\x12RevealTaskResponse\x12$\n\rrevealed_task\x18\x01 \x01(\x0b\x32\r.duly.v1.Task\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"\x14\n\x12GetActivityRequest\"\xd4\x01\n\x13GetActivityResponse\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tscheduled\x18\x02 \x01(\x03\x12\r\n\x05\x65nded\x18\x03 \x01(\x03\x12\x0e\n\x06starts\x18\x04 \x01(\x05\x12\x32\n\x0fmedian_lateness\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cp99_lateness\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration2\xa4\x01\n\x11InspectionService\x12\x45\n\nRevealTask\x12\x1a.duly.v1.RevealTaskRequest\x1a\x1b.duly.v1.RevealTaskResponse\x12H\n\x0bGetActivity\x12\x1b.duly.v1.GetActivityRequest\x1a\x1c.duly.v1.GetActivityResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64uly/v1/inspection.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"4\n\x11RevealTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"]\n\x12RevealTaskResponse\x12$\n\rrevealed_task\x18\x01 \x01(\x0b\x32\r.duly.v1.Task\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"\x14\n\x12GetActivityRequest\"\xd4\x01\n\x13GetActivityResponse\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tscheduled\x18\x02 \x01(\x03\x12\r\n\x05\x65nded\x18\x03 \x01(\x03\x12\x0e\n\x06starts\x18\x04 \x01(\x05\x12\x32\n\x0fmedian_lateness\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cp99_lateness\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"x\n\x10GetTrendsRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf2\x01\n\x11GetTrendsResponse\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x04step\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12#\n\x06points\x18\x03 \x03(\x0b\x32\x13.duly.v1.TrendPoint\x12!\n\x05marks\x18\x04 \x03(\x0b\x32\x12.duly.v1.TrendMark\x12\x31\n\x0eon_time_within\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tobjective\x18\x06 \x01(\x01\"\xf7\x02\n\nTrendPoint\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tscheduled\x18\x02 \x01(\x03\x12\x0f\n\x07started\x18\x03 \x01(\x03\x12\x17\n\x0fstarted_on_time\x18\x04 \x01(\x03\x12\x32\n\x0fmedian_lateness\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cp95_lateness\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x65nded\x18\x07 \x01(\x03\x12\x0c\n\x04\x64\x65\x61\x64\x18\x08 \x01(\x03\x12\x13\n\x0b\x66\x61iled_runs\x18\t \x01(\x03\x12\x10\n\x08measured\x18\n \x01(\x08\x12\r\n\x05ready\x18\x0b \x01(\x03\x12\x0c\n\x04held\x18\x0c \x01(\x03\x12/\n\x0coldest_ready\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05slots\x18\x0e \x01(\x03\"z\n\tTrendMark\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.duly.v1.TrendMarkKind\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x11\n\tprincipal\x18\x04 \x01(\t*\xd9\x01\n\rTrendMarkKind\x12\x1f\n\x1bTREND_MARK_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14TREND_MARK_KIND_GATE\x10\x01\x12\x1b\n\x17TREND_MARK_KIND_BREAKER\x10\x02\x12\x1b\n\x17TREND_MARK_KIND_SETTING\x10\x03\x12\x1c\n\x18TREND_MARK_KIND_RESOURCE\x10\x04\x12\x1b\n\x17TREND_MARK_KIND_VERSION\x10\x05\x12\x18\n\x14TREND_MARK_KIND_POOL\x10\x06\x32\xe8\x01\n\x11InspectionService\x12\x45\n\nRevealTask\x12\x1a.duly.v1.RevealTaskRequest\x1a\x1b.duly.v1.RevealTaskResponse\x12H\n\x0bGetActivity\x12\x1b.duly.v1.GetActivityRequest\x1a\x1c.duly.v1.GetActivityResponse\x12\x42\n\tGetTrends\x12\x19.duly.v1.GetTrendsRequest\x1a\x1a.duly.v1.GetTrendsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.inspection_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_TRENDMARKKIND']._serialized_start=1378
+  _globals['_TRENDMARKKIND']._serialized_end=1595
   _globals['_REVEALTASKREQUEST']._serialized_start=122
   _globals['_REVEALTASKREQUEST']._serialized_end=174
   _globals['_REVEALTASKRESPONSE']._serialized_start=176
@@ -42,6 +44,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETACTIVITYREQUEST']._serialized_end=291
   _globals['_GETACTIVITYRESPONSE']._serialized_start=294
   _globals['_GETACTIVITYRESPONSE']._serialized_end=506
-  _globals['_INSPECTIONSERVICE']._serialized_start=509
-  _globals['_INSPECTIONSERVICE']._serialized_end=673
+  _globals['_GETTRENDSREQUEST']._serialized_start=508
+  _globals['_GETTRENDSREQUEST']._serialized_end=628
+  _globals['_GETTRENDSRESPONSE']._serialized_start=631
+  _globals['_GETTRENDSRESPONSE']._serialized_end=873
+  _globals['_TRENDPOINT']._serialized_start=876
+  _globals['_TRENDPOINT']._serialized_end=1251
+  _globals['_TRENDMARK']._serialized_start=1253
+  _globals['_TRENDMARK']._serialized_end=1375
+  _globals['_INSPECTIONSERVICE']._serialized_start=1598
+  _globals['_INSPECTIONSERVICE']._serialized_end=1830
 # @@protoc_insertion_point(module_scope)

@@ -3,11 +3,14 @@
 isort:skip_file
 What people look at: one task with its payload, and how much work there is. Served by the Frontend."""
 
+from collections import abc as _abc
 from duly_wire.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,6 +21,37 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _TrendMarkKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TrendMarkKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TrendMarkKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TREND_MARK_KIND_UNSPECIFIED: _TrendMarkKind.ValueType  # 0
+    TREND_MARK_KIND_GATE: _TrendMarkKind.ValueType  # 1
+    TREND_MARK_KIND_BREAKER: _TrendMarkKind.ValueType  # 2
+    """A breaker opened or closed, or was changed."""
+    TREND_MARK_KIND_SETTING: _TrendMarkKind.ValueType  # 3
+    TREND_MARK_KIND_RESOURCE: _TrendMarkKind.ValueType  # 4
+    """A resource or a quota."""
+    TREND_MARK_KIND_VERSION: _TrendMarkKind.ValueType  # 5
+    """A version of a lambda came, or was put in force."""
+    TREND_MARK_KIND_POOL: _TrendMarkKind.ValueType  # 6
+
+class TrendMarkKind(_TrendMarkKind, metaclass=_TrendMarkKindEnumTypeWrapper): ...
+
+TREND_MARK_KIND_UNSPECIFIED: TrendMarkKind.ValueType  # 0
+TREND_MARK_KIND_GATE: TrendMarkKind.ValueType  # 1
+TREND_MARK_KIND_BREAKER: TrendMarkKind.ValueType  # 2
+"""A breaker opened or closed, or was changed."""
+TREND_MARK_KIND_SETTING: TrendMarkKind.ValueType  # 3
+TREND_MARK_KIND_RESOURCE: TrendMarkKind.ValueType  # 4
+"""A resource or a quota."""
+TREND_MARK_KIND_VERSION: TrendMarkKind.ValueType  # 5
+"""A version of a lambda came, or was put in force."""
+TREND_MARK_KIND_POOL: TrendMarkKind.ValueType  # 6
+Global___TrendMarkKind: _TypeAlias = TrendMarkKind  # noqa: Y015
 
 @_typing.final
 class RevealTaskRequest(_message.Message):
@@ -132,3 +166,192 @@ class GetActivityResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetActivityResponse: _TypeAlias = GetActivityResponse  # noqa: Y015
+
+@_typing.final
+class GetTrendsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAMBDA_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def since(self) -> _timestamp_pb2.Timestamp:
+        """Not set: an hour before `until`. At most 8 days before it."""
+
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """Not set: now."""
+
+    def __init__(
+        self,
+        *,
+        since: _timestamp_pb2.Timestamp | None = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["since", b"since", "until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda", "since", b"since", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTrendsRequest: _TypeAlias = GetTrendsRequest  # noqa: Y015
+
+@_typing.final
+class GetTrendsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    POINTS_FIELD_NUMBER: _builtins.int
+    MARKS_FIELD_NUMBER: _builtins.int
+    ON_TIME_WITHIN_FIELD_NUMBER: _builtins.int
+    OBJECTIVE_FIELD_NUMBER: _builtins.int
+    objective: _builtins.float
+    """The share of runs that is to begin on time, such as 0.95."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """By the store's clock."""
+
+    @_builtins.property
+    def step(self) -> _duration_pb2.Duration:
+        """How long each point is: a minute up to a day, else an hour."""
+
+    @_builtins.property
+    def points(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrendPoint]:
+        """Oldest first. A time without a point had no work, or nobody counted it."""
+
+    @_builtins.property
+    def marks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TrendMark]:
+        """What was changed, oldest first: at most 200. Callers that may not read all lambdas see only new versions."""
+
+    @_builtins.property
+    def on_time_within(self) -> _duration_pb2.Duration:
+        """A run that begins at most so long after its due time is on time."""
+
+    def __init__(
+        self,
+        *,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        step: _duration_pb2.Duration | None = ...,
+        points: _abc.Iterable[Global___TrendPoint] | None = ...,
+        marks: _abc.Iterable[Global___TrendMark] | None = ...,
+        on_time_within: _duration_pb2.Duration | None = ...,
+        objective: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "on_time_within", b"on_time_within", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "marks", b"marks", "objective", b"objective", "on_time_within", b"on_time_within", "points", b"points", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetTrendsResponse: _TypeAlias = GetTrendsResponse  # noqa: Y015
+
+@_typing.final
+class TrendPoint(_message.Message):
+    """Of the 200 lambdas with the most work in its time, or of all together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    SCHEDULED_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
+    STARTED_ON_TIME_FIELD_NUMBER: _builtins.int
+    MEDIAN_LATENESS_FIELD_NUMBER: _builtins.int
+    P95_LATENESS_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    DEAD_FIELD_NUMBER: _builtins.int
+    FAILED_RUNS_FIELD_NUMBER: _builtins.int
+    MEASURED_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    OLDEST_READY_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    scheduled: _builtins.int
+    """Tasks that were scheduled: exact up to 5,000 of a lambda in a minute, then an estimate. Fewer if there are very many lambdas."""
+    started: _builtins.int
+    """Runs that began. A process that was killed takes up to a minute of its counts with it."""
+    started_on_time: _builtins.int
+    ended: _builtins.int
+    """Tasks that ended: by a run, or as a dead letter."""
+    dead: _builtins.int
+    """Tasks that became dead letters."""
+    failed_runs: _builtins.int
+    """Runs that failed or crashed."""
+    measured: _builtins.bool
+    """A Store Consumer has counted what follows, at the end of the minute. Of an hour it is the largest of its minutes."""
+    ready: _builtins.int
+    """Due, and taken by nobody; a lower bound for long queues."""
+    held: _builtins.int
+    """Held by workers."""
+    slots: _builtins.int
+    """Slots of hosts that were alive and served it."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When it begins."""
+
+    @_builtins.property
+    def median_lateness(self) -> _duration_pb2.Duration:
+        """How late runs began, interpolated. Not set: none began."""
+
+    @_builtins.property
+    def p95_lateness(self) -> _duration_pb2.Duration: ...
+    @_builtins.property
+    def oldest_ready(self) -> _duration_pb2.Duration:
+        """For how long the first of the ready tasks was due. Not set: none was ready."""
+
+    def __init__(
+        self,
+        *,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        scheduled: _builtins.int = ...,
+        started: _builtins.int = ...,
+        started_on_time: _builtins.int = ...,
+        median_lateness: _duration_pb2.Duration | None = ...,
+        p95_lateness: _duration_pb2.Duration | None = ...,
+        ended: _builtins.int = ...,
+        dead: _builtins.int = ...,
+        failed_runs: _builtins.int = ...,
+        measured: _builtins.bool = ...,
+        ready: _builtins.int = ...,
+        held: _builtins.int = ...,
+        oldest_ready: _duration_pb2.Duration | None = ...,
+        slots: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "median_lateness", b"median_lateness", "oldest_ready", b"oldest_ready", "p95_lateness", b"p95_lateness"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "dead", b"dead", "ended", b"ended", "failed_runs", b"failed_runs", "held", b"held", "measured", b"measured", "median_lateness", b"median_lateness", "oldest_ready", b"oldest_ready", "p95_lateness", b"p95_lateness", "ready", b"ready", "scheduled", b"scheduled", "slots", b"slots", "started", b"started", "started_on_time", b"started_on_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrendPoint: _TypeAlias = TrendPoint  # noqa: Y015
+
+@_typing.final
+class TrendMark(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    kind: Global___TrendMarkKind.ValueType
+    text: _builtins.str
+    """Such as "gate mail set". One line."""
+    principal: _builtins.str
+    """Who made the change; empty: nobody is asked who they are, or it is a new version."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        kind: Global___TrendMarkKind.ValueType = ...,
+        text: _builtins.str = ...,
+        principal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "kind", b"kind", "principal", b"principal", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrendMark: _TypeAlias = TrendMark  # noqa: Y015

@@ -44,6 +44,11 @@ class InspectionServiceStub:
                 request_serializer=duly_dot_v1_dot_inspection__pb2.GetActivityRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_inspection__pb2.GetActivityResponse.FromString,
                 _registered_method=True)
+        self.GetTrends = channel.unary_unary(
+                '/duly.v1.InspectionService/GetTrends',
+                request_serializer=duly_dot_v1_dot_inspection__pb2.GetTrendsRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_inspection__pb2.GetTrendsResponse.FromString,
+                _registered_method=True)
 
 
 class InspectionServiceServicer:
@@ -64,6 +69,13 @@ class InspectionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTrends(self, request, context):
+        """Tells what happened in each minute of a day, or in each hour of a week, of one lambda or of all; and what was changed meanwhile.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InspectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -76,6 +88,11 @@ def add_InspectionServiceServicer_to_server(servicer, server):
                     servicer.GetActivity,
                     request_deserializer=duly_dot_v1_dot_inspection__pb2.GetActivityRequest.FromString,
                     response_serializer=duly_dot_v1_dot_inspection__pb2.GetActivityResponse.SerializeToString,
+            ),
+            'GetTrends': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTrends,
+                    request_deserializer=duly_dot_v1_dot_inspection__pb2.GetTrendsRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_inspection__pb2.GetTrendsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -132,6 +149,33 @@ class InspectionService:
             '/duly.v1.InspectionService/GetActivity',
             duly_dot_v1_dot_inspection__pb2.GetActivityRequest.SerializeToString,
             duly_dot_v1_dot_inspection__pb2.GetActivityResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTrends(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.InspectionService/GetTrends',
+            duly_dot_v1_dot_inspection__pb2.GetTrendsRequest.SerializeToString,
+            duly_dot_v1_dot_inspection__pb2.GetTrendsResponse.FromString,
             options,
             channel_credentials,
             insecure,

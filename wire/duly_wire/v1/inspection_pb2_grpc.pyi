@@ -37,6 +37,8 @@ class InspectionServiceStub:
     """
     GetActivity: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.GetActivityRequest, _inspection_pb2.GetActivityResponse]
     """Tells how much work comes and goes, and how late tasks start, over all lambdas. It is cheap: 1,000 rows are read."""
+    GetTrends: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.GetTrendsRequest, _inspection_pb2.GetTrendsResponse]
+    """Tells what happened in each minute of a day, or in each hour of a week, of one lambda or of all; and what was changed meanwhile."""
 
 @_typing.type_check_only
 class InspectionServiceAsyncStub(InspectionServiceStub):
@@ -47,6 +49,8 @@ class InspectionServiceAsyncStub(InspectionServiceStub):
     """
     GetActivity: _aio.UnaryUnaryMultiCallable[_inspection_pb2.GetActivityRequest, _inspection_pb2.GetActivityResponse]  # type: ignore[assignment]
     """Tells how much work comes and goes, and how late tasks start, over all lambdas. It is cheap: 1,000 rows are read."""
+    GetTrends: _aio.UnaryUnaryMultiCallable[_inspection_pb2.GetTrendsRequest, _inspection_pb2.GetTrendsResponse]  # type: ignore[assignment]
+    """Tells what happened in each minute of a day, or in each hour of a week, of one lambda or of all; and what was changed meanwhile."""
 
 class InspectionServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -66,5 +70,13 @@ class InspectionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_inspection_pb2.GetActivityResponse, _abc.Awaitable[_inspection_pb2.GetActivityResponse]]:
         """Tells how much work comes and goes, and how late tasks start, over all lambdas. It is cheap: 1,000 rows are read."""
+
+    @_abc_1.abstractmethod
+    def GetTrends(
+        self,
+        request: _inspection_pb2.GetTrendsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inspection_pb2.GetTrendsResponse, _abc.Awaitable[_inspection_pb2.GetTrendsResponse]]:
+        """Tells what happened in each minute of a day, or in each hour of a week, of one lambda or of all; and what was changed meanwhile."""
 
 def add_InspectionServiceServicer_to_server(servicer: InspectionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

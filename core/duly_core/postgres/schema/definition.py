@@ -29,6 +29,7 @@ FILES = (
     "time_tables/schema.sql",
     "gates/schema.sql",
     "fleet/schema.sql",
+    "trends/schema.sql",
     "pools/schema.sql",
     "live_settings/schema.sql",
     "upkeep/functions.sql",

@@ -10,6 +10,7 @@ from duly_core.rpc.stubs import Context
 from duly_frontend.access.reach import readable, refused
 from duly_frontend.stores import FrontendStores
 from duly_frontend.tasks.reads import TaskReader
+from duly_frontend.trends.read import get_trends
 from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import inspection_pb2, inspection_pb2_grpc
 
@@ -52,3 +53,9 @@ class InspectionServicer(inspection_pb2_grpc.InspectionServiceServicer):
             response.median_lateness.CopyFrom(to_duration(found.median_lateness))
             response.p99_lateness.CopyFrom(to_duration(found.p99_lateness))
         return response
+
+    async def GetTrends(  # noqa: N802
+        self, request: inspection_pb2.GetTrendsRequest, _context: Context
+    ) -> inspection_pb2.GetTrendsResponse:
+        async with self._stores.listing("GetTrends") as lists:
+            return await get_trends(lists, request)

@@ -1,0 +1,83 @@
+"""How late runs began, kept as numbers for a few bounds, and what follows from them. Pure: no I/O."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+ALL = ""
+"""Stands for all lambdas together."""
+LATENESS_BOUNDS = (
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    300.0,
+    900.0,
+    3_600.0,
+    21_600.0,
+)
+"""Seconds. A run counts for the first bound that is no less than its lateness, or behind the last."""
+PLACES = len(LATENESS_BOUNDS) + 1
+ON_TIME = timedelta(seconds=5)
+"""A run that begins at most so long after its due time is on time."""
+OBJECTIVE = 0.95
+"""The share of runs that is to begin on time."""
+_ON_TIME_PLACES = LATENESS_BOUNDS.index(ON_TIME.total_seconds()) + 1
+_MINUTE = timedelta(minutes=1)
+_HOUR = timedelta(hours=1)
+
+
+def place_of(late: float) -> int:
+    """Return the place in a list of PLACES numbers of a run that began so many seconds late; negative: early."""
+    return bisect_left(LATENESS_BOUNDS, late)
+
+
+def percentile(numbers: Sequence[int], share: float) -> timedelta | None:
+    """Return how late the run was that `share` of all runs were not later than; None: there was none.
+
+    Between two bounds it is interpolated. Beyond the last bound it is the last bound.
+    """
+    total = sum(numbers)
+    if not total:
+        return None
+    wanted, before = share * total, 0
+    for place, number in enumerate(numbers[: len(LATENESS_BOUNDS)]):
+        if number and before + number >= wanted:
+            low = LATENESS_BOUNDS[place - 1] if place else 0.0
+            part = (wanted - before) / number
+            return timedelta(seconds=low + part * (LATENESS_BOUNDS[place] - low))
+        before += number
+    return timedelta(seconds=LATENESS_BOUNDS[-1])
+
+
+def on_time(numbers: Sequence[int]) -> int:
+    """Return how many runs began on time. Exact: ON_TIME is one of the bounds."""
+    return sum(numbers[:_ON_TIME_PLACES])
+
+
+def minute_of(moment: datetime) -> datetime:
+    """Return the minute of an instant, as its beginning."""
+    return moment.astimezone(UTC).replace(second=0, microsecond=0)
+
+
+def hour_of(moment: datetime) -> datetime:
+    """Return the hour of an instant, as its beginning."""
+    return minute_of(moment).replace(minute=0)
+
+
+def step_of(wanted: timedelta) -> timedelta:
+    """Return how long each point is for a chart of so long: a minute up to a day, else an hour."""
+    return _MINUTE if wanted <= timedelta(days=1) else _HOUR
+
+
+def base_name(queue_name: str) -> str:
+    """Return the lambda of the queue of a version, a domain or labels: `NAME` of `NAME@VERSION`."""
+    return queue_name.partition("@")[0]

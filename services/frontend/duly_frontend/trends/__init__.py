@@ -1,0 +1,1 @@
+"""What happened lately, for charts."""

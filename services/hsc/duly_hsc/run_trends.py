@@ -1,0 +1,103 @@
+"""Counts how runs begin and end, by lambda and minute, and adds it to the trends once a minute."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from time import time
+
+from duly_core.errors import StoreUnavailableError
+from duly_core.postgres.pool import Store
+from duly_core.tasks.task import Applied, ClaimedTask, Result
+from duly_core.trends import store as trends
+from duly_core.trends.rules import minute_of
+from duly_core.trends.run_counts import RunCounts
+from duly_hsc.events import log
+from duly_wire.enums import Outcome
+from duly_wire.ids import TaskId
+
+_MOST_CLAIMS = 100_000
+"""Claims whose lambdas are remembered: of what ends without, a part is looked up."""
+_MOST_LOOKED_UP = 5_000
+_FAILED = frozenset((Outcome.FATAL_FAILURE, Outcome.RETRIABLE_FAILURE, Outcome.CRASHED))
+_ENDED = frozenset((Outcome.SUCCESS, Outcome.CANCELLED))
+"""The task ended with it. Dead letters are counted by the Store Consumer, however they came."""
+_COUNTED = _FAILED | _ENDED
+_SETTLE = timedelta(seconds=1)
+"""After the end of a minute: what was claimed in it is counted."""
+_MICROSECONDS = 1e6
+
+
+class RunTrends:
+    """`run_once` adds what was counted."""
+
+    def __init__(self, store: Store, now: Callable[[], float] = time) -> None:
+        """Make one; `now` is the wall clock, in seconds since 1970."""
+        self._store = store
+        self._now = now
+        self._counts = RunCounts()
+        self._lambdas: dict[TaskId, str] = {}
+        self._unknown: list[tuple[TaskId, bool]] = []
+        self._minute_ends = 0.0
+
+    def claimed(self, tasks: Sequence[ClaimedTask | None]) -> None:
+        """Count tasks that were claimed, by how late they were."""
+        now = self._begin()
+        lambdas, late_at = self._lambdas, now * _MICROSECONDS
+        starts = []
+        for task in tasks:
+            if task is not None:
+                lambdas[task.task_id] = task.lambda_name
+                due_at = task.due_at_us if task.startable_at_us is None else task.startable_at_us
+                starts.append((task.lambda_name, (late_at - due_at) / _MICROSECONDS))
+        self._counts.started(starts)
+        if len(lambdas) > _MOST_CLAIMS:  # of claims that ended elsewhere, or not at all
+            for task_id in list(islice(lambdas, _MOST_CLAIMS // 2)):
+                del lambdas[task_id]
+
+    def ended(self, results: Sequence[Result], verdicts: Sequence[Applied]) -> None:
+        """Count results that were written; those that were written before do not count again."""
+        self._begin()
+        runs, lambdas = self._counts.runs, self._lambdas
+        for result, verdict in zip(results, verdicts, strict=True):
+            name = lambdas.pop(result.task_id, None)
+            if verdict is not Applied.APPLIED or result.outcome not in _COUNTED:
+                continue
+            failed = result.outcome in _FAILED
+            if name is None:
+                if len(self._unknown) < _MOST_LOOKED_UP:
+                    self._unknown.append((result.task_id, failed))
+            elif failed:
+                runs(name).failed += 1
+            else:
+                runs(name).ended += 1
+
+    def _begin(self) -> float:
+        now = self._now()
+        if now >= self._minute_ends:
+            minute = minute_of(datetime.fromtimestamp(now, UTC))
+            self._counts.begin(minute)
+            self._minute_ends = minute.timestamp() + 60
+        return now
+
+    async def run_once(self) -> timedelta:
+        """Add what was counted; return when the next minute is over. What cannot be added is lost."""
+        try:
+            await self._look_up()
+            self._begin()
+            if rows := self._counts.take():
+                await trends.add_runs(self._store, rows)
+        except StoreUnavailableError as error:
+            log.warning("runs not added to the trends", reason=str(error))
+        return timedelta(seconds=self._minute_ends - self._begin()) + _SETTLE
+
+    async def _look_up(self) -> None:
+        """Count what ended here, and was claimed elsewhere or before this process."""
+        unknown, self._unknown = self._unknown, []
+        if not unknown:
+            return
+        names = await trends.lambdas_of(self._store, [task_id for task_id, _ in unknown])
+        for task_id, failed in unknown:
+            if (name := names.get(task_id)) is not None:
+                found = self._counts.runs(name)
+                found.failed += failed
+                found.ended += not failed
