@@ -547,11 +547,15 @@ join resource on resource.name = any (array[asked.name]);
 
 -- name: received_much
 select task.task_id
-from unnest(%(task_ids)b::uuid[]) as asked (task_id)
+from unnest(%(task_ids)b::uuid[], %(refused)b::int4[], %(refused_bytes)b::int4[]) as asked (task_id, refused, refused_bytes)
 cross join lateral (
     select task.task_id, task.received
     from task
     where task.task_id = asked.task_id and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
     limit 1
 ) as task
-where jsonb_array_length(task.received) >= %(most)b::int4 or pg_column_size(task.received) >= %(most_bytes)b::int4;
+where (
+        jsonb_array_length(task.received) >= %(most)b::int4
+        and jsonb_array_length(jsonb_path_query_array(task.received, '$[*] ? (!exists (@.refused))')) - asked.refused >= %(most)b::int4
+    )
+    or pg_column_size(task.received) - asked.refused_bytes >= %(most_bytes)b::int4;

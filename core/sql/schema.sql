@@ -313,7 +313,8 @@ create table task (
     -- Null if it was the first run.
     holder text,
     -- The events that its callback waited for and received, in their order: [{"wait", "key", "seq", "encoding", "value" (base64), "sent_by",
-    -- "sent_at"}], and {"wait", "timed_out"} of a wait whose time was over (decision 0091). Null: none.
+    -- "sent_at", "until"}], and {"wait", "timed_out"} of a wait whose time was over (decision 0091). One that its callback refused has the
+    -- wait '' and no value: it tells which events of its key were received. Null: none.
     received jsonb,
     -- The entity's own status is final or absent: while the task lives its status is the assoc's. Its counts are settled then.
     constraint task_is_settled check (

@@ -1845,11 +1845,12 @@ from handed_over full join freed on false;
 
 -- name: wait_for_event
 with asked as (
-    select *
+    select asked.task_id, asked.token, asked.started_at, asked.wait, asked.needs_all,
+        coalesce(asked.until_at, (select duly_now()) + asked.timeout) as until_at
     from unnest(
         %(task_ids)b::uuid[], %(tokens)b::uuid[], %(started_at)b::timestamptz[], %(waits)b::text[], %(needs_all)b::bool[],
-        %(timeouts)b::interval[]
-    ) as asked (task_id, token, started_at, wait, needs_all, timeout)
+        %(timeouts)b::interval[], %(until_at)b::timestamptz[]
+    ) as asked (task_id, token, started_at, wait, needs_all, timeout, until_at)
 ), held as (
     select asked.*, assoc.holder, assoc.enqueued_at, assoc.claimed_at, assoc.taken, assoc.lambda
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
@@ -1857,7 +1858,7 @@ with asked as (
     for update of assoc
 ), wanted as materialized (
     select held.task_id, held.wait, held.needs_all, named.key as name, left(held.lambda, greatest(strpos(held.lambda, '/') - 1, 0)) || '/' || named.key as key, entity.created_at,
-        entity.received
+        entity.received, held.until_at
     from unnest(%(key_task_ids)b::uuid[], %(keys)b::text[]) as named (task_id, key)
     join held on held.task_id = named.task_id
     left join lateral (
@@ -1868,7 +1869,7 @@ with asked as (
     ) as entity on true
 ), found as materialized (
     select wanted.task_id, wanted.wait, wanted.needs_all, wanted.name, wanted.key, event.seq, event.encoding, event.value,
-        event.sent_by, event.sent_at,
+        event.sent_by, event.sent_at, wanted.until_at,
         count(event.seq) over each_task as there, count(*) over each_task as needed,
         row_number() over (partition by wanted.task_id order by event.seq) as place
     from wanted left join lateral (
@@ -1891,7 +1892,7 @@ with asked as (
         jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
     'wait', found.wait, 'key', found.name, 'seq', found.seq, 'encoding', found.encoding,
     'value', translate(encode(found.value, 'base64'), E'\n', ''), 'sent_by', found.sent_by,
-    'sent_at', (extract(epoch from found.sent_at) * 1000000)::int8
+    'sent_at', (extract(epoch from found.sent_at) * 1000000)::int8, 'until', (extract(epoch from found.until_at) * 1000000)::int8
 )) order by seq) filter (where seq is not null and (needs_all or place = 1)) as received
     from found
     group by task_id
@@ -1900,7 +1901,7 @@ with asked as (
     set status = case when judged.is_over then 'new' else 'waiting' end::task_status,
         next_trigger_at = case
             when judged.is_over then (select duly_now())
-            else least((select duly_now()) + held.timeout, coalesce(assoc.expires_at, 'infinity'))
+            else least(held.until_at, coalesce(assoc.expires_at, 'infinity'))
         end,
         due_at = case when judged.is_over then (select duly_now()) else assoc.due_at end,
         parked_on = case when not judged.is_over then 'event:' end,
@@ -1909,7 +1910,7 @@ with asked as (
     overdue_since_at = null, overdue_neighbours = null,
         events = case
             when judged.is_over then duly_note(assoc.events, 'event_received', (select duly_now()), null, judged.received_names)
-            else duly_note(assoc.events, 'event_awaited', (select duly_now()), (select duly_now()) + held.timeout, judged.names)
+            else duly_note(assoc.events, 'event_awaited', (select duly_now()), held.until_at, judged.names)
         end
     from held join judged on judged.task_id = held.task_id
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
@@ -1955,13 +1956,13 @@ from waited full join freed on false;
 
 -- name: end_event_waits
 with held as materialized (
-    select assoc.task_id, assoc.fence
+    select assoc.task_id, assoc.fence, assoc.next_trigger_at as until_at
     from unnest(%(task_ids)b::uuid[]) as asked (task_id)
     join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     where assoc.status::text = 'waiting' and assoc.parked_on = 'event:'
 ), waiting as materialized (
     select held.task_id, wait.key, substr(wait.key, strpos(wait.key, '/') + 1) as name, wait.wait, wait.needs_all, event.seq, event.encoding,
-        event.value, event.sent_by, event.sent_at,
+        event.value, event.sent_by, event.sent_at, held.until_at,
         row_number() over (partition by held.task_id order by event.seq) as place,
         count(*) over (partition by held.task_id) as there,
         (
@@ -1987,7 +1988,7 @@ with held as materialized (
         jsonb_agg(jsonb_strip_nulls(jsonb_build_object(
     'wait', waiting.wait, 'key', waiting.name, 'seq', waiting.seq, 'encoding', waiting.encoding,
     'value', translate(encode(waiting.value, 'base64'), E'\n', ''), 'sent_by', waiting.sent_by,
-    'sent_at', (extract(epoch from waiting.sent_at) * 1000000)::int8
+    'sent_at', (extract(epoch from waiting.sent_at) * 1000000)::int8, 'until', (extract(epoch from waiting.until_at) * 1000000)::int8
 )) order by seq) filter (where needs_all or place = 1) as received
     from waiting
     group by task_id

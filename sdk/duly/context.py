@@ -247,7 +247,7 @@ class TaskContext(FollowUps):
         and this returns at once. So let what stands before it be safe to repeat. An event counts from when the task was
         scheduled on, and each is received once: a second wait for the key gets the next one. Call it without `await` in async callbacks, too.
 
-        - `type`: what the value is read as, as a payload is. A value that does not fit ends the task as FATAL_FAILURE.
+        - `type`: what the value is read as, as a payload is. One that does not fit is put aside, and the task goes on waiting for another.
         - `timeout`: 1 s to 365 days. Then it returns `default`, or raises EventTimeoutError, which ends the task unless it is caught.
         """
         try:

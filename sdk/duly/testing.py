@@ -89,6 +89,8 @@ class TestRun:
     # With WAIT_FOR_EVENT: the keys of the events that it waits for, and how long.
     waits_for: tuple[str, ...] = ()
     wait_timeout: timedelta | None = None
+    # With WAIT_FOR_EVENT: by key, why the value that was there is not of its `type`. It waits for another.
+    refused_events: Mapping[str, str] = field(default_factory=dict)
     # What it kept with ctx.keep, whatever the outcome, in order; each can be read.
     kept: tuple[AttachmentUse, ...] = ()
 
@@ -314,6 +316,7 @@ def _as_run(
         completion_token=completion_token,
         kept=files.kept(result.attachments),
         waits_for=tuple(result.event_wait.keys),
+        refused_events={each.key: each.reason for each in result.event_wait.refused},
         wait_timeout=to_timedelta(result.event_wait.timeout) if result.HasField("event_wait") else None,
     )
 

@@ -17,6 +17,17 @@ def waiting(**changed):
     return hsc_pb2.TaskResult(claim=claim, outcome=hsc_pb2.OUTCOME_WAIT_FOR_EVENT, event_wait=wait)
 
 
+def test_why_an_event_is_refused_is_one_short_line():
+    refused = [hsc_pb2.RefusedEvent(key="approved", reason="é\n\0" + "é" * 300)]
+
+    (read,) = results([waiting(refused=refused)])
+
+    ((key, reason),) = read.event_wait.refused
+    assert key == "approved"
+    assert len(reason.encode()) <= 300
+    assert not {"\n", "\0"} & {*reason}
+
+
 def test_a_wait_is_read():
     (read,) = results([waiting(needs_all=True)])
 
@@ -35,6 +46,8 @@ def test_a_wait_is_read():
         ({"keys": [""]}, "event_wait.keys"),
         ({"keys": ["é" * 128]}, "event_wait.keys"),
         ({"keys": ["a\0"]}, "event_wait.keys"),
+        ({"refused": [hsc_pb2.RefusedEvent(key="other")]}, "event_wait.refused"),
+        ({"refused": [hsc_pb2.RefusedEvent(key="approved")] * 2}, "event_wait.refused"),
         ({"timeout": None}, "for how long"),
         ({"timeout": Duration()}, "event_wait.timeout"),
         ({"timeout": Duration(seconds=-1)}, "event_wait.timeout"),

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from duly_core.events import store as events
-from duly_core.events.rules import MOST_KEPT, EventWait
+from duly_core.events.rules import MOST_KEPT, MOST_RECEIVED, EventWait, RefusedEvent
 from duly_core.events.store import EventKeyId, NewEvent, Sent
 from duly_core.limits.store import ResourceLimit
 from duly_core.results.store import set_results
@@ -41,6 +41,13 @@ def waits_for(task, *keys, name="first:1", needs_all=False, timeout=HOUR):
 async def wait(store, task, *keys, **details):
     """End an attempt: its callback waits for events."""
     assert (await set_results(store, [waits_for(task, *keys, **details)])).verdicts == [Applied.APPLIED]
+
+
+def refuses(task, *keys, refused, reason="expected bool, got str", **details):
+    """End an attempt: its callback cannot read what it received of some keys."""
+    waiting = waits_for(task, *keys, **details)
+    told = tuple(RefusedEvent(key, reason) for key in refused)
+    return waiting._replace(event_wait=waiting.event_wait._replace(refused=told))
 
 
 def event(key, value=b'"yes"', event_id=None, namespace="", sent_by=None):
@@ -453,3 +460,103 @@ async def test_a_cancel_and_a_send_that_meet_end_the_task_once(dsn, task_states,
     await asyncio.gather(*both)
 
     assert await task_states.status(task.task_id) == "cancelled"
+
+
+async def test_a_refused_event_is_put_aside_and_the_wait_ends_when_it_would_have_ended(task_states, clock):
+    store, task = task_states.store, await task_states.processing()
+    await wait(store, task, "approved")
+    before = (await task_states.row(task.task_id))["next_trigger_at"]
+    await clock.tick(HOUR / 2)
+    await send(store, event("approved", b'"secret"', sent_by="ann"))
+    task = await task_states.take_of(LAMBDA)
+
+    refusal = refuses(task, "approved", refused=["approved"])
+    first = await set_results(store, [refusal])
+    again = await set_results(store, [refusal])
+    waiting = await task_states.row(task.task_id)
+    await send(store, event("approved", b"true"))
+    after = await task_states.take_of(LAMBDA)
+
+    assert (first.verdicts, again.verdicts) == ([Applied.APPLIED], [Applied.ALREADY_APPLIED])
+    assert (waiting["status"], waiting["next_trigger_at"]) == ("waiting", before)
+    assert received(after)[1:] == [("first:1", "approved", b"true")]
+    assert after.received[0]["refused"]
+    assert (after.failures, after.crashes) == (0, 0)
+    assert "secret" not in str(after.received) + str(waiting)
+
+
+async def test_a_refusal_is_in_the_history_and_in_the_audit_log_without_the_value(task_states, dsn):
+    store, task = task_states.store, await task_states.processing()
+    await wait(store, task, "approved")
+    await send(store, event("approved", b'"secret"', sent_by="ann"))
+    task = await task_states.take_of(LAMBDA)
+
+    await set_results(store, [refuses(task, "approved", refused=["approved"])])
+
+    ((events,),) = ask(dsn, "select events from task_assoc")
+    noted = [each for each in events if each["kind"] == "event_refused"]
+    ((actor, method, request),) = ask(dsn, "select actor, method, request from audit_event")
+    assert [(each["about"], each["by"]) for each in noted] == [("approved: expected bool, got str", "ann")]
+    assert (actor, method) == ("callback", "HscService/RefuseEvent")
+    assert '"key": "approved"' in request
+    assert '"sent_by": "ann"' in request
+    assert "expected bool" not in request
+
+
+async def test_a_flood_of_wrong_values_ends_no_task_and_leaves_one_mark_a_key(task_states, processing_task):
+    store, task = task_states.store, processing_task
+    await send(store, *(event("approved", b'"x"') for _ in range(MOST_RECEIVED + 5)))
+    await wait(store, task, "approved")
+    for _ in range(MOST_RECEIVED + 4):
+        task = await task_states.take_of(LAMBDA)
+        await set_results(store, [refuses(task, "approved", refused=["approved"])])
+
+    task = await task_states.take_of(LAMBDA)
+
+    assert [each.get("refused") for each in task.received] == [True, None]
+    assert task.failures == 0
+
+
+async def test_what_a_callback_refuses_and_never_received_changes_nothing(task_states, processing_task):
+    store, task = task_states.store, processing_task
+    await wait(store, task, "approved")
+    await send(store, event("approved", b"1"))
+    task = await task_states.take_of(LAMBDA)
+
+    forged = refuses(task, "approved", refused=["approved"])._replace(token=b"f" * 16)
+    lost = await set_results(store, [forged])
+    await set_results(store, [refuses(task, "other", refused=["other"], name="first:2")])
+    await send(store, event("other", b"2"))
+    after = await task_states.take_of(LAMBDA)
+
+    assert lost.verdicts == [Applied.LOST]
+    assert received(after) == [("first:1", "approved", b"1"), ("first:2", "other", b"2")]
+
+
+async def test_of_all_keys_one_is_refused_and_the_others_stay_received(task_states, processing_task):
+    store, task = task_states.store, processing_task
+    await wait(store, task, "a", "b", name="all:1", needs_all=True)
+    await send(store, event("a", b"1"), event("b", b"2"))
+    task = await task_states.take_of(LAMBDA)
+
+    await set_results(store, [refuses(task, "b", refused=["b"], name="all:1", needs_all=True)])
+    await send(store, event("b", b"3"))
+    after = await task_states.take_of(LAMBDA)
+
+    assert {(wait, key, value) for wait, key, value in received(after) if wait} == {
+        ("all:1", "a", b"1"),
+        ("all:1", "b", b"3"),
+    }
+
+
+async def test_a_task_that_received_as_much_as_one_may_still_refuses_the_last(task_states, processing_task):
+    store, task = task_states.store, processing_task
+    await send(store, *(event("approved", b"1") for _ in range(MOST_RECEIVED)))
+    for number in range(MOST_RECEIVED):
+        await wait(store, task, "approved", name=f"first:{number}")
+        task = await task_states.take_of(LAMBDA)
+
+    last = refuses(task, "approved", refused=["approved"], name=f"first:{MOST_RECEIVED - 1}")
+    await set_results(store, [last])
+
+    assert await task_states.status(task.task_id) == "waiting"

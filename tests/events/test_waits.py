@@ -91,16 +91,45 @@ def test_a_timeout_is_the_default_or_an_error_that_ends_the_task(app):
     assert "no event go came within 7 days" in failed.failure_message
 
 
-def test_a_value_of_another_type_ends_the_task_and_is_not_in_the_message(app):
+def test_a_value_of_another_type_is_put_aside_and_the_task_waits_for_another(app, caplog):
     @app.callback("order.ship")
     def ship(_payload: None, ctx: duly.TaskContext):
-        return ctx.wait_for("go", type=bool)
+        try:
+            return ctx.wait_for("go", type=bool, timeout=DAYS, default="late")
+        except Exception:  # noqa: BLE001
+            return "swallowed"
 
-    failed = run(app, "order.ship", events={"go": "secret"})
+    waiting = run(app, "order.ship", events={"go": "secret"})
 
-    assert failed.outcome is Outcome.FATAL_FAILURE
-    assert "the event go: expected bool, got str" in failed.failure_message
-    assert "secret" not in failed.failure_message + failed.traceback
+    assert (waiting.outcome, waiting.waits_for, waiting.wait_timeout) == (
+        Outcome.WAIT_FOR_EVENT,
+        ("go",),
+        DAYS,
+    )
+    assert waiting.refused_events == {"go": "value: expected bool, got str"}
+    assert "put the event go aside" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_of_all_keys_only_those_whose_values_do_not_fit_are_waited_for_again(app):
+    @app.callback("order.ship")
+    def ship(_payload: None, ctx: duly.TaskContext):
+        return ctx.wait_for_all("a", "b", "c", type=int)
+
+    waiting = run(app, "order.ship", events={"a": 1, "b": "x", "c": [[]]})
+
+    assert waiting.waits_for == ("b", "c")
+    assert [*waiting.refused_events] == ["b", "c"]
+
+
+def test_of_the_first_of_several_a_wrong_value_lets_the_other_keys_count(app):
+    @app.callback("order.ship")
+    def ship(_payload: None, ctx: duly.TaskContext):
+        return ctx.wait_for_first("a", "b", type=int).value
+
+    waiting = run(app, "order.ship", events={"a": "x"})
+
+    assert (waiting.waits_for, [*waiting.refused_events]) == (("a", "b"), ["a"])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from duly_core.events import store as events
-from duly_core.events.rules import EventWait
+from duly_core.events.rules import EventWait, RefusedEvent
 from duly_core.events.store import EventKeyId, NewEvent, Sent
 from duly_core.lambdas import store as lambdas
 from duly_core.lambdas.names import QueueKey
@@ -41,6 +41,7 @@ KEYS = ("k", "l", "m")
 SECOND = timedelta(seconds=1)
 LEASE = timedelta(days=1)
 KEPT = 300 * SECOND
+EVENTS: dict[str, Statement] = events._EVENTS
 PICKS = st.integers(0, 1000)
 WAITS = st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True)
 
@@ -67,12 +68,15 @@ class ModelTask:
     """The wait, the key and the value; a timeout has neither."""
     last: dict[str, int] = field(default_factory=dict)
     """By key, the number of the newest event that it received."""
+    until: dict[tuple[str, str], datetime] = field(default_factory=dict)
+    """When the wait ends at the latest in which it received an event: by wait and key."""
     waiting: Waiting | None = None
     waits: int = 0
 
     def receive(self, wait: Waiting, key: str, number: int, value: bytes) -> None:
         self.received.append((wait.name, key, value))
         self.last[key] = number
+        self.until[wait.name, key] = wait.until
         wait.got.add(key)
 
     def is_over(self, wait: Waiting) -> bool:
@@ -110,7 +114,7 @@ class EventMachine(RuleBasedStateMachine):
     @rule()
     def claim(self) -> None:
         picks = [Pick(QueueKey(name, Priority.NORMAL), 100, 0) for name in LAMBDAS]
-        caller = Caller("host", self._bytes()[:14][::-1])
+        caller = Caller("host", self._bytes()[::-1][:14])
         found = self.world.run(claims.claim_work(self.world.store, picks, [caller], 200, LEASE)).tasks
         due = {task_id for task_id, task in self.tasks.items() if task.status is Status.NEW}
         assert {each.task_id for each in found} == due
@@ -151,6 +155,28 @@ class EventMachine(RuleBasedStateMachine):
             for task_id, result in results.items():
                 assert result.event_wait is not None
                 self._wait(self.tasks[task_id], result.event_wait)
+
+    @precondition(lambda self: self._held())
+    @rule(number=PICKS, which=PICKS, repeated=st.booleans(), forged=st.booleans())
+    def refuse(self, number: int, which: int, *, repeated: bool, forged: bool) -> None:
+        """A callback cannot read something that it received: that is put aside, and the same wait goes on."""
+        held = self._held()
+        task_id = held[number % len(held)]
+        task = self.tasks[task_id]
+        values = [each for each in task.received if each[0] and each[1]]
+        if not values:
+            return
+        name, key, _ = values[which % len(values)]
+        wait = EventWait(name, (key,), needs_all=False, timeout=LEASE, refused=(RefusedEvent(key, "why"),))
+        token = self._bytes() if forged else self.claims[task_id].token
+        result = Result(task_id, token, Outcome.WAIT_FOR_EVENT, event_wait=wait)
+        for verdict in [Applied.APPLIED] + [Applied.ALREADY_APPLIED] * repeated:
+            written = self.world.run(set_results(self.world.store, [result]))
+            assert written.verdicts == [Applied.LOST if forged else verdict]
+        if not forged:
+            rest = [each for each in task.received if each[1] != key or each[0] not in ("", name)]
+            task.received = [("", key, b""), *rest]
+            self._wait(task, wait._replace(timeout=task.until[name, key] - self.now))
 
     def _wait(self, task: ModelTask, asked: EventWait) -> None:
         wait = Waiting(asked.name, [*asked.keys], asked.needs_all, self.now + asked.timeout)
@@ -288,6 +314,9 @@ MUTATIONS = {
     "an event is received twice": ("wait_for_event", "jsonb_array_elements(wanted.received)", "jsonb_array_elements('[]'::jsonb)"),
     "a wait for all ends with the first": ("end_event_waits", "bool_and(not needs_all or there = needed)", "true"),
     "a task that waits no more receives": ("end_event_waits", "wait.fence = held.fence", "true"),
+    "a refused event is given again": ("put_events_aside", "'refused', true", "'refused', false, 'seq', 0"),
+    "a refusal needs no token": ("put_events_aside", "assoc.token = asked.token and ", ""),
+    "a refusal lets the wait begin again": ("put_events_aside", "min((event ->> 'until')::int8)", "max(9e15::int8)"),
     "a timeout forgets to say so": ("time_out_event_waits", "'timed_out', true", "'timed', true"),
     "a wait ends before its time": (
         "time_out_event_waits",
@@ -298,15 +327,19 @@ MUTATIONS = {
 """Guards, taken out: a statement, and what stands in it for what."""
 
 
+def _home(statement: str) -> dict[str, Statement]:
+    return TRANSITIONS if statement in TRANSITIONS else EVENTS
+
+
 def _mutated(name: str) -> Statement:
     statement, guard, instead = MUTATIONS[name]
-    found = TRANSITIONS[statement]
+    found = _home(statement)[statement]
     return Statement(found.name, found.sql.replace(guard, instead), found.anew)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_each_guard_of_events_is_still_in_its_statement(name: str) -> None:
-    assert _mutated(name).sql != TRANSITIONS[MUTATIONS[name][0]].sql
+    assert _mutated(name).sql != _home(statement := MUTATIONS[name][0])[statement].sql
 
 
 @pytest.mark.long  # each searches for seconds
@@ -315,7 +348,8 @@ def test_each_guard_of_events_is_still_in_its_statement(name: str) -> None:
 def test_a_guard_of_events_that_is_taken_out_is_missed(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setitem(TRANSITIONS, MUTATIONS[name][0], _mutated(name))
+    statement = MUTATIONS[name][0]
+    monkeypatch.setitem(_home(statement), statement, _mutated(name))
     search = settings(
         max_examples=200,
         stateful_step_count=40,

@@ -528,6 +528,7 @@ CASES = {
             "waits": ["first:1"] * 3,
             "needs_all": [False] * 3,
             "timeouts": [SECOND] * 3,
+            "until_at": [None] * 3,
             "key_task_ids": IDS,
             "keys": EVENT_KEYS,
         },
@@ -543,6 +544,17 @@ CASES = {
         {"key_task_ids": IDS, "key_tokens": TOKENS, "keys": EVENT_KEYS},
         ASSOC | {"event_key_pkey"},
     ),
+    "put_events_aside": (
+        {
+            "task_ids": IDS,
+            "tokens": TOKENS,
+            "refused_task_ids": IDS,
+            "waits": ["first:1"] * 3,
+            "keys": EVENT_KEYS,
+            "reasons": ["expected bool"] * 3,
+        },
+        ASSOC | ENTITY,
+    ),
     "sent_before": ({"keys": EVENT_KEYS, "event_ids": EVENT_KEYS}, {"event_key_event_id_key"}),
     "send_events": (
         {
@@ -557,7 +569,10 @@ CASES = {
         {"event_key_pkey", "event_key_event_id_key"},
     ),
     "lock_event_waits": ({"keys": EVENT_KEYS}, ASSOC | {"event_wait_pkey"}),
-    "received_much": ({"task_ids": IDS, "most": 100, "most_bytes": 1000}, ENTITY),
+    "received_much": (
+        {"task_ids": IDS, "refused": [0] * 3, "refused_bytes": [0] * 3, "most": 100, "most_bytes": 1000},
+        ENTITY,
+    ),
     "complete": (
         {"task_ids": IDS, "hashes": HASHES, "results": [None] * 3, "encodings": [None] * 3, "by": [None] * 3},
         ASSOC | END,

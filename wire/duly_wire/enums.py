@@ -133,6 +133,7 @@ class HistoryKind(IntEnum):
     EVENT_AWAITED = 30
     EVENT_RECEIVED = 31
     EVENT_TIMED_OUT = 32
+    EVENT_REFUSED = 33
 
 
 class EdgeCondition(IntEnum):

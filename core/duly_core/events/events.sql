@@ -53,6 +53,78 @@ with asked as (
 )
 select key, event_id, seq from stored
 
+-- name: put_events_aside
+-- The callbacks of these claims cannot read events that they received: they get them no more. What is left of each says which events of
+-- its key were received. The history has why, the audit log that it was refused. The rows say until when the wait goes on.
+with asked as (
+    select * from unnest(%(task_ids)b::uuid[], %(tokens)b::uuid[]) as asked (task_id, token)
+), held as materialized (
+    select assoc.task_id, assoc.token, assoc.lambda, assoc.fence, assoc.holder
+    from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
+    where assoc.token = asked.token and assoc.status::text in ('claimed', 'processing')
+    for update of assoc
+), entity as materialized (
+    select held.task_id, held.token, held.lambda, held.fence, held.holder, task.received
+    from held cross join lateral (
+        select task.received from task where task.task_id = held.task_id and task.task_id {{within_asked}} limit 1
+    ) as task
+), refused as materialized (
+    select entity.task_id, entity.token, entity.lambda, entity.fence, entity.holder, named.wait, named.key, named.reason, found.event
+    from unnest(
+        %(refused_task_ids)b::uuid[], %(waits)b::text[], %(keys)b::text[], %(reasons)b::text[]
+    ) as named (task_id, wait, key, reason)
+    join entity on entity.task_id = named.task_id
+    cross join lateral (
+        select event
+        from jsonb_array_elements(entity.received) as event
+        where event ->> 'wait' = named.wait and event ->> 'key' = named.key
+        order by (event ->> 'seq')::int8 desc
+        limit 1
+    ) as found
+), left_of as (
+    select refused.task_id, jsonb_agg(jsonb_build_object(
+        'wait', '', 'key', refused.key, 'seq', refused.event -> 'seq', 'sent_at', refused.event -> 'sent_at', 'encoding', 1, 'value', '',
+        'refused', true
+    )) as received
+    from refused
+    group by refused.task_id
+), kept as (
+    update task
+    set received = left_of.received || coalesce((
+            select jsonb_agg(each.received order by each.place)
+            from jsonb_array_elements(entity.received) with ordinality as each (received, place)
+            where not exists (
+                select from refused
+                where refused.task_id = entity.task_id and refused.key = each.received ->> 'key'
+                    and (refused.wait = each.received ->> 'wait' or each.received ? 'refused')
+            )
+        ), '[]'),
+        checkpoint_count = task.checkpoint_count + 1
+    from left_of join entity on entity.task_id = left_of.task_id
+    where task.task_id = any (array[left_of.task_id]) and task.task_id {{within_asked}} and task.status is null
+), noted as (
+    update task_assoc as assoc
+    set edits = assoc.edits + 1,
+        events = duly_note(assoc.events, 'event_refused', (select duly_now()), null, what.reasons, what.sent_by)
+    from (
+        select task_id, token, string_agg(key || ': ' || reason, '; ' order by key) as reasons,
+            (array_agg(event ->> 'sent_by' order by key))[1] as sent_by
+        from refused
+        group by task_id, token
+    ) as what
+    where assoc.task_id = any (array[what.task_id]) and assoc.token = what.token
+), audited as (
+    insert into audit_event (at, actor, peer, method, outcome, request, answer)
+    select (select duly_now()), 'callback', refused.holder, 'HscService/RefuseEvent', 'OK', jsonb_build_object(
+        'task_id', refused.task_id, 'lambda', refused.lambda, 'fence', refused.fence, 'key', refused.key,
+        'sent_by', coalesce(refused.event ->> 'sent_by', '')
+    )::text, ''
+    from refused
+)
+select task_id, '1970-01-01Z'::timestamptz + min((event ->> 'until')::int8) * interval '1 microsecond' as until_at
+from refused
+group by task_id
+
 -- name: sent_before
 -- Which of these ids were sent.
 select asked.place - 1

@@ -10,11 +10,12 @@ left({{}}, greatest(strpos({{}}, '/') - 1, 0)) || '/' || named.key
 substr({{}}, strpos({{}}, '/') + 1)
 
 -- fragment: received_event
--- An event as the task keeps it that received it; the row that TEXT names has wait, name, and the columns of `event`.
+-- An event as the task keeps it that received it; the row that TEXT names has wait, name, until_at (when the
+-- wait ends at the latest), and the columns of `event`.
 jsonb_strip_nulls(jsonb_build_object(
     'wait', {{}}.wait, 'key', {{}}.name, 'seq', {{}}.seq, 'encoding', {{}}.encoding,
     'value', translate(encode({{}}.value, 'base64'), E'\n', ''), 'sent_by', {{}}.sent_by,
-    'sent_at', (extract(epoch from {{}}.sent_at) * 1000000)::int8
+    'sent_at', (extract(epoch from {{}}.sent_at) * 1000000)::int8, 'until', (extract(epoch from {{}}.until_at) * 1000000)::int8
 ))
 
 -- fragment: waits_for_event

@@ -25,6 +25,20 @@ MOST_RECEIVED_BYTES = 512 * 1024
 """Of what it received, as the store has it."""
 
 
+REASON_LIMIT = 300
+"""Bytes of why a callback refused an event."""
+_BYTES_OF_REFUSED = 90_000
+"""A value of VALUE_LIMIT as the store has it, or more."""
+
+
+class RefusedEvent(NamedTuple):
+    """An event that a callback received, and cannot read."""
+
+    key: str
+    reason: str
+    """Without what is in the event."""
+
+
 class EventWait(NamedTuple):
     """What a callback waits for."""
 
@@ -35,3 +49,10 @@ class EventWait(NamedTuple):
     needs_all: bool
     """Ends with the last of the keys, not with the first."""
     timeout: timedelta
+    refused: tuple[RefusedEvent, ...] = ()
+    """What it received in this wait, and cannot read: it waits for another, as long as it would have waited for the first."""
+
+    @property
+    def bytes_put_aside(self) -> int:
+        """About how much less the task has when what it refused is put aside."""
+        return len(self.refused) * _BYTES_OF_REFUSED

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from duly_core.events.rules import MOST_KEPT
+from duly_core.events.rules import MOST_KEPT, EventWait
 from duly_core.lambdas.session_names import SessionId
 from duly_core.postgres.arrays import byteas, int2s, texts, uuids
 from duly_core.postgres.pool import Connection, Store, fetch
@@ -142,6 +142,26 @@ async def lock_waited(
     locking = parameters | {"key_tokens": uuids(token for _, token, _ in each_key)}
     await fetch(connection, _EVENTS["lock_waited_keys"], locking)
     return parameters
+
+
+async def put_aside(
+    connection: Connection, waits: Sequence[tuple[TaskId, bytes, EventWait]]
+) -> dict[TaskId, datetime]:
+    """Put aside what callbacks refused, as their claims (task, token) say; return until when these waits go on.
+
+    A task is left out if it received no such event, or an older release did not keep when its wait began.
+    """
+    named = [(task_id, wait.name, each) for task_id, _, wait in waits for each in wait.refused]
+    parameters = {
+        "task_ids": uuids(task_id for task_id, _, _ in waits),
+        "tokens": uuids(token for _, token, _ in waits),
+        "refused_task_ids": uuids(task_id for task_id, _, _ in named),
+        "waits": texts([name for _, name, _ in named]),
+        "keys": texts([each.key for _, _, each in named]),
+        "reasons": texts([each.reason for _, _, each in named]),
+    }
+    rows = await fetch(connection, _EVENTS["put_events_aside"], parameters)
+    return {task_id: until_at for task_id, until_at in rows if until_at is not None}
 
 
 class KeptEvent(NamedTuple):

@@ -1,17 +1,18 @@
 """Write that callbacks wait for events: their tasks wait, or are due at once if the events are there."""
 
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from duly_core.events.rules import MOST_RECEIVED, MOST_RECEIVED_BYTES
-from duly_core.events.store import lock_waited
-from duly_core.postgres.arrays import bools, intervals, texts, uuids
+from duly_core.events.store import lock_waited, put_aside
+from duly_core.postgres.arrays import bools, int4s, intervals, texts, timestamps, uuids
 from duly_core.postgres.pool import Connection, fetch
 from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS
 from duly_core.results.kept import keep_uses
 from duly_core.results.successes import claims_of, refused
 from duly_core.tasks.task import Result, Token
+from duly_wire.ids import TaskId
 
 _FULL = (
     f"ctx.wait_for: the task has received as many events as one may: {MOST_RECEIVED}, or {MOST_RECEIVED_BYTES // 1024} KiB "
@@ -27,6 +28,10 @@ async def refuse_full(
         return failed, waiting
     asked = {
         "task_ids": uuids(result.task_id for result in waiting),
+        "refused": int4s([len(each.event_wait.refused) if each.event_wait else 0 for each in waiting]),
+        "refused_bytes": int4s(
+            [each.event_wait.bytes_put_aside if each.event_wait else 0 for each in waiting]
+        ),
         "most": MOST_RECEIVED,
         "most_bytes": MOST_RECEIVED_BYTES,
     }
@@ -52,7 +57,10 @@ async def wait_for_events(
             [(each.task_id, each.token, each.event_wait.keys) for each in results if each.event_wait],
         )
         await fetch(connection, LOCKS["lock_cancelled"], claims_of(results))
-        found = await fetch(connection, TRANSITIONS["wait_for_event"], _wait_parameters(results) | keys)
+        until = await _refuse(connection, results)
+        found = await fetch(
+            connection, TRANSITIONS["wait_for_event"], _wait_parameters(results, until) | keys
+        )
         released = [(None, None, row[4], row[5]) for row in found if not row[0]]
         rows = [row for row in found if row[0]]
         released += [(None, None, row[4], timedelta()) for row in rows if row[2]]
@@ -71,10 +79,21 @@ async def wait_for_events(
     return written, released
 
 
-def _wait_parameters(results: Sequence[Result]) -> dict[str, Any]:
+async def _refuse(connection: Connection, results: Sequence[Result]) -> dict[TaskId, datetime]:
+    """Put aside what these callbacks refused; return until when they wait: as long as they would have waited for the first."""
+    refusing = [
+        (each.task_id, each.token, each.event_wait)
+        for each in results
+        if each.event_wait and each.event_wait.refused
+    ]
+    return await put_aside(connection, refusing) if refusing else {}
+
+
+def _wait_parameters(results: Sequence[Result], until: Mapping[TaskId, datetime]) -> dict[str, Any]:
     waits = [each.event_wait for each in results if each.event_wait is not None]
     return claims_of(results) | {
         "waits": texts([wait.name for wait in waits]),
         "needs_all": bools([wait.needs_all for wait in waits]),
         "timeouts": intervals([wait.timeout for wait in waits]),
+        "until_at": timestamps([until.get(each.task_id) for each in results]),
     }

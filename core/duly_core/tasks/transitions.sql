@@ -959,13 +959,15 @@ from handed_over full join freed on false
 -- move: claimed|processing -> new|waiting
 -- The callback waits for events: nothing is charged, and what the task took is free, as after a snooze. An event counts if it was sent after
 -- the task was scheduled, and if the task has not received it. One that is there is received at once, and then the task is due.
+-- A wait that goes on says until when (`until_at`).
 -- The caller's transaction has locked the keys (lock_waited_keys): none is sent between the look and the wait.
 with asked as (
-    select *
+    select asked.task_id, asked.token, asked.started_at, asked.wait, asked.needs_all,
+        coalesce(asked.until_at, (select duly_now()) + asked.timeout) as until_at
     from unnest(
         %(task_ids)b::uuid[], %(tokens)b::uuid[], %(started_at)b::timestamptz[], %(waits)b::text[], %(needs_all)b::bool[],
-        %(timeouts)b::interval[]
-    ) as asked (task_id, token, started_at, wait, needs_all, timeout)
+        %(timeouts)b::interval[], %(until_at)b::timestamptz[]
+    ) as asked (task_id, token, started_at, wait, needs_all, timeout, until_at)
 ), held as (
     select asked.*, assoc.holder, {{run_times}}, assoc.taken, assoc.lambda
     from asked join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
@@ -973,7 +975,7 @@ with asked as (
     for update of assoc
 ), wanted as materialized (
     select held.task_id, held.wait, held.needs_all, named.key as name, {{event_key: held.lambda}} as key, entity.created_at,
-        entity.received
+        entity.received, held.until_at
     from unnest(%(key_task_ids)b::uuid[], %(keys)b::text[]) as named (task_id, key)
     join held on held.task_id = named.task_id
     left join lateral (
@@ -984,7 +986,7 @@ with asked as (
     ) as entity on true
 ), found as materialized (
     select wanted.task_id, wanted.wait, wanted.needs_all, wanted.name, wanted.key, event.seq, event.encoding, event.value,
-        event.sent_by, event.sent_at,
+        event.sent_by, event.sent_at, wanted.until_at,
         count(event.seq) over each_task as there, count(*) over each_task as needed,
         row_number() over (partition by wanted.task_id order by event.seq) as place
     from wanted left join lateral (
@@ -1012,7 +1014,7 @@ with asked as (
     set status = case when judged.is_over then 'new' else 'waiting' end::task_status,
         next_trigger_at = case
             when judged.is_over then (select duly_now())
-            else least((select duly_now()) + held.timeout, coalesce(assoc.expires_at, 'infinity'))
+            else least(held.until_at, coalesce(assoc.expires_at, 'infinity'))
         end,
         due_at = case when judged.is_over then (select duly_now()) else assoc.due_at end,
         parked_on = case when not judged.is_over then 'event:' end,
@@ -1020,7 +1022,7 @@ with asked as (
         edits = assoc.edits + (judged.received is not null)::int, taken = null, {{let_go: held.token}},
         events = case
             when judged.is_over then duly_note(assoc.events, 'event_received', (select duly_now()), null, judged.received_names)
-            else duly_note(assoc.events, 'event_awaited', (select duly_now()), (select duly_now()) + held.timeout, judged.names)
+            else duly_note(assoc.events, 'event_awaited', (select duly_now()), held.until_at, judged.names)
         end
     from held join judged on judged.task_id = held.task_id
     where assoc.task_id = any (array[held.task_id]) and assoc.token = held.token and assoc.status::text in ('claimed', 'processing')
@@ -1044,13 +1046,13 @@ from waited full join freed on false
 -- waiting. The caller's transaction has locked the keys, and then these tasks (lock_event_waits). `seqs` has the first new
 -- event of each key.
 with held as materialized (
-    select assoc.task_id, assoc.fence
+    select assoc.task_id, assoc.fence, assoc.next_trigger_at as until_at
     from unnest(%(task_ids)b::uuid[]) as asked (task_id)
     join task_assoc as assoc on assoc.task_id = any (array[asked.task_id])
     where {{waits_for_event}}
 ), waiting as materialized (
     select held.task_id, wait.key, {{event_name: wait.key}} as name, wait.wait, wait.needs_all, event.seq, event.encoding,
-        event.value, event.sent_by, event.sent_at,
+        event.value, event.sent_by, event.sent_at, held.until_at,
         row_number() over (partition by held.task_id order by event.seq) as place,
         count(*) over (partition by held.task_id) as there,
         (

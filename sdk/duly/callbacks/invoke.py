@@ -244,6 +244,9 @@ def set_raised(
     if isinstance(error, WaitsForEvent):
         result.outcome = hsc_pb2.OUTCOME_WAIT_FOR_EVENT
         result.event_wait.CopyFrom(error.wait)
+        for each in error.wait.refused:
+            words = "task %s, %s: put the event %s aside, and waits for another: %s"
+            _log.warning(words, context.task_id, callback.name, each.key, each.reason)
         return
     if isinstance(error, Crashed):
         _set_failure(result, hsc_pb2.OUTCOME_CRASHED, task_pb2.FAILURE_KIND_CRASH, str(error))

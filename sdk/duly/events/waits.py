@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from duly.callbacks.codec import event_of, reveal
-from duly.callbacks.outcomes import FatalFailure
 from duly.callbacks.payload import decode
 from duly.callbacks.validation import reader_for
 from duly.errors import EventTimeoutError, PayloadError
@@ -29,6 +28,8 @@ KEY_LIMIT_BYTES = 255
 MOST_KEYS = 16
 _SHORTEST = timedelta(seconds=1)
 _LONGEST = timedelta(days=365)
+_REASON = 300
+"""Characters of why a value is refused."""
 
 
 class WaitsForEvent(BaseException):
@@ -56,9 +57,8 @@ class Waits:
         """Return what was received: of one key, or with `needs_all` of each, in their order.
 
         Raises:
-            WaitsForEvent: nothing was received yet.
+            WaitsForEvent: nothing was received yet, or what was is not of this type.
             EventTimeoutError: the time of this wait is over.
-            FatalFailure: a value is not of this type.
         """
         check_keys(keys)
         check_timeout(timeout)
@@ -67,13 +67,40 @@ class Waits:
         received = self._lookup(name, keys, needs_all)
         events = {each.key: each for each in received if not each.timed_out}
         if len(events) >= (len(keys) if needs_all else 1):
-            return [self._read(events[key], read) for key in keys if key in events]
+            return self._read_all(
+                name, [events[key] for key in keys if key in events], keys, read, timeout, needs_all=needs_all
+            )
         if len(events) < len(received):
             missing = tuple(key for key in keys if key not in events)
             error = EventTimeoutError(f"no event {' or '.join(missing)} came within {timeout}")
             error.keys = missing
             raise error
-        wait = hsc_pb2.EventWait(name=name, keys=keys, needs_all=needs_all, timeout=to_duration(timeout))
+        missing = tuple(key for key in keys if key not in events)
+        raise WaitsForEvent(_wait(name, missing, timeout, needs_all=needs_all))
+
+    def _read_all(
+        self,
+        name: str,
+        events: Sequence[hsc_pb2.ReceivedEvent],
+        keys: Sequence[str],
+        read: Callable[[Any], Any],
+        timeout: timedelta,
+        *,
+        needs_all: bool,
+    ) -> list[ReceivedEvent]:
+        """Read values. Those that do not fit are refused, and the wait goes on: whoever sent one may send another."""
+        values: list[ReceivedEvent] = []
+        refused: dict[str, str] = {}
+        for event in events:
+            try:
+                values.append(self._read(event, read))
+            except PayloadError as error:
+                refused[event.key] = f"value{error.path}: {error.problem}"
+        if not refused:
+            return values
+        wait = _wait(name, [*refused] if needs_all else keys, timeout, needs_all=needs_all)
+        for key, reason in refused.items():
+            wait.refused.add(key=key, reason=reason[:_REASON])
         raise WaitsForEvent(wait)
 
     def _name(self, keys: Iterable[str], *, needs_all: bool) -> str:
@@ -86,11 +113,12 @@ class Waits:
     def _read(self, event: hsc_pb2.ReceivedEvent, read: Callable[[Any], Any]) -> ReceivedEvent:
         bound_to = event_of(self._namespace, event.key)
         data, encoding = reveal(self._codec, event.value, event.value_encoding, bound_to)
-        try:
-            value = read(decode(data, encoding))
-        except PayloadError as error:
-            raise FatalFailure(f"the event {event.key}{error.path}: {error.problem}") from error
+        value = read(decode(data, encoding))
         return ReceivedEvent(event.key, value, event.sent_by, to_datetime(event.sent_at))
+
+
+def _wait(name: str, keys: Iterable[str], timeout: timedelta, *, needs_all: bool) -> hsc_pb2.EventWait:
+    return hsc_pb2.EventWait(name=name, keys=keys, needs_all=needs_all, timeout=to_duration(timeout))
 
 
 def received_before(received: Received) -> Lookup:

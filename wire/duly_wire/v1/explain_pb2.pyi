@@ -206,6 +206,8 @@ class _HistoryKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_HistoryKi
     HISTORY_KIND_EVENT_RECEIVED: _HistoryKind.ValueType  # 31
     HISTORY_KIND_EVENT_TIMED_OUT: _HistoryKind.ValueType  # 32
     """The event did not come in time."""
+    HISTORY_KIND_EVENT_REFUSED: _HistoryKind.ValueType  # 33
+    """Its callback could not read the event, and waits for another."""
 
 class HistoryKind(_HistoryKind, metaclass=_HistoryKindEnumTypeWrapper):
     """What happened to a task."""
@@ -266,6 +268,8 @@ HISTORY_KIND_EVENT_AWAITED: HistoryKind.ValueType  # 30
 HISTORY_KIND_EVENT_RECEIVED: HistoryKind.ValueType  # 31
 HISTORY_KIND_EVENT_TIMED_OUT: HistoryKind.ValueType  # 32
 """The event did not come in time."""
+HISTORY_KIND_EVENT_REFUSED: HistoryKind.ValueType  # 33
+"""Its callback could not read the event, and waits for another."""
 Global___HistoryKind: _TypeAlias = HistoryKind  # noqa: Y015
 
 @_typing.final

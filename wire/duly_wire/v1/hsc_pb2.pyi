@@ -831,6 +831,7 @@ class EventWait(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     NEEDS_ALL_FIELD_NUMBER: _builtins.int
     TIMEOUT_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The same in each run of the callback, and no other wait of the callback has it: 1 to 128 bytes. ReceivedEvent has it."""
     needs_all: _builtins.bool
@@ -841,7 +842,11 @@ class EventWait(_message.Message):
 
     @_builtins.property
     def timeout(self) -> _duration_pb2.Duration:
-        """From 1 s to 365 days."""
+        """From 1 s to 365 days. With `refused` it counts from when the wait began first."""
+
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedEvent]:
+        """Events that it received in this wait, and that are not what it reads: they are put aside, and it waits again. Each of `keys`, each once."""
 
     def __init__(
         self,
@@ -850,14 +855,40 @@ class EventWait(_message.Message):
         keys: _abc.Iterable[_builtins.str] | None = ...,
         needs_all: _builtins.bool = ...,
         timeout: _duration_pb2.Duration | None = ...,
+        refused: _abc.Iterable[Global___RefusedEvent] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "name", b"name", "needs_all", b"needs_all", "timeout", b"timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "name", b"name", "needs_all", b"needs_all", "refused", b"refused", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EventWait: _TypeAlias = EventWait  # noqa: Y015
+
+@_typing.final
+class RefusedEvent(_message.Message):
+    """An event that a callback cannot read."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    reason: _builtins.str
+    """For people, without what is in the event; cut to 300 bytes."""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefusedEvent: _TypeAlias = RefusedEvent  # noqa: Y015
 
 @_typing.final
 class SetResultsRequest(_message.Message):

@@ -14,6 +14,7 @@ _FIELDS = 12
 """Of a result without what it writes, at most."""
 _NODE_FIELDS = 8
 _EDGE_FIELDS = 4
+_REFUSED_FIELDS = 3
 _OUTCOMES = frozenset(
     (
         hsc_pb2.OUTCOME_FATAL_FAILURE,
@@ -46,6 +47,8 @@ def refuse_large(report: callback_pb2.CallbackReport) -> None:
 def fields_of(result: hsc_pb2.TaskResult) -> int:
     """Return how many fields the HSC counts in a result, or some more. Most results have no children, and are not looked into."""
     count = _FIELDS + len(result.children)
+    if result.outcome == hsc_pb2.OUTCOME_WAIT_FOR_EVENT:
+        count += len(result.event_wait.keys) + _REFUSED_FIELDS * len(result.event_wait.refused)
     for node in result.nodes:
         count += _NODE_FIELDS + _EDGE_FIELDS * len(node.waits_for)
     return count

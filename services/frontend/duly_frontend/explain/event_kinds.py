@@ -129,6 +129,12 @@ KINDS: Mapping[str, tuple["explain_pb2.HistoryKind.ValueType", str, Status | Non
         Status.NEW,
         "an event did not come in time: {about}",
     ),
+    "event_refused": (
+        explain_pb2.HISTORY_KIND_EVENT_REFUSED,
+        HSC,
+        None,
+        "it cannot read the event, and waits for another: {about}",
+    ),
     "completed": (explain_pb2.HISTORY_KIND_ENDED, FRONTEND, Status.SUCCESS, "completed by its token"),
     "cancelled": (explain_pb2.HISTORY_KIND_ENDED, FRONTEND, Status.CANCELLED, ""),
     "failed": (explain_pb2.HISTORY_KIND_ENDED, "", Status.FATAL_FAILURE, "{about}"),
@@ -145,5 +151,5 @@ OF_TASKS = {
     "graph_skipped",
 }
 """Events that name another task."""
-OF_CALLBACKS = {"failed"}
+OF_CALLBACKS = {"failed", "event_refused"}
 """Events about which a callback had its say."""
