@@ -190,6 +190,52 @@ where assoc.lambda = %(lambda)s and assoc.priority = %(priority)s
 where assoc.lambda = %(lambda)s and assoc.priority = %(priority)s
     and assoc.status in ('new', 'retriable_failure') and assoc.next_trigger_at < %(before)s order by assoc.next_trigger_at limit 1) as head_due_at;
 
+-- name: turns_before
+with recursive walk as (
+    (
+        select assoc.fair_key, assoc.next_trigger_at, 1 as place
+        from task_assoc as assoc
+        where assoc.lambda = %(lambda)s and assoc.priority = %(priority)s
+    and assoc.status in ('new', 'retriable_failure') and assoc.fair_key is not null
+        order by assoc.fair_key, assoc.next_trigger_at
+        limit 1
+    )
+    union all
+    select next.fair_key, next.next_trigger_at, walk.place + 1
+    from walk cross join lateral (
+        select assoc.fair_key, assoc.next_trigger_at
+        from task_assoc as assoc
+        where assoc.lambda = %(lambda)s and assoc.priority = %(priority)s
+    and assoc.status in ('new', 'retriable_failure') and assoc.fair_key > walk.fair_key
+        order by assoc.fair_key, assoc.next_trigger_at
+        limit 1
+    ) as next
+    where walk.place < %(most_keys)s
+)
+select keys.others, keys.has_more, (
+        select count(*)
+        from (
+            select from task_assoc as assoc
+            where assoc.lambda = %(lambda)s and assoc.priority = %(priority)s
+    and assoc.status in ('new', 'retriable_failure') and assoc.fair_key >= %(key)s and assoc.fair_key <= %(key)s
+                and assoc.next_trigger_at < %(before)s
+            order by assoc.fair_key, assoc.next_trigger_at
+            limit %(most)s + 1
+        ) as first
+    ) as ahead,
+    coalesce((
+        select fair_weight.weight
+        from fair_weight
+        where fair_weight.lambda = split_part(%(lambda)s, '@', 1) and fair_weight.fair_key = %(key)s
+    ), 1) as weight
+from fair_lambda as fair
+cross join lateral (
+    select count(*) filter (where walk.fair_key <> %(key)s and walk.next_trigger_at <= %(now)s) as others,
+        count(*) >= %(most_keys)s as has_more
+    from walk
+) as keys
+where fair.name = %(lambda)s;
+
 -- name: held_of_lambda
 select count(*) filter (where held.status <> 'enqueued') as running,
     count(*) filter (where held.status = 'enqueued' and held.priority = %(priority)s and held.enqueued_at < %(sent_at)s) as sent,

@@ -19,6 +19,7 @@ from duly_core.gates.breakers import NewBreaker, judge_breakers
 from duly_core.gates.cache import GateCache
 from duly_core.results.store import set_results
 from duly_core.tasks.task import Result
+from duly_core.tasks.turns import find_fair_lambdas
 from duly_core.tasks.waiting import end_waiting
 from duly_frontend.explain import clocks as explain_clocks
 from duly_frontend.explain import gates as explain_gates
@@ -30,6 +31,7 @@ from duly_frontend.explain import pending as explain_pending
 from duly_frontend.explain import pools as explain_pools
 from duly_frontend.explain import slots as explain_slots
 from duly_frontend.explain import text as explain_text
+from duly_frontend.explain import turns as explain_turns
 from duly_frontend.explain import units as explain_units
 from duly_frontend.explain import waiting as explain_waiting
 from duly_store_consumer.gate_loop import GateLoop
@@ -52,6 +54,7 @@ MODULES = (
     explain_pending,
     explain_pools,
     explain_slots,
+    explain_turns,
     explain_units,
     explain_waiting,
 )
@@ -254,6 +257,15 @@ async def backlog(world):
     return await world.client.schedule(LAMBDA)
 
 
+async def turns_before(world):
+    await served(world)
+    await world.client.schedule(LAMBDA, fair_key="ada")
+    await world.client.schedule(LAMBDA, fair_key="bob")
+    task = await world.client.schedule(LAMBDA, fair_key="ada")
+    await find_fair_lambdas(world.store)
+    return task
+
+
 async def ready(world):
     await served(world)
     task = await world.client.schedule(LAMBDA)
@@ -387,6 +399,7 @@ CASES = [
     Case(expired, ReasonKind.ENDS_SOON, ("pending.expiry_reasons health",)),
     Case(backoff, ReasonKind.BACKOFF, ("pending._backoff lambdas",)),
     Case(backlog, ReasonKind.BACKLOG, ("pending._raise_priority update",)),
+    Case(turns_before, ReasonKind.BACKLOG, ("turns.turn_reason lambdas fair",)),
     Case(ready, ReasonKind.READY, ("pending._ready health",)),
     Case(slots_taken, ReasonKind.SLOTS_TAKEN, ("slots.slot_reasons cancel",)),
     Case(handed_over, ReasonKind.COMPLETION, ("waiting._for_completion cancel",)),

@@ -11,12 +11,15 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 import duly
 from duly_core.explain import reads as explain_reads
+from duly_core.explain import turns as explain_turns
 from duly_core.gates.cache import GateCache
 from duly_core.lambdas.names import QueueKey
 from duly_core.results.store import set_results
 from duly_core.tasks import claims
 from duly_core.tasks.claims import Caller, Pick
 from duly_core.tasks.task import ReleasedClaim, Result, TaskHeartbeat
+from duly_core.tasks.turns import TurnGiver, find_fair_lambdas
+from duly_frontend.explain import turns as frontend_turns
 from duly_store_consumer.gate_loop import GateLoop
 from duly_wire.enums import FailureKind, Outcome, Priority, ReasonKind
 from duly_wire.ids import new_task_id_text
@@ -132,6 +135,43 @@ async def test_tasks_before_it_are_counted_and_its_wait_is_predicted_by_the_rate
     assert reason.predicted_wait is not None
     # 20 claims in a little more than 10 s
     assert timedelta(seconds=10) <= reason.predicted_wait < timedelta(seconds=30)
+
+
+async def test_turns_are_named_if_the_keys_of_its_lambda_take_turns(client, registered, store, clock):
+    await registered.new(fair_key="later", delay=MINUTE)
+    for key in ("ada", "ada", "ada", "bob", "cyd", None):
+        await registered.new(fair_key=key)
+    late = await client.schedule(LAMBDA, fair_key="ada")
+    new = await client.schedule(LAMBDA, fair_key="dan")
+    await find_fair_lambdas(store)
+    await TurnGiver(store).run_once([LAMBDA])
+    await client.set_fair_weights(LAMBDA, {"ada": 2})
+
+    behind, first = [(await client.explain(task)).reasons[-1] for task in (late, new)]
+
+    assert (behind.kind, first.kind) == (ReasonKind.BACKLOG, ReasonKind.BACKLOG)
+    assert (behind.count, first.count) == (3, 0)
+    assert behind.text == (
+        "key 'ada' has 3 due tasks before this one; 4 other keys take turns with it; 2 tasks of it start in its turn"
+    )
+    assert first.text == "it is the next task of key 'dan'; 4 other keys take turns with it"
+
+
+async def test_a_long_queue_of_a_key_is_counted_up_to_a_bound(client, registered, store, monkeypatch):
+    for name, most in (("MOST_COUNTED", 2), ("MOST_KEYS", 3)):
+        monkeypatch.setattr(explain_turns, name, most)
+    monkeypatch.setattr(frontend_turns, "MOST_COUNTED", 2)
+    for key in ("ada", "ada", "ada", "ada", "bob", "cyd", "dan", "eve"):
+        await registered.new(fair_key=key)
+    task = await client.schedule(LAMBDA, fair_key="ada")
+    await find_fair_lambdas(store)
+
+    reason = (await client.explain(task)).reasons[-1]
+
+    assert (reason.count, reason.is_estimated) == (2, True)
+    assert reason.text.startswith(
+        "key 'ada' has more than 2 due tasks before this one; more than 2 other keys take turns"
+    )
 
 
 async def test_a_long_backlog_is_estimated_and_says_so(client, registered, dsn, monkeypatch):

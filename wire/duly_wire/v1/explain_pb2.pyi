@@ -58,7 +58,7 @@ class _ReasonKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasonKind
     REASON_KIND_NO_HOST: _ReasonKind.ValueType  # 14
     """No live host is known to serve its lambda."""
     REASON_KIND_BACKLOG: _ReasonKind.ValueType  # 15
-    """`count` due tasks of its lambda are before it."""
+    """`count` due tasks of its lambda are before it. If the keys of its lambda take turns: `count` due tasks of its fair key."""
     REASON_KIND_READY: _ReasonKind.ValueType  # 16
     """It is due since `since_at`, and nothing is before it: it waits for a free slot."""
     REASON_KIND_ENQUEUED: _ReasonKind.ValueType  # 17
@@ -117,7 +117,7 @@ REASON_KIND_VERSION_UNKNOWN: ReasonKind.ValueType  # 13
 REASON_KIND_NO_HOST: ReasonKind.ValueType  # 14
 """No live host is known to serve its lambda."""
 REASON_KIND_BACKLOG: ReasonKind.ValueType  # 15
-"""`count` due tasks of its lambda are before it."""
+"""`count` due tasks of its lambda are before it. If the keys of its lambda take turns: `count` due tasks of its fair key."""
 REASON_KIND_READY: ReasonKind.ValueType  # 16
 """It is due since `since_at`, and nothing is before it: it waits for a free slot."""
 REASON_KIND_ENQUEUED: ReasonKind.ValueType  # 17

@@ -5,6 +5,7 @@ from datetime import timedelta
 from duly_core.access.grants import Scope
 from duly_core.explain.hosts import Serving
 from duly_core.explain.reads import Load, read_load
+from duly_core.explain.turns import read_turns
 from duly_core.lambdas.names import base_name
 from duly_core.postgres.pool import Store
 from duly_core.tasks.lifecycle import Status
@@ -12,6 +13,7 @@ from duly_core.tasks.store import TaskRow
 from duly_frontend.explain.conditions import Conditions, read_conditions
 from duly_frontend.explain.slots import slot_reasons
 from duly_frontend.explain.text import ago, command, number, reason, span
+from duly_frontend.explain.turns import turn_reason
 from duly_frontend.explain.units import faster_rates
 from duly_wire.enums import Priority
 from duly_wire.v1 import explain_pb2
@@ -34,14 +36,23 @@ async def pending_reasons(
     found = [*not_yet, *conditions.reasons]
     if not found and row["now"] - row["next_trigger_at"] >= _ABOUT_TO:
         found += await slot_reasons(store, row, scope)
-    return found if not_yet else [*found, *_in_line(row, load, conditions, is_full=bool(found))]
+    return found if not_yet else [*found, *await _in_line(store, row, load, conditions, is_full=bool(found))]
 
 
-def _in_line(row: TaskRow, load: Load, conditions: Conditions, *, is_full: bool) -> list[explain_pb2.Reason]:
-    """Say what is before a task that is due, and may run; `is_full`: it was said why it does not."""
+async def _in_line(
+    store: Store, row: TaskRow, load: Load, conditions: Conditions, *, is_full: bool
+) -> list[explain_pb2.Reason]:
+    """Say what is before a task that is due, and may run; `is_full`: it was said why it does not.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
     if conditions.gates or conditions.of_lambda:
         return []
     may_run = not conditions.units and not conditions.hosts
+    turns = await read_turns(store, row)
+    if turns is not None and (turns.ahead or turns.others):
+        return [turn_reason(row, turns, load.higher, may_run=may_run)]
     if load.ahead or load.higher:
         return [_backlog(row, load, may_run=may_run)]
     return [] if is_full else [_ready(row, load, conditions.serving)]
