@@ -43,9 +43,31 @@ async def test_a_child_that_no_frontend_would_take_makes_the_attempt_a_fatal_fai
         ({"collection": "NO"}, "collection: must be"),
         ({"session": {"key": ""}}, "session.key: must be 1 to 255 bytes"),
         ({"resources": b"x"}, "resources: must be a serialized ResourceNeeds"),
+        ({"unique": b"x"}, "unique: must be a serialized duly.v1.Unique"),
         (
-            {"unique": frontend_pb2.Unique(key="k").SerializeToString()},
-            "unique: a task that a callback schedules",
+            {"unique": frontend_pb2.Unique(key="k" * 256).SerializeToString()},
+            "unique.key: must be",
+        ),
+        (
+            {
+                "unique": frontend_pb2.Unique(
+                    key="k", on_conflict=task_pb2.ON_CONFLICT_REPLACE
+                ).SerializeToString()
+            },
+            "unique.on_conflict: a task that a callback schedules replaces none",
+        ),
+        (
+            {
+                "unique": frontend_pb2.Unique(
+                    key="k",
+                    debounce=frontend_pb2.Debounce(wait={"seconds": 1}, at_most={"seconds": 2}),
+                ).SerializeToString()
+            },
+            "unique.on_conflict: a task that a callback schedules replaces none",
+        ),
+        (
+            {"unique": frontend_pb2.Unique(key="k").SerializeToString(), "session": {"key": "s"}},
+            "session: a task that a callback schedules has a unique key or a session",
         ),
     ]:
         claimed_task = await task_states.claimed()

@@ -7,7 +7,7 @@ import pytest
 import duly
 from duly_wire.enums import FailureKind, Outcome, Priority, TaskStatus
 from duly_wire.ids import new_task_id
-from duly_wire.v1 import hsc_pb2, task_pb2
+from duly_wire.v1 import frontend_pb2, hsc_pb2, task_pb2
 
 SECOND = timedelta(seconds=1)
 
@@ -219,3 +219,22 @@ def test_a_scheduled_task_has_its_id_at_once_and_is_bounded_in_number_and_size()
         large.schedule("mail.send", b"x" * 1_000_000)
     with pytest.raises(duly.InvalidTaskError, match="4,194,304 bytes"):
         large.schedule("mail.send", b"x" * 1_000_000)
+
+
+def test_a_scheduled_task_has_a_unique_key_that_neither_replaces_nor_stands_beside_a_session() -> None:
+    ctx, _ = kept_by(...)
+    debounce = duly.Debounce("k", wait=timedelta(seconds=1), at_most=timedelta(seconds=2))
+
+    ctx.schedule("mail.send", unique="user:7")
+    refused = {
+        "unique": {"unique": ""},
+        "unique.on_conflict": {"unique": duly.Unique("k", on_conflict=duly.OnConflict.REPLACE)},
+        "session": {"unique": "k", "session": "s"},
+        "debounce": {"debounce": debounce},
+    }
+    for field, options in refused.items():
+        with pytest.raises(duly.InvalidTaskError) as caught:
+            ctx.schedule("mail.send", **options)
+        assert caught.value.field == field
+
+    assert [frontend_pb2.Unique.FromString(each.unique).key for each in ctx.children or ()] == ["user:7"]

@@ -14,9 +14,11 @@ from duly_core.graphs.rules import GraphError
 from duly_core.postgres.arrays import byteas, int2s, timestamps, uuids
 from duly_core.postgres.pool import Connection, Step, fetch
 from duly_core.postgres.statements import TRANSITIONS, UNWATCHED, Statement
+from duly_core.results import unique_children
 from duly_core.results.kept import keep_uses
 from duly_core.tasks.schedule import lock_child_sessions, missing_of, write_children
 from duly_core.tasks.task import Result, Token
+from duly_core.tasks.unique_keys import KeyOfTask
 from duly_wire.enums import FailureKind, Outcome
 from duly_wire.ids import TaskId
 
@@ -86,10 +88,11 @@ async def _finish_all(
     while left:
         try:
             async with connection.transaction():
+                keys = await unique_children.lock_keys(connection, left)
                 await _lock_sessions(connection, left)
                 if lock is not None:
                     await lock_graph_of(connection, lock)
-                await _finish(connection, left, chained)
+                await _finish(connection, left, chained, keys)
         except _RefusedError as error:
             reasons = error.reasons
             chained.refused += [refused(each, reasons[each.token]) for each in left if each.token in reasons]
@@ -105,11 +108,16 @@ async def _lock_sessions(connection: Connection, parents: Sequence[Result]) -> N
         await lock_child_sessions(connection, {each.task_id: each.token for each in parents}, children)
 
 
-async def _finish(connection: Connection, parents: Sequence[Result], chained: Chained) -> None:
+async def _finish(
+    connection: Connection, parents: Sequence[Result], chained: Chained, keys: Sequence[KeyOfTask]
+) -> None:
     rows = await finish(connection, parents)
     applied = {row[1] for row in rows if row[0]}
     released = [row for row in rows if not row[0]]
-    children = [child for each in parents if each.token in applied for child in each.children]
+    judged = await unique_children.judge(connection, [each for each in parents if each.token in applied])
+    if judged.refused:
+        raise _RefusedError(judged.refused)
+    children = judged.written
     lacking: dict[TaskId, NotStored] = await missing_of(connection, children)
     unkept = await keep_uses(connection, [each for each in parents if each.token in applied])
     if bad_uses := {
@@ -120,6 +128,7 @@ async def _finish(connection: Connection, parents: Sequence[Result], chained: Ch
     } | {token: f"ctx.attach: {missing}" for token, missing in unkept.items()}:
         raise _RefusedError(bad_uses)
     due_in = await write_children(connection, children) if children else {}
+    await unique_children.settle(connection, judged, due_in.keys(), keys)
     missing = {child.task_id for child in children} - due_in.keys()
     if bad := [each.token for each in parents if any(child.task_id in missing for child in each.children)]:
         raise _RefusedError(dict.fromkeys(bad, _REFUSED))

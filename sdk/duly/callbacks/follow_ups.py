@@ -11,7 +11,7 @@ from duly.attachments.attachment import AttachmentsInsideError
 from duly.callbacks import tracing
 from duly.callbacks.lambda_of import name_of
 from duly.errors import InvalidTaskError
-from duly.tasks.new_task import ScheduledTask, new_task
+from duly.tasks.new_task import ScheduledTask, child_task, new_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from duly.attachments.of_attempt import AttachmentServices, AttemptAttachments
     from duly.callbacks.codec import Codec
-    from duly.callbacks.lambda_of import SessionOptions
+    from duly.callbacks.lambda_of import ChildOptions, SessionOptions
     from duly.graphs.new_graph import After, NewNode, OnTimeout
     from duly.tasks.new_task import NewTask
     from duly_wire.v1 import frontend_pb2, graphs_pb2
@@ -49,16 +49,17 @@ class FollowUps:
         self,
         lambda_name: str | Callable[..., Any],
         payload: Any = None,
-        **options: Unpack[SessionOptions],
+        **options: Unpack[ChildOptions],
     ) -> ScheduledTask:
         """Schedule a task that is written if this attempt succeeds, in the same transaction; otherwise it never is.
 
         Arguments as for `Client.schedule`; `delay` counts from the success. Returns at once, with the id that the task
         will have; only attachments in its payload that are not stored yet are uploaded first. At most 1,000 tasks and 4 MiB in one attempt. A lambda that is not registered, a resource
         that is not declared, or a payload larger than the lambda takes makes the attempt a fatal failure. With `session`, the task goes to
-        the end of that session when the attempt succeeds. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
+        the end of that session when the attempt succeeds. With `unique`, whose key is judged then, no task has the id if the key is taken; with
+        REJECT the attempt is a fatal failure. A task cannot replace another here, nor be debounced. Raises InvalidTaskError, EncodingError, PayloadTooLargeError.
         """
-        new = self._sent(new_task(lambda_name, payload, options))
+        new = self._sent(child_task(lambda_name, payload, options))
         with _lock:
             children = self._children()
             self._count(new.ByteSize())

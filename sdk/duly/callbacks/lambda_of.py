@@ -51,6 +51,12 @@ class SessionOptions(TaskOptions, total=False):
     session: Session | str | None
 
 
+class ChildOptions(SessionOptions, total=False):
+    """What a task may be told that a callback schedules."""
+
+    unique: Unique | str | None
+
+
 class ScheduleOptions(SessionOptions, total=False):
     """What `schedule` of a client may be told."""
 

@@ -7,16 +7,16 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from duly.callbacks.codec import payload_of, protect
-from duly.callbacks.lambda_of import ScheduleOptions, SessionOptions, name_of
+from duly.callbacks.lambda_of import ChildOptions, ScheduleOptions, SessionOptions, name_of
 from duly.callbacks.payload import HARD_LIMIT_BYTES, encode
 from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.limits.resource import ResourceNeed, needs_to_fields
 from duly.sessions.session import Session, session_of
 from duly.tasks.arguments import check_names, wrong_type
 from duly.tasks.quick_init import quick_init
-from duly.tasks.unique import unique_bytes
+from duly.tasks.unique import Unique, unique_bytes
 from duly.transport.enum_members import member
-from duly_wire.enums import Priority
+from duly_wire.enums import OnConflict, Priority
 from duly_wire.ids import new_task_id_text
 from duly_wire.queue_names import check_domain, check_required, in_domain, requiring
 from duly_wire.time_conversion import timestamp_fields, to_duration, to_timestamp
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from duly.attachments.encoded import Encoded
     from duly.callbacks.codec import Codec
-    from duly.tasks.unique import Debounce, Unique
-    from duly_wire.enums import OnConflict
+    from duly.tasks.unique import Debounce
 
 
 LABELS = ("collection", "fair_key")
@@ -182,9 +181,27 @@ def _key(key: object) -> str:
 
 
 def new_task(lambda_name: str | Callable[..., Any], payload: Any, options: SessionOptions) -> NewTask:
-    """Return a task of a graph or of a callback. Raises InvalidTaskError for an option that only a client's `schedule` has."""
+    """Return a task of a graph. Raises InvalidTaskError for an option that only a client's `schedule` has."""
     check_names(options, SessionOptions.__optional_keys__)
     return NewTask(name_of(lambda_name), payload, **options)
+
+
+def child_task(lambda_name: str | Callable[..., Any], payload: Any, options: ChildOptions) -> NewTask:
+    """Return a task that a callback schedules. Raises InvalidTaskError for an option that it cannot have."""
+    if "debounce" in options:
+        raise InvalidTaskError(
+            "a task that a callback schedules cannot be debounced: use a client in the callback", "debounce"
+        )
+    check_names(options, ChildOptions.__optional_keys__)
+    new = NewTask(name_of(lambda_name), payload, **options)
+    if isinstance(new.unique, Unique) and new.unique.on_conflict is OnConflict.REPLACE:
+        raise InvalidTaskError(
+            "a task that a callback schedules replaces none: use IGNORE or REJECT, or a client in the callback",
+            "unique.on_conflict",
+        )
+    if new.unique is not None and new.session is not None:
+        raise InvalidTaskError("give either unique or session, or use a client in the callback", "session")
+    return new
 
 
 def scheduled_task(lambda_name: str | Callable[..., Any], payload: Any, options: dict[str, Any]) -> NewTask:

@@ -19,7 +19,7 @@ from duly_core.rpc.requests.resource_needs import ResourceCache, needs_of, read_
 from duly_core.tasks.scope import Origin, task_origins
 from duly_core.tasks.task import NewTask, Result
 from duly_hsc.access import Parent, parent_of
-from duly_wire.enums import Outcome
+from duly_wire.enums import OnConflict, Outcome
 from duly_wire.ids import TaskId
 from duly_wire.queue_names import LABELS_MARK
 from duly_wire.v1 import frontend_pb2, graphs_pb2, hsc_pb2
@@ -149,8 +149,6 @@ def _node(asked: graphs_pb2.GraphNode, known: _Known, parent: Parent) -> NewNode
 def _child(asked: frontend_pb2.NewTask, known: _Known, parent: Parent) -> NewTask:
     if not asked.task_id:
         raise Problem("task_id", "a task that a callback schedules has an id that was made before")
-    if asked.unique:
-        raise Problem("unique", "a task that a callback schedules cannot have a unique key yet: leave it out")
     parent.check(getattr(asked, "lambda"))
     try:
         task = new_task(asked, known.limits, _HORIZON, needs_of(asked, known.kinds))
@@ -159,4 +157,21 @@ def _child(asked: frontend_pb2.NewTask, known: _Known, parent: Parent) -> NewTas
         if is_of_the_future(late.task.task_id):  # its partition could not be made while it is there
             raise late.problem from late
         task = late.task
+    _check_unique(task)
     return task._replace(scheduled_by=parent.scheduled_by)
+
+
+def _check_unique(task: NewTask) -> None:
+    """Check what the unique key of a child asks for: its transaction has locked the end of its parent, so no other task is changed."""
+    if task.unique is None:
+        return
+    if task.unique.on_conflict is OnConflict.REPLACE:
+        raise Problem(
+            "unique.on_conflict",
+            "a task that a callback schedules replaces none: use IGNORE or REJECT, or a client in the callback",
+        )
+    if task.session is not None:
+        raise Problem(
+            "session",
+            "a task that a callback schedules has a unique key or a session: leave one out, or use a client in the callback",
+        )
