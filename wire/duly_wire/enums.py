@@ -2,8 +2,22 @@
 
 from enum import IntEnum
 
+_NUMERIC = frozenset("bcdoxXn")
 
-class Priority(IntEnum):
+
+class Named(IntEnum):
+    """A number that prints as its name: `str` and f-strings say FATAL_FAILURE, where a plain IntEnum says 7."""
+
+    def __str__(self) -> str:
+        """Return the name."""
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        """Return the name, in the width of `spec`; or the number, if `spec` is one of an integer, such as `d`."""
+        return int.__format__(self, spec) if spec[-1:] in _NUMERIC else format(self.name, spec)
+
+
+class Priority(Named):
     """Which of a lambda's tasks run first; there is one queue for each (lambda, priority)."""
 
     URGENT = 1
@@ -12,7 +26,7 @@ class Priority(IntEnum):
     LOW = 4
 
 
-class TaskStatus(IntEnum):
+class TaskStatus(Named):
     """Where a task stands; `docs/lifecycle.md` draws the arrows between these."""
 
     NEW = 1
@@ -32,7 +46,7 @@ class TaskStatus(IntEnum):
         return TaskStatus.SUCCESS <= self <= TaskStatus.DROPPED
 
 
-class SessionOrder(IntEnum):
+class SessionOrder(Named):
     """In which order the tasks of a session run."""
 
     # As they were scheduled; by the time at which they are due.
@@ -40,7 +54,7 @@ class SessionOrder(IntEnum):
     DUE = 2
 
 
-class SessionPolicy(IntEnum):
+class SessionPolicy(Named):
     """What a task that ends as FATAL_FAILURE does to its session."""
 
     # The next task runs; none does until it is redriven or the session is unblocked; those that wait fail, too.
@@ -49,7 +63,7 @@ class SessionPolicy(IntEnum):
     FAIL_REST = 3
 
 
-class HeldWhile(IntEnum):
+class HeldWhile(Named):
     """How long a task has its unique key for itself."""
 
     # As long as nobody runs it: it waits to start, or to run again; until it has ended.
@@ -57,7 +71,7 @@ class HeldWhile(IntEnum):
     LIVE = 2
 
 
-class OnConflict(IntEnum):
+class OnConflict(Named):
     """What becomes of a task whose unique key another task has."""
 
     # It is not written; it is refused; the other task gets its payload, priority and due time, or it is refused if that runs.
@@ -66,7 +80,7 @@ class OnConflict(IntEnum):
     REPLACE = 3
 
 
-class ReasonKind(IntEnum):
+class ReasonKind(Named):
     """What a task waits for, or how it stands; `docs/explain.md` says what each means."""
 
     ENDED = 1
@@ -98,7 +112,7 @@ class ReasonKind(IntEnum):
     EVENT = 27
 
 
-class HistoryKind(IntEnum):
+class HistoryKind(Named):
     """What happened to a task; `docs/explain.md` says what each means."""
 
     SCHEDULED = 1
@@ -136,7 +150,7 @@ class HistoryKind(IntEnum):
     EVENT_REFUSED = 33
 
 
-class EdgeCondition(IntEnum):
+class EdgeCondition(Named):
     """What the end of a node of a graph must be for a node that waits for it."""
 
     # It succeeded; it failed for good, but by no timeout; it ended by any of the other ends, without a skip.
@@ -149,7 +163,7 @@ class EdgeCondition(IntEnum):
     SKIPPED = 6
 
 
-class GraphStatus(IntEnum):
+class GraphStatus(Named):
     """How a graph stands."""
 
     RUNNING = 1
@@ -159,7 +173,7 @@ class GraphStatus(IntEnum):
     CANCELLED = 4
 
 
-class TaskEventKind(IntEnum):
+class TaskEventKind(Named):
     """What a watch is told."""
 
     # A run ended, and its task goes on; a task ended; all nodes of a graph ended.
@@ -168,7 +182,7 @@ class TaskEventKind(IntEnum):
     GRAPH_FINISHED = 3
 
 
-class Outcome(IntEnum):
+class Outcome(Named):
     """How one attempt ended."""
 
     SUCCESS = 1
@@ -181,7 +195,7 @@ class Outcome(IntEnum):
     WAIT_FOR_EVENT = 8
 
 
-class AttemptOutcome(IntEnum):
+class AttemptOutcome(Named):
     """How an attempt ended that did not succeed."""
 
     # The callback's word: run again (if attempts are left), or give up.
@@ -200,7 +214,7 @@ class AttemptOutcome(IntEnum):
     WAITED = 9
 
 
-class FailureKind(IntEnum):
+class FailureKind(Named):
     """Why an attempt, or a task as a whole, did not succeed."""
 
     # The callback said so; the callback raised.
@@ -233,7 +247,7 @@ class FailureKind(IntEnum):
     EVENT_TIMEOUT = 17
 
 
-class GateKind(IntEnum):
+class GateKind(Named):
     """What a gate does to the tasks that it hits."""
 
     # They wait; they end as DROPPED; their due time moves, once for each task.
@@ -242,7 +256,7 @@ class GateKind(IntEnum):
     DELAY = 3
 
 
-class BreakerState(IntEnum):
+class BreakerState(Named):
     """Where the breaker of a lambda stands."""
 
     # The lambda runs; its gate holds it back; its gate lets probes through.
@@ -251,7 +265,7 @@ class BreakerState(IntEnum):
     HALF_OPEN = 3
 
 
-class SettingSource(IntEnum):
+class SettingSource(Named):
     """Who says what a setting is: nobody, the processes' own file or environment, an operator while Duly runs."""
 
     DEFAULT = 1
@@ -259,7 +273,7 @@ class SettingSource(IntEnum):
     OPERATOR = 3
 
 
-class CatchUp(IntEnum):
+class CatchUp(Named):
     """What becomes of a time table's ticks that passed more than a minute ago, because Duly was down."""
 
     # They are left out.
@@ -270,7 +284,7 @@ class CatchUp(IntEnum):
     ALL = 3
 
 
-class OnClosed(IntEnum):
+class OnClosed(Named):
     """What becomes of a tick that falls on closed time of the time table's calendar."""
 
     # It is left out.
@@ -281,7 +295,7 @@ class OnClosed(IntEnum):
     PREVIOUS = 3
 
 
-class Overlap(IntEnum):
+class Overlap(Named):
     """What becomes of a time table's tick while the task of the tick before has not ended."""
 
     ALLOW = 1
@@ -292,7 +306,7 @@ class Overlap(IntEnum):
     CANCEL_RUNNING = 4
 
 
-class Role(IntEnum):
+class Role(Named):
     """What a principal is to the lambdas that a grant names."""
 
     # Schedules tasks; sees, changes and cancels those that it scheduled itself.
@@ -307,7 +321,7 @@ class Role(IntEnum):
     AUDITOR = 5
 
 
-class AttachmentRole(IntEnum):
+class AttachmentRole(Named):
     """What an attachment is to its task."""
 
     # The payload names it; the result names it.
@@ -319,7 +333,7 @@ class AttachmentRole(IntEnum):
     FILE = 5
 
 
-class OutputStream(IntEnum):
+class OutputStream(Named):
     """Where a callback wrote what is in its output."""
 
     STDOUT = 1
@@ -328,7 +342,7 @@ class OutputStream(IntEnum):
     LOG = 3
 
 
-class HostState(IntEnum):
+class HostState(Named):
     """What the last report of a host, or of a service's process, says of it."""
 
     ALIVE = 1
@@ -340,7 +354,7 @@ class HostState(IntEnum):
     SILENT = 4
 
 
-class QueueOrder(IntEnum):
+class QueueOrder(Named):
     """In which order queues are listed."""
 
     # The most due tasks first; that whose oldest due task has waited longest first.

@@ -128,4 +128,4 @@ def _read_token(token: str) -> Place | None:
 def write_token(place: Place) -> str:
     """Return the page token of what follows a place."""
     first, lambda_name, priority = place
-    return page_token.write_name(f"{first} {priority} {lambda_name}")
+    return page_token.write_name(f"{first} {priority:d} {lambda_name}")
