@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import replace
 from types import MappingProxyType
@@ -12,7 +11,8 @@ from duly.callbacks import lambda_of as handles
 from duly.callbacks.callback import Callback, make_callback
 from duly.callbacks.hooks import FAILURES, SUCCESS, Hook
 from duly.errors import DulyError, RegistrationError
-from duly.lambdas.policy import Policy, PolicyOptions
+from duly.lambdas.policy import Policy, PolicyOptions, unknown_option
+from duly.tasks.arguments import check_names
 from duly.time_tables.cron import cron_problem
 from duly.time_tables.new_time_table import TimeTableOptions, new_time_table
 
@@ -111,7 +111,7 @@ class App:
 
         Raises RegistrationError for a name taken or badly formed, and for what could never work.
         """
-        _check_options(options)
+        check_names(options, PolicyOptions.__optional_keys__, unknown_option)
         policy = Policy(**options)
 
         def register(function: F) -> F:
@@ -233,16 +233,6 @@ class App:
         if callback.batch is not None:
             declared.batch.CopyFrom(callback.batch.declare())
         return declared
-
-
-def _check_options(options: Iterable[str]) -> None:
-    """Raise RegistrationError for an unknown option; the message names the closest known one."""
-    known = sorted(PolicyOptions.__optional_keys__)
-    for name in options:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, 1)
-            remedy = f"do you mean {close[0]}=?" if close else f"there are {', '.join(known)}"
-            raise RegistrationError(f"app.callback has no argument {name}=: {remedy}")
 
 
 def _served(version: str, compatible_with: Iterable[str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from duly.callbacks.codec import Codec, payload_of, protect
 from duly.callbacks.lambda_of import SessionOptions, name_of
 from duly.errors import InvalidTaskError
 from duly.events.waits import KEY_LIMIT_BYTES, check_timeout
+from duly.tasks.arguments import named
 from duly.tasks.new_task import NewTask, check_size, new_task
 from duly_wire.enums import EdgeCondition
 from duly_wire.ids import new_task_id_text
@@ -203,6 +204,7 @@ class NewGraph:
             self._attaching[node.label] = attaching
         return added
 
+    @named
     def wait(
         self,
         label: str,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from duly.errors import RegistrationError
-from duly.lambdas.policy import check_count, check_positive
+from duly.lambdas.policy import check_count, check_positive, unknown_option
+from duly.tasks.arguments import named_fields
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import registry_pb2
 
@@ -14,6 +15,7 @@ MOST_TASKS = 1_000
 LONGEST_WAIT = timedelta(minutes=1)
 
 
+@named_fields(unknown_option)
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One call takes up to `size` tasks; the first of them waits up to `wait` for others.
@@ -27,7 +29,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         check_count("batch.size", self.size, MOST_TASKS)
-        if self.wait:
+        if self.wait != timedelta():
             check_positive("batch.wait", self.wait)
         if self.wait > LONGEST_WAIT:
             raise RegistrationError(f"batch.wait must be at most 1 minute, not {self.wait}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypedDict
 from duly.callbacks.payload import DEFAULT_LIMIT_BYTES, HARD_LIMIT_BYTES
 from duly.errors import InvalidTaskError, RegistrationError
 from duly.limits.resource import needs_to_fields
+from duly.tasks.arguments import named_fields
 from duly_wire.queue_names import check_required
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import registry_pb2, task_pb2
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 OnException: TypeAlias = Literal["retry", "fatal"]
 
 
+def unknown_option(message: str, _: str) -> RegistrationError:
+    """Return the error for an argument that a declaration does not take."""
+    return RegistrationError(message)
+
+
+@named_fields(unknown_option)
 @dataclass(frozen=True, slots=True)
 class Backoff:
     """Delay before attempt n+1: a random part of min(maximum, initial * factor**(n-1)).

@@ -217,8 +217,8 @@ def check_size(payload: bytes) -> None:
     """Raise PayloadTooLargeError for a payload that no lambda may take."""
     if len(payload) > HARD_LIMIT_BYTES:
         raise PayloadTooLargeError(
-            f"the payload has {len(payload)} bytes, the limit is {HARD_LIMIT_BYTES}: store it elsewhere and "
-            "send a reference"
+            f"payload: {len(payload):,} bytes exceed the {HARD_LIMIT_BYTES:,} that any lambda takes: put large data elsewhere and "
+            "send its address"
         )
 
 

@@ -7,13 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 from duly.errors import InvalidTaskError
-from duly.tasks.arguments import wrong_type
+from duly.tasks.arguments import named_fields, wrong_type
 from duly.transport.enum_members import member
 from duly_wire.enums import HeldWhile, OnConflict
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import frontend_pb2
 
 
+@named_fields()
 @dataclass(frozen=True, slots=True)
 class Unique:
     """One task of a key at a time, within a lambda.
@@ -43,6 +44,7 @@ class Unique:
         return frontend_pb2.Unique(**said).SerializeToString()
 
 
+@named_fields()
 @dataclass(frozen=True, slots=True)
 class Debounce:
     """Runs a task once the calls with a key pause, with the latest payload.

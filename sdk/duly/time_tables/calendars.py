@@ -11,6 +11,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 
 from duly.errors import InvalidTaskError
 from duly.keep import KEEP, Keep, said
+from duly.tasks.arguments import named
 from duly.transport import error_mapping
 from duly.transport.client_part import ClientPart
 from duly.transport.message_fields import view
@@ -92,6 +93,7 @@ class Calendar:
 class CalendarCalls(ClientPart):
     """The part of AsyncClient that is about calendars."""
 
+    @named
     async def put_calendar(
         self,
         name: str,

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from duly.client import AsyncClient
+from duly.tasks.arguments import check_call
 from duly.watches.watch import BlockingWatch, Watch
 
 Given = ParamSpec("Given")
@@ -40,7 +41,7 @@ def blocking(
             kwargs[drawn] = _read(kwargs[drawn])
         elif drawn and args:
             args = (_read(args[0]), *args[1:])
-        return self._run(method(self._client, *args, **kwargs))
+        return self._run(_called(method, self._client, args, kwargs))
 
     return _documented(run)
 
@@ -53,7 +54,7 @@ def iterating(
 
     @functools.wraps(method)
     def iterate(self: Blocking, *args: Any, **kwargs: Any) -> Any:
-        found = pages(self._client, *args, **kwargs)
+        found = _called(pages, self._client, args, kwargs)
 
         async def next_page() -> Sequence[Value] | None:
             return await anext(found, None)
@@ -71,9 +72,20 @@ def watching(
 
     @functools.wraps(method)
     def begin(self: Blocking, *args: Any, **kwargs: Any) -> Any:
-        return BlockingWatch(self._run(method(self._client, *args, **kwargs)), self._run)
+        return BlockingWatch(self._run(_called(method, self._client, args, kwargs)), self._run)
 
     return _documented(begin)
+
+
+def _called(
+    method: Callable[..., Value], client: AsyncClient, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Value:
+    """Call a method, which runs nothing yet. Raises InvalidTaskError for an argument that it does not take."""
+    try:
+        return method(client, *args, **kwargs)
+    except TypeError:
+        check_call(method, kwargs)
+        raise
 
 
 def _read(items: Any) -> Any:

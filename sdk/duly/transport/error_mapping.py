@@ -87,10 +87,11 @@ _CODES = {status.value[0]: status for status in grpc.StatusCode}
 
 def from_item(error: task_pb2.ItemError) -> DulyError:
     """Return the error of one item of a request."""
+    message = f"{error.field}: {error.message}" if error.field else error.message
     if error.code == task_pb2.ERROR_CODE_INVALID_ARGUMENT:
-        return InvalidTaskError(
-            f"{error.field}: {error.message}" if error.field else error.message, error.field
-        )
+        return InvalidTaskError(message, error.field)
+    if error.code == task_pb2.ERROR_CODE_PAYLOAD_TOO_LARGE:
+        return PayloadTooLargeError(message)
     return _BY_CODE.get(error.code, RequestError)(error.message)
 
 
@@ -105,7 +106,8 @@ def of_graph(error: task_pb2.ItemError) -> DulyError:
     if error.code == task_pb2.ERROR_CODE_NOT_FOUND:
         return GraphNotFoundError(error.message)
     found = from_item(error)
-    return found if isinstance(found, InvalidTaskError) else type(found)(f"{error.field}: {error.message}")
+    named = isinstance(found, InvalidTaskError | PayloadTooLargeError)
+    return found if named else type(found)(f"{error.field}: {error.message}")
 
 
 def from_status(error: grpc.aio.AioRpcError, address: str) -> DulyError:
