@@ -134,6 +134,9 @@ async def test_a_repeat_is_a_repeat_whatever_the_ramp_is_now(client, frontend):
         (LAMBDA, "2.0", -1, True, duly.InvalidTaskError, "use 0 to 100"),
         (LAMBDA, "2.0", 0.05, True, duly.InvalidTaskError, "one decimal"),
         (LAMBDA, "2.0", float("nan"), True, duly.InvalidTaskError, "use 0 to 100"),
+        (LAMBDA, "2.0", True, True, duly.InvalidTaskError, "a number from 0 to 100, not bool"),
+        (LAMBDA, "2.0", "10%", True, duly.InvalidTaskError, "a number from 0 to 100, not str"),
+        (LAMBDA, "2.0", None, True, duly.InvalidTaskError, "a number from 0 to 100, not NoneType"),
     ],
 )
 async def test_a_ramp_that_cannot_be_is_refused_and_changes_nothing(
@@ -198,17 +201,22 @@ async def test_the_command_sets_shows_and_ends_a_ramp(client, frontend, run_duly
     done = await run_duly("lambdas", "ramp", LAMBDA, "2.0", "10%", "--force")
     listed = await run_duly("lambdas", "list")
     shown = await run_duly("lambdas", "show", LAMBDA)
+    alone = await run_duly("lambdas", "ramp", LAMBDA)
     wrong = [
         await run_duly("lambdas", "ramp", LAMBDA, *given)
-        for given in ((), ("2.0",), ("2.0", "some"), ("2.0", "10%", "--off"))
+        for given in (("2.0",), ("2.0", "some"), ("2.0", "10%", "--off"))
     ]
     off = await run_duly("lambdas", "ramp", LAMBDA, "--off")
+    again = await run_duly("lambdas", "ramp", LAMBDA, "--off")
 
     assert "10% of the new tasks without keys go to version '2.0'" in done.output
     assert "1.0, 10% to version 2.0" in listed.output
     assert "ramp  10% to version 2.0" in shown.output
+    assert alone.output == f"{LAMBDA}: 10% to version 2.0\n"
     assert {each.exit_code for each in wrong} == {2}
-    assert "no ramp" in off.output
+    assert "stay there" in off.output
+    assert (again.exit_code, again.stdout.splitlines()[-1]) == (0, f"{LAMBDA}: no ramp, and there was none")
+    assert (await run_duly("lambdas", "ramp", LAMBDA)).output == f"{LAMBDA}: no ramp\n"
     assert "10%" not in (await run_duly("lambdas", "list")).output
 
 

@@ -109,13 +109,22 @@ def ramp(
     expected_revision: _Expected = None,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Send a part of the new tasks to a version; more percent sends more, and those that went there still do."""
-    if off == (version is not None) or (version is None) != (percent is None):
+    """Send a part of the new tasks to a version; more percent sends more, and those that went there still do.
+
+    Without VERSION and PERCENT: show the ramp.
+    """
+    if (off and version is not None) or (version is None) != (percent is None):
         raise typer.BadParameter(f"say VERSION and PERCENT, or --off: duly lambdas ramp {name} 2.0 10%")
     with connected(address) as client:
         if version is None or percent is None:
+            in_force = client.get_lambda(name).in_force
+            found = in_force and in_force.ramp
+            if not off:
+                say(f"{name}: {found or 'no ramp'}")
+                return
             client.end_ramp(name, expected_revision=expected_revision)
-            say(f"{name}: no ramp; the tasks that were sent to a version stay there")
+            stay = "; the tasks that were sent to a version stay there" if found else ", and there was none"
+            say(f"{name}: no ramp{stay}")
             return
         part = _percent(percent)
         client.ramp_lambda(name, version, part, force=force, expected_revision=expected_revision)

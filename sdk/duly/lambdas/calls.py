@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from duly.errors import InvalidTaskError
 from duly.lambdas.info import FairKey, LambdaDeletion, LambdaDetail, LambdaInfo
+from duly.tasks.arguments import wrong_type
 from duly.tasks.bulk import run_pages
 from duly.tasks.filters import CancelFilter, filtered
 from duly.transport import error_mapping
@@ -184,6 +185,8 @@ class LambdaCalls(ClientPart):
 
 def _permille(percent: float) -> int:
     """Return tenths of a percent. Raises InvalidTaskError for what is not from 0 to 100, and for more decimals than one."""
+    if isinstance(percent, bool) or not isinstance(percent, int | float):
+        raise wrong_type("percent", percent, "a number from 0 to 100")
     permille = round(percent * 10) if math.isfinite(percent) else -1
     if not 0 <= permille <= 1_000 or abs(permille - percent * 10) > 1e-9:
         raise InvalidTaskError(
