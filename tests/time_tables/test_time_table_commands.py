@@ -88,6 +88,39 @@ async def test_what_the_frontend_refuses_is_one_line(run_duly):
     assert "never fires" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("--cron", "@daily", "--on-closed", "next"),
+            "--on-closed: belongs to a calendar: name one, or leave it out",
+        ),
+        (
+            ("--cron", "@daily", "--business-hours"),
+            "--business-hours: belongs to a calendar: name one, or leave it out",
+        ),
+        (
+            ("--every", "10m", "--calendar", "office", "--on-closed", "next"),
+            (
+                "--on-closed: an interval below a day has ticks on the next working day anyway: use skip, or --business-hours, "
+                "which moves to the next opening"
+            ),
+        ),
+        (
+            ("--every", "10m", "--zone", "Europe/Berlin"),
+            (
+                "--zone: belongs to a cron expression or a calendar, and an interval is the same in every zone: leave it out, or "
+                "remove it with --no-zone"
+            ),
+        ),
+    ],
+)
+async def test_what_the_frontend_refuses_is_said_of_the_option(run_duly, arguments, said):
+    refused = await run_duly("tables", "create", NAME, LAMBDA, *arguments)
+
+    assert (refused.exit_code, refused.stderr) == (1, f"duly: {said}\n")
+
+
 async def test_the_blocking_client_does_all_that_the_other_does(frontend):
     def use():
         with duly.Client(frontend.address) as client:

@@ -1,6 +1,8 @@
 """`duly tables`: periodic tasks from the shell."""
 
+import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -208,7 +210,7 @@ def create(
         | _rule(calendar, on_closed, business_hours, working_day)
     )
     value = read_payload(payload or "null", raw=raw)
-    with connected(address) as client:
+    with connected(address) as client, _refused_by_option():
         _say(client, client.create_table(name, lambda_name, value, **options))
 
 
@@ -270,7 +272,7 @@ def change(
     if not (options or changed or lambda_name):
         message = "say what to change: --cron, --every, --overlap ..., or another PAYLOAD"
         raise typer.BadParameter(message)
-    with connected(address) as client:
+    with connected(address) as client, _refused_by_option():
         table = client.change_table(name, lambda_name, **changed, **options)
         _say(client, table)
         say_changed(table.changed)
@@ -400,6 +402,34 @@ def _rule(
     }
     options: Any = {name: value for name, value in said.items() if value is not None}
     return options  # type: ignore[no-any-return]  # keys and values are those of TimeTableOptions
+
+
+_OPTIONS = {
+    "on_closed": "--on-closed",
+    "business_hours": "--business-hours",
+    "working_day": "--working-day",
+    "catch_up_window": "--catch-up-window",
+    **{name: f"--{name}" for name in ("cron", "every", "offset", "zone", "jitter", "collection", "calendar")},
+}
+"""By the field of a time table that a server refuses."""
+_REMOVABLE = ("--offset", "--zone", "--catch-up-window", "--jitter", "--collection", "--calendar")
+_REMOVAL = re.compile(r",? or remove it \(name it in update_mask, unset\)")
+_WORD = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b|\b(?:SKIP|NEXT|PREVIOUS)\b")
+
+
+@contextmanager
+def _refused_by_option() -> Iterator[None]:
+    """Say of which option a server refuses the value, and with the words of the command line."""
+    try:
+        yield
+    except duly.InvalidTaskError as error:
+        option = _OPTIONS.get(error.field)
+        if option is None:
+            raise
+        removal = f", or remove it with --no-{option[2:]}" if option in _REMOVABLE else ""
+        message = _REMOVAL.sub(removal, str(error).removeprefix(f"{error.field}: "))
+        message = _WORD.sub(lambda word: _OPTIONS.get(word[0], word[0].lower()), message)
+        raise duly.InvalidTaskError(f"{option}: {message}", error.field) from None
 
 
 def _say(client: "duly.Client", table: "TimeTable") -> None:
