@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from duly_core.config.config_file import config_file, read_config
 from duly_core.config.durations import parse_duration
+from duly_core.rpc.settings import RpcSettings
 from duly_local.moto import AWS_ENVIRONMENT
 from duly_local.options import (
     AUTOSCALER,
@@ -128,6 +129,8 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
     if name in (SERVER, *SERVICES):
         roles = SERVICES if name == SERVER else (name,)
         environment |= {_LISTEN[role]: ports.address(role) for role in roles}
+        if FRONTEND in roles and options.console and not _is_set_by_the_user("frontend", "public_url"):
+            environment["DULY_FRONTEND_PUBLIC_URL"] = console_url(ports)
         environment |= _queue_environment(options)
         environment |= {"DULY_STORE_DSN": dsn, "DULY_STORE_DSN_FILE": "", "DULY_STORE_MIGRATE": "true"}
         if not _is_set_by_the_user("attachments", "store"):
@@ -145,6 +148,15 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
     if options.ports == "usual":
         environment["DULY_CONTROLLER_EXECUTOR_METRICS_PORT"] = str(ports.metrics[name] + EXECUTOR_METRICS)
     return environment | _executor_environment(options)
+
+
+def console_url(ports: Ports) -> str:
+    """Return where people reach the console: addresses of events begin with it."""
+    proxy = os.environ.get("DULY_CONSOLE_PUBLIC_URL") or read_config().get("console", {}).get(
+        "public_url", ""
+    )
+    scheme = "https" if RpcSettings.load().cert_file else "http"
+    return proxy or f"{scheme}://{ports.address(CONSOLE)}"
 
 
 _AUTOSCALER_DRAIN = "12s"

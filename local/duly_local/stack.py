@@ -15,10 +15,9 @@ from typing import Self
 from duly_core.config.config_file import read_config
 from duly_core.config.settings import format_duration
 from duly_core.errors import DulyError, SettingsError
-from duly_core.rpc.settings import RpcSettings
 from duly_local.child_spec import ChildSpec, SupervisionTiming
 from duly_local.elastic_pools import declare
-from duly_local.environment import drain_grace, drain_time, joining_environment
+from duly_local.environment import console_url, drain_grace, drain_time, joining_environment
 from duly_local.keepalive_pipes import KeepalivePipes
 from duly_local.merged_output import MergedOutput
 from duly_local.moto import MotoServer
@@ -239,8 +238,7 @@ class LocalStack:
         ]
         self._output.write("duly", f"metrics at {', '.join(metrics)}")
         if self.options.console:
-            scheme = "https" if RpcSettings.load().cert_file else "http"
-            self._output.write("duly", f"console at {scheme}://{self.ports.address(CONSOLE)}")
+            self._output.write("duly", f"console at {console_url(self.ports)}")
 
 
 def _check_dsn(dsn: str) -> None:

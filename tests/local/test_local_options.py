@@ -9,7 +9,15 @@ from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
 from duly_local.environment import joining_environment, service_environment
-from duly_local.options import HSC, STORE_CONSUMER, Ports, StackOptions, default_data_directory
+from duly_local.options import (
+    CONSOLE,
+    HSC,
+    SERVER,
+    STORE_CONSUMER,
+    Ports,
+    StackOptions,
+    default_data_directory,
+)
 from duly_local.stack import up
 
 AWS = (
@@ -69,6 +77,24 @@ def test_a_worker_is_not_told_where_the_store_is() -> None:
     assert "DULY_STORE_DSN" not in worker
     assert DSN not in worker.values()
     assert hsc["DULY_STORE_DSN"] == DSN
+
+
+def test_addresses_of_events_begin_with_the_console_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = StackOptions(console=True)
+    ports = options.choose_ports()
+    variable = "DULY_FRONTEND_PUBLIC_URL"
+    without = StackOptions()
+    assert service_environment(options, DSN, ports, SERVER)[variable] == f"http://{ports.address(CONSOLE)}"
+    assert variable not in service_environment(options, DSN, ports, HSC)
+    assert variable not in service_environment(without, DSN, ports, SERVER)
+
+    monkeypatch.setenv("DULY_CONSOLE_PUBLIC_URL", "https://duly.example.com")
+    assert service_environment(options, DSN, ports, SERVER)[variable] == "https://duly.example.com"
+
+    monkeypatch.setenv(variable, "https://events.example.com")
+    assert variable not in service_environment(options, DSN, ports, SERVER)
 
 
 def test_lost_references_are_sent_again_sooner_than_in_production_unless_the_user_says_otherwise(
