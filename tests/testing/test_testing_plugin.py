@@ -16,6 +16,7 @@ import duly
 from duly import transactional
 from duly_local.testing import DulyTestError
 from duly_local.testing.report import section
+from duly_local.testing.stack import TestStack
 from tests.fixtures.forked_process import ROOT
 
 HOUR = timedelta(hours=1)
@@ -171,7 +172,9 @@ def test_a_wait_steps_until_the_end_and_says_why_there_is_none(duly_client, duly
     with duly_client.graph("mails") as graph:
         graph.task("mail.send", {}, delay=2 * DAY)
 
-    with pytest.raises(duly.WaitTimeoutError):
+    with pytest.raises(
+        duly.WaitTimeoutError, match=r"within 1:00:00 of the stepped clock: \S+ \S+ \([A-Z_]+\)$"
+    ):
         duly_client.wait(task, timeout=HOUR)
     assert duly_clock.now == began_at + HOUR
     assert duly_client.wait(task).result["attempt"] == 3
@@ -487,3 +490,21 @@ def test_the_plugin_loads_nothing_of_duly_before_it_is_used():
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert loaded.stdout.split() == ["duly_local", "duly_local.testing", "duly_local.testing.plugin"]
+
+
+def test_arguments_of_another_type_are_refused_with_one_that_is_right(
+    duly_client, duly_clock, duly_worker, duly_session, tmp_path
+):
+    for call, said in (
+        (lambda: duly_clock.advance(7), r"duration must be a timedelta, such as timedelta\(days=7\), not 7"),
+        (lambda: duly_clock.advance_to("2038-03-27"), "instant must be a datetime"),
+        (lambda: duly_clock.run_until_idle(within=7), "within must be a timedelta"),
+        (lambda: duly_client.wait("no task", timeout=7), "timeout must be a timedelta"),
+        (lambda: duly_worker.fail_next("down"), "error must be a BaseException, such as ConnectionError"),
+        (
+            lambda: TestStack(duly_session, tmp_path, "2038-03-27"),
+            "duly_begins_at must be a datetime, such as",
+        ),
+    ):
+        with pytest.raises(DulyTestError, match=said):
+            call()

@@ -7,13 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import duly
-from duly_local.testing.errors import DulyTestError
+from duly_local.testing.errors import DulyTestError, check_type
 
 if TYPE_CHECKING:
     from duly.callbacks.codec import Codec
     from duly_local.testing.stack import TestStack
 
 _AT_ONCE = timedelta()
+_TOLD = 5
 
 
 class TestClient(duly.Client):
@@ -32,7 +33,10 @@ class TestClient(duly.Client):
     def wait(self, task: Any, timeout: timedelta | None = None, *, raise_on_failure: bool = False) -> Any:
         """Return the task once it is final."""
         self._step([task], timeout)
-        return super().wait(task, _AT_ONCE, raise_on_failure=raise_on_failure)
+        try:
+            return super().wait(task, _AT_ONCE, raise_on_failure=raise_on_failure)
+        except duly.WaitTimeoutError as error:
+            raise _late(error, timeout) from None
 
     def wait_many(
         self, tasks: Iterable[Any], timeout: timedelta | None = None, *, raise_on_failure: bool = False
@@ -40,7 +44,10 @@ class TestClient(duly.Client):
         """Return the tasks, in order, once all are final."""
         named = [*tasks]
         self._step(named, timeout)
-        return super().wait_many(named, _AT_ONCE, raise_on_failure=raise_on_failure)
+        try:
+            return super().wait_many(named, _AT_ONCE, raise_on_failure=raise_on_failure)
+        except duly.WaitTimeoutError as error:
+            raise _late(error, timeout) from None
 
     def wait_graph(self, graph: Any, timeout: timedelta | None = None) -> Any:
         """Return the graph once all of its nodes have ended."""
@@ -68,7 +75,22 @@ class TestClient(duly.Client):
     def _step_until(
         self, has_ended: Callable[[], bool], timeout: timedelta | None, why: Callable[[], str]
     ) -> None:
+        if timeout is not None:
+            check_type("timeout", timeout, timedelta, "timedelta(days=7)")
         if self._stack.is_running:
             return  # a callback waits: nothing else can run before it ends
         if not self._stack.step_until(has_ended, timeout) and timeout is None:
             raise DulyTestError(f"nothing more happens by itself, and {why()}")
+
+
+def _late(error: duly.WaitTimeoutError, timeout: timedelta | None) -> duly.WaitTimeoutError:
+    """Return the error that says how far the clock was stepped: the client itself has not waited at all."""
+    tasks = [task for task in error.tasks if not task.status.is_final]
+    named = ", ".join(f"{task.lambda_name} {task.task_id} ({task.status})" for task in tasks[:_TOLD])
+    more = f" and {len(tasks) - _TOLD} more" if len(tasks) > _TOLD else ""
+    how = (
+        "while this callback runs, for no other can run before it ends"
+        if timeout is None
+        else f"within {timeout} of the stepped clock"
+    )
+    return duly.WaitTimeoutError(f"not final {how}: {named}{more}", error.tasks)

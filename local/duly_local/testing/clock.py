@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from duly_local.testing.errors import DulyTestError
+from duly_local.testing.errors import DulyTestError, check_type
 from duly_local.testing.worker import MOST_RUNS, Run
 
 if TYPE_CHECKING:
@@ -31,12 +31,14 @@ class DulyClock:
         Raises:
             DulyTestError: after `most` runs there is still something due.
         """
+        check_type("duration", duration, timedelta, "timedelta(days=7)")
         if duration < timedelta():
             raise DulyTestError(f"the clock does not go back: {duration}")
         return self.advance_to(self.now + duration, most=most)
 
     def advance_to(self, instant: datetime, *, most: int = MOST_RUNS) -> list[Run]:
         """Do the same until an instant, which is aware."""
+        check_type("instant", instant, datetime, "datetime(2038, 3, 27, tzinfo=UTC)")
         if instant.tzinfo is None:
             raise DulyTestError(f"{instant!r} has no time zone: write datetime(..., tzinfo=UTC)")
         if instant < self.now:
@@ -53,4 +55,5 @@ class DulyClock:
         Raises:
             DulyTestError: there are still tasks that wait after `within`, or after `most` runs.
         """
+        check_type("within", within, timedelta, "timedelta(days=7)")
         return self._stack.run_until_idle(within, most)

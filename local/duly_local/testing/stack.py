@@ -14,7 +14,7 @@ import duly
 from duly_local.testing.client import TestClient
 from duly_local.testing.clock import DulyClock
 from duly_local.testing.database import TestDatabase, database_of_tests
-from duly_local.testing.errors import DulyTestError
+from duly_local.testing.errors import DulyTestError, check_type
 from duly_local.testing.loop_thread import LoopThread
 from duly_local.testing.service_logs import to_standard_logging
 from duly_local.testing.worker import MOST_RUNS, DulyWorker, Run, too_many
@@ -69,6 +69,7 @@ class TestStack:
         """
         now = datetime.now(UTC).replace(microsecond=0)
         self.began_at = now if begins_at is None else begins_at
+        check_type("duly_begins_at", self.began_at, datetime, "datetime(2038, 3, 27, tzinfo=UTC)")
         if self.began_at.tzinfo is None:
             raise DulyTestError(f"{begins_at!r} has no time zone: write datetime(..., tzinfo=UTC)")
         if self.began_at < now - _SLACK:

@@ -19,7 +19,7 @@ from duly.callbacks import invoke, invoke_batch
 from duly.callbacks import lambda_of as handles
 from duly.context import TaskContext
 from duly_local.testing.attachment_calls import AttachmentCalls
-from duly_local.testing.errors import DulyTestError
+from duly_local.testing.errors import DulyTestError, check_type
 from duly_wire.enums import Outcome
 from duly_wire.queue_names import QueueName
 from duly_wire.v1 import hsc_pb2, task_pb2
@@ -168,7 +168,9 @@ class DulyWorker:
 
         `of` names a lambda, or is its callback; by default the next runs of any lambda fail.
         """
-        self._add(times, _Fault(self._name(of), error=error or RuntimeError("fail_next")))
+        error = RuntimeError("fail_next") if error is None else error
+        check_type("error", error, BaseException, 'ConnectionError("the relay is down")')
+        self._add(times, _Fault(self._name(of), error=error))
 
     def crash_next(
         self, *, of: str | Callable[..., Any] = "", times: int = 1, after_callback: bool = False
