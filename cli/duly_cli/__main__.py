@@ -36,6 +36,7 @@ from duly_cli.local import conformance, stack
 from duly_cli.pools import autoscaler
 from duly_cli.pools import commands as pools
 from duly_cli.postgres import db, migrate
+from duly_cli.problems import status
 from duly_cli.sessions import commands as sessions
 from duly_cli.settings import commands as settings
 from duly_cli.settings import config
@@ -112,6 +113,7 @@ hosts.add_commands(app)
 queues.add_commands(app)
 services.add_commands(app)
 top.add_command(app)
+status.add_command(app)
 completion.add_command(app)
 reveal.add_command(app)
 activity.add_command(app)

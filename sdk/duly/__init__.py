@@ -56,6 +56,10 @@ from duly_wire.enums import (
     OutputStream,
     Overlap,
     Priority,
+    ProblemActionKind,
+    ProblemKind,
+    ProblemSeverity,
+    ProblemStatus,
     QueueOrder,
     ReasonKind,
     Role,
@@ -78,6 +82,14 @@ if TYPE_CHECKING:
     from duly.graphs.graph import Graph, GraphNode, ScheduledGraph
     from duly.graphs.new_graph import NewGraph, NewNode, any_of
     from duly.pools.pool import AnnouncedWorkers, AutoscalerLeader, DeclaredPool, PoolPlan, WorkerPool
+    from duly.problems.views import (
+        Problem,
+        ProblemAction,
+        ProblemCause,
+        ProblemCommand,
+        ProblemHost,
+        Problems,
+    )
     from duly.sync_client import Client
     from duly.tasks.handle import Handle, TypedTask
     from duly.tasks.keys import TaskKey
@@ -155,6 +167,16 @@ __all__ = [
     "Overlap",
     "PoolPlan",
     "Priority",
+    "Problem",
+    "ProblemAction",
+    "ProblemActionKind",
+    "ProblemCause",
+    "ProblemCommand",
+    "ProblemHost",
+    "ProblemKind",
+    "ProblemSeverity",
+    "ProblemStatus",
+    "Problems",
     "QueueOrder",
     "Rate",
     "Reason",
@@ -238,6 +260,12 @@ _LOADED_WHEN_NAMED = {
     "DeclaredPool": "pools.pool",
     "PoolPlan": "pools.pool",
     "WorkerPool": "pools.pool",
+    "Problem": "problems.views",
+    "ProblemAction": "problems.views",
+    "ProblemCause": "problems.views",
+    "ProblemCommand": "problems.views",
+    "ProblemHost": "problems.views",
+    "Problems": "problems.views",
     "Handle": "tasks.handle",
     "TypedTask": "tasks.handle",
     "Attempt": "tasks.task",

@@ -24,6 +24,7 @@ from duly.lambdas import registration
 from duly.lambdas.calls import LambdaCalls
 from duly.limits.calls import ResourceCalls
 from duly.pools.calls import PoolCalls
+from duly.problems.calls import ProblemCalls
 from duly.sessions.calls import SessionCalls
 from duly.settings.calls import SettingCalls
 from duly.task_output.calls import OutputCalls
@@ -80,6 +81,7 @@ class AsyncClient(
     AccessCalls,
     LambdaCalls,
     ExplainCalls,
+    ProblemCalls,
     FleetCalls,
     InspectionCalls,
 ):

@@ -317,6 +317,7 @@ class Client(Blocking):
     reset_settings = blocking(AsyncClient.reset_settings, drawn="names")
 
     explain = blocking(AsyncClient.explain)
+    problems = blocking(AsyncClient.problems)
     hosts = iterating(AsyncClient.hosts, AsyncClient.host_pages)
     services = blocking(AsyncClient.services)
     queues = iterating(AsyncClient.queues, AsyncClient.queue_pages)

@@ -109,6 +109,7 @@ METHODS = {
     "activity": "activity",
     "watch": "events watch",
     "event_address": "events address",
+    "problems": "status",
 }
 OPTIONS = {
     "statuses": "status",

@@ -205,6 +205,7 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
                 "InspectionService": frontend.channel,
                 "LimitService": frontend.channel,
                 "PoolService": frontend.channel,
+                "ProblemService": frontend.channel,
                 "OutputService": frontend.channel,
                 "EventService": frontend.channel,
                 "WatchService": frontend.channel,

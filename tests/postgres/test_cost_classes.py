@@ -78,6 +78,7 @@ FOR_PEOPLE = {
     "counting/counting.sql",
     "explain/explain.sql",
     "gates/breaker_history.sql",
+    "problems/problems.sql",
     "tasks/dead_letter_counts.sql",
     "tasks/history.sql",
 }

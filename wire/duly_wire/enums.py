@@ -360,3 +360,87 @@ class QueueOrder(Named):
     # The most due tasks first; that whose oldest due task has waited longest first.
     BACKLOG = 1
     AGE = 2
+
+
+class ProblemStatus(IntEnum):
+    """Whether anything is wrong."""
+
+    HEALTHY = 1
+    """Nothing is wrong. There may be information, such as a pause."""
+    PROBLEMS = 2
+    """Something is wrong."""
+    UNKNOWN = 3
+    """No Frontend has looked yet."""
+
+
+class ProblemSeverity(IntEnum):
+    """How bad a problem is."""
+
+    INFORMATION = 1
+    """Worth knowing, and nothing wrong: somebody wants it so. It wakes nobody."""
+    WARNING = 2
+    """Somebody should see to it, today."""
+    CRITICAL = 3
+    """Tasks do not run that should."""
+
+
+class ProblemKind(IntEnum):
+    """What is wrong; `docs/operators/status.md` says what each means."""
+
+    STORE_AWAY = 1
+    """Postgres does not answer. Only the Frontend that answers says so."""
+    STORE_SLOW = 2
+    """Postgres takes long for statements that are short."""
+    NO_HOST = 3
+    """No live host serves lambdas that have due tasks. `hosts` has the one that served them last."""
+    SLOTS_HELD = 4
+    """Tasks of `subject` hold all slots that other lambdas wait for: `tasks`."""
+    LATE = 5
+    """Tasks start later than the objective says, without a reason of their own."""
+    BREAKER_OPEN = 6
+    """The breaker of the lambda `subject` holds its tasks back."""
+    PAUSED = 7
+    """The gate `subject` holds tasks back, delays or drops them, because somebody wants it."""
+    RESOURCE_FULL = 8
+    """Tasks wait for units of the resource `subject`: `tasks` has some that hold them."""
+    DEAD_LETTERS = 9
+    """Tasks of the lambda `subject` failed for good by one cause: `cause`."""
+    SESSIONS_BLOCKED = 10
+    """Failed tasks of the lambda `subject` block sessions."""
+    SILENT_HOSTS = 11
+    """Hosts stopped reporting without saying that they end."""
+    CLOCKS_APART = 12
+    """Clocks of hosts or services differ from Postgres's."""
+    POOL_DRIVER_FAILS = 13
+    """The driver of the pool `subject` does not start or end workers."""
+    CERTIFICATE_EXPIRES = 14
+    """A certificate of the service `subject` is about to expire, or has expired."""
+    TOKEN_EXPIRES = 15
+    """The token `subject` is about to expire."""
+    LAMBDA_GONE = 16
+    """Tasks of lambdas are due that nobody has registered, or that were deleted."""
+    SERVICE_AWAY = 17
+    """No process of the service `subject` reports itself."""
+
+
+class ProblemActionKind(IntEnum):
+    """What a page offers to do about a problem."""
+
+    REMOVE_GATE = 1
+    """Removes the gate `target`."""
+    CANCEL_TASKS = 2
+    """Ends the tasks that hold the slots (Problem.tasks), by killing their callbacks if they do not end."""
+    REDRIVE = 3
+    """Redrives the dead letters of the lambda `target` by this cause (Problem.cause), some a second."""
+    SHOW_SESSIONS = 4
+    """Shows the blocked sessions of the namespace `target`, each of which can be unblocked."""
+    CHANGE_RESOURCE = 5
+    """Changes the resource `target`."""
+    SHOW_HOSTS = 6
+    """Shows the hosts."""
+    SHOW_LAMBDA = 7
+    """Shows the lambda `target`."""
+    SHOW_POOL = 8
+    """Shows the pool `target`."""
+    SHOW_TOKENS = 9
+    """Shows the tokens."""

@@ -48,6 +48,8 @@ TABLES: dict[str, Rights] = {
         "lambda_declaration": "siud",
         "lambda_ramp": "siud",
         "own_setting": "s",
+        "problem": "siud",
+        "problem_board": "su",
         "resource": "siud",
         "resource_use": "siud",
         "role_grant": "sid",

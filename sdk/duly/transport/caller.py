@@ -35,6 +35,7 @@ from duly_wire.v1.inspection_pb2_grpc import InspectionServiceStub
 from duly_wire.v1.limits_pb2_grpc import LimitServiceStub
 from duly_wire.v1.output_pb2_grpc import OutputServiceStub
 from duly_wire.v1.pools_pb2_grpc import PoolServiceStub
+from duly_wire.v1.problems_pb2_grpc import ProblemServiceStub
 from duly_wire.v1.registry_pb2_grpc import RegistryServiceStub
 from duly_wire.v1.sessions_pb2_grpc import SessionServiceStub
 from duly_wire.v1.settings_pb2_grpc import SettingsServiceStub
@@ -140,6 +141,7 @@ class Caller:
         self.inspection = InspectionServiceStub(self._channel)
         self.limits = LimitServiceStub(self._channel)
         self.pools = PoolServiceStub(self._channel)
+        self.problems = ProblemServiceStub(self._channel)
         self.time_tables = TimeTableServiceStub(self._channel)
         self.graphs = GraphServiceStub(self._channel)
         self.explains = ExplainServiceStub(self._channel)

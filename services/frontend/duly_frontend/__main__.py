@@ -28,6 +28,7 @@ from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_frontend.events import log
 from duly_frontend.live_settings.follower import LiveConfig
+from duly_frontend.problems.board import ProblemBoard
 from duly_frontend.servicers import Servicers
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import open_stores
@@ -89,6 +90,8 @@ def build(
                 ):
                     group.create_task(health.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, asyncio.Event()))
+                    board = ProblemBoard(stores.lists)
+                    group.create_task(repeat("problem board", board.run_once, stop, asyncio.Event()))
             servicers.close()
             await server.stop()
             if blobs is not None:

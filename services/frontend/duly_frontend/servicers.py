@@ -26,6 +26,7 @@ from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.limits.service import LimitServicer
 from duly_frontend.live_settings.service import SettingsServicer
 from duly_frontend.pools.service import PoolServicer
+from duly_frontend.problems.service import ProblemServicer
 from duly_frontend.sent_events.service import EventServicer
 from duly_frontend.sessions.service import SessionServicer
 from duly_frontend.settings import FrontendSettings
@@ -93,6 +94,7 @@ class Servicers:
             ExplainServicer(stores, heartbeat_timeout or (lambda: timing.heartbeat_timeout)),
             GateServicer(stores),
             PoolServicer(stores),
+            ProblemServicer(stores),
             TimeTableServicer(stores, Notifier(stores.writes, notifications), rpc, resources),
             fleet,
             InspectionServicer(stores, rpc),

@@ -31,6 +31,7 @@ FILES = (
     "fleet/schema.sql",
     "trends/schema.sql",
     "pools/schema.sql",
+    "problems/schema.sql",
     "live_settings/schema.sql",
     "upkeep/functions.sql",
     "tasks/client_function.sql",

@@ -1,0 +1,1 @@
+"""What is wrong now: how Frontends find it, bounded, and keep it for all who ask."""

@@ -1,0 +1,49 @@
+"""Finds hosts that fell silent, and clocks that differ from the store's."""
+
+from duly_core.postgres.arrays import texts
+from duly_core.postgres.pool import Store
+from duly_core.problems.kinds import Kind, Severity
+from duly_core.problems.problem import MOST_SHOWN, AboutHost, FoundProblem, found
+from duly_core.problems.statements import PROBLEMS
+from duly_core.process.wall_clock import LARGEST_SKEW
+
+_MOST_HOSTS = 100
+_MOST_LAMBDAS = 100
+
+
+async def hosts_astray(store: Store) -> list[FoundProblem]:
+    """Return one problem for all hosts that fell silent, and one for all whose clocks differ.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    rows = await store.run(PROBLEMS["hosts_astray"], {"largest_skew": LARGEST_SKEW, "most": _MOST_HOSTS})
+    hosts = [
+        (state, AboutHost(host_id, name, "", reported_at, ahead))
+        for _, state, host_id, name, reported_at, ahead in rows
+    ]
+    problems = []
+    if silent := [host for state, host in hosts if state == "silent"]:
+        since_at = min(host.reported_at for host in silent if host.reported_at is not None)
+        lambdas = await lambdas_of(store, silent)
+        problems.append(
+            found(
+                Kind.SILENT_HOSTS,
+                Severity.WARNING,
+                since_at,
+                lambdas=lambdas,
+                hosts=silent,
+                number=max(rows[0][0], len(silent)),
+            )
+        )
+    return problems
+
+
+async def lambdas_of(store: Store, hosts: list[AboutHost]) -> dict[str, int]:
+    """Return the lambdas that hosts serve, each with no tasks.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    asked = {"host_ids": texts([host.host_id for host in hosts[:MOST_SHOWN]]), "most": _MOST_LAMBDAS}
+    return {row[0]: 0 for row in await store.run(PROBLEMS["lambdas_of_hosts"], asked)}

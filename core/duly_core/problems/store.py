@@ -1,0 +1,81 @@
+"""Keep the incident board: who computes it, what was found, and since when."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from duly_core.postgres.arrays import int2s, texts, timestamps
+from duly_core.postgres.pool import Store
+from duly_core.problems.problem import FoundProblem, ranked
+from duly_core.problems.statements import PROBLEMS
+
+MOST_PROBLEMS = 300
+"""That are kept at a time: the worst."""
+STALE_AFTER = timedelta(seconds=60)
+"""A board that is older is not what holds now."""
+_KEPT_FOR = timedelta(days=1)
+
+
+class Board(NamedTuple):
+    """What was found last."""
+
+    now: datetime
+    """By the store's clock."""
+    computed_at: datetime | None
+    """None: no Frontend has looked yet."""
+    took: timedelta | None
+    computed_by: str
+    problems: Sequence[FoundProblem]
+    """The worst first."""
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether things may stand differently by now."""
+        return self.computed_at is None or self.now - self.computed_at > STALE_AFTER
+
+
+async def begin(store: Store, by: str, every: timedelta) -> datetime | None:
+    """Take the next round; its begin names it. None: it is another Frontend's, or not yet time.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    rows = await store.run(PROBLEMS["begin_board"], {"by": by, "every": every})
+    return rows[0][0] if rows else None
+
+
+async def publish(store: Store, begun_at: datetime, problems: Sequence[FoundProblem]) -> bool:
+    """Keep what a round found, unless another was begun meanwhile; whether it was kept.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; the next round finds it again.
+    """
+    kept = {each.fingerprint: each for each in ranked(problems)[:MOST_PROBLEMS]}
+    columns = [*kept.items()]
+    rows = await store.run(
+        PROBLEMS["publish_board"],
+        {
+            "begun_at": begun_at,
+            "fingerprints": texts([fingerprint for fingerprint, _ in columns]),
+            "kinds": int2s([int(each.kind) for _, each in columns]),
+            "severities": int2s([int(each.severity) for _, each in columns]),
+            "subjects": texts([each.subject for _, each in columns]),
+            "since": timestamps([each.since_at for _, each in columns]),
+            "facts": texts([json.dumps(each.to_facts()) for _, each in columns]),
+            "kept_for": _KEPT_FOR,
+        },
+    )
+    return bool(rows)
+
+
+async def read(store: Store) -> Board:
+    """Return the board as it was published last.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    ((now, computed_at, took, computed_by),) = await store.run(PROBLEMS["read_board"], {})
+    rows = await store.run(PROBLEMS["open_problems"], {"most": MOST_PROBLEMS})
+    problems = [each for row in rows if (each := FoundProblem.from_facts(*row)) is not None]
+    return Board(now, computed_at, took, computed_by or "", ranked(problems))

@@ -1,0 +1,113 @@
+"""ProblemService: what is wrong now, as the incident board has it."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from duly_core.access.current import require, restriction
+from duly_core.access.roles import Action
+from duly_core.errors import InvalidRequestError, StoreUnavailableError
+from duly_core.problems import store as store_problems
+from duly_core.problems.kinds import Kind, Severity
+from duly_core.problems.problem import FoundProblem, found
+from duly_core.problems.store import Board
+from duly_core.rpc.requests.checks import check_count, check_text
+from duly_core.rpc.requests.names import check_lambda_name
+from duly_core.rpc.stubs import Context
+from duly_frontend.problems.wire import problem_to_wire
+from duly_frontend.stores import FrontendStores
+from duly_wire.time_conversion import to_duration, to_timestamp
+from duly_wire.v1 import problems_pb2, problems_pb2_grpc
+
+_MOST_SHOWN = 200
+_MOST_KINDS = 100
+_LONGEST_HOST = 255
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
+    """Reads what a Frontend found, and answers for itself when the store does not."""
+
+    def __init__(self, stores: FrontendStores, wall_clock: Callable[[], datetime] = _now) -> None:
+        """Make one; `wall_clock` is asked since when the store is away."""
+        self._stores = stores
+        self._wall_clock = wall_clock
+        self._last: Board | None = None
+        self._away_since: datetime | None = None
+
+    async def ListProblems(  # noqa: N802 (the wire's name)
+        self, request: problems_pb2.ListProblemsRequest, _context: Context
+    ) -> problems_pb2.ListProblemsResponse:
+        wanted = _read(request)
+        try:
+            board = await store_problems.read(self._stores.reads)
+        except StoreUnavailableError as error:
+            return self._away(error)
+        self._last, self._away_since = board, None
+        shown = [
+            seen
+            for each in board.problems
+            if wanted(each) and (seen := each.seen_by(restriction(Action.READ))) is not None
+        ]
+        response = _answer(shown, board.now)
+        response.is_stale = board.is_stale
+        response.computed_by = board.computed_by
+        if board.computed_at is None:
+            response.status = problems_pb2.PROBLEM_STATUS_UNKNOWN
+        else:
+            response.as_of.CopyFrom(to_timestamp(board.computed_at))
+        if board.took is not None:
+            response.took.CopyFrom(to_duration(board.took))
+        return response
+
+    def _away(self, error: StoreUnavailableError) -> problems_pb2.ListProblemsResponse:
+        """Say that the store does not answer: whoever may read anything is told, for it hits all."""
+        now = self._wall_clock()
+        self._away_since = self._away_since or now
+        problem = found(Kind.STORE_AWAY, Severity.CRITICAL, self._away_since, error=error)
+        response = _answer([problem], now)
+        response.is_stale = True
+        if self._last is not None and self._last.computed_at is not None:
+            response.as_of.CopyFrom(to_timestamp(self._last.computed_at))
+            response.computed_by = self._last.computed_by
+        return response
+
+
+def _answer(problems: Sequence[FoundProblem], now: datetime) -> problems_pb2.ListProblemsResponse:
+    wrong = sum(each.severity > Severity.INFORMATION for each in problems)
+    return problems_pb2.ListProblemsResponse(
+        status=problems_pb2.PROBLEM_STATUS_PROBLEMS if wrong else problems_pb2.PROBLEM_STATUS_HEALTHY,
+        problems=[problem_to_wire(each, now) for each in problems[:_MOST_SHOWN]],
+        problem_count=wrong,
+        left_out=max(0, len(problems) - _MOST_SHOWN),
+    )
+
+
+def _read(request: problems_pb2.ListProblemsRequest) -> Callable[[FoundProblem], bool]:
+    """Return whether a problem is asked for.
+
+    Raises:
+        Problem: the request is invalid.
+        PermissionDeniedError: the caller may not read the lambda.
+    """
+    lambda_name = getattr(request, "lambda")
+    if lambda_name:
+        check_lambda_name("lambda", lambda_name)
+        require(Action.READ, lambda_name)
+    check_text("host", request.host, _LONGEST_HOST)
+    if request.kinds:
+        check_count("kinds", len(request.kinds), _MOST_KINDS)
+    if unknown := {*map(int, request.kinds)} - {*map(int, Kind)}:
+        raise InvalidRequestError("kinds", f"must be kinds of problems: {min(unknown)} is none")
+    kinds = frozenset(map(int, request.kinds))
+
+    def is_wanted(problem: FoundProblem) -> bool:
+        return (
+            (not lambda_name or problem.concerns(lambda_name))
+            and (not request.host or problem.is_about(request.host))
+            and (not kinds or problem.kind in kinds)
+        )
+
+    return is_wanted
