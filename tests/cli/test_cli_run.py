@@ -1,5 +1,6 @@
 """`duly run`: one attempt in this process, its result and its exit code."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,12 @@ async def later(payload):
 @app.callback("reverse", raw=True)
 def reverse(data: bytes) -> bytes:
     return data[::-1]
+
+
+@app.callback("ship")
+def ship(payload: int, ctx: duly.TaskContext):
+    first = ctx.wait_for(f"order {payload}", type=bool, timeout=timedelta(days=3))
+    return [first, ctx.wait_for_all("legal", "finance")]
 
 
 @app.callback("stop")
@@ -140,3 +147,45 @@ def test_a_breakpoint_opens_the_debugger_in_the_callback(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "(Pdb) 1005" in done.stdout
     assert done.stdout.splitlines()[-1].endswith("3")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_callback_that_waits_names_the_event_and_how_to_answer_it():
+    waiting = duly_run("ship", "7")
+    further = duly_run("ship", "7", "--event", "order 7=true", "--event", "legal=1")
+
+    assert waiting.exit_code == further.exit_code == 75
+    assert "waits for the event order 7, for 3 days" in waiting.stderr
+    assert "--event 'order 7=VALUE'" in waiting.stderr
+    assert "waits for events: legal, finance" in further.stderr
+    assert waiting.stdout == further.stdout == ""
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_callback_that_waits_gets_the_events_that_are_given():
+    answers = ["order 7=true", 'legal={"a": "b=c"}', "finance=[1]"]
+
+    done = duly_run("ship", "7", *(part for each in answers for part in ("--event", each)))
+
+    assert (done.exit_code, json.loads(done.stdout)) == (0, [True, {"legal": {"a": "b=c"}, "finance": [1]}])
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_event_that_does_not_fit_is_told_with_the_reason():
+    waiting = duly_run("ship", "7", "--event", 'order 7="secret"')
+
+    assert waiting.exit_code == 75
+    assert "put the event order 7 aside: value: expected bool, got str" in waiting.stderr
+    assert "secret" not in waiting.stderr
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [("order", "KEY=VALUE"), ("=1", "KEY=VALUE"), ("order=yes", "not JSON"), ("order=", "not JSON")],
+)
+def test_an_event_that_is_no_key_with_json_is_refused(event, words):
+    refused = duly_run("ship", "7", "--event", event)
+
+    assert refused.exit_code == 2
+    assert words in " ".join(refused.stderr.replace("\u2502", " ").split())

@@ -169,6 +169,7 @@ async def test_a_wait_in_a_namespace_that_is_no_name_is_refused(client, task_sta
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
+        ({"key": ""}, "1 to 255 bytes"),
         ({"key": "x" * 256}, "255 bytes"),
         ({"key": "a\0"}, "NUL"),
         ({"key": ["a", "b"]}, "one text"),

@@ -1,9 +1,12 @@
 """`duly run`: one attempt of a lambda in this process, to look at it, or to step through it."""
 
 import asyncio
+import json
 import logging
 import os
+import shlex
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +23,7 @@ _EXIT_CODES = {
     duly.Outcome.SUCCESS: 0,
     duly.Outcome.SNOOZED: os.EX_TEMPFAIL,
     duly.Outcome.COMPLETE_LATER: os.EX_TEMPFAIL,
+    duly.Outcome.WAIT_FOR_EVENT: os.EX_TEMPFAIL,
 }
 _EXIT_FAILED = 1
 
@@ -37,10 +41,17 @@ def run(
     payload: Payload = "null",
     raw: Raw = False,
     attempt: Annotated[int, typer.Option(min=1, help="What ctx.attempt and ctx.fence say.")] = 1,
+    event: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="An event that is there when the callback waits for KEY, as JSON; repeat it.",
+        ),
+    ] = None,
 ) -> None:
     """Run a lambda once in this process and print its result; needs no server, and breakpoint() works.
 
-    Exit code: 0 success, 1 failed, 75 snoozed or to be completed later, 2 wrong use, 78 the application cannot be imported.
+    Exit code: 0 success, 1 failed, 75 snoozed, to be completed later or waiting for an event, 2 wrong use, 78 the application cannot be imported.
     """
     from duly import testing
     from duly.callbacks.loading import load_app
@@ -52,15 +63,49 @@ def run(
     except duly.AppImportError as error:
         say(f"duly run: {error}", err=True)
         raise typer.Exit(os.EX_CONFIG) from error
-    value = read_payload(payload, raw=raw)
+    value, events = read_payload(payload, raw=raw), _read_events(event or ())
     try:
         done = testing.run(
-            app, lambda_name, value, attempt=attempt, run_async=asyncio.run, report=_show_progress
+            app,
+            lambda_name,
+            value,
+            attempt=attempt,
+            events=events,
+            run_async=asyncio.run,
+            report=_show_progress,
         )
     except (duly.UnknownLambdaError, duly.EncodingError, duly.PayloadTooLargeError) as error:
         raise typer.BadParameter(str(error)) from error
     _show(done)
     raise typer.Exit(_EXIT_CODES.get(done.outcome, _EXIT_FAILED))
+
+
+def _read_events(given: Iterable[str]) -> dict[str, list[object]]:
+    """Return the values of events by key, in their order."""
+    events: dict[str, list[object]] = {}
+    for each in given:
+        key, sign, value = each.partition("=")
+        if not key or not sign:
+            raise typer.BadParameter(f"--event must be KEY=VALUE, such as order-7=true, not {each!r}")
+        try:
+            events.setdefault(key, []).append(json.loads(value))
+        except (ValueError, RecursionError) as error:
+            problem = (
+                f"--event: the value of {key} is not JSON: {error}; a text needs quotes: '{key}=\"text\"'"
+            )
+            raise typer.BadParameter(problem) from None
+    return events
+
+
+def _show_wait(done: "TestRun") -> None:
+    for key, reason in done.refused_events.items():
+        say(f"duly run: put the event {one_line(key)} aside: {one_line(reason)}", err=True)
+    what = "the event" if len(done.waits_for) == 1 else "events:"
+    say(
+        f"duly run: waits for {what} {one_line(', '.join(done.waits_for))}, for {done.wait_timeout}", err=True
+    )
+    answer = one_line(shlex.quote(f"{done.waits_for[0]}=VALUE"))
+    say(f"to answer it, with JSON as the value: --event {answer}", err=True)
 
 
 def _show_progress(fraction: float, note: str) -> None:
@@ -75,6 +120,9 @@ def _show(done: "TestRun") -> None:
             typer.echo(value)  # as they are: for a file or another program
         else:
             say(json_text(value))
+        return
+    if done.outcome is duly.Outcome.WAIT_FOR_EVENT:
+        _show_wait(done)
         return
     if done.traceback:
         say(done.traceback, err=True)

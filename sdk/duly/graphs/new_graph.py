@@ -209,7 +209,7 @@ class NewGraph:
         self,
         label: str,
         *,
-        key: str = "",
+        key: str | None = None,
         timeout: timedelta = timedelta(days=7),
         on_timeout: OnLateEvent = "fail",
         after: After = (),
@@ -224,7 +224,7 @@ class NewGraph:
             client.send_event(f"{g.graph_id}/approval", True)
 
         - `label`: its name in the graph.
-        - `key`: of the event; empty: the graph's id, a slash and the label. Events count from when the graph was scheduled.
+        - `key`: of the event; None: the graph's id, a slash and the label. Events count from when the graph was scheduled.
         - `timeout`: from when its predecessors let it wait; 1 s to 365 days.
         - `on_timeout`: "fail": it ends as FATAL_FAILURE of kind EVENT_TIMEOUT. "succeed": with None as its result.
         - `after`, `ignore_failure`: as for `task`.
@@ -232,11 +232,12 @@ class NewGraph:
 
         Raises InvalidTaskError. With a codec the graph cannot be scheduled: events are encrypted for their keys.
         """
-        if not isinstance(key, str):
+        if key is not None and not isinstance(key, str):
             raise InvalidTaskError(f"{label!r}: key must be one text, not {type(key).__name__}", "key")
-        if len(key.encode(errors="replace")) > KEY_LIMIT_BYTES or "\0" in key:
+        if key is not None and (not 1 <= len(key.encode(errors="replace")) <= KEY_LIMIT_BYTES or "\0" in key):
             raise InvalidTaskError(
-                f"{label!r}: key must have at most {KEY_LIMIT_BYTES} bytes, and no NUL", "key"
+                f"{label!r}: key must have 1 to {KEY_LIMIT_BYTES} bytes, and no NUL; without key= it is the graph's id/{label}",
+                "key",
             )
         try:
             check_timeout(timeout)
@@ -247,7 +248,7 @@ class NewGraph:
                 f'on_timeout must be "fail" or "succeed", not {on_timeout!r}', "on_timeout"
             )
         payload: dict[str, Any] = {"timeout_seconds": timeout.total_seconds(), "on_timeout": on_timeout}
-        if key:
+        if key is not None:
             payload["key"] = key
         name = f"{namespace}/{WAIT_LAMBDA}" if namespace else WAIT_LAMBDA
         return self.task(name, payload, label=label, after=after, ignore_failure=ignore_failure)

@@ -120,7 +120,7 @@ KINDS: Mapping[str, tuple["explain_pb2.HistoryKind.ValueType", str, Status | Non
         explain_pb2.HISTORY_KIND_EVENT_AWAITED,
         HSC,
         Status.WAITING,
-        "its callback waits for an event: {about}",
+        "it waits for an event: {about}",
     ),
     "event_received": (explain_pb2.HISTORY_KIND_EVENT_RECEIVED, "", None, "it received an event: {about}"),
     "event_timed_out": (
