@@ -12,12 +12,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import duly
 from tests.chaos.contents import content, sha256_of
 from tests.chaos.journal import Journal, Running
 from tests.chaos.kinds import BY_NAME, EVENT_KEY, TaskKind
+from tests.chaos.scarce import choose_session, choose_tenant
 
 app = duly.App(owner="duly chaos", version="1")
 
@@ -28,6 +30,7 @@ _journal = Journal(
 _BACKOFF = duly.Backoff(initial=timedelta(milliseconds=100), factor=2, maximum=timedelta(seconds=2))
 _SOON = timedelta(milliseconds=300)
 _NAP_S = 0.1
+_TURN_S = 0.5
 _BEYOND_MAX_RUNTIME_S = 60
 _GRANDCHILD_S = "120"
 _LOOK_S = 0.05
@@ -113,6 +116,13 @@ def batched(payloads: list[dict[str, Any]], ctxs: list[duly.TaskContext]) -> Non
         for payload, ctx in zip(payloads, ctxs, strict=True):
             executions.enter_context(_journal.execution(ctx, edit=payload.get("edit", 0)))
         time.sleep(_NAP_S)
+
+
+@_callback("fair")
+def fair(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Takes long enough that others wait for its slot."""
+    with _journal.execution(ctx):
+        time.sleep(_TURN_S)
 
 
 @_callback("nap_async")
@@ -264,6 +274,16 @@ def grows(_: dict[str, Any], ctx: duly.TaskContext) -> None:
         work_of = BY_NAME["quick"].lambda_name
         first = ctx.add_node(work_of, {"kind": "quick"}, label=f"{ctx.label}+1", after=ctx.node(ctx.label))
         ctx.add_node(work_of, {"kind": "quick"}, label=f"{ctx.label}+2", after=first.failed)
+
+
+@_callback("begets")
+def begets(_: dict[str, Any], ctx: duly.TaskContext) -> None:
+    """Schedules a task in a session, with a resource, which is there with its own success alone."""
+    with _journal.execution(ctx):
+        random = Random(ctx.task_id)
+        child = {"kind": "quick"}
+        session, needs = choose_session(random), [choose_tenant(random)]
+        ctx.schedule(BY_NAME["quick"].lambda_name, child, session=session, resources=needs)
 
 
 @_callback("gil")

@@ -19,6 +19,7 @@ from tests.chaos.topology import (
     HSC,
     POLL_INTERVAL,
     SERVER,
+    SLOTS,
     STALE_HSC,
     STORE_CONSUMER,
     TIMINGS,
@@ -32,7 +33,6 @@ HOST_NAME = "DULY_CHAOS_HOST"
 """Tells them on which host they are, as faults name it."""
 ROOT = Path(__file__).parents[2]
 
-_SLOTS = 24
 _DRAINING = timedelta(seconds=10)
 """A host whose Controller died leaves Executors that drain."""
 
@@ -170,7 +170,7 @@ class Environments:
             "DULY_EXECUTOR_JOURNAL_FOLDER": str(self._claim_journals / name),
             HOST_NAME: name,
         }
-        arguments = (APPLICATION, str(topology.processes), str(_SLOTS))
+        arguments = (APPLICATION, str(topology.processes), str(SLOTS))
         return Spec(name, HOST, environment, self._addresses[name], arguments, _DRAINING)
 
     def _backend(self) -> dict[str, str]:

@@ -62,6 +62,12 @@ class AckedTask:
     """Its callback uploads files, and returns some: they may be gone before its success is written."""
     unique: str = ""
     """Its unique key, which is held until its end; none: it has none."""
+    fair_key: str = ""
+    """Its fair key; none: it is of those without one."""
+    fair_round: int = 0
+    """Between two starts of its key while it has due tasks at most so many of other keys start; 0: its keys take no turns."""
+    fair_room: int = 0
+    """So many may be picked already when it comes."""
 
 
 @dataclass(frozen=True, slots=True)

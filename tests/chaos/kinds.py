@@ -85,7 +85,9 @@ KINDS = (
     TaskKind("overruns_once", 8, max_runtime=timedelta(seconds=1), alone=True),
     TaskKind("careful", 0, max_crashes=POISON_CRASHES, alone=True),  # naps, where nothing may crash them
     TaskKind("batched", 600, alone=True),  # shares calls with others of its kind
+    TaskKind("begets", 100),  # a task in a session, with resources
     TaskKind("grows", 0),  # in graphs
+    TaskKind("fair", 0, alone=True),  # in bursts, with fair keys
     TaskKind("grandchild", 20, longest=timedelta(seconds=8)),
     TaskKind("daemon", 0, crashes_itself=True, longest=timedelta(seconds=8)),  # where nothing is paused
     TaskKind("gil", 20, longest=timedelta(seconds=8)),

@@ -9,6 +9,8 @@ from duly_core.access.grants import Access, Grant
 from duly_core.access.principal import Principal
 from duly_core.access.roles import Role
 from duly_core.attachments.sweep import Sweep, SweepRound
+from duly_core.fairness.cursors import TurnCursors
+from duly_core.fairness.store import FairLambdas
 from tests.chaos.access import CLIENT
 from tests.fixtures.guards import FUNCTION_GUARDS, STATEMENT_GUARDS, Edit, InCode, InFunction
 
@@ -33,6 +35,13 @@ class Mutation:
         for edit in self.edits:
             if isinstance(edit, InFunction):
                 edit.plant(dsn)
+
+
+_turn_parameters = TurnCursors.parameters
+
+
+def _take_no_turns(self: TurnCursors, fair: FairLambdas, picks: Sequence[Any]) -> dict[str, Any]:
+    return _turn_parameters(self, fair, picks) | {"takes_turns": [False] * len(picks)}
 
 
 async def _reach_all(_store: object, _action: object, ids: Sequence[Any]) -> Sequence[Any]:
@@ -92,6 +101,11 @@ MUTATIONS: Mapping[str, Mutation] = {
     "orphan-stays": Mutation(
         "blobs of no attachment stay",
         (InCode("duly_core.attachments.sweep", "Sweep.remove_orphans", _remove_nothing),),
+    ),
+    "fair-turns": Mutation(
+        "the oldest task starts first, whatever its key",
+        (InCode("duly_core.fairness.cursors", "TurnCursors.parameters", _take_no_turns),),
+        "store",
     ),
     "schedule-any-lambda": _code(
         "a client schedules tasks of any lambda", "duly_frontend.access.reach", "beyond", _nothing_is_beyond

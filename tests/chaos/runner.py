@@ -148,6 +148,7 @@ class Run:
                 harmless=self._plan.harmless,
                 contained=self._plan.contained,
                 tokens=system.tokens,
+                topology=self._plan.topology,
             )
             file_clients = FileClients(
                 self._calls(system, "files"),

@@ -1,8 +1,9 @@
-"""The resources of a run: how many units there are, and what tasks take of them."""
+"""What the tasks of a run wait for each other in: resources with few units, and sessions."""
 
 from random import Random
 
 import duly
+from duly_wire.v1 import frontend_pb2
 
 DATABASE, TENANT, MAIL = "chaos.database", "chaos.tenant", "chaos.mail"
 QUOTA = "lambda:chaos.work_async"
@@ -10,6 +11,8 @@ CAPACITIES = {DATABASE: 3, TENANT: 1, MAIL: 1_000_000, QUOTA: 2}
 """So few that tasks wait for each other; those of the tenants are for each key. No task names the quota of its lambda."""
 PER_KEY = frozenset({TENANT})
 RATES = {MAIL: duly.Rate(4, burst=2)}
+SESSIONS = tuple(f"chaos-{number}" for number in range(6))
+_POLICIES = (*[duly.SessionPolicy.SKIP] * 2, duly.SessionPolicy.FAIL_REST)
 _TENANTS = ("t0", "t1", "t2")
 _HEAVIEST = 4
 """More than there are, which counts as all of them."""
@@ -21,9 +24,19 @@ def choose_needs(random: Random) -> tuple[duly.ResourceNeed, ...]:
     if random.randrange(_ONE_IN_LIMITED):
         return ()
     units = duly.ResourceNeed(DATABASE, weight=random.randint(1, _HEAVIEST))
-    tenant = duly.ResourceNeed(TENANT, key=random.choice(_TENANTS))
+    tenant = choose_tenant(random)
     mail = duly.ResourceNeed(MAIL)
     return random.choice([(units,), (tenant,), (units, tenant), (mail,), (mail, units)])
+
+
+def choose_tenant(random: Random) -> duly.ResourceNeed:
+    """What a task takes of one tenant."""
+    return duly.ResourceNeed(TENANT, key=random.choice(_TENANTS))
+
+
+def choose_session(random: Random) -> duly.Session:
+    """A session that others are in, too. None blocks it: nobody would unblock it."""
+    return duly.Session(random.choice(SESSIONS), on_failure=random.choice(_POLICIES))
 
 
 def told(needs: tuple[duly.ResourceNeed, ...]) -> str:
@@ -31,4 +44,11 @@ def told(needs: tuple[duly.ResourceNeed, ...]) -> str:
     return " ".join(
         f"{need.name}/{need.key}={need.weight}"
         for need in sorted(needs, key=lambda need: (need.name, need.key))
+    )
+
+
+def told_of(task: frontend_pb2.NewTask) -> str:
+    """The same of a request."""
+    return told(
+        tuple(duly.ResourceNeed(need.name, key=need.key, weight=need.weight or 1) for need in task.resources)
     )

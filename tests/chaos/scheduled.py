@@ -24,6 +24,8 @@ class Scheduled:
     graph_id: str = ""
     purge_asked: bool = False
     resources: str = ""
+    fair_round: int = 0
+    fair_room: int = 0
 
 
 def acked_task(scheduled: Scheduled) -> AckedTask:
@@ -53,6 +55,9 @@ def acked_task(scheduled: Scheduled) -> AckedTask:
         resources=scheduled.resources,
         attaches=kind.name in ATTACHING,
         unique=frontend_pb2.Unique.FromString(scheduled.task.unique).key,
+        fair_key=scheduled.task.fair_key,
+        fair_round=scheduled.fair_round,
+        fair_room=scheduled.fair_room,
     )
 
 

@@ -42,6 +42,9 @@ POLL_INTERVAL = timedelta(seconds=1)
 FILE_GRACE = timedelta(seconds=3)
 """How long an attachment stays that no task uses; sweeps are more frequent."""
 
+SLOTS = 24
+"""Of each Executor."""
+
 FRONTEND, HSC, STORE_CONSUMER, SERVER, HOST = "frontend", "hsc", "store-consumer", "server", "host"
 """What a process is."""
 

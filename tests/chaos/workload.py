@@ -8,14 +8,16 @@ from random import Random
 import duly
 from duly.tasks.update import TaskUpdate
 from duly_core.process.clock import since_boot_ns
-from duly_wire.v1 import events_pb2, frontend_pb2, graphs_pb2, task_pb2, time_tables_pb2
+from duly_wire.v1 import events_pb2, frontend_pb2, graphs_pb2, registry_pb2, task_pb2, time_tables_pb2
 from tests.chaos.access import CLIENT, OPERATOR, Tokens
 from tests.chaos.calls import Calls
 from tests.chaos.history import SECOND, AckedTask, Change
 from tests.chaos.kinds import BY_NAME, CHANGED, EVENT_KEY, IN_SESSIONS, KINDS, choose
 from tests.chaos.random_graphs import random_graph, time_tables
-from tests.chaos.scarce import CAPACITIES, PER_KEY, RATES, choose_needs, told
+from tests.chaos.scarce import CAPACITIES, PER_KEY, RATES, choose_needs, choose_session, told, told_of
 from tests.chaos.scheduled import Scheduled, acked_task
+from tests.chaos.topology import SLOTS, Topology
+from tests.chaos.turns import AFTER_S, BURST_EVERY_S, KEYS, LAMBDA, MOST_WEIGHT, choose_burst, choose_weights
 
 _BATCH_EVERY_S = 0.1
 _PAUSE_S = 0.1
@@ -29,9 +31,6 @@ _ONE_IN_SESSION = 8
 _ONE_IN_UNIQUE = 10
 """Of those whose kind is in CHANGED, and that have no session."""
 _UNIQUE_KEYS = tuple(f"unique-{number}" for number in range(3))
-_SESSIONS = tuple(f"chaos-{number}" for number in range(6))
-_POLICIES = (*[duly.SessionPolicy.SKIP] * 2, duly.SessionPolicy.FAIL_REST)
-"""None blocks its session: nobody would unblock it."""
 _CANCEL_AFTER_S = (0.0, 3.0)
 _ONE_IN_CHANGED = 8
 """Of those that write down which payload they were given, and are due at once; of the others all are changed."""
@@ -42,6 +41,8 @@ _MOST_TRIES = 1_000
 _ONE_IN_MOVED = 3
 """Of the changes: the due time, too."""
 _MOVED_S = 2.0
+_ONE_IN_WEIGHED = 2
+"""Bursts of tasks with fair keys."""
 _ONE_IN_PURGED = 20
 """Batches whose plain tasks are deleted when they have ended."""
 _PURGE_AFTER_S = 2.0
@@ -64,6 +65,7 @@ class Workload:
         harmless: bool = False,
         contained: bool = False,
         tokens: Tokens,
+        topology: Topology,
     ) -> None:
         self._client = Calls(addresses, random, tokens.token(CLIENT))
         self._tokens = tokens
@@ -72,6 +74,7 @@ class Workload:
         self._peaceful = peaceful
         self._harmless = harmless
         self._contained = contained
+        self._topology = topology
         self._scheduled: list[Scheduled] = []
         self._changes: list[Change] = []
         self._calls: set[asyncio.Task[None]] = set()
@@ -103,7 +106,7 @@ class Workload:
         """Schedule for so long; calls may go on beyond."""
         loop = asyncio.get_running_loop()
         started = loop.time()
-        graphs = 0
+        graphs = bursts = 0
         self._start(self._make_time_tables())
         while (passed := loop.time() - started) < seconds:
             batch = [self._next() for _ in range(int(passed * self._rate) - self._sent)]
@@ -113,6 +116,9 @@ class Workload:
             if passed >= graphs * _GRAPH_EVERY_S:
                 graphs += 1
                 self._start(self._schedule_graph())
+            if passed >= bursts * BURST_EVERY_S:
+                bursts += 1
+                self._start(self._schedule_burst(is_first=bursts == 1))
             await asyncio.sleep(_BATCH_EVERY_S)
 
     async def finish(self, within: timedelta) -> None:
@@ -163,7 +169,7 @@ class Workload:
         session = None
         if random.randrange(_ONE_IN_SESSION) == 0:
             kind = BY_NAME[random.choice(IN_SESSIONS)]
-            session = duly.Session(random.choice(_SESSIONS), on_failure=random.choice(_POLICIES))
+            session = choose_session(random)
         ahead = random.uniform(*_AHEAD_S) if random.randrange(_ONE_IN_AHEAD) == 0 else 0.0
         expires = random.uniform(*_EXPIRES) + ahead if kind.name == "expiring" else 0.0
         needs = choose_needs(random)
@@ -311,6 +317,46 @@ class Workload:
         request = frontend_pb2.PurgeTasksRequest(collection=chosen[0].task.collection)
         await self._client.call("PurgeTasks", request)
 
+    # ---- turns -----------------------------------------------------------------------------------------
+
+    async def _schedule_burst(self, *, is_first: bool) -> None:
+        """One key floods its lambda, then the others come; some weights are set in between."""
+        flood, few = choose_burst(self._random)
+        if is_first:  # turns begin with the first task that has a key
+            await self._schedule([self._with_key(new) for new in few])
+            return
+        await self._schedule([self._with_key(new) for new in flood])
+        if self._random.randrange(_ONE_IN_WEIGHED) == 0:
+            self._start(self._set_weights(choose_weights(self._random)))
+        await asyncio.sleep(self._random.uniform(*AFTER_S))
+        await self._schedule([self._with_key(new) for new in few])
+
+    def _with_key(self, new: duly.NewTask) -> Scheduled:
+        pickers = len(
+            self._topology.store_consumer_names() if self._topology.has_queue else self._topology.hsc_names()
+        )
+        slots = self._topology.hosts * self._topology.executors * SLOTS
+        return Scheduled(
+            BY_NAME["fair"],
+            new.to_proto(),
+            fair_round=pickers * MOST_WEIGHT * (len(KEYS) - 1),
+            fair_room=pickers * slots,
+        )
+
+    async def _set_weights(self, weights: dict[str, int | None]) -> None:
+        request = registry_pb2.SetFairWeightsRequest(
+            name=LAMBDA,
+            weights=[
+                registry_pb2.FairWeight(fair_key=key, weight=weight)
+                for key, weight in weights.items()
+                if weight is not None
+            ],
+            removed_keys=[key for key, weight in weights.items() if weight is None],
+        )
+        answer, _ = await self._client.call("SetFairWeights", request, "registry")
+        if answer.HasField("error"):
+            self.problems.append(f"weights are refused: {answer.error.message}")
+
     # ---- graphs and time tables ------------------------------------------------------------------------
 
     async def _schedule_graph(self) -> None:
@@ -326,7 +372,12 @@ class Workload:
         now_ns = since_boot_ns()
         nodes = [
             Scheduled(
-                kinds[node.label], node.task, task_id=task_id, acked_ns=now_ns, graph_id=answer.graph_id
+                kinds[node.label],
+                node.task,
+                task_id=task_id,
+                acked_ns=now_ns,
+                graph_id=answer.graph_id,
+                resources=told_of(node.task),
             )
             for node, task_id in zip(request.nodes, answer.task_ids, strict=True)
         ]

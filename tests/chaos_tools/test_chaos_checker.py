@@ -1219,6 +1219,28 @@ def _(tape):
     tape.task(purge_asked=True).schedule().enqueue().row = None
 
 
+def flooded(tape: Tape, before: int) -> Story:
+    """The key of a flood has `before` starts before a task of another key, which came when none had begun."""
+    turns = {"fair_round": 3, "fair_room": 4, "least_executions": 0}
+    tape.task(fair_key="ann", **turns).schedule().claim().start().beat().end().finish()
+    tape.now += 10 * SECOND
+    flood = [tape.task(fair_key="ann", **turns).schedule() for _ in range(before)]
+    waiting = tape.task(fair_key="bob", **turns).schedule()
+    tape.now += SECOND
+    tape.task().schedule().claim().start().beat().end().finish()  # the time goes on by what is written
+    for task in flood:
+        task.claim()
+    waiting.claim()
+    for task in (*flood, waiting):
+        task.start().beat().end().finish()
+    return waiting
+
+
+@plants("C19.starved: one key has all starts while another has a due task")
+def _(tape):
+    flooded(tape, 8)
+
+
 @plants("C18.twice: a task of a key is written while another one lives")
 def _(tape):
     first, second = tape.task(unique="k").schedule().enqueue(), tape.task(unique="k").schedule().enqueue()
@@ -1504,3 +1526,66 @@ def test_a_history_that_lost_any_one_write_is_found(tape, data):
         return
 
     assert set(rules(tape.history())) & {"C4.chain", "C4.row"}
+
+
+def test_a_fair_key_waits_for_a_round_of_the_others_and_for_what_was_picked() -> None:
+    enough, too_long, broken = Tape(), Tape(), Tape()
+
+    flooded(enough, 7)
+    victim = flooded(too_long, 8)
+    broken.faults.append(Fault("pause_hsc", "hsc-1", broken.now, broken.now + 60 * SECOND))
+    flooded(broken, 8)
+
+    assert "C19.starved" not in rules(enough.history())
+    found = [each for each in check(too_long.history()).violations if each.rule == "C19.starved"]
+    assert [each.task_id for each in found] == [victim.acked.task_id]
+    assert "C19.starved" not in rules(broken.history())
+
+
+def test_the_tasks_of_one_pick_have_no_order_among_themselves() -> None:
+    tape = Tape()
+    flooded(tape, 8)
+    moves = [
+        replace(move, txid=99) if move.after == "claimed" and move.at_ns > tape.now - 5 * SECOND else move
+        for move in tape.history().transitions
+    ]
+
+    assert "C19.starved" not in rules(tape.history(transitions=tuple(moves)))
+
+
+def entered_nodes(tape: Tape) -> tuple[Story, Story]:
+    """Both have entered it, the second while the first was before it."""
+    source = tape.node("g")
+    first, second = (tape.node("g", source, session="s") for _ in range(2))
+    source.claim().start().beat().end().finish()
+    for number, node in enumerate((first, second)):
+        place = {"session": "s", "session_seq": number + 1}
+        node._move("waiting", trigger=0, open_edges=0, txid=source.last.txid, parked_on="session:s")
+        node._move("waiting" if number else "new", trigger=None if number else 0, **place)
+    return first, second
+
+
+def of_sessions(history: History) -> list[str]:
+    return [rule for rule in rules(history) if rule.startswith(("C10", "C7"))]
+
+
+def test_nodes_of_a_session_run_in_the_order_in_which_they_entered_it() -> None:
+    one_after_the_other, out_of_order = Tape(), Tape()
+
+    first, second = entered_nodes(one_after_the_other)
+    first.claim().start().beat().end().finish()
+    second.promote().claim().start().beat().end().finish()
+    first, second = entered_nodes(out_of_order)
+    second.promote().claim().start().beat().end().finish()
+    first.claim().start().beat().end().finish()
+
+    assert of_sessions(one_after_the_other.history()) == []
+    assert of_sessions(out_of_order.history()) == ["C10.order"]
+
+
+def test_a_node_that_runs_is_in_the_session_that_it_was_given() -> None:
+    tape = Tape()
+
+    tape.node("g", session="s").claim().start().beat().end().finish()
+
+    assert of_sessions(tape.history()) == ["C10.session"]

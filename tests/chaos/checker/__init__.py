@@ -39,6 +39,7 @@ C14 twice, lost, astray    each tick that was decided has one task, and nothing 
 C15 update, priority    a change is in force for each start after its answer
    due         nothing starts before the time that it was moved to
    purge       what is deleted by a filter had ended
+C19 starved    between two starts of a fair key that has due tasks, each other key has its turn at most once
 C18 twice      of tasks whose unique key is held until their end no two live at a time
 C17 content, missing    who holds a claim reads what its task uses, and gets what was uploaded
    result      a success is not refused because what it returns was removed within the grace
@@ -54,6 +55,7 @@ from collections.abc import Iterator
 from tests.chaos.checker.cases import Case, cases_of
 from tests.chaos.checker.changes import changes
 from tests.chaos.checker.counts import Reasons, counts
+from tests.chaos.checker.fair_keys import fair_keys
 from tests.chaos.checker.figures import figures_of
 from tests.chaos.checker.files import files
 from tests.chaos.checker.graph_places import Waiting, note_graph_releases, places_of
@@ -116,6 +118,7 @@ def _found(
     yield from ticks(history, cases, lines)
     yield from changes(history, cases, lines)
     yield from unique(cases, lines)
+    yield from fair_keys(history, cases, lines)
     yield from limits(history, cases, signs, lines)
     yield from files(history, cases, lines)
     yield from stale_writes(history, lines)

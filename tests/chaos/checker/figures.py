@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from duly_core.tasks.lifecycle import FINAL, Status
 from tests.chaos.checker.cases import Case
+from tests.chaos.checker.fair_keys import waits_of
 from tests.chaos.checker.moves import by_silence
 from tests.chaos.history import History
 
@@ -27,6 +28,7 @@ def figures_of(history: History, cases: dict[str, Case]) -> dict[str, float]:
         "waited": sum(
             any(move.after == Status.WAITING for move in case.transitions) for case in cases.values()
         ),
+        "fair_waits": len(waits_of(history, cases)[1]),
         "graphs": len(history.graphs),
         "nodes": len(history.nodes),
         "skipped": sum(row.skipped for row in history.graphs),

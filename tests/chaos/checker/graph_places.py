@@ -88,10 +88,10 @@ def places_of(history: History, cases: Mapping[str, Case]) -> dict[str, Waiting]
 
 
 def note_graph_releases(cases: Mapping[str, Case], places: Mapping[str, Waiting]) -> None:
-    """Write into each case when it was known whether its node runs."""
+    """Write into each case when it was known whether its node runs, if that is later than its turn in a session."""
     for task_id, place in places.items():
         if task_id in cases:
-            cases[task_id].released_ns = place.released_ns
+            cases[task_id].released_ns = max(cases[task_id].released_ns, place.released_ns)
 
 
 def _decision(case: Case) -> Decision | None:

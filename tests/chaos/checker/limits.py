@@ -19,6 +19,8 @@ from tests.chaos.checker.verdict import Violation
 from tests.chaos.history import History, PassedOver, Transition, UseRow
 
 _TAKING = HELD | {Status.ENQUEUED}
+OF_SESSION = "session:"
+"""So the place begins that a node has which is to enter its session."""
 _SAME_DUE_NS = 2_000_000
 """Of tasks that were due together nobody knows which is first: the host's clock and the store's differ by less."""
 
@@ -50,7 +52,9 @@ class _Place:
     def is_locked_by(self, move: Transition) -> bool:
         """Whether this move takes, frees, parks, releases or puts off; others may come within another transaction."""
         took, takes = move.task_id in self.taken, move.after in _TAKING
-        was_parked, is_parked = move.task_id in self.parked, bool(move.parked_on)
+        # a node that is to enter its session is parked, too, and locks no resource then
+        is_parked = bool(move.parked_on) and not move.parked_on.startswith(OF_SESSION)
+        was_parked = move.task_id in self.parked
         return took != takes or was_parked != is_parked or is_put_off(move) or move.after in FINAL
 
     def note(self, event: Transition | PassedOver) -> None:

@@ -9,12 +9,12 @@ from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.overlaps import SignsOfLife
 from tests.chaos.checker.turns import Turn
 from tests.chaos.checker.verdict import Violation
-from tests.chaos.history import Execution, History, SessionRow
+from tests.chaos.history import AckedTask, Execution, History, SessionRow
 
 
 def membership(case: Case, lines: Lines) -> Iterator[Violation]:
     """What C10 says about single tasks."""
-    if case.acked is not None and case.transitions and case.transitions[0].session != case.acked.session:
+    if case.acked is not None and case.transitions and not _is_member(case, case.acked):
         key = case.acked.session
         yield Violation(
             "C10.session",
@@ -28,6 +28,14 @@ def membership(case: Case, lines: Lines) -> Iterator[Violation]:
             yield Violation(
                 "C10.waiting", case.task_id, "what waits for its turn has no claim", (lines.transition(move),)
             )
+
+
+def _is_member(case: Case, acked: AckedTask) -> bool:
+    """Whether it is in its session: a node from when it may run, so that what runs has its session."""
+    if not acked.graph:
+        return case.transitions[0].session == acked.session
+    found = {move.session for move in case.transitions} - {""}
+    return found <= {acked.session} and all(claim.begun.session == acked.session for claim in case.claims)
 
 
 def sessions(

@@ -69,7 +69,8 @@ def _turns(case: Case) -> Iterable[Turn]:
     joined: Transition | None = None
     before: Transition | None = None
     for move in case.transitions:
-        if move.session and move.before not in LIVE and move.after in LIVE:
+        # a node joins long after it was written: once what it waits for lets it run
+        if move.session and joined is None and move.after in LIVE:
             joined = move
         elif joined is not None and (move.after in FINAL or not move.after):
             yield _turn(case, joined, move, was_parked=before is not None and bool(before.parked_on))
