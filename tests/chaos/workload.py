@@ -1,8 +1,10 @@
 """Clients: they schedule at a steady rate, repeat what was not answered, cancel some, and remember what was acknowledged."""
 
 import asyncio
+import traceback
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from random import Random
 
 import duly
@@ -161,7 +163,9 @@ class Workload:
         """Whatever a client was told that is no answer is a finding: unavailable is tried again."""
         self._calls.discard(call)
         if not call.cancelled() and (error := call.exception()) is not None:
-            self.problems.append(f"a client failed: {type(error).__name__}: {error}")
+            *_, last = traceback.extract_tb(error.__traceback__)
+            place = f"{Path(last.filename).name}:{last.lineno}"
+            self.problems.append(f"a client failed: {type(error).__name__}: {error} ({place})")
 
     def _next(self) -> Scheduled:
         random = self._random
