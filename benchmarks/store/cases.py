@@ -141,10 +141,10 @@ def _sweeps() -> Iterator[Case]:
         "abandoned_sessions",
         "idle_resource_keys",
         "expired_events",
-        "ended_event_waits",
         "idle_event_keys",
     ):
         yield kept(name, lambda: {"limit": PAGE})
+    yield kept("ended_event_waits", lambda: {"after": UUID(int=0), "limit": PAGE})
 
 
 def _named(

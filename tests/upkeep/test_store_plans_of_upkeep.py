@@ -131,7 +131,7 @@ ANEW = {
     ),
     "unique_keys_without_tasks": (PAGE, {"unique_key_by_task", "unique_key_pkey", "task_first_pkey"}),
     "expired_events": (LIMITS, {"event_by_expiry", "event_pkey", "event_key_pkey"}),
-    "ended_event_waits": (LIMITS, {"event_wait_pkey", "event_wait_by_task", "task_assoc_pkey"}),
+    "ended_event_waits": (PAGE, {"event_wait_pkey", "event_wait_by_task", "task_assoc_pkey"}),
     "idle_event_keys": (LIMITS, {"event_key_pkey", "event_wait_pkey"}),
     "old_merged_tasks": (LIMITS, {"merged_task_pkey"}),
     "survivors": (PAGE, {"task_first_pkey", "attempt_first_pkey"}),
@@ -147,7 +147,7 @@ OTHER_PARTITION = re.compile(r"(task|attempt)_(rest|\d+)_\w+")
 """Where these statements look for ids, too, and find none."""
 READ_WHOLE = {
     *("ended_hosts", "ended_services", "idle_resource_keys"),
-    *("ended_event_waits", "idle_event_keys"),
+    "idle_event_keys",
 }
 """They read a table of some thousands of rows once a minute."""
 ROWS_OF_RETENTION = """

@@ -86,7 +86,8 @@ class Retention:
         self._walked: dict[str, tuple[UUID, datetime | None]] = {}
         """Where the walk through each partition that stays has come to, and when it was through."""
         self._dropping: dict[str, PartitionDrop] = {}
-        self._unique_keys: tuple[UUID, datetime | None] = (LOWEST, None)
+        self._walks: dict[str, tuple[UUID, datetime | None]] = {}
+        """By statement: behind which task its walk goes on, or when it came to the end."""
         """The same of the walk through the unique keys."""
         self._clock = ClockWatch(since_boot)
 
@@ -96,7 +97,7 @@ class Retention:
             self._retention, self._dead_letter_retention = retention, dead_letter_retention
             # what was found out about partitions held for the times before
             self._walked.clear()
-            self._unique_keys = LOWEST, None
+            self._walks.clear()
             self._dropping.clear()
 
     async def run_once(self) -> RetentionRound:
@@ -136,9 +137,10 @@ class Retention:
         await self._forget("expired_graphs", limits, done)
         await self._forget("idle_resource_keys", limits, done)
         await self._forget("old_merged_tasks", {}, done)
-        await self._walk_unique_keys(limits, now, done)
-        for events in ("expired_events", "ended_event_waits", "idle_event_keys"):
-            await self._forget(events, {}, done)
+        await self._walk("unique_keys_without_tasks", limits, now, done)
+        await self._forget("expired_events", {}, done)
+        await self._walk("ended_event_waits", {}, now, done)
+        await self._forget("idle_event_keys", {}, done)
         reported = {"reported_before": now - _REPORTS_KEPT}
         await self._forget("ended_hosts", reported, done)
         await self._forget("ended_services", reported, done)
@@ -177,21 +179,19 @@ class Retention:
                 return
         done.pause = _AT_ONCE  # such rows may be made faster than so many a minute
 
-    async def _walk_unique_keys(self, limits: dict[str, Any], now: datetime, done: RetentionRound) -> None:
-        """Remove the unique keys whose tasks are gone, some pages a round."""
-        after, walked_at = self._unique_keys
+    async def _walk(self, name: str, limits: dict[str, Any], now: datetime, done: RetentionRound) -> None:
+        """Let a statement look at its whole table in the order of tasks, some pages a round, and then rest for a while."""
+        after, walked_at = self._walks.get(name, (LOWEST, None))
         if walked_at is not None and now - walked_at < _THINNED_EVERY:
             return
         for _ in range(PAGES_A_ROUND):
             async with self._turn() as connection:
-                page = await run(
-                    connection, "unique_keys_without_tasks", limits | {"after": after, "limit": PAGE}
-                )
+                page = await run(connection, name, limits | {"after": after, "limit": PAGE})
             if len(page) < PAGE:
-                self._unique_keys = LOWEST, now
+                self._walks[name] = LOWEST, now
                 return
             after = UUID(bytes=page[-1][0])
-            self._unique_keys = after, None
+            self._walks[name] = after, None
         done.pause = _AT_ONCE
 
     async def _forget_audit_events(self, before: datetime, done: RetentionRound) -> None:

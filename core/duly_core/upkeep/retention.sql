@@ -62,19 +62,23 @@ with old as materialized (
 select key from gone
 
 -- name: ended_event_waits
--- Waits of tasks that wait no more, because they were cancelled or skipped.
-delete from event_wait as wait
-using (
+-- Removes, of a page of waits, those of tasks that wait no more, because they were cancelled or skipped. Answers with the ids of the page's
+-- tasks. A wait of the last task that is behind the page is left to the next walk.
+with page as (
     select wait.key, wait.task_id, wait.fence
     from event_wait as wait
-    where not exists (
-        select from task_assoc as assoc
-        where assoc.task_id = wait.task_id and assoc.fence = wait.fence and assoc.parked_on = 'event:'
-    )
+    where wait.task_id > %(after)b
+    order by wait.task_id
     limit %(limit)b
-) as ended
-where wait.key = ended.key and wait.task_id = ended.task_id and wait.fence = ended.fence
-returning wait.key
+), gone as (
+    delete from event_wait as wait
+    using page
+    where wait.key = any (array[page.key]) and wait.task_id = page.task_id and wait.fence = page.fence and not exists (
+        select from task_assoc as assoc
+        where assoc.task_id = page.task_id and assoc.fence = page.fence and assoc.parked_on = 'event:'
+    )
+)
+select task_id from page order by task_id
 
 -- name: idle_event_keys
 -- Keys without events for which nobody waits. The next send to one makes it again.
