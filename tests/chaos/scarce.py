@@ -3,7 +3,7 @@
 from random import Random
 
 import duly
-from duly_wire.v1 import frontend_pb2
+from duly_wire.v1 import frontend_pb2, task_pb2
 
 DATABASE, TENANT, MAIL = "chaos.database", "chaos.tenant", "chaos.mail"
 QUOTA = "lambda:chaos.work_async"
@@ -49,6 +49,5 @@ def told(needs: tuple[duly.ResourceNeed, ...]) -> str:
 
 def told_of(task: frontend_pb2.NewTask) -> str:
     """The same of a request."""
-    return told(
-        tuple(duly.ResourceNeed(need.name, key=need.key, weight=need.weight or 1) for need in task.resources)
-    )
+    needs = task_pb2.ResourceNeeds.FromString(task.resources).needs
+    return told(tuple(duly.ResourceNeed(need.name, key=need.key, weight=need.weight or 1) for need in needs))

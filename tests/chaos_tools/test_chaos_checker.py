@@ -1589,3 +1589,15 @@ def test_a_node_that_runs_is_in_the_session_that_it_was_given() -> None:
     tape.node("g", session="s").claim().start().beat().end().finish()
 
     assert of_sessions(tape.history()) == ["C10.session"]
+
+
+def test_a_node_that_its_session_dooms_is_decided_by_its_end() -> None:
+    tape = Tape()
+    first, doomed = entered_nodes(tape)
+    handler = tape.node("g", doomed, fires_on=2)
+    first.claim().start().beat().end("fatal").finish("fatal_failure")
+    doomed._move("waiting", trigger=0, doom=int(FailureKind.SESSION_FAILED))
+    doomed.end_doomed()
+    handler.fire(doomed).claim().start().beat().end().finish()
+
+    assert not {"C13.early", "C13.edge"} & set(rules(tape.history()))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from duly_core.graphs.rules import OUTCOME_BITS
 from duly_core.tasks.lifecycle import FINAL, Status
+from duly_wire.enums import FailureKind
 from tests.chaos.checker.cases import Case
 from tests.chaos.checker.turns import NOT_YET_NS
 from tests.chaos.history import EdgeRow, History, NodeRow, Transition
@@ -96,7 +97,8 @@ def note_graph_releases(cases: Mapping[str, Case], places: Mapping[str, Waiting]
 
 def _decision(case: Case) -> Decision | None:
     for move in case.transitions:
-        if move.doom and move.after == Status.WAITING:
+        # what its session dooms is decided by its end
+        if move.doom not in (0, FailureKind.SESSION_FAILED) and move.after == Status.WAITING:
             return Decision(move, 0)
         if move.after in FINAL:
             return Decision(move, OUTCOME_BITS[Status(move.after)])
