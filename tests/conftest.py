@@ -34,6 +34,7 @@ os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_li
 pytest_plugins = [
     "tests.fixtures.clock",
     "tests.fixtures.subreaper",
+    "tests.fixtures.identity_provider",
     "tests.fixtures.known_sections",
     "tests.fixtures.roles",
     "tests.fixtures.task_states",

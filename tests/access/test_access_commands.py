@@ -14,8 +14,11 @@ from duly_core.access import store as access
 from duly_core.access.authorizer import Authorizer
 from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
+from duly_core.access.jwt_reader import open_jwt_reader
 from duly_core.access.roles import Role
+from duly_core.access.settings import AuthSettings
 from tests.access.test_access import give_token
+from tests.fixtures.identity_provider import CLIENT_ID
 from tests.fixtures.services import serve_frontend
 
 OPERATOR = "duly_ann_secret"
@@ -48,7 +51,34 @@ async def test_whoami_says_the_principal_and_its_roles(run):
 
     assert shown.stdout.splitlines() == ["ann", "  operator of *"]
     assert objects(as_json) == [
-        {"principal": "ann", "grants": [{"principal": "ann", "role": "operator", "pattern": "*"}]}
+        {
+            "principal": "ann",
+            "grants": [{"principal": "ann", "role": "operator", "pattern": "*"}],
+            "groups": [],
+        }
+    ]
+
+
+async def test_whoami_says_which_group_gives_a_role(identity_provider, store):
+    identity_provider.person["groups"] = ["sre", *(f"team-{number:02}" for number in range(25))]
+    await access.add_grants(
+        store, [Grant("group:sre", Role.OPERATOR, "*"), Grant("oidc:ann-1", Role.CLIENT, "mail.*")]
+    )
+    settings = AuthSettings(mode="required", oidc_issuer=identity_provider.issuer, oidc_audience=CLIENT_ID)
+    authorizer = Authorizer(AccessCache(store), open_jwt_reader(settings))
+    async with serve_frontend(store, authorizer=authorizer) as served:
+        environment = {
+            "DULY_ADDRESS": served.address,
+            "DULY_TOKEN": identity_provider.id_token(),
+            "COLUMNS": "200",
+        }
+        shown = await asyncio.to_thread(CliRunner().invoke, app, ["whoami"], env=environment)
+
+    assert shown.stdout.splitlines() == [
+        "oidc:ann-1",
+        "  operator of * (by group:sre)",
+        "  client of mail.*",
+        f"  groups without a role: {', '.join(f'team-{number:02}' for number in range(20))} and 5 more",
     ]
 
 

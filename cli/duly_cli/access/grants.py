@@ -18,7 +18,14 @@ from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 PANEL = "Access"
 
-_Principal = Annotated[str, typer.Argument(metavar="PRINCIPAL", help="The name in a token or certificate.")]
+_GROUP = "group:"
+_MOST_GROUPS = 20
+"""Of those without a role, in the text for people."""
+
+_Principal = Annotated[
+    str,
+    typer.Argument(metavar="PRINCIPAL", help="The name in a token or certificate, oidc:NAME or group:NAME."),
+]
 _Role = Annotated[
     str, typer.Argument(metavar="ROLE", help="client, owner, host, operator or auditor.", show_default=False)
 ]
@@ -49,12 +56,24 @@ def whoami(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     elif not access.principal:
         say("auth.mode = none: callers are not identified, and everybody may do everything")
     else:
-        roles = [f"  {each.role.name.lower()} of {each.pattern}" for each in access.grants]
-        say(
-            "\n".join(
-                [access.principal, *(roles or ["  no roles: an operator can give some (duly grant add)"])]
-            )
-        )
+        say("\n".join([access.principal, *_roles(access), *_groups_without_role(access)]))
+
+
+def _roles(access: duly.Access) -> list[str]:
+    if not access.grants:
+        return ["  no roles: an operator can give some (duly grant add)"]
+    return [
+        f"  {each.role.name.lower()} of {each.pattern}"
+        + (f" (by {each.principal})" if each.principal != access.principal else "")
+        for each in access.grants
+    ]
+
+
+def _groups_without_role(access: duly.Access) -> list[str]:
+    granted = {each.principal for each in access.grants}
+    left = [each for each in access.groups if f"{_GROUP}{each}" not in granted]
+    more = f" and {len(left) - _MOST_GROUPS} more" if len(left) > _MOST_GROUPS else ""
+    return [f"  groups without a role: {', '.join(left[:_MOST_GROUPS])}{more}"] if left else []
 
 
 @_grant.command("list")
@@ -165,9 +184,10 @@ def apply_grants(
 
 def _keep_my_own(client: duly.Client, gone: Iterable[duly.Grant]) -> None:
     """Refuse to take away what the rest of this call, and the next, need."""
-    me = client.access().principal
+    access = client.access()
+    mine = {access.principal, *(f"{_GROUP}{each}" for each in access.groups)}
     for each in gone:
-        if each.principal == me and each.role is duly.Role.OPERATOR:
+        if each.principal in mine and each.role is duly.Role.OPERATOR:
             raise invalid(
                 "--prune",
                 f"would take away that you are operator of {each.pattern}: add it to the file; nothing was changed",

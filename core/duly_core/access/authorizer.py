@@ -10,7 +10,7 @@ from duly_core.access.current import current_access, denied, denied_everything
 from duly_core.access.grants import Access
 from duly_core.access.jwt_reader import open_jwt_reader
 from duly_core.access.methods import KNOWN_CALLERS, NEEDS, OPEN_SERVICES, Reach
-from duly_core.access.principal import Principal, is_reserved
+from duly_core.access.principal import Principal, check_not_reserved
 from duly_core.access.settings import AuthSettings
 from duly_core.access.tokens import TOKEN_PREFIX
 from duly_core.errors import PermissionDeniedError, UnauthenticatedError
@@ -42,8 +42,8 @@ class AccessSource(Protocol):
         """Return whose token has this SHA-256; None: it is unknown, revoked or expired."""
         ...
 
-    async def access_of(self, principal: str) -> Access:
-        """Return what a principal may do, at most seconds old."""
+    async def access_of(self, principal: str, groups: tuple[str, ...] = ()) -> Access:
+        """Return what a principal of these groups may do, at most seconds old."""
         ...
 
 
@@ -72,17 +72,10 @@ class Authorizer:
         Raises:
             UnauthenticatedError: it came with nothing, or with something that is not valid.
         """
-        found = await self._identify(credentials)
-        if is_reserved(found.name):
-            raise UnauthenticatedError(
-                f"the name {found.name!r} is reserved for Duly itself: give this caller another one"
-            )
-        return found
-
-    async def _identify(self, credentials: Credentials) -> Principal:
         header = credentials.authorization
         if not header:
             if credentials.certificate_name:
+                check_not_reserved(credentials.certificate_name)
                 return Principal(credentials.certificate_name, credentials.certificate_expires_at)
             raise UnauthenticatedError(
                 "this server identifies callers: give a token (DULY_TOKEN or DULY_RPC_TOKEN_FILE) or a client certificate"
@@ -92,6 +85,7 @@ class Authorizer:
         token = header[len(_BEARER) :].strip()
         if token.startswith(TOKEN_PREFIX):
             found = await self._source.token_holder(hashlib.sha256(token.encode()).digest())
+            check_not_reserved(found.name if found else "")
         elif self._read_jwt is not None and token.count(".") == 2:
             found = await self._read_jwt(token)
         else:
@@ -125,7 +119,7 @@ class Authorizer:
             raise UnauthenticatedError(
                 "what this caller shows has expired: ask an operator for a new token, or renew the certificate"
             )
-        access = await self._source.access_of(principal.name)
+        access = await self._source.access_of(principal.name, principal.groups)
         if path in KNOWN_CALLERS or path.startswith(_REFLECTION):
             return access
         need = NEEDS.get(path)

@@ -6,8 +6,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from duly_core.access.grants import Access, Grant
-from duly_core.access.principal import Principal
+from duly_core.access.grants import Access, Grant, together
+from duly_core.access.principal import Principal, group_principal
 from duly_core.access.roles import Role
 from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.pool import Store
@@ -22,6 +22,9 @@ STALE = timedelta(minutes=1)
 UNKNOWN = timedelta(milliseconds=200)
 """How soon the store is asked again for a token that is not known, for all callers together: guesses load it no more than that."""
 
+_MOST_REMEMBERED = 10_000
+"""Callers whose access is remembered. An identity provider may name any number of people in a group."""
+
 RETRY = timedelta(seconds=1)
 """How soon a store that did not answer is asked again."""
 
@@ -31,7 +34,7 @@ class _Snapshot:
     version: int
     tokens: dict[bytes, tuple[str, datetime | None]]
     grants: dict[str, list[Grant]]
-    access: dict[str, Access] = field(default_factory=dict)
+    access: dict[tuple[str, tuple[str, ...]], Access] = field(default_factory=dict)
 
 
 class AccessCache:
@@ -52,18 +55,24 @@ class AccessCache:
         found = (await self._fresh()).tokens.get(digest) or (await self._fresh(UNKNOWN)).tokens.get(digest)
         return None if found is None else Principal(*found)
 
-    async def access_of(self, principal: str) -> Access:
-        """Return what a principal may do.
+    async def access_of(self, principal: str, groups: tuple[str, ...] = ()) -> Access:
+        """Return what a principal may do: by its own grants, and by those of its groups.
 
         Raises:
             StoreUnavailableError: what is remembered is too old, and the store does not answer.
         """
         snapshot = await self._fresh()
-        access = snapshot.access.get(principal)
+        access = snapshot.access.get((principal, groups))
         if access is None:
-            access = Access(principal, snapshot.grants.get(principal, ()))
-            if principal in snapshot.grants:  # others are anybody that a JWT or a certificate names
-                snapshot.access[principal] = access
+            grants = snapshot.grants.get(principal, [])
+            by_groups = [
+                grant for group in groups for grant in snapshot.grants.get(group_principal(group), ())
+            ]
+            access = Access(principal, together(grants, by_groups) if by_groups else grants, groups)
+            if grants or by_groups:  # others are anybody that a JWT or a certificate names
+                if len(snapshot.access) >= _MOST_REMEMBERED:
+                    snapshot.access.clear()
+                snapshot.access[principal, groups] = access
         return access
 
     async def _fresh(self, longest: timedelta | None = None) -> _Snapshot:

@@ -1,5 +1,6 @@
 """Grants: which role a principal has, and for which lambdas; and what follows from all of its grants."""
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -8,6 +9,10 @@ from duly_core.access.roles import ALLOWED, OWN_TASKS_ONLY, Action, Role
 from duly_core.lambdas import patterns as lambda_patterns
 from duly_core.lambdas.names import LAMBDA_NAME, NAMESPACE_MARK, namespace_of
 from duly_core.lambdas.patterns import EVERYTHING
+
+MOST_GRANTS = 100
+"""Of one principal in one namespace. Lists search for the lambdas of all patterns of their caller, and an operator of a
+namespace may grant to anybody: without a bound it could make another's lists fail. Patterns cover many lambdas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +107,10 @@ def pattern_problem(pattern: str) -> str:
 class Access:
     """What one principal may do. Immutable; made anew when its grants change."""
 
-    def __init__(self, principal: str, grants: Sequence[Grant]) -> None:
+    def __init__(self, principal: str, grants: Sequence[Grant], groups: tuple[str, ...] = ()) -> None:
         self.principal = principal
+        self.groups = groups
+        """Of a person, as the identity provider names them."""
         self.roles = frozenset(grant.role for grant in grants)
         self._scopes = {action: _scope(principal, grants, action) for action in Action}
 
@@ -121,6 +128,22 @@ class Access:
     def may(self, action: Action, lambda_name: str) -> bool:
         """Whether an action is allowed for a lambda, or for some of its tasks."""
         return self._scopes[action].covers(lambda_name)
+
+
+def together(own: Iterable[Grant], by_groups: Iterable[Grant]) -> list[Grant]:
+    """Return grants of a person and of its groups: in each namespace the widest, MOST_GRANTS of them at most.
+
+    Operators of a namespace may grant to any group. Without the bound, many groups would slow down a person's lists.
+    """
+    kept: dict[str, list[Grant]] = defaultdict(list)
+    for grant in sorted({*own, *by_groups}, key=lambda each: (len(each.pattern), each.pattern, each.role)):
+        others = kept[namespace_of(grant.pattern)]
+        if len(others) < MOST_GRANTS and not any(
+            each.role is grant.role and lambda_patterns.covers_all_of(each.pattern, grant.pattern)
+            for each in others
+        ):
+            others.append(grant)
+    return [grant for found in kept.values() for grant in found]
 
 
 def _scope(principal: str, grants: Iterable[Grant], action: Action) -> Scope:

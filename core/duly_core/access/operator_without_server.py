@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import psycopg
 
+from duly_core.access.principal import is_reserved
 from duly_core.access.roles import Role
 from duly_core.access.tokens import new_token
 from duly_core.errors import SettingsError, StoreUnavailableError
@@ -21,8 +22,12 @@ def make_operator(
 
     Raises:
         StoreUnavailableError: Postgres cannot be reached, or somebody holds its tables for long; nothing was changed.
-        SettingsError: the user may not write there, or there is no schema of Duly.
+        SettingsError: the name is reserved, the user may not write there, or there is no schema of Duly.
     """
+    if is_reserved(principal):
+        raise SettingsError(
+            f"{principal!r} is reserved for Duly itself, people or groups: choose another name"
+        )
     token_id, token, digest = new_token()
     try:
         with admin_connection(dsn) as connection:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from psycopg.rows import dict_row
 
-from duly_core.access.grants import Grant
+from duly_core.access.grants import MOST_GRANTS, Grant
 from duly_core.access.roles import Role
 from duly_core.access.statements import ACCESS
 from duly_core.errors import DulyError
@@ -17,10 +17,6 @@ from duly_core.process.newer_values import known
 
 _CHANGED = b"update access_version set version = version + 1"
 _ONE_AT_A_TIME = b"select from access_version for update"
-
-MOST_GRANTS = 100
-"""Of one principal in one namespace. Lists search for the lambdas of all patterns of their caller, and an operator of a
-namespace may grant to anybody: without a bound it could make another's lists fail. Patterns cover many lambdas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +132,13 @@ async def remove_grants(store: Store, grants: Sequence[Grant]) -> int:
     )
 
 
-async def list_grants(store: Store, principal: str = "") -> list[Grant]:
-    """Every grant, or those of one principal."""
+async def list_grants(store: Store, *principals: str) -> list[Grant]:
+    """Every grant, or those of some principals."""
     async with store.connection() as connection, connection.cursor() as cursor:
         await cursor.execute(
-            "select principal, role, pattern from role_grant where %s = '' or principal = %s order by 1, 2, 3",
-            (principal, principal),
+            "select principal, role, pattern from role_grant"
+            " where %(principals)s::text[] = '{}' or principal = any(%(principals)s) order by 1, 2, 3",
+            {"principals": list(principals)},
         )
         return [
             Grant(name, role, pattern)

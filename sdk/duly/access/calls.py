@@ -23,7 +23,8 @@ class AccessCalls(ClientPart):
         """Return who the server takes this client for, and its roles. Raises UnauthenticatedError."""
         caller = self._caller
         response = await caller.call(caller.access.GetAccess, access_pb2.GetAccessRequest())
-        return Access(response.principal, tuple(map(Grant.from_proto, response.grants)))
+        grants = tuple(map(Grant.from_proto, response.grants))
+        return Access(response.principal, grants, tuple(response.groups))
 
     async def grants(self, principal: str = "") -> list[Grant]:
         """Return all grants, or those of one principal. Raises PermissionDeniedError."""

@@ -51,7 +51,10 @@ class Access:
 
     # Empty: the server does not identify callers.
     principal: str
+    # Those of a group have the principal `group:NAME`.
     grants: tuple[Grant, ...] = ()
+    # Of a person that an identity provider signed in, as the provider names them.
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,55 +27,55 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x64uly/v1/access.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"H\n\x05Grant\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x1b\n\x04role\x18\x02 \x01(\x0e\x32\r.duly.v1.Role\x12\x0f\n\x07pattern\x18\x03 \x01(\t\"\x12\n\x10GetAccessRequest\"F\n\x11GetAccessResponse\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x1e\n\x06grants\x18\x02 \x03(\x0b\x32\x0e.duly.v1.Grant\"2\n\x10\x41\x64\x64GrantsRequest\x12\x1e\n\x06grants\x18\x01 \x03(\x0b\x32\x0e.duly.v1.Grant\"I\n\x11\x41\x64\x64GrantsResponse\x12%\n\x07results\x18\x01 \x03(\x0b\x32\x14.duly.v1.GrantResult\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x02 \x01(\x05\"0\n\x0bGrantResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"5\n\x13RemoveGrantsRequest\x12\x1e\n\x06grants\x18\x01 \x03(\x0b\x32\x0e.duly.v1.Grant\"N\n\x14RemoveGrantsResponse\x12%\n\x07results\x18\x01 \x03(\x0b\x32\x14.duly.v1.GrantResult\x12\x0f\n\x07removed\x18\x02 \x01(\x05\"&\n\x11ListGrantsRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\"4\n\x12ListGrantsResponse\x12\x1e\n\x06grants\x18\x01 \x03(\x0b\x32\x0e.duly.v1.Grant\"b\n\x12\x43reateTokenRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12+\n\x08lifetime\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04note\x18\x03 \x01(\t\"6\n\x13\x43reateTokenResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\t\"(\n\x13RevokeTokensRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\t\"\'\n\x14RevokeTokensResponse\x12\x0f\n\x07revoked\x18\x01 \x03(\t\"\x13\n\x11ListTokensRequest\"4\n\x12ListTokensResponse\x12\x1e\n\x06tokens\x18\x01 \x03(\x0b\x32\x0e.duly.v1.Token\"\xde\x01\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0c\n\x04note\x18\x03 \x01(\t\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncreated_by\x18\x05 \x01(\t\x12.\n\nexpires_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nrevoked_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xac\x01\n\x16ListAuditEventsRequest\x12\r\n\x05\x61\x63tor\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x10\n\x08mentions\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07refused\x18\x05 \x01(\x08\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\"W\n\x17ListAuditEventsResponse\x12#\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x13.duly.v1.AuditEvent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xa5\x01\n\nAuditEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\x03\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x0c\n\x04peer\x18\x04 \x01(\t\x12\x0e\n\x06method\x18\x05 \x01(\t\x12\x0f\n\x07outcome\x18\x06 \x01(\t\x12\x0f\n\x07request\x18\x07 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x08 \x01(\t*q\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_CLIENT\x10\x01\x12\x0e\n\nROLE_OWNER\x10\x02\x12\r\n\tROLE_HOST\x10\x03\x12\x11\n\rROLE_OPERATOR\x10\x04\x12\x10\n\x0cROLE_AUDITOR\x10\x05\x32\xdf\x04\n\rAccessService\x12\x42\n\tGetAccess\x12\x19.duly.v1.GetAccessRequest\x1a\x1a.duly.v1.GetAccessResponse\x12\x42\n\tAddGrants\x12\x19.duly.v1.AddGrantsRequest\x1a\x1a.duly.v1.AddGrantsResponse\x12K\n\x0cRemoveGrants\x12\x1c.duly.v1.RemoveGrantsRequest\x1a\x1d.duly.v1.RemoveGrantsResponse\x12\x45\n\nListGrants\x12\x1a.duly.v1.ListGrantsRequest\x1a\x1b.duly.v1.ListGrantsResponse\x12H\n\x0b\x43reateToken\x12\x1b.duly.v1.CreateTokenRequest\x1a\x1c.duly.v1.CreateTokenResponse\x12K\n\x0cRevokeTokens\x12\x1c.duly.v1.RevokeTokensRequest\x1a\x1d.duly.v1.RevokeTokensResponse\x12\x45\n\nListTokens\x12\x1a.duly.v1.ListTokensRequest\x1a\x1b.duly.v1.ListTokensResponse\x12T\n\x0fListAuditEvents\x12\x1f.duly.v1.ListAuditEventsRequest\x1a .duly.v1.ListAuditEventsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14\x64uly/v1/access.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"H\n\x05Grant\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x1b\n\x04role\x18\x02 \x01(\x0e\x32\r.duly.v1.Role\x12\x0f\n\x07pattern\x18\x03 \x01(\t\"\x12\n\x10GetAccessRequest\"V\n\x11GetAccessResponse\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12\x1e\n\x06grants\x18\x02 \x03(\x0b\x32\x0e.duly.v1.Grant\x12\x0e\n\x06groups\x18\x03 \x03(\t\"2\n\x10\x41\x64\x64GrantsRequest\x12\x1e\n\x06grants\x18\x01 \x03(\x0b\x32\x0e.duly.v1.Grant\"I\n\x11\x41\x64\x64GrantsResponse\x12%\n\x07results\x18\x01 \x03(\x0b\x32\x14.duly.v1.GrantResult\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x02 \x01(\x05\"0\n\x0bGrantResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"5\n\x13RemoveGrantsRequest\x12\x1e\n\x06grants\x18\x01 \x03(\x0b\x32\x0e.duly.v1.Grant\"N\n\x14RemoveGrantsResponse\x12%\n\x07results\x18\x01 \x03(\x0b\x32\x14.duly.v1.GrantResult\x12\x0f\n\x07removed\x18\x02 \x01(\x05\"&\n\x11ListGrantsRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\"4\n\x12ListGrantsResponse\x12\x1e\n\x06grants\x18\x01 \x03(\x0b\x32\x0e.duly.v1.Grant\"b\n\x12\x43reateTokenRequest\x12\x11\n\tprincipal\x18\x01 \x01(\t\x12+\n\x08lifetime\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04note\x18\x03 \x01(\t\"6\n\x13\x43reateTokenResponse\x12\r\n\x05token\x18\x01 \x01(\t\x12\x10\n\x08token_id\x18\x02 \x01(\t\"(\n\x13RevokeTokensRequest\x12\x11\n\ttoken_ids\x18\x01 \x03(\t\"\'\n\x14RevokeTokensResponse\x12\x0f\n\x07revoked\x18\x01 \x03(\t\"\x13\n\x11ListTokensRequest\"4\n\x12ListTokensResponse\x12\x1e\n\x06tokens\x18\x01 \x03(\x0b\x32\x0e.duly.v1.Token\"\xde\x01\n\x05Token\x12\x10\n\x08token_id\x18\x01 \x01(\t\x12\x11\n\tprincipal\x18\x02 \x01(\t\x12\x0c\n\x04note\x18\x03 \x01(\t\x12.\n\ncreated_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ncreated_by\x18\x05 \x01(\t\x12.\n\nexpires_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nrevoked_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xac\x01\n\x16ListAuditEventsRequest\x12\r\n\x05\x61\x63tor\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x10\n\x08mentions\x18\x03 \x01(\t\x12)\n\x05since\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07refused\x18\x05 \x01(\x08\x12\x11\n\tpage_size\x18\x06 \x01(\x05\x12\x12\n\npage_token\x18\x07 \x01(\t\"W\n\x17ListAuditEventsResponse\x12#\n\x06\x65vents\x18\x01 \x03(\x0b\x32\x13.duly.v1.AuditEvent\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xa5\x01\n\nAuditEvent\x12\x10\n\x08\x65vent_id\x18\x01 \x01(\x03\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x0c\n\x04peer\x18\x04 \x01(\t\x12\x0e\n\x06method\x18\x05 \x01(\t\x12\x0f\n\x07outcome\x18\x06 \x01(\t\x12\x0f\n\x07request\x18\x07 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x08 \x01(\t*q\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROLE_CLIENT\x10\x01\x12\x0e\n\nROLE_OWNER\x10\x02\x12\r\n\tROLE_HOST\x10\x03\x12\x11\n\rROLE_OPERATOR\x10\x04\x12\x10\n\x0cROLE_AUDITOR\x10\x05\x32\xdf\x04\n\rAccessService\x12\x42\n\tGetAccess\x12\x19.duly.v1.GetAccessRequest\x1a\x1a.duly.v1.GetAccessResponse\x12\x42\n\tAddGrants\x12\x19.duly.v1.AddGrantsRequest\x1a\x1a.duly.v1.AddGrantsResponse\x12K\n\x0cRemoveGrants\x12\x1c.duly.v1.RemoveGrantsRequest\x1a\x1d.duly.v1.RemoveGrantsResponse\x12\x45\n\nListGrants\x12\x1a.duly.v1.ListGrantsRequest\x1a\x1b.duly.v1.ListGrantsResponse\x12H\n\x0b\x43reateToken\x12\x1b.duly.v1.CreateTokenRequest\x1a\x1c.duly.v1.CreateTokenResponse\x12K\n\x0cRevokeTokens\x12\x1c.duly.v1.RevokeTokensRequest\x1a\x1d.duly.v1.RevokeTokensResponse\x12\x45\n\nListTokens\x12\x1a.duly.v1.ListTokensRequest\x1a\x1b.duly.v1.ListTokensResponse\x12T\n\x0fListAuditEvents\x12\x1f.duly.v1.ListAuditEventsRequest\x1a .duly.v1.ListAuditEventsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.access_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ROLE']._serialized_start=1661
-  _globals['_ROLE']._serialized_end=1774
+  _globals['_ROLE']._serialized_start=1677
+  _globals['_ROLE']._serialized_end=1790
   _globals['_GRANT']._serialized_start=118
   _globals['_GRANT']._serialized_end=190
   _globals['_GETACCESSREQUEST']._serialized_start=192
   _globals['_GETACCESSREQUEST']._serialized_end=210
   _globals['_GETACCESSRESPONSE']._serialized_start=212
-  _globals['_GETACCESSRESPONSE']._serialized_end=282
-  _globals['_ADDGRANTSREQUEST']._serialized_start=284
-  _globals['_ADDGRANTSREQUEST']._serialized_end=334
-  _globals['_ADDGRANTSRESPONSE']._serialized_start=336
-  _globals['_ADDGRANTSRESPONSE']._serialized_end=409
-  _globals['_GRANTRESULT']._serialized_start=411
-  _globals['_GRANTRESULT']._serialized_end=459
-  _globals['_REMOVEGRANTSREQUEST']._serialized_start=461
-  _globals['_REMOVEGRANTSREQUEST']._serialized_end=514
-  _globals['_REMOVEGRANTSRESPONSE']._serialized_start=516
-  _globals['_REMOVEGRANTSRESPONSE']._serialized_end=594
-  _globals['_LISTGRANTSREQUEST']._serialized_start=596
-  _globals['_LISTGRANTSREQUEST']._serialized_end=634
-  _globals['_LISTGRANTSRESPONSE']._serialized_start=636
-  _globals['_LISTGRANTSRESPONSE']._serialized_end=688
-  _globals['_CREATETOKENREQUEST']._serialized_start=690
-  _globals['_CREATETOKENREQUEST']._serialized_end=788
-  _globals['_CREATETOKENRESPONSE']._serialized_start=790
-  _globals['_CREATETOKENRESPONSE']._serialized_end=844
-  _globals['_REVOKETOKENSREQUEST']._serialized_start=846
-  _globals['_REVOKETOKENSREQUEST']._serialized_end=886
-  _globals['_REVOKETOKENSRESPONSE']._serialized_start=888
-  _globals['_REVOKETOKENSRESPONSE']._serialized_end=927
-  _globals['_LISTTOKENSREQUEST']._serialized_start=929
-  _globals['_LISTTOKENSREQUEST']._serialized_end=948
-  _globals['_LISTTOKENSRESPONSE']._serialized_start=950
-  _globals['_LISTTOKENSRESPONSE']._serialized_end=1002
-  _globals['_TOKEN']._serialized_start=1005
-  _globals['_TOKEN']._serialized_end=1227
-  _globals['_LISTAUDITEVENTSREQUEST']._serialized_start=1230
-  _globals['_LISTAUDITEVENTSREQUEST']._serialized_end=1402
-  _globals['_LISTAUDITEVENTSRESPONSE']._serialized_start=1404
-  _globals['_LISTAUDITEVENTSRESPONSE']._serialized_end=1491
-  _globals['_AUDITEVENT']._serialized_start=1494
-  _globals['_AUDITEVENT']._serialized_end=1659
-  _globals['_ACCESSSERVICE']._serialized_start=1777
-  _globals['_ACCESSSERVICE']._serialized_end=2384
+  _globals['_GETACCESSRESPONSE']._serialized_end=298
+  _globals['_ADDGRANTSREQUEST']._serialized_start=300
+  _globals['_ADDGRANTSREQUEST']._serialized_end=350
+  _globals['_ADDGRANTSRESPONSE']._serialized_start=352
+  _globals['_ADDGRANTSRESPONSE']._serialized_end=425
+  _globals['_GRANTRESULT']._serialized_start=427
+  _globals['_GRANTRESULT']._serialized_end=475
+  _globals['_REMOVEGRANTSREQUEST']._serialized_start=477
+  _globals['_REMOVEGRANTSREQUEST']._serialized_end=530
+  _globals['_REMOVEGRANTSRESPONSE']._serialized_start=532
+  _globals['_REMOVEGRANTSRESPONSE']._serialized_end=610
+  _globals['_LISTGRANTSREQUEST']._serialized_start=612
+  _globals['_LISTGRANTSREQUEST']._serialized_end=650
+  _globals['_LISTGRANTSRESPONSE']._serialized_start=652
+  _globals['_LISTGRANTSRESPONSE']._serialized_end=704
+  _globals['_CREATETOKENREQUEST']._serialized_start=706
+  _globals['_CREATETOKENREQUEST']._serialized_end=804
+  _globals['_CREATETOKENRESPONSE']._serialized_start=806
+  _globals['_CREATETOKENRESPONSE']._serialized_end=860
+  _globals['_REVOKETOKENSREQUEST']._serialized_start=862
+  _globals['_REVOKETOKENSREQUEST']._serialized_end=902
+  _globals['_REVOKETOKENSRESPONSE']._serialized_start=904
+  _globals['_REVOKETOKENSRESPONSE']._serialized_end=943
+  _globals['_LISTTOKENSREQUEST']._serialized_start=945
+  _globals['_LISTTOKENSREQUEST']._serialized_end=964
+  _globals['_LISTTOKENSRESPONSE']._serialized_start=966
+  _globals['_LISTTOKENSRESPONSE']._serialized_end=1018
+  _globals['_TOKEN']._serialized_start=1021
+  _globals['_TOKEN']._serialized_end=1243
+  _globals['_LISTAUDITEVENTSREQUEST']._serialized_start=1246
+  _globals['_LISTAUDITEVENTSREQUEST']._serialized_end=1418
+  _globals['_LISTAUDITEVENTSRESPONSE']._serialized_start=1420
+  _globals['_LISTAUDITEVENTSRESPONSE']._serialized_end=1507
+  _globals['_AUDITEVENT']._serialized_start=1510
+  _globals['_AUDITEVENT']._serialized_end=1675
+  _globals['_ACCESSSERVICE']._serialized_start=1793
+  _globals['_ACCESSSERVICE']._serialized_end=2400
 # @@protoc_insertion_point(module_scope)

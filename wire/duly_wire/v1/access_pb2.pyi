@@ -65,7 +65,9 @@ class Grant(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     PATTERN_FIELD_NUMBER: _builtins.int
     principal: _builtins.str
-    """The name in a token, a JWT or a client certificate: 1 to 255 bytes."""
+    """The name in a token, a JWT or a client certificate; `oidc:NAME` is a person that an identity provider signed in, `group:NAME`
+    a group of people: 1 to 255 bytes.
+    """
     role: Global___Role.ValueType
     pattern: _builtins.str
     """A lambda, a prefix that ends with *, such as mail.*, or * alone: all lambdas, and what belongs to no lambda."""
@@ -105,19 +107,27 @@ class GetAccessResponse(_message.Message):
 
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     GRANTS_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
     principal: _builtins.str
     """Empty: this server asks nobody who they are."""
     @_builtins.property
-    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]: ...
+    def grants(self) -> _containers.RepeatedCompositeFieldContainer[Global___Grant]:
+        """Of the caller, and of its groups (principal `group:NAME`)."""
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The groups of a person that an identity provider signed in, as the provider names them."""
+
     def __init__(
         self,
         *,
         principal: _builtins.str = ...,
         grants: _abc.Iterable[Global___Grant] | None = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants", "principal", b"principal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grants", b"grants", "groups", b"groups", "principal", b"principal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

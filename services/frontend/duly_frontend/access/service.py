@@ -7,8 +7,8 @@ from datetime import timedelta
 from duly_core.access import store as store_access
 from duly_core.access.audit_log import list_events
 from duly_core.access.current import current_access, require
-from duly_core.access.grants import Grant, pattern_problem
-from duly_core.access.principal import is_reserved
+from duly_core.access.grants import MOST_GRANTS, Grant, pattern_problem
+from duly_core.access.principal import GROUP, LONGEST_NAME, PERSON, group_principal, is_reserved
 from duly_core.access.roles import Action, Role
 from duly_core.access.tokens import new_token
 from duly_core.lambdas.patterns import EVERYTHING
@@ -20,7 +20,6 @@ from duly_wire.time_conversion import to_timestamp
 from duly_wire.v1 import access_pb2, access_pb2_grpc
 
 _MOST = 1_000
-_LONGEST_NAME = 255
 _LONGEST_NOTE = 1_024
 _LIFETIMES = timedelta(minutes=1), timedelta(days=3650)
 _NEWEST = 2**62
@@ -44,9 +43,12 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
     async def GetAccess(  # noqa: N802 (the wire's name)
         self, _request: access_pb2.GetAccessRequest, _context: Context
     ) -> access_pb2.GetAccessResponse:
-        principal = current_access().principal
-        grants = await store_access.list_grants(self._store, principal) if principal else []
-        return access_pb2.GetAccessResponse(principal=principal, grants=map(_to_wire, grants))
+        access = current_access()
+        held = [access.principal, *map(group_principal, access.groups)]
+        grants = await store_access.list_grants(self._store, *held) if access.principal else []
+        return access_pb2.GetAccessResponse(
+            principal=access.principal, grants=map(_to_wire, grants), groups=access.groups
+        )
 
     async def AddGrants(  # noqa: N802
         self, request: access_pb2.AddGrantsRequest, _context: Context
@@ -59,7 +61,7 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
             except store_access.TooManyGrantsError as error:
                 problem = Problem(
                     "grants",
-                    f"{error.principal!r} would have more than {store_access.MOST_GRANTS} grants"
+                    f"{error.principal!r} would have more than {MOST_GRANTS} grants"
                     f" {f'in the namespace {error.namespace!r}' if error.namespace else 'outside of namespaces'}:"
                     " grant a pattern such as `mail.*` in place of single lambdas",
                 ).to_wire()
@@ -78,18 +80,19 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
     async def ListGrants(  # noqa: N802
         self, request: access_pb2.ListGrantsRequest, _context: Context
     ) -> access_pb2.ListGrantsResponse:
-        check_text("principal", request.principal, _LONGEST_NAME)
-        grants = await store_access.list_grants(self._store, request.principal)
+        check_text("principal", request.principal, LONGEST_NAME)
+        grants = await store_access.list_grants(self._store, *filter(None, [request.principal]))
         return access_pb2.ListGrantsResponse(grants=map(_to_wire, grants))
 
     async def CreateToken(  # noqa: N802
         self, request: access_pb2.CreateTokenRequest, _context: Context
     ) -> access_pb2.CreateTokenResponse:
         require(Action.GRANT, EVERYTHING)
-        check_text("principal", request.principal, _LONGEST_NAME, least=1)
+        check_text("principal", request.principal, LONGEST_NAME, least=1)
         if is_reserved(request.principal):
             raise Problem(
-                "principal", f"{request.principal!r} is reserved for Duly itself: choose another name"
+                "principal",
+                f"{request.principal!r} is reserved for Duly itself, people or groups: choose another name",
             )
         check_text("note", request.note, _LONGEST_NOTE)
         lifetime = None
@@ -112,7 +115,7 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
     ) -> access_pb2.RevokeTokensResponse:
         check_count("token_ids", len(request.token_ids), _MOST)
         for token_id in request.token_ids:
-            check_text("token_ids", token_id, _LONGEST_NAME, least=1)
+            check_text("token_ids", token_id, LONGEST_NAME, least=1)
         revoked = await store_access.revoke_tokens(self._store, request.token_ids)
         return access_pb2.RevokeTokensResponse(revoked=revoked)
 
@@ -139,7 +142,7 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
     ) -> access_pb2.ListAuditEventsResponse:
         size = page_size(request.page_size)
         for field in ("actor", "method", "mentions"):
-            check_text(field, getattr(request, field), _LONGEST_NAME)
+            check_text(field, getattr(request, field), LONGEST_NAME)
         if request.page_token and not (request.page_token.isascii() and request.page_token.isdigit()):
             raise Problem("page_token", "must be the next_page_token of an answer")
         before = int(request.page_token[:18]) if request.page_token else _NEWEST
@@ -179,7 +182,9 @@ def _read(asked: Sequence[access_pb2.Grant]) -> tuple[list[Grant], list[access_p
 def _grant(asked: access_pb2.Grant) -> Grant:
     if asked.role not in _ROLES:
         raise Problem("role", "must be one of client, owner, host, operator, auditor")
-    check_text("principal", asked.principal, _LONGEST_NAME, least=1)
+    check_text("principal", asked.principal, LONGEST_NAME, least=1)
+    if asked.principal in (GROUP, PERSON):
+        raise Problem("principal", f"{asked.principal!r} names nobody: write a name after it")
     if problem := pattern_problem(asked.pattern):
         raise Problem("pattern", problem)
     return Grant(asked.principal, _ROLES[asked.role], asked.pattern)
