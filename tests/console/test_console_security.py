@@ -380,6 +380,7 @@ async def test_refused_tokens_are_logged_once_a_second_and_never_shown(guarded_b
         "log_level": "warning",
         "reason": "unknown, revoked or expired",
         "peer": "",
+        "by": "token",
         "left_out": 0,
     }
     assert accepted["principal"] == "operator"

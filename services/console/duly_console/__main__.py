@@ -9,6 +9,7 @@ from typing import Any
 from duly_console.app import console_app
 from duly_console.events import log
 from duly_console.http_server import HttpServer
+from duly_console.oidc.open_oidc import open_oidc
 from duly_console.session_cookie import SessionCookies
 from duly_console.settings import ConsoleSettings
 from duly_core.errors import SettingsError
@@ -26,13 +27,14 @@ def build(**overrides: object) -> Serve:
     rpc_settings = RpcSettings.load()
     cookies = SessionCookies.open(settings.secret_file, settings.session_lifetime)
     _check_secrecy(settings, rpc_settings)
+    is_secure = bool(rpc_settings.cert_file) or settings.public_url.startswith("https:")
+    oidc = open_oidc(settings, secure=is_secure)
 
     async def serve(stop: asyncio.Event) -> None:
         # a call without a person's token has none: the process's own is no person's
         channel = open_channel(settings.frontend_address, rpc_settings.model_copy(update={"token_file": ""}))
         try:
-            is_secure = bool(rpc_settings.cert_file) or settings.public_url.startswith("https:")
-            app = console_app(settings, cookies, channel, secure=is_secure)
+            app = console_app(settings, cookies, channel, secure=is_secure, oidc=oidc)
             server = HttpServer(app, settings, rpc_settings)
             log.info("console serves", address=server.address, url=settings.public_url or server.url)
             tell_serving(server.address)

@@ -13,8 +13,9 @@ from duly_console.browser_checks import HEADERS, ONLY_BY_TLS, BrowserChecks
 from duly_console.frontend_calls import FrontendStubs
 from duly_console.guard import Guard
 from duly_console.http_server import HEALTH
+from duly_console.oidc.open_oidc import Oidc
 from duly_console.pages.event_address import EventAddressPages
-from duly_console.pages.sign_in import SignIn
+from duly_console.pages.sign_in import START, SignIn
 from duly_console.rendering import open_templates
 from duly_console.routes import CHANGES, DOWNLOADS, PAGES
 from duly_console.session_cookie import SessionCookies
@@ -31,6 +32,7 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
         Route("/static/{version}/{name}", static.serve),
         Route("/sign-in", guard.open_page("sign in", sign_in.show), methods=["GET"]),
         Route("/sign-in", guard.open_page("sign in", sign_in.sign_in), methods=["POST"]),
+        *_provider_routes(guard),
         Route("/sign-out", guard.open_page("sign out", sign_in.sign_out), methods=["POST"]),
         Route("/events/{token}", guard.bare_page("event address", addresses.show), methods=["GET"]),
         Route("/events/{token}", guard.bare_page("use event address", addresses.use), methods=["POST"]),
@@ -43,8 +45,26 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
     return _with_headers(app, (*HEADERS, ONLY_BY_TLS) if guard.secure else HEADERS)
 
 
+def _provider_routes(guard: Guard) -> list[Route]:
+    if guard.oidc is None:
+        return []
+    from duly_console.oidc.provider import CALLBACK  # they need Authlib
+    from duly_console.pages.identity_provider import IdentityProviderPages
+
+    pages = IdentityProviderPages(guard, guard.oidc)
+    return [
+        Route(START, guard.open_page("begin sign in", pages.start), methods=["GET"]),
+        Route(CALLBACK, guard.open_page("finish sign in", pages.finish), methods=["GET"]),
+    ]
+
+
 def console_app(
-    settings: ConsoleSettings, cookies: SessionCookies, channel: grpc.aio.Channel, *, secure: bool
+    settings: ConsoleSettings,
+    cookies: SessionCookies,
+    channel: grpc.aio.Channel,
+    *,
+    secure: bool,
+    oidc: Oidc | None = None,
 ) -> ASGIApp:
     """Return the application of a console.
 
@@ -53,6 +73,7 @@ def console_app(
         cookies: keep sessions.
         channel: to the Frontend; it must show no token of its own.
         secure: whether browsers come by TLS.
+        oidc: signs people in by an identity provider; None: there are tokens only.
     """
     static = StaticFiles()
     guard = Guard(
@@ -62,6 +83,7 @@ def console_app(
         open_templates(static.version),
         BrowserChecks(settings.listen, settings.public_url),
         secure=secure,
+        oidc=oidc,
     )
     return build_app(guard, static)
 

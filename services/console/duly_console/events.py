@@ -21,25 +21,55 @@ _connections_refused = Counter(
     "duly_console_refused_total", "Requests on connections beyond the bounds, which were answered with 503."
 )
 _sign_ins = Counter(
-    "duly_console_sign_ins_total", "Tokens that people signed in with, by answer.", ["answer"]
+    "duly_console_sign_ins_total",
+    "Sign-ins of people by `token` or by `oidc`, by answer.",
+    ["by", "answer"],
+)
+_provider_calls = Counter(
+    "duly_console_identity_provider_calls_total",
+    "Calls of the identity provider (`metadata`, `code`, `refresh`) by outcome: `answered`, `refused`, `failed`.",
+    ["call", "outcome"],
 )
 
 
 class SignInLog:
     """Counts and logs who signs in. Of refused tokens at most one a second is logged, with how many were not."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, by: str = "token") -> None:
+        """Make one of sign-ins by a token, or by oidc."""
+        self._by = by
         self._refusals = SeldomLog(log, "sign-in refused", clock)
 
     def accepted(self, principal: str, peer: str) -> None:
         """Log who signed in, and from where."""
-        _sign_ins.labels("accepted").inc()
-        log.info("signed in", principal=principal, peer=peer)
+        _sign_ins.labels(self._by, "accepted").inc()
+        log.info("signed in", principal=principal, peer=peer, by=self._by)
 
     def refused(self, reason: str, peer: str) -> None:
-        """Log why a token did not sign in. The token is a secret, even one that is no longer valid."""
-        _sign_ins.labels("refused").inc()
-        self._refusals.warn(reason=reason, peer=peer)
+        """Log why somebody did not sign in. A token is a secret, even one that is no longer valid."""
+        _sign_ins.labels(self._by, "refused").inc()
+        self._refusals.warn(reason=reason, peer=peer, by=self._by)
+
+
+_provider_failures = SeldomLog(log, "identity provider does not answer")
+_provider_refusals = SeldomLog(log, "identity provider refuses")
+
+
+def provider_answered(call: str) -> None:
+    """Count a call of the identity provider that it answered."""
+    _provider_calls.labels(call, "answered").inc()
+
+
+def provider_refused(call: str, error: str) -> None:
+    """Count an answer that is an error, and log its code. A description might repeat a token."""
+    _provider_calls.labels(call, "refused").inc()
+    _provider_refusals.warn(call=call, error=error)
+
+
+def provider_failed(call: str, reason: str) -> None:
+    """Count and log a call of the identity provider without a usable answer."""
+    _provider_calls.labels(call, "failed").inc()
+    _provider_failures.warn(call=call, reason=reason)
 
 
 _refusals = SeldomLog(log, "connection refused: too many are open")

@@ -12,11 +12,12 @@ import jinja2
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from duly_console import events
+from duly_console import cookie_parts, events
 from duly_console.attachment_links import AttachmentLinks
 from duly_console.browser_checks import BrowserChecks, is_token
 from duly_console.errors import PageError, SignInNeededError, of_call
 from duly_console.frontend_calls import FrontendCalls, FrontendStubs
+from duly_console.oidc.open_oidc import Oidc
 from duly_console.page import Page, render
 from duly_console.session_cookie import Session, SessionCookies
 from duly_console.settings import ConsoleSettings
@@ -47,6 +48,8 @@ class Guard:
     checks: BrowserChecks
     secure: bool
     """Whether browsers come by TLS."""
+    oidc: Oidc | None = None
+    """Signs people in by an identity provider; None: there are tokens only."""
 
     @property
     def cookie(self) -> str:
@@ -61,8 +64,20 @@ class Guard:
 
     def session(self, request: Request) -> Session | None:
         """Return the session of a request; None: there is none."""
-        value = request.cookies.get(self.cookie)
+        value = cookie_parts.join(self.cookie, request.cookies)
         return self.cookies.read(value) if value else None
+
+    async def _renewed(self, session: Session) -> Session:
+        """Return the session of a request, with an ID token that lasts.
+
+        Raises:
+            SignInNeededError: the identity provider has ended it.
+            PageError: the identity provider does not answer.
+        """
+        if self.oidc is None:
+            raise SignInNeededError("this console has no identity provider any longer")
+        renewed = await self.oidc.renewals.fresh(session)
+        return renewed if self.cookies.fits(renewed) else replace(renewed, refresh="")
 
     def calls(self, token: str) -> FrontendCalls:
         """Return the calls of a person."""
@@ -84,14 +99,20 @@ class Guard:
 
     def keep(self, response: Response, session: Session) -> None:
         """Send the session's cookie with an answer."""
-        response.set_cookie(
-            self.cookie,
-            self.cookies.write(session),
-            max_age=max(0, self.cookies.left(session)),
-            httponly=True,
-            samesite="strict",
-            secure=self.secure,
-        )
+        for name, value in cookie_parts.split(self.cookie, self.cookies.write(session)):
+            response.set_cookie(
+                name,
+                value,
+                max_age=max(0, self.cookies.left(session)),
+                httponly=True,
+                samesite="strict",
+                secure=self.secure,
+            )
+
+    def forget(self, request: Request, response: Response) -> None:
+        """Let the browser forget the session's cookie."""
+        for name in cookie_parts.names(self.cookie, request.cookies):
+            response.delete_cookie(name, secure=self.secure, httponly=True, samesite="strict")
 
     def page(self, name: str, make: MakePage) -> Callable[[Request], Awaitable[Response]]:
         """Return what serves a page to those who are signed in."""
@@ -149,6 +170,8 @@ class Guard:
         session = self.session(request)
         form = await self._form(request, session)
         known = session or Session.new()
+        if known.is_of_provider:
+            known = await self._renewed(known)
         calls = self.calls(known.token)
         viewer = await self.viewer(calls, known.token)
         if not viewer.principal:
@@ -167,8 +190,10 @@ class Guard:
             response = self._failed(request, of_call(error), page)
         except PageError as error:
             response = self._failed(request, error, page)
-        if session is None or page.notice or (known.notice and not page.is_fragment):
-            self.keep(response, replace(known, notice=page.notice))
+        if known is not session or page.notice or (known.notice and not page.is_fragment):
+            # a fragment does not show the notice: the next page is to
+            notice = known.notice if page.is_fragment and not page.notice else page.notice
+            self.keep(response, replace(known, notice=notice))
         return response
 
     async def not_found(self, request: Request, _error: Exception) -> Response:
@@ -234,5 +259,5 @@ class Guard:
         response = RedirectResponse(
             f"/sign-in?back={quote(back, safe='')}" if back else "/sign-in", status_code=303
         )
-        response.delete_cookie(self.cookie, secure=self.secure, httponly=True, samesite="strict")
+        self.forget(request, response)
         return response

@@ -1,29 +1,28 @@
-"""The session cookie: a person's token, encrypted. Of sessions the console keeps only which ones were ended."""
+"""The session cookie: a person's tokens, encrypted. Of sessions the console keeps only which ones were ended."""
 
 import base64
 import binascii
 import json
-import os
 import secrets
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
+from duly_console import cookie_parts
+from duly_console.secret_files import check_mode
 from duly_core.errors import SettingsError
 
 LONGEST_TOKEN = 2_500
-"""Bytes: browsers keep cookies of 4,096, and encryption adds a third."""
-_LONGEST_COOKIE = 4_000
+"""Bytes of a token that a person pastes: browsers keep cookies of 4,096, and encryption adds a third."""
 _LONGEST_NOTICE = 300
 _KEY_BYTES = 32
 _MOST_ENDED = 100_000
 """Sessions that were ended and would still last: beyond it those are forgotten that were ended first."""
-_MOUNTED = "/run/secrets"
-"""Where Docker and Podman mount secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,25 @@ class Session:
     """What the next page tells, once."""
     started_at: int = 0
     """When it began, in seconds since 1970: a cookie that is written anew does not make it last longer."""
+    refresh: str = ""
+    """What an identity provider takes for a newer token; empty: nothing."""
+    expires_at: int = 0
+    """When the token of an identity provider expires, in seconds since 1970; 0: it is a token that was pasted."""
 
     @classmethod
     def new(cls, token: str = "") -> "Session":
         """Return the session of somebody who has just arrived or signed in."""
         return cls(secrets.token_urlsafe(18), token, started_at=int(time.time()))
+
+    @classmethod
+    def of_provider(cls, token: str, refresh: str, expires_at: int) -> "Session":
+        """Return the session of somebody whom an identity provider has just signed in."""
+        return replace(cls.new(token), refresh=refresh, expires_at=expires_at)
+
+    @property
+    def is_of_provider(self) -> bool:
+        """Whether an identity provider signed the person in."""
+        return self.expires_at > 0
 
 
 class SessionCookies:
@@ -64,7 +77,7 @@ class SessionCookies:
         if not secret_file:
             return cls(MultiFernet([Fernet(Fernet.generate_key())]), lifetime)
         try:
-            _check_mode(secret_file)
+            check_mode("console.secret_file", secret_file)
             lines = Path(secret_file).read_text("ascii").split()
             keys = [Fernet(_checked(line)) for line in lines]
         except (OSError, UnicodeDecodeError, ValueError) as error:
@@ -75,23 +88,35 @@ class SessionCookies:
 
     def write(self, session: Session) -> str:
         """Return the cookie's value."""
-        said = {
+        said: dict[str, object] = {
             "c": session.csrf,
             "t": session.token,
             "n": session.notice[:_LONGEST_NOTICE],
             "s": session.started_at,
         }
-        value = self.keys.encrypt(json.dumps(said).encode()).decode()
-        if len(value) > _LONGEST_COOKIE:  # a notice is no reason to lose the session
-            value = self.keys.encrypt(json.dumps(said | {"n": ""}).encode()).decode()
-        return value
+        if session.is_of_provider:
+            said |= {"r": session.refresh, "e": session.expires_at}
+        value = self._encrypted(said)
+        # a notice is no reason to lose the session
+        return value if len(value) <= cookie_parts.LONGEST else self._encrypted(said | {"n": ""})
+
+    def _encrypted(self, said: Mapping[str, object]) -> str:
+        return self.keys.encrypt(json.dumps(said).encode()).decode()
+
+    def fits(self, session: Session) -> bool:
+        """Whether browsers keep the session's cookies."""
+        return len(self.write(session)) <= cookie_parts.LONGEST
 
     def read(self, value: str) -> Session | None:
         """Return the session; None: it has lasted too long, or the cookie is not ours."""
         try:
             said = json.loads(self.keys.decrypt(value.encode()))
-            session = Session(said["c"], said["t"], said["n"], said["s"])
-        except (InvalidToken, UnicodeEncodeError, KeyError):  # KeyError: an earlier release wrote it
+            session = Session(said["c"], said["t"], said["n"], said["s"], said.get("r", ""), said.get("e", 0))
+        except (
+            InvalidToken,
+            UnicodeEncodeError,
+            KeyError,
+        ):  # KeyError: it is no session, or an earlier release's
             return None
         return session if self.left(session) > 0 and session.csrf not in self._ended else None
 
@@ -109,26 +134,10 @@ class SessionCookies:
 
     def left(self, session: Session) -> int:
         """Return for how many seconds a session still lasts."""
-        return session.started_at + int(self._lifetime.total_seconds()) - int(time.time())
-
-
-def _check_mode(path: str) -> None:
-    """Check who else can use a file of keys: who has a key can make a cookie, and read the tokens in cookies.
-
-    Secrets that systemd or a container's engine mounts belong to another user, who decides who may read them.
-
-    Raises:
-        SettingsError: the file is ours and others may read it, or others may write it.
-        OSError: there is no such file.
-    """
-    found = Path(path).stat()
-    # some engines show what they mount in a container as its user's own
-    is_own = found.st_uid == os.geteuid() and not Path(path).is_relative_to(_MOUNTED)
-    if found.st_mode & (0o077 if is_own else 0o022):
-        raise SettingsError(
-            f"console.secret_file: others may {'read' if is_own else 'write'} {path} (its mode is "
-            f"{found.st_mode & 0o777:o}): chmod {'600' if is_own else 'go-w'} {path}"
-        )
+        ends_at = session.started_at + int(self._lifetime.total_seconds())
+        if session.is_of_provider and not session.refresh:
+            ends_at = min(ends_at, session.expires_at)
+        return ends_at - int(time.time())
 
 
 def _checked(line: str) -> bytes:

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from duly_core.access.issuer_metadata import issuer_problem
 from duly_core.config.addresses import Peers, is_host_and_port
 from duly_core.config.settings import Duration, Section
 
@@ -23,6 +24,19 @@ def _check_url(url: str) -> str:
         return url
     message = f"{url!r} is not an address: write https://HOST, without a path"
     raise ValueError(message)
+
+
+def _check_issuer(issuer: str) -> str:
+    if issuer and (problem := issuer_problem(issuer)):
+        raise ValueError(problem)
+    return issuer
+
+
+def _check_scopes(scopes: str) -> str:
+    if "openid" not in scopes.split():
+        message = f"{scopes!r} must have openid: write names with spaces between them"
+        raise ValueError(message)
+    return scopes
 
 
 class ConsoleSettings(Section):
@@ -50,3 +64,11 @@ class ConsoleSettings(Section):
     max_connections_per_address: int = Field(default=50, ge=1)
     """The same from one address; of IPv6, from one network of 64 bits. With `public_url` it has no effect: all connections
     are the proxy's."""
+    oidc_issuer: Annotated[str, AfterValidator(_check_issuer)] = ""
+    """Issuer of an identity provider (OpenID Connect), an https URL, at which people may sign in. Empty: with tokens only."""
+    oidc_client_id: str = ""
+    """What the identity provider calls this console. The Frontends need it as `auth.oidc_audience`."""
+    oidc_client_secret_file: str = ""
+    """File with the client's secret. It is read again for each use. Empty: the client has none, and PKCE alone protects."""
+    oidc_scopes: Annotated[str, AfterValidator(_check_scopes)] = "openid profile email"
+    """What the console asks of the identity provider. `offline_access` brings a refresh token from some of them."""

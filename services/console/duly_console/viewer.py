@@ -25,6 +25,11 @@ class Viewer:
     access: Access
 
     @property
+    def groups(self) -> tuple[str, ...]:
+        """Of a person that an identity provider signed in."""
+        return self.access.groups
+
+    @property
     def roles(self) -> list[str]:
         """The names of the roles, sorted."""
         return sorted(self.access.roles)
@@ -50,7 +55,7 @@ def viewer_of(answer: access_pb2.GetAccessResponse) -> Viewer:
     """Return whom the Frontend takes a caller for."""
     if not answer.principal:
         return Viewer("", UNRESTRICTED)
-    return Viewer(answer.principal, Access(answer.principal, _grants(answer.grants)))
+    return Viewer(answer.principal, Access(answer.principal, _grants(answer.grants), tuple(answer.groups)))
 
 
 def _grants(grants: Sequence[access_pb2.Grant]) -> list[Grant]:

@@ -12,6 +12,9 @@ from duly_console.guard import Guard
 from duly_console.page import render
 from duly_console.session_cookie import LONGEST_TOKEN, Session
 
+START = "/sign-in/oidc"
+"""The path that sends browsers to the identity provider."""
+
 _YEAR = 365 * 24 * 3600
 
 
@@ -23,7 +26,7 @@ class SignIn:
         self._log = SignInLog()
 
     async def show(self, request: Request, _form: Mapping[str, str]) -> Response:
-        """Ask for a token."""
+        """Ask for a token, or offer the identity provider."""
         return self._ask(request, self._guard.session(request) or Session.new(), "")
 
     async def sign_in(self, request: Request, form: Mapping[str, str]) -> Response:
@@ -51,23 +54,37 @@ class SignIn:
             self._log.refused("unknown, revoked or expired", peer)
             return self._ask(request, session, "This token is unknown, revoked or expired.")
         self._log.accepted(viewer.principal, peer)
-        response = RedirectResponse(_local(form.get("back", "")), status_code=303)
+        response = RedirectResponse(local_path(form.get("back", "")), status_code=303)
         guard.cookies.end(session)
         guard.keep(response, Session.new(token))  # a new token for forms, too: the old one was known before
         return response
 
     async def sign_out(self, request: Request, _form: Mapping[str, str]) -> Response:
-        """Forget the token, also of copies of the cookie."""
-        response = RedirectResponse("/sign-in", status_code=303)
+        """Forget the token, also of copies of the cookie; offer to sign out of the identity provider, too."""
         guard = self._guard
-        if session := guard.session(request):
+        session = guard.session(request)
+        if session:
             guard.cookies.end(session)
-        response.delete_cookie(guard.cookie, secure=guard.secure, httponly=True, samesite="strict")
+        url = ""
+        if session and session.is_of_provider and guard.oidc:
+            url = await guard.oidc.provider.sign_out_url()
+        response: Response = RedirectResponse("/sign-in", status_code=303)
+        if session and url and guard.oidc:
+            text = render(
+                guard.templates,
+                "signed_out.html",
+                None,
+                theme=request.cookies.get("duly_theme", ""),
+                url=url,
+                host=guard.oidc.provider.host,
+            )
+            response = HTMLResponse(text)
+        guard.forget(request, response)
         return response
 
     async def set_theme(self, _request: Request, form: Mapping[str, str]) -> Response:
         """Remember light, dark, or what the browser prefers."""
-        response = RedirectResponse(_local(form.get("back", "")), status_code=303)
+        response = RedirectResponse(local_path(form.get("back", "")), status_code=303)
         theme = form.get("theme", "")
         if theme in ("light", "dark"):
             response.set_cookie(
@@ -83,22 +100,33 @@ class SignIn:
         return response
 
     def _ask(self, request: Request, session: Session, problem: str) -> Response:
-        back = _local(request.query_params.get("back", ""))
-        text = render(
-            self._guard.templates,
-            "sign_in.html",
-            None,
-            csrf=session.csrf,
-            theme=request.cookies.get("duly_theme", ""),
-            problem=problem,
-            back=back,
-        )
-        response = HTMLResponse(text, status_code=400 if problem else 200)
-        self._guard.keep(response, session)
-        return response
+        return show_sign_in(self._guard, request, session, problem)
 
 
-def _local(path: str) -> str:
+def show_sign_in(
+    guard: Guard, request: Request, session: Session, problem: str, *, status: int = 400
+) -> Response:
+    """Return the page to sign in at; a problem is that of the sign-in before, with its status."""
+    back = local_path(request.query_params.get("back", ""))
+    provider = guard.oidc.provider if guard.oidc else None
+    text = render(
+        guard.templates,
+        "sign_in.html",
+        None,
+        csrf=session.csrf,
+        theme=request.cookies.get("duly_theme", ""),
+        problem=problem,
+        back=back,
+        # the whole address: the cookie of the attempt must be of the host to which the provider sends the browser back
+        provider_url=f"{provider.base_url}{START}" if provider else "",
+        provider_host=provider.host if provider else "",
+    )
+    response = HTMLResponse(text, status_code=status if problem else 200)
+    guard.keep(response, session)
+    return response
+
+
+def local_path(path: str) -> str:
     """Return a path of this console; another address becomes the first page."""
     is_ours = path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
     return path if is_ours else "/"
