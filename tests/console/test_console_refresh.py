@@ -172,7 +172,7 @@ async def overview(installation: Installation) -> Shown:
             store, gates.NewGate(name, Kind.PAUSE, scope, None, "ann", f"because of a {name}", None)
         )
     return Shown(
-        "/",
+        "/?range=live",
         ("Gate deploy pauses", "because of a repair", "due, not taken yet"),
         ("#now", "#backlog", "#live"),
         lambda: whole.put_gate(
@@ -442,7 +442,7 @@ BAD_FIGURES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("bad", cases(BAD_FIGURES, "lacking"))
 async def test_bad_figures_change_no_plot(page, installation, bad):
     await installation.states.new()
-    await page.goto("/")
+    await page.goto("/?range=live")
     due = page.locator("[data-series=ready] b")
     await expect(due).to_have_text(re.compile("[1-9]"), timeout=30_000)  # counts may be some seconds old
 
@@ -461,7 +461,7 @@ async def test_one_part_without_an_answer_makes_the_whole_page_old_at_once(page)
     await in_place_of(page, "/", held.put)
     await in_place_of(page, "/live", lambda route: route.abort())
 
-    await page.goto("/")
+    await page.goto("/?range=live")
     await expect(page.locator("#no-answer .why")).to_have_text("The console cannot be reached.")
 
     assert await page.locator("#now.stale, #backlog.stale, #live.stale").count() == 3
@@ -481,7 +481,7 @@ async def test_a_rate_that_cannot_be_computed_keeps_the_last_one_dimmed(page):
         )
 
     await in_place_of(page, "/live", count)
-    await page.goto("/")
+    await page.goto("/?range=live")
 
     legend = page.locator("[data-series=scheduled_rate]")
     await expect(legend).to_have_class(re.compile("stale"))

@@ -101,7 +101,7 @@ async def paths(frontend, client, task_states) -> list[str]:
         "/pools/{name}": f"/pools/{NAME[:63]}",
         "/time-tables/{name}": f"/time-tables/{NAME[:128]}",
     }
-    listed = [of.get(path, path) for path, _, _ in PAGES if path != "/live"]
+    listed = [of.get(path, path) for path, _, _ in PAGES if path not in ("/live", "/trends")]
     return [*listed, "/dead-letters?by=task", "/gates?gate=brief"]
 
 

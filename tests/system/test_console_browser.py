@@ -106,7 +106,7 @@ def test_no_page_is_wider_than_its_window_or_breaks_its_own_policy(open_page, st
 
 
 def test_plots_follow_what_happens_while_the_page_is_seen(open_page):
-    page = open_page("/", viewport={"width": 1280, "height": 900})
+    page = open_page("/?range=live", viewport={"width": 1280, "height": 900})
 
     with page.expect_response("**/live") as first:
         pass

@@ -98,3 +98,17 @@ def test_marks_of_a_lambda_are_those_that_may_concern_it():
         "gate all set",
         "gate one set",
     ]
+
+
+async def test_a_lambda_without_work_in_a_measured_minute_has_a_point_of_nothing(
+    store, inspection, task_states
+):
+    at = NOW.replace(second=0, microsecond=0) - timedelta(minutes=10)
+    assert await trends.take_minute(store, at)
+    await trends.add_runs(store, [row("", at - timedelta(minutes=1))])
+
+    answer = await inspection.GetTrends(request(LAMBDA))
+
+    assert [(to_datetime(point.at), point.started, point.measured) for point in answer.points] == [
+        (at, 0, True)
+    ]

@@ -252,7 +252,7 @@ class Guard:
         )
 
     def _to_sign_in(self, request: Request) -> Response:
-        if request.headers.get("hx-request") == "true" or request.url.path.endswith("/live"):
+        if request.headers.get("hx-request") == "true" or request.url.path.endswith(("/live", "/trends")):
             return Response("sign in again", status_code=401, media_type="text/plain")
         where = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         back = where if request.method == "GET" and where != "/" else ""

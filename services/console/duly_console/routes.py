@@ -19,11 +19,13 @@ from duly_console.pages import (
     settings,
     tasks,
     time_tables,
+    trends,
 )
 
 PAGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/", "overview", overview.show),
     ("/live", "live", overview.live),
+    ("/trends", "trends", trends.figures),
     ("/tasks", "tasks", tasks.show_list),
     ("/tasks/{task_id}", "task", tasks.show),
     ("/dead-letters", "dead letters", dead_letters.show_list),

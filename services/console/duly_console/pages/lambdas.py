@@ -9,6 +9,7 @@ from duly_console.causes import Group, grouped
 from duly_console.errors import PageError
 from duly_console.formatting import counted
 from duly_console.page import PAGE_SIZE, Page, check
+from duly_console.pages import trends
 from duly_console.pages.gates import hits_text, read_duration, until_text
 from duly_console.pages.tasks import LIVE
 from duly_console.rendering import query
@@ -96,6 +97,8 @@ async def show(page: Page) -> Response:
         resources=resources,
         can_change=page.viewer.may("REGISTER", name) or page.viewer.may("OPERATE", name),
         can_transfer=page.viewer.may("OPERATE", name),
+        ranges=trends.RANGES,
+        range=trends.range_of(page),
     )
 
 

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from starlette.responses import JSONResponse, Response
 
 from duly_console.page import Page
+from duly_console.pages import trends
 from duly_wire.time_conversion import to_datetime, to_timedelta
 from duly_wire.v1 import fleet_pb2, gates_pb2, inspection_pb2
 
@@ -86,6 +87,8 @@ async def show(page: Page) -> Response:
         most_gates=_GATES_SHOWN,
         queues=queues.queues[:_QUEUES_SHOWN],
         total_queues=queues.total_queues,
+        ranges=(trends.LIVE, *trends.RANGES),
+        range=trends.range_of(page, trends.LIVE),
     )
 
 

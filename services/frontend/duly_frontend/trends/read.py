@@ -1,5 +1,6 @@
 """Answers GetTrends."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 from duly_core.access.current import restriction
@@ -43,6 +44,9 @@ async def get_trends(
         raise Problem("since", "must be at most 8 days before until")
     step = step_of(until - since)
     points = await trends.read_points(store, step // _MINUTE, since, until, name)
+    if name != ALL:
+        together = await trends.read_points(store, step // _MINUTE, since, until)
+        points = with_quiet_times(points, together)
     everywhere = restriction(Action.READ) is None
     marks = await trends.read_marks(store, METHODS if everywhere else (), since, until, name)
     return inspection_pb2.GetTrendsResponse(
@@ -53,6 +57,17 @@ async def get_trends(
         on_time_within=to_duration(ON_TIME),
         objective=OBJECTIVE,
     )
+
+
+def with_quiet_times(points: Sequence[Point], together: Sequence[Point]) -> list[Point]:
+    """Return the points of a lambda, and points of nothing for the times that were measured without it."""
+    known = {each.at for each in points}
+    quiet = [
+        Point(each.at, 0, (), 0, 0, 0, is_measured=True, ready=0, held=0, oldest=None, slots=0)
+        for each in together
+        if each.is_measured and each.at not in known
+    ]
+    return sorted([*points, *quiet], key=lambda point: point.at)
 
 
 def _check_access(name: str) -> None:
