@@ -42,6 +42,8 @@ def parse_json(text: str, where: str = "") -> Any:
         fault = f"{error.msg}: column {error.colno}" if where else str(error)
         message = f"the payload{where} is invalid JSON: {fault} (a string needs its own quotes: '\"text\"')"
         raise typer.BadParameter(message) from error
+    except ValueError:  # Python reads no integer of more than 4,300 digits
+        raise typer.BadParameter(f"the payload{where} has an integer with too many digits") from None
     except RecursionError:
         raise typer.BadParameter(f"the payload{where} is nested too deeply") from None
 
