@@ -25,9 +25,9 @@ from duly_cli.attachments import commands as attachments
 from duly_cli.chores import commands as chores
 from duly_cli.events import commands as events
 from duly_cli.explain import commands as explain
-from duly_cli.fleet import activity, backlog, health, hosts, queues, services, top
+from duly_cli.fleet import activity, backlog, console_address, health, hosts, queues, services, top
+from duly_cli.gates import breakers, pausing
 from duly_cli.gates import commands as gates
-from duly_cli.gates import pausing
 from duly_cli.graphs import commands as graphs
 from duly_cli.lambdas import commands as lambdas
 from duly_cli.lambdas import register
@@ -42,6 +42,7 @@ from duly_cli.settings import commands as settings
 from duly_cli.settings import config
 from duly_cli.startup import completion, run_services
 from duly_cli.startup.nouns import Commands
+from duly_cli.startup.verbs import Verbs
 from duly_cli.task_output import commands as task_output
 from duly_cli.tasks import cancel, complete, dead_letters, purge, reveal, run_here, schedule, update
 from duly_cli.tasks import commands as tasks
@@ -50,11 +51,12 @@ from duly_cli.time_tables import commands as time_tables
 
 _EXIT_INTERRUPTED = 130
 
-app = typer.Typer(
+app = Verbs(
     name="duly",
     cls=Commands,
     add_completion=False,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     help="Asynchronous task scheduling: at least once, never twice at a time, on time. Begin with `duly demo`, or with "
     "`duly up examples.hello:app` and, in another terminal, `duly schedule`.",
 )
@@ -107,6 +109,7 @@ sessions.add_commands(app)
 resources.add_commands(app)
 pools.add_commands(app)
 gates.add_commands(app)
+breakers.add_commands(app)
 pausing.add_commands(app)
 backlog.add_commands(app)
 hosts.add_commands(app)
@@ -114,6 +117,7 @@ queues.add_commands(app)
 services.add_commands(app)
 top.add_command(app)
 status.add_command(app)
+console_address.add_command(app)
 completion.add_command(app)
 reveal.add_command(app)
 activity.add_command(app)
@@ -125,7 +129,7 @@ migrate.add_command(app)
 config.add_command(app)
 grants.add_commands(app)
 tokens.add_commands(app)
-audit.add_command(app)
+audit.add_commands(app)
 certs.add_command(app)
 db.add_commands(app)
 run_services.add_commands(app)

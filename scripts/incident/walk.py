@@ -64,7 +64,7 @@ class _Steps:
     def begin(self, pause: str) -> None:
         """Run the good version, with a breaker."""
         self._deploy("good")
-        arguments = ["gates", "breaker", LAMBDA, "--failure-rate", "0.5", "--window", "30s"]
+        arguments = ["breakers", "set", LAMBDA, "--failure-rate", "0.5", "--window", "30s"]
         arguments += ["--pause", pause, "--reason", "page the shop team"]
         self._note("breaker", *arguments)
         self.client.schedule_many([_mail(number) for number in range(_WARM_UP)])
@@ -81,7 +81,7 @@ class _Steps:
         """Look, as somebody does who was paged."""
         self._note("top", "top", "--once")
         self._note("gates", "gates", "list")
-        self._note("breakers", "gates", "breakers")
+        self._note("breakers", "breakers", "list")
         self.photograph("overview", "/", "")
         self.photograph("gates", "/gates", "")
         held = wait_until("a task waits behind the breaker", self._held)
@@ -103,7 +103,7 @@ class _Steps:
         """Deploy the fixed version, and wait until the breaker closes."""
         self._deploy("fixed")
         wait_until("the breaker closes", lambda: self._breaker().state is duly.BreakerState.CLOSED)
-        self._note("breakers-closed", "gates", "breakers")
+        self._note("breakers-closed", "breakers", "list")
 
     def redrive(self) -> None:
         """Redrive one dead letter, then all."""

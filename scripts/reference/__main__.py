@@ -4,10 +4,11 @@ import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  #
 
 from pathlib import Path
 
-from scripts.reference import cli, errors, metrics, rpcs, settings
+from scripts.reference import cli, commands, errors, metrics, rpcs, settings
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reference"
 PAGES = {
+    "commands.md": commands.text,
     "cli.md": cli.text,
     "settings.md": settings.text,
     "metrics.md": metrics.text,

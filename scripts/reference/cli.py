@@ -1,5 +1,6 @@
 """The page of commands, from the definitions that `duly --help` shows."""
 
+import inspect
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,24 +14,29 @@ _INTRODUCTION = """
 `duly COMMAND --help` shows the same. Commands that call the Frontend find it by `--address`, else by the environment
 variable `DULY_ADDRESS`, else at `127.0.0.1:7401`.
 
-Nouns such as `gates` and `hosts` list without a verb: `duly gates` is `duly gates list`. `get` and `show` mean the same.
-
-Services end with exit code 0 after a graceful stop. They end with 78 when starting again cannot help, and with 69
-when Postgres or SQS was unavailable in a step that they do not repeat by themselves. Other commands end with 78 when a
-setting or the settings file is unusable, with 2 for a wrong command line, and with 1 for any other failure.
+Commands are `duly NOUN VERB`. Nouns are singular or plural, and a noun alone lists: [the grammar](commands.md) has a table of
+nouns and verbs, and the exit codes.
 """
 
 
 def text() -> str:
     """Return the page."""
-    return page("The duly command", _INTRODUCTION, *_parts("duly", typer.main.get_command(app)))
+    return page("The duly command", _INTRODUCTION, *_parts("duly", typer.main.get_command(app), {}))
 
 
-def _parts(path: str, command: Any) -> Iterator[str]:
-    for name, inner in getattr(command, "commands", {}).items():
-        if not inner.hidden:
-            yield _part(f"{path} {name}", inner)
-            yield from _parts(f"{path} {name}", inner)
+def _parts(path: str, command: Any, written: dict[Any, str]) -> Iterator[str]:
+    """Yield the parts of commands; of one that is `written` under a shorter name only where that is."""
+    inner = {name: each for name, each in getattr(command, "commands", {}).items() if not each.hidden}
+    for name, each in sorted(inner.items(), key=lambda item: hasattr(item[1], "commands")):
+        of = f"{path} {name}"
+        function = inspect.unwrap(each.callback) if each.callback and not hasattr(each, "commands") else each
+        if function in written:
+            shorter = written[function]
+            yield f"## {of}\n\nThe same as [{shorter}](#{shorter.replace(' ', '-')}).\n"
+            continue
+        written[function] = of
+        yield _part(of, each)
+        yield from _parts(of, each, written)
 
 
 def _part(path: str, command: Any) -> str:

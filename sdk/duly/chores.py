@@ -4,7 +4,7 @@
     client.wait(task)
     duly.chores.fetch(client, task, "results")
 
-`duly chore submit` and `duly chore fetch` do the same. `duly worker --commands FILE.toml` runs them.
+`duly chores submit` and `duly chores fetch` do the same. `duly worker --commands FILE.toml` runs them.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ async def test_a_refusal_names_the_lambda_the_role_and_the_command(guarded, stor
 
     message = (await call).results[0].error.message if pattern else (await refusal(call)).message
     assert message.startswith(said)
-    assert f"`duly grant add shop client {LAMBDA if asked.startswith(LAMBDA) else 'LAMBDA'}`" in message
+    assert f"`duly grants add shop client {LAMBDA if asked.startswith(LAMBDA) else 'LAMBDA'}`" in message
 
 
 async def test_a_refusal_for_want_of_a_role_for_all_names_the_role(guarded, store):
@@ -163,7 +163,7 @@ async def test_a_refusal_for_want_of_a_role_for_all_names_the_role(guarded, stor
 
     assert refused.message == (
         "'shop' may not operate everything: that needs the role operator, which an operator gives with "
-        "`duly grant add shop operator '*'`"
+        "`duly grants add shop operator '*'`"
     )
 
 

@@ -89,7 +89,7 @@ def test_the_listings_are_found():
         "backlog list",
         "lambdas list",
         "tokens list",
-        "audit",
+        "audit list",
     } <= found
 
 

@@ -85,7 +85,7 @@ GATE = Command(
     unchanging=frozenset({"name"}),
 )
 BREAKER = Command(
-    words=("gates", "breaker", LAMBDA),
+    words=("breakers", "set", LAMBDA),
     fields=BREAKER_FIELDS,
     options={
         ("--failure-rate", "0.5"): {"failure_rate"},
@@ -102,7 +102,7 @@ BREAKER = Command(
     unchanging=frozenset({"lambda_name", "remove"}),
 )
 TABLE = Command(
-    words=("tables", "change", "nightly"),
+    words=("tables", "set", "nightly"),
     start=("tables", "create", "nightly", LAMBDA, "--every", "1h"),
     fields=TABLE_FIELDS,
     options={
@@ -320,14 +320,15 @@ async def test_a_value_and_its_removal_together_are_refused_before_anything_is_s
         (("gates", "set", "--name", "night", "--reason", "x", "--no-reason"), "--no-reason"),
         (("gates", "set", "--name", "night", "--pause", "--drop"), "say one of --pause"),
         (("gates", "set", "--lambda", LAMBDA), "say one of --pause"),
-        (("gates", "set", "--pause"), "--name of a gate to change"),
+        (("gates", "set", "night", "--name", "night", "--pause"), "--name"),
+        (("gates", "set", "--pause"), "NAME of a gate to change"),
         (("gates", "set", "--lambda", LAMBDA, "--namespace", "shop", "--pause"), "--namespace"),
         (("gates", "set", "--lambda", LAMBDA, "--pause", "--until", "soon"), "--until"),
-        (("gates", "breaker", LAMBDA, "--reason", "x", "--no-reason"), "--no-reason"),
+        (("breakers", "set", LAMBDA, "--reason", "x", "--no-reason"), "--no-reason"),
         (("gates", "breaker", LAMBDA, "--remove", "--reason", "x"), "--remove"),
-        (("gates", "breaker", LAMBDA), "say what to change"),
-        (("tables", "change", "nightly", "--zone", "Europe/Berlin", "--no-zone"), "--no-zone"),
-        (("tables", "change", "nightly", "--jitter", "1s", "--no-jitter"), "--no-jitter"),
+        (("breakers", "set", LAMBDA), "say what to change"),
+        (("tables", "set", "nightly", "--zone", "Europe/Berlin", "--no-zone"), "--no-zone"),
+        (("tables", "set", "nightly", "--jitter", "1s", "--no-jitter"), "--no-jitter"),
         (("tables", "pause", "nightly", "--note", "x", "--no-note"), "--no-note"),
     ]:
         done = await run_duly(*words)

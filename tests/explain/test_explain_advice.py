@@ -65,7 +65,7 @@ CHANGES = {
     "sessions unblock",
     "events send",
     "resources set",
-    "gates remove",
+    "gates delete",
     "update",
 }
 """Commands after which the reason must be gone; the others show something."""
@@ -487,7 +487,7 @@ async def test_an_advised_command_works_as_it_is_printed(world, client, named, r
         assert (before.kind, before.text) not in [(each.kind, each.text) for each in after]
     now, gates_now, breakers_now = await objects(client)
     assert breakers_now == breakers
-    assert gates_now == {name: gate for name, gate in gates.items() if words[1:3] != ["gates", "remove"]}
+    assert gates_now == {name: gate for name, gate in gates.items() if words[1:3] != ["gates", "delete"]}
     for name, (capacity, speed, per_key, note) in resources.items():
         new_capacity, new_speed, *rest = now[name]
         assert rest == [per_key, note]

@@ -29,7 +29,7 @@ class Expected:
 CONDITIONS: Mapping[str, Expected] = {
     "session": Expected(ReasonKind.SESSION, "1 task is before it in its session", "duly explain "),
     "later": Expected(ReasonKind.DUE_LATER, "it is due in"),
-    "gate": Expected(ReasonKind.GATE, "holds it back", "duly gates remove "),
+    "gate": Expected(ReasonKind.GATE, "holds it back", "duly gates delete "),
     "deleted": Expected(ReasonKind.LAMBDA_DELETED, "was deleted", "duly lambdas restore "),
     "full": Expected(
         ReasonKind.RESOURCE, "1 of 1 units of full are taken", "wait until others end", "find out why"

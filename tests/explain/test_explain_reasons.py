@@ -504,7 +504,7 @@ async def test_a_gate_on_a_lambda_is_named_with_its_owner_its_reason_and_its_end
     assert (gate.kind, gate.gate) == (ReasonKind.GATE, "black-friday")
     assert "the gate 'black-friday' holds it back, for another 59 s" in gate.text
     assert "by ann: too much mail" in gate.text
-    assert gate.action.endswith("`duly gates remove black-friday`")
+    assert gate.action.endswith("`duly gates delete black-friday`")
     assert gate.until_at is not None
 
 

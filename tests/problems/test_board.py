@@ -57,7 +57,7 @@ async def test_a_pause_is_information_with_who_and_why_and_the_command_that_ends
     assert (found.status, found.problem_count) == (ProblemStatus.HEALTHY, 0)
     assert (problem.kind, problem.severity) == (ProblemKind.PAUSED, ProblemSeverity.INFORMATION)
     assert problem.text == "the gate 'deploy' pauses all lambdas (set by ann: a deploy?[2J of ann)"
-    assert problem.commands[0].command == "duly gates remove deploy"
+    assert problem.commands[0].command == "duly gates delete deploy"
     assert (problem.action.kind, problem.action.target) == (duly.ProblemActionKind.REMOVE_GATE, "deploy")
 
 

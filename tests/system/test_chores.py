@@ -1,4 +1,4 @@
-"""A chore from its folder to its results: `duly chore` against a whole stack, and a worker that leaves nothing behind."""
+"""A chore from its folder to its results: `duly chores` against a whole stack, and a worker that leaves nothing behind."""
 
 import json
 import subprocess

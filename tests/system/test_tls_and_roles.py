@@ -108,8 +108,8 @@ def test_certificates_alone_say_who_calls(reader: Reader) -> None:
 
     wait_until(ann_is_known, PATIENCE)
     reader.run(
-        f"{as_ann}for role in host owner; do duly grant add worker-1 $role 'hello.*'; done\n"
-        "duly grant add shop client 'hello.*'"
+        f"{as_ann}for role in host owner; do duly grants add worker-1 $role 'hello.*'; done\n"
+        "duly grants add shop client 'hello.*'"
     )
     reader.wait_for_role(as_worker, "host of hello.*")
     reader.start(f"{as_worker}duly worker examples.hello:app", "worker")

@@ -192,7 +192,7 @@ async def test_a_wait_says_what_the_task_waits_for_and_says_it_again_when_that_c
 
     stopped, still_stopped = said
     assert stopped.startswith(f"duly: {task.task_id}: the gate 'stop' holds it back")
-    assert stopped.endswith("`duly gates remove stop`")
+    assert stopped.endswith("`duly gates delete stop`")
     assert still_stopped.startswith(f"duly: {task.task_id}: the gate 'sale' holds it back")
     assert ended.exit_code == 1
     assert ended.stderr.splitlines() == "\n".join(said).splitlines()

@@ -12,16 +12,23 @@ from duly_cli.access.grants import PANEL
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
+from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_moment_or_distance
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
-
-def add_command(app: typer.Typer) -> None:
-    """Add `audit`."""
-    app.command(rich_help_panel=PANEL)(audit)
+_audit = Verbs(add_completion=False, cls=Noun)
 
 
-def audit(
+def add_commands(app: typer.Typer) -> None:
+    """Add `audit` with its verbs."""
+    app.add_typer(
+        _audit, name="audit", rich_help_panel=PANEL, help="List who changed what, and who was refused."
+    )
+
+
+@_audit.command("list")
+def list_events(
     actor: Annotated[str, typer.Option(help="Of this principal only.")] = "",
     method: Annotated[str, typer.Option(help="Of this method only, such as CancelTask.")] = "",
     mentions: Annotated[
@@ -38,7 +45,7 @@ def audit(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Show who changed what, and who was refused, the newest last. `duly get` shows who scheduled a task."""
+    """List who changed what, and who was refused, the newest last. `duly get` shows who scheduled a task."""
     moment = parse_moment_or_distance(since, "--since", -1)
     with connected(address) as client:
         newest = client.audit_events(

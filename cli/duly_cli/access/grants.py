@@ -1,4 +1,4 @@
-"""`duly grant` and `duly whoami`: who may do what."""
+"""`duly grants` and `duly whoami`: who may do what."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -14,6 +14,7 @@ from duly_cli.output.safe_text import say
 from duly_cli.output.table import columns
 from duly_cli.startup.nouns import Noun, UnknownNameError
 from duly_cli.startup.option_values import invalid, parse_member
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 PANEL = "Access"
@@ -38,13 +39,15 @@ _Patterns = Annotated[
     ),
 ]
 
-_grant = typer.Typer(add_completion=False, cls=Noun)
+_grants = Verbs(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `whoami`, and `grant` with its verbs."""
+    """Add `whoami`, and `grants` with its verbs."""
     app.command(rich_help_panel=PANEL)(whoami)
-    app.add_typer(_grant, name="grant", rich_help_panel=PANEL, help="Give roles, take them away, list them.")
+    app.add_typer(
+        _grants, name="grants", rich_help_panel=PANEL, help="Give roles, take them away, list them."
+    )
 
 
 def whoami(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
@@ -61,7 +64,7 @@ def whoami(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
 
 def _roles(access: duly.Access) -> list[str]:
     if not access.grants:
-        return ["  no roles: an operator can give some (duly grant add)"]
+        return ["  no roles: an operator can give some (duly grants add)"]
     return [
         f"  {each.role.name.lower()} of {each.pattern}"
         + (f" (by {each.principal})" if each.principal != access.principal else "")
@@ -76,7 +79,7 @@ def _groups_without_role(access: duly.Access) -> list[str]:
     return [f"  groups without a role: {', '.join(left[:_MOST_GROUPS])}{more}"] if left else []
 
 
-@_grant.command("list")
+@_grants.command("list")
 def list_grants(
     principal: Annotated[str, typer.Option(help="Of this principal only.")] = "",
     address: Address = DEFAULT_ADDRESS,
@@ -88,19 +91,19 @@ def list_grants(
     show_all(found, _table, as_object, as_json=as_json)
 
 
-@_grant.command("get", hidden=True)
-@_grant.command("show")
+@_grants.command("get", hidden=True)
+@_grants.command("show")
 def show_grants(principal: _Principal, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show the roles of a principal; exit 1 if it has none."""
     with connected(address) as client:
         found = client.grants(principal)
         if not found:
-            message = f"{principal!r} has no role: `duly grant list` has everybody's"
+            message = f"{principal!r} has no role: `duly grants list` has everybody's"
             raise UnknownNameError(message)
     show_all(found, _table, as_object, as_json=as_json)
 
 
-@_grant.command("add")
+@_grants.command("add")
 def add_grants(
     principal: _Principal,
     role: _Role,
@@ -121,15 +124,16 @@ def add_grants(
         say("duly: nothing is new", err=True)
 
 
-@_grant.command("remove")
-def remove_grants(
+@_grants.command("remove", hidden=True)
+@_grants.command("delete")
+def delete_grants(
     principal: _Principal,
     role: _Role,
     patterns: _Patterns,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Take a role away, within two seconds; exit 1 if there was no such grant. Give the pattern as `duly grant list` shows it."""
+    """Take a role away, within two seconds; exit 1 if there was no such grant. Give the pattern as `duly grants list` shows it."""
     grants = _grants_of(principal, role, patterns)
     with connected(address) as client:
         removed = client.remove_grants(grants)
@@ -141,7 +145,7 @@ def remove_grants(
         raise typer.Exit(1)
 
 
-@_grant.command("apply")
+@_grants.command("apply")
 def apply_grants(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="TOML, with a table [[grant]] for each role.")],
     prune: Annotated[
@@ -202,5 +206,5 @@ def _grants_of(principal: str, role: str, patterns: Iterable[str]) -> list[duly.
 def _table(grants: Iterable[duly.Grant]) -> Iterator[str]:
     rows = [(each.principal, each.role.name.lower(), each.pattern) for each in grants]
     if not rows:
-        return iter(["no grants: `duly grant add PRINCIPAL ROLE PATTERN` makes one"])
+        return iter(["no grants: `duly grants add PRINCIPAL ROLE PATTERN` makes one"])
     return columns(("PRINCIPAL", "ROLE", "LAMBDAS"), rows)

@@ -1,4 +1,4 @@
-"""Reads a file of grants, which `duly grant apply` makes true."""
+"""Reads a file of grants, which `duly grants apply` makes true."""
 
 import tomllib
 from pathlib import Path

@@ -17,6 +17,7 @@ from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
 from duly_cli.startup.nouns import Noun, one_of
 from duly_cli.startup.option_values import invalid, parse_duration
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 Lifetime = Annotated[
@@ -31,7 +32,7 @@ ToFile = Annotated[
     ),
 ]
 
-_tokens = typer.Typer(add_completion=False, cls=Noun)
+_tokens = Verbs(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -55,7 +56,7 @@ def create_token(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token and print it, once: Duly keeps only its SHA-256. `duly grant` gives its principal roles."""
+    """Make a token and print it, once: Duly keeps only its SHA-256. `duly grants` gives its principal roles."""
     valid = parse_duration(lifetime, "--lifetime")
 
     def make() -> duly.NewToken:

@@ -15,13 +15,14 @@ from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_member
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 _Task = Annotated[str, typer.Argument(metavar="TASK_ID", help="The task.")]
 _STDOUT = "-"
 _SHORTEST_HASH = 8
 
-_attachments = typer.Typer(add_completion=False, cls=Noun)
+_attachments = Verbs(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:

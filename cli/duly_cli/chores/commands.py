@@ -1,4 +1,4 @@
-"""`duly chore`: submits a folder with a command and its files, and fetches what came of it."""
+"""`duly chores`: submits a folder with a command and its files, and fetches what came of it."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -10,26 +10,27 @@ import duly
 from duly_cli.attachments.progress_bar import ProgressBar
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.startup.nouns import Noun
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected, show
 from duly_cli.tasks.schedule import schedule_new
 from duly_cli.tasks.wait_reasons import wait_told
 
 _PATIENCE = timedelta(seconds=10)
 
-_chore = typer.Typer(add_completion=False, cls=Noun)
+_chores = Verbs(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `chore` with its verbs."""
+    """Add `chores` with its verbs."""
     app.add_typer(
-        _chore,
-        name="chore",
+        _chores,
+        name="chores",
         rich_help_panel="Tasks",
         help="Run the command of a folder on a worker, and fetch what came of it.",
     )
 
 
-@_chore.command("submit")
+@_chores.command("submit")
 def submit(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="A folder with chore.json and the files that it needs.")
@@ -67,7 +68,7 @@ def submit(
         raise typer.Exit(1)
 
 
-@_chore.command("fetch")
+@_chores.command("fetch")
 def fetch(
     task_id: Annotated[str, typer.Argument(metavar="TASK_ID", help="The task.")],
     folder: Annotated[

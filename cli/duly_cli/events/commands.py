@@ -15,6 +15,7 @@ from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_duration
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.tasks.payloads import read_payload
 
@@ -27,7 +28,7 @@ _Namespace = Annotated[
     ),
 ]
 
-_events = typer.Typer(add_completion=False, cls=Noun)
+_events = Verbs(add_completion=False, cls=Noun)
 _events.command()(watch)
 
 
@@ -110,9 +111,9 @@ def send(
         say(f"{one_line(key)}: sent; no task waits for it yet, and it is kept for one that does")
 
 
-@_events.command("get")
-@_events.command("show", hidden=True)
-def get_key(
+@_events.command("get", hidden=True)
+@_events.command("show")
+def show_key(
     key: _Key, namespace: _Namespace = "", address: Address = DEFAULT_ADDRESS, as_json: AsJson = False
 ) -> None:
     """Show the events of a key that are kept, and the tasks that wait for it."""

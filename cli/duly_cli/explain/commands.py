@@ -16,7 +16,7 @@ from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import terminal_width
 from duly_cli.output.task_text import moment_text
 from duly_cli.output.watching import Watch, age_text, repeatedly
-from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, add_to_tasks, connected
 from duly_cli.tasks.references import OfLambda, named_tasks
 
 _WIDTH = 80
@@ -30,7 +30,7 @@ _EXACT_BELOW = timedelta(seconds=10)
 
 def add_command(app: typer.Typer) -> None:
     """Add `explain`."""
-    app.command("explain", rich_help_panel="Tasks")(explain)
+    add_to_tasks(app, explain)
 
 
 def explain(

@@ -11,6 +11,7 @@ from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line
 from duly_cli.output.table import columns
 from duly_cli.startup.nouns import LIST, Noun, UnknownNameError
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 
@@ -20,7 +21,7 @@ class _Backlog(Noun):
     named = LIST
 
 
-_backlog = typer.Typer(add_completion=False, cls=_Backlog)
+_backlog = Verbs(add_completion=False, cls=_Backlog)
 
 
 def add_commands(app: typer.Typer) -> None:

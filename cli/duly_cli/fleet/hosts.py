@@ -16,6 +16,7 @@ from duly_cli.output.task_text import moment_text
 from duly_cli.output.watching import Watch, age_text, repeatedly
 from duly_cli.startup.nouns import LIST, Noun, UnknownNameError
 from duly_cli.startup.option_values import parse_member
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 _MOST_SHOWN = 20
@@ -29,7 +30,7 @@ class _Hosts(Noun):
     named = LIST
 
 
-_hosts = typer.Typer(add_completion=False, cls=_Hosts)
+_hosts = Verbs(add_completion=False, cls=_Hosts)
 
 
 def add_commands(app: typer.Typer) -> None:

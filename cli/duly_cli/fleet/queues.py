@@ -14,6 +14,7 @@ from duly_cli.output.table import columns
 from duly_cli.output.watching import Watch, age_text, repeatedly
 from duly_cli.startup.nouns import LIST, Noun, UnknownNameError
 from duly_cli.startup.option_values import parse_member, parse_priority
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.tasks.filters import Priorities
 
@@ -35,7 +36,7 @@ class _Queues(Noun):
     named = LIST
 
 
-_queues = typer.Typer(add_completion=False, cls=_Queues)
+_queues = Verbs(add_completion=False, cls=_Queues)
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -14,9 +14,10 @@ from duly_cli.output.safe_text import one_line
 from duly_cli.output.table import columns
 from duly_cli.output.watching import Watch, age_text, repeatedly
 from duly_cli.startup.nouns import Noun, one_of
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
-_services = typer.Typer(add_completion=False, cls=Noun)
+_services = Verbs(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -23,14 +23,15 @@ from duly_cli.startup.option_values import (
     parse_moment_or_distance,
     parse_priority,
 )
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_wire.gate_names import usual_name
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="As `duly gates list` lists it.")]
 
-_gates = typer.Typer(add_completion=False, cls=Noun)
-_gates.command("breaker")(breakers.set_breaker)
-_gates.command("breakers")(breakers.list_breakers)
+_gates = Verbs(add_completion=False, cls=Noun)
+_gates.command("breaker", hidden=True)(breakers.change_breaker)
+_gates.command("breakers", hidden=True)(breakers.list_breakers)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -63,6 +64,14 @@ def show_gate(name: _Name, address: Address = DEFAULT_ADDRESS, as_json: AsJson =
 
 @_gates.command("set")
 def set_gate(
+    gate_name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="The gate's name. The name of an existing gate changes that gate.",
+            show_default="made from kind and scope",
+        ),
+    ] = "",
     lambda_name: Annotated[
         str | None,
         typer.Option(
@@ -116,8 +125,8 @@ def set_gate(
     name: Annotated[
         str,
         typer.Option(
-            help="The gate's name. Give the name of an existing gate to change that gate.",
-            show_default="made from kind and scope",
+            help="The same as NAME.",
+            show_default=False,
         ),
     ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what it would hit.")] = False,
@@ -125,6 +134,9 @@ def set_gate(
     as_json: AsJson = False,
 ) -> None:
     """Set a gate, or change an existing one: only the options that you give. A new gate needs --lambda or --namespace, and --pause, --drop or --delay."""
+    if gate_name and name:
+        raise invalid("--name", "is the same as NAME: say one of them")
+    name = name or gate_name
     pattern = _pattern(lambda_name, namespace)
     scope: Any = {
         "collection": given("--collection", collection, removed=no_collection),
@@ -135,7 +147,7 @@ def set_gate(
     }
     if pattern is KEEP and not name:
         raise invalid(
-            "--lambda", "say --lambda or --namespace ('*' is every lambda), or the --name of a gate to change"
+            "--lambda", "say --lambda or --namespace ('*' is every lambda), or the NAME of a gate to change"
         )
     with connected(address) as client:
         if dry_run:
@@ -173,9 +185,10 @@ def read_end(until: str | None, *, no_until: bool) -> dict[str, Any]:
         return {"expires_at": parse_moment_or_distance(until, "--until", 1, needs_zone=True)}
 
 
-@_gates.command("remove")
-def remove_gate(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
-    """Remove a gate; the tasks that it held become due at once."""
+@_gates.command("remove", hidden=True)
+@_gates.command("delete")
+def delete_gate(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
+    """Delete a gate; the tasks that it held become due at once."""
     with connected(address) as client:
         client.delete_gate(name)
     say(f"{name}: removed")

@@ -7,6 +7,7 @@ import typer
 import duly
 from duly_cli.access.os_user import user_name
 from duly_cli.gates.commands import read_end, warn_of_unknown
+from duly_cli.lambdas.commands import LAMBDAS
 from duly_cli.output.safe_text import say
 from duly_cli.output.task_text import moment_text
 from duly_cli.startup.nouns import UnknownNameError
@@ -19,9 +20,10 @@ _Lambda = Annotated[str, typer.Argument(metavar="LAMBDA", help="`duly lambdas` l
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `pause` and `resume`."""
-    app.command("pause", rich_help_panel=_PANEL)(pause)
-    app.command("resume", rich_help_panel=_PANEL)(resume)
+    """Add `pause` and `resume`, which are verbs of `lambdas`, too."""
+    for command in (pause, resume):
+        app.command(rich_help_panel=_PANEL)(command)
+        LAMBDAS.command()(command)
 
 
 def pause(

@@ -1,4 +1,4 @@
-"""`duly graph`: run graphs of definitions, show, list and cancel graphs."""
+"""`duly graphs`: run graphs of definitions, show, list and cancel graphs."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,27 +17,28 @@ from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_duration
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.tasks.wait_reasons import wait_graph_told
 
 _Graph = Annotated[str, typer.Argument(metavar="GRAPH_ID", help="The graph's id.")]
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The definition's name.")]
 
-_graph = typer.Typer(add_completion=False, cls=Noun)
+_graphs = Verbs(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add `graph` with its verbs."""
+    """Add `graphs` with its verbs."""
     app.add_typer(
-        _graph,
-        name="graph",
+        _graphs,
+        name="graphs",
         rich_help_panel="Tasks",
         help="Run graphs of tasks from definitions; show, list and cancel graphs.",
     )
 
 
-@_graph.command("get", hidden=True)
-@_graph.command()
+@_graphs.command("get", hidden=True)
+@_graphs.command()
 def show(
     graph_id: _Graph,
     drawn_as: Annotated[
@@ -59,7 +60,7 @@ def show(
         say("\n".join(graph_drawing.FORMATS[drawn_as](graph)))
 
 
-@_graph.command("list")
+@_graphs.command("list")
 def list_graphs(
     name: Annotated[str, typer.Option(help="Of this name only.")] = "",
     running: Annotated[bool, typer.Option("--running", help="Only those that have not finished.")] = False,
@@ -75,7 +76,7 @@ def list_graphs(
     show_all(found, _table, _as_json, as_json=as_json)
 
 
-@_graph.command()
+@_graphs.command()
 def cancel(graph_id: _Graph, address: Address = DEFAULT_ADDRESS) -> None:
     """Cancel the nodes of a graph that have not ended; what runs is asked to stop."""
     with connected(address) as client:
@@ -84,7 +85,7 @@ def cancel(graph_id: _Graph, address: Address = DEFAULT_ADDRESS) -> None:
     say(f"{graph_id}: cancelled" + (f"; {left} of its nodes still run or are about to end" if left else ""))
 
 
-@_graph.command("wait")
+@_graphs.command("wait")
 def wait_graph(
     graph_id: _Graph,
     timeout: Annotated[
@@ -98,7 +99,7 @@ def wait_graph(
     _show_ended(ended)
 
 
-@_graph.command()
+@_graphs.command()
 def put(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="JSON: label, taskName, waitOn {label: succeeded}, ...")
@@ -119,7 +120,7 @@ def put(
     say(f"{stored.name}: version {stored.version}, {counted(len(stored.labels), 'node')}")
 
 
-@_graph.command()
+@_graphs.command()
 def run(
     name: _Name,
     options: Annotated[
@@ -158,13 +159,19 @@ def run(
         _show_ended(ended)
 
 
-@_graph.command()
-def definitions(address: Address = DEFAULT_ADDRESS) -> None:
+@_graphs.command()
+def definitions(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """List the stored graph definitions with their newest versions."""
     with connected(address) as client:
         found = client.graph_definitions()
+    show_all(found, _definition_table, as_object, as_json=as_json)
+
+
+def _definition_table(found: "Iterable[duly.GraphDefinition]") -> Iterator[str]:
     rows = [(each.name, str(each.version), moment_text(each.created_at)) for each in found]
-    say("\n".join(columns(("NAME", "VERSION", "CREATED"), rows)))
+    if not rows:
+        return iter(["no definitions: `duly graphs put FILE` stores one"])
+    return columns(("NAME", "VERSION", "CREATED"), rows)
 
 
 def _show_ended(graph: "duly.Graph") -> None:

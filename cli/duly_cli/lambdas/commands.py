@@ -13,6 +13,7 @@ from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
 from duly_cli.startup.nouns import Noun
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_core.config.durations import format_duration
 
@@ -34,7 +35,7 @@ class _Lambdas(Noun):
     named = "show"
 
 
-_lambdas = typer.Typer(
+LAMBDAS = Verbs(
     add_completion=False,
     cls=_Lambdas,
     help="List the registered lambdas, show one, and change what people decide about it.",
@@ -43,10 +44,10 @@ _lambdas = typer.Typer(
 
 def add_commands(app: typer.Typer) -> None:
     """Add `lambdas` with its verbs."""
-    app.add_typer(_lambdas, name="lambdas", rich_help_panel="Tasks")
+    app.add_typer(LAMBDAS, name="lambdas", rich_help_panel="Tasks")
 
 
-@_lambdas.command("list")
+@LAMBDAS.command("list")
 def list_lambdas(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """List the registered lambdas and their policies; `duly lambdas NAME` shows one."""
     with connected(address) as client:
@@ -54,8 +55,8 @@ def list_lambdas(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) ->
     show_all(found, lambda_table, as_object, as_json=as_json)
 
 
-@_lambdas.command("get", hidden=True)
-@_lambdas.command()
+@LAMBDAS.command("get", hidden=True)
+@LAMBDAS.command()
 def show(name: _Name, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show a lambda: owner, version, policy, and the versions that workers declared."""
     with connected(address) as client:
@@ -66,7 +67,7 @@ def show(name: _Name, address: Address = DEFAULT_ADDRESS, as_json: AsJson = Fals
         say("\n".join(lambda_lines(detail)))
 
 
-@_lambdas.command()
+@LAMBDAS.command()
 def transfer(
     name: _Name,
     owner: Annotated[str, typer.Option("--to", metavar="OWNER", help="Who owns it from now on.")],
@@ -79,7 +80,7 @@ def transfer(
     say(f"{name}: owned by {owner!r}")
 
 
-@_lambdas.command()
+@LAMBDAS.command()
 def rollback(
     name: _Name,
     version: Annotated[str, typer.Argument(metavar="VERSION", help="As `duly lambdas NAME` lists it.")],
@@ -92,7 +93,7 @@ def rollback(
     say(f"{name}: version {version!r} is in force")
 
 
-@_lambdas.command()
+@LAMBDAS.command()
 def ramp(
     name: _Name,
     version: Annotated[
@@ -139,7 +140,7 @@ def _percent(given: str) -> float:
         raise typer.BadParameter(f"{given!r}: say 10% or 2.5%", param_hint="PERCENT") from None
 
 
-@_lambdas.command()
+@LAMBDAS.command()
 def delete(
     name: _Name,
     cancel_tasks: Annotated[
@@ -167,7 +168,7 @@ def delete(
         say(f"{name}: deleted ({had}{cancelled})")
 
 
-@_lambdas.command()
+@LAMBDAS.command()
 def restore(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     """Let workers register a deleted lambda again, whatever version they have."""
     with connected(address) as client:
@@ -175,7 +176,7 @@ def restore(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     say(f"{name}: a worker that declares it registers it when it starts")
 
 
-@_lambdas.command()
+@LAMBDAS.command()
 def fair(
     name: _Name,
     weights: Annotated[

@@ -13,11 +13,12 @@ from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
 from duly_cli.startup.nouns import Noun, one_of
 from duly_cli.startup.option_values import given, invalid, parse_duration, parse_moment
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The resource's name, such as database.")]
 
-_resources = typer.Typer(add_completion=False, cls=Noun)
+_resources = Verbs(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -4,6 +4,8 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import accumulate
 from types import MappingProxyType
 
@@ -14,6 +16,7 @@ _GAP = "  "
 _LEAST = 24
 """Characters that the last column needs, or the rows are broken between their cells."""
 _INDENT = "    "
+_HAS_ALL: ContextVar[bool] = ContextVar("has_all", default=False)
 
 
 def columns(
@@ -69,9 +72,20 @@ def _longest_word(cells: Iterable[str]) -> int:
     return max((len(word) for cell in cells for word in cell.split()), default=0)
 
 
+@contextmanager
+def all_columns() -> Iterator[None]:
+    """Within it, no column is left out, and no line is broken."""
+    before = _HAS_ALL.set(True)
+    try:
+        yield
+    finally:
+        _HAS_ALL.reset(before)
+
+
 def terminal_width() -> int | None:
-    """Return how many characters a line of the terminal has; None: stdout is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    """Return how many characters a line of the terminal has; None: lines may have any number."""
+    is_bounded = sys.stdout.isatty() and not _HAS_ALL.get()
+    return shutil.get_terminal_size().columns if is_bounded else None
 
 
 def _plain(_cell: str) -> str:

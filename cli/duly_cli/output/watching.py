@@ -17,8 +17,9 @@ Watch = Annotated[
     str | None,
     typer.Option(
         "--watch",
-        metavar="INTERVAL",
-        help="Show it again each INTERVAL, such as 2s, until Ctrl-C. A number alone has seconds.",
+        "-w",
+        metavar="[INTERVAL]",
+        help="Show it again each INTERVAL, or each 2s, until Ctrl-C. A number alone has seconds.",
         show_default=False,
     ),
 ]

@@ -12,9 +12,10 @@ from duly_cli.output.watching import Watch, age_text, repeatedly
 from duly_cli.pools.commands import plan_lines
 from duly_cli.startup.nouns import UnknownNameError
 from duly_cli.startup.run_services import PANEL
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
-_autoscaler = typer.Typer(add_completion=False, invoke_without_command=True)
+_autoscaler = Verbs(add_completion=False, invoke_without_command=True)
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -15,11 +15,12 @@ from duly_cli.output.task_text import moment_text
 from duly_cli.output.watching import Watch, age_text, repeatedly
 from duly_cli.startup.nouns import Noun, one_of
 from duly_cli.startup.option_values import given, invalid, parse_duration, parse_moment
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 _Name = Annotated[str, typer.Argument(metavar="NAME", help="The pool's name, such as mail.")]
 
-_pools = typer.Typer(add_completion=False, cls=Noun)
+_pools = Verbs(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -179,9 +180,10 @@ def _settings(words: Sequence[str] | None) -> dict[str, str] | None:
     return settings
 
 
-@_pools.command("remove")
-def remove_pool(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
-    """Remove a pool: the autoscaler starts and ends no worker of it any more. Its workers go on."""
+@_pools.command("remove", hidden=True)
+@_pools.command("delete")
+def delete_pool(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
+    """Delete a pool: the autoscaler starts and ends no worker of it any more. Its workers go on."""
     with connected(address) as client:
         alive = sum(each.alive for each in client.pools([name]))
         client.delete_pool(name)

@@ -10,10 +10,11 @@ from duly_cli.access.tokens import Lifetime, Note, ToFile, hand_over
 from duly_cli.output.safe_text import say
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_duration
+from duly_cli.startup.verbs import Verbs
 
 Dsn = Annotated[str | None, typer.Option(help="The Postgres of Duly.", show_default="the setting store.dsn")]
 
-db = typer.Typer(cls=Noun, help="Change the store itself.")
+db = Verbs(cls=Noun, help="Change the store itself.")
 
 
 def add_commands(app: typer.Typer) -> None:

@@ -1,5 +1,6 @@
 """`duly status`: is anything wrong, since when, whom it hits, and what ends it."""
 
+import os
 import textwrap
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
@@ -71,7 +72,8 @@ def status(
 
             repeatedly(show, watch, as_json=as_json)
     except typer.Exit as error:
-        raise typer.Exit(max(error.exit_code, EXIT_NO_ANSWER)) from error
+        is_unusable = error.exit_code == os.EX_CONFIG
+        raise typer.Exit(os.EX_CONFIG if is_unusable else EXIT_NO_ANSWER) from error
     raise typer.Exit(codes[-1] if codes else EXIT_NO_ANSWER)
 
 

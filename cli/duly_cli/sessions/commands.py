@@ -12,6 +12,7 @@ from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
 from duly_cli.startup.nouns import Noun
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 _Key = Annotated[str, typer.Argument(metavar="KEY", help="The session's key.")]
@@ -26,7 +27,7 @@ _Namespace = Annotated[
 _DEFAULT = "default"
 """The namespace of lambdas without one, as people write it."""
 
-_sessions = typer.Typer(add_completion=False, cls=Noun)
+_sessions = Verbs(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -66,9 +67,9 @@ def list_sessions(
     show_all(found, _table, _as_json, as_json=as_json)
 
 
-@_sessions.command("get")
-@_sessions.command("show", hidden=True)
-def get_session(
+@_sessions.command("get", hidden=True)
+@_sessions.command("show")
+def show_session(
     key: _Key,
     namespace: _Namespace = _DEFAULT,
     max_tasks: Annotated[

@@ -12,6 +12,7 @@ from duly_cli.output.safe_text import say
 from duly_cli.output.table import columns
 from duly_cli.output.task_text import moment_text
 from duly_cli.startup.nouns import Noun, one_of
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_wire.enums import SettingSource
 
@@ -26,7 +27,7 @@ _SOURCES = {
     SettingSource.OPERATOR: "set while running",
 }
 
-_settings = typer.Typer(
+_settings = Verbs(
     add_completion=False,
     cls=Noun,
     help="List what can be changed while Duly runs; set and reset it, without a restart.",

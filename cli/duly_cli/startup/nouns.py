@@ -1,9 +1,11 @@
 """How the words of a command are read: `duly NOUN VERB ...`, by the same rules for every noun.
 
-A noun without a verb lists. `list`, `get` and `show` are verbs of every noun that lists. A word that is no verb is an error
-that names the verbs, never an empty answer; some nouns also take a name without a verb (`duly hosts ID`).
+A noun without a verb lists. `list`, `get` and `show` are verbs of every noun that lists; `watch` lists or shows again and
+again. A word that is no verb is an error that names the verbs, never an empty answer, unless another command line has it
+for one of the verbs (`guesses.py`). Some nouns also take a name without a verb (`duly hosts ID`).
 """
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar
@@ -13,34 +15,57 @@ from typer.core import TyperGroup
 
 import duly
 from duly_cli.output.safe_text import one_line, say
+from duly_cli.startup.guesses import ADVICE, ENDS, OTHER_NOUNS, OTHER_WORDS, READS
 
 Item = TypeVar("Item")
 
 LIST = "list"
-_HELP = ("--help",)
+WATCH = "watch"
+_HELP = ("--help", "-h")
+_LIKE = 0.7
+"""How like a word must be to be named: `frobnicate` is not meant for `frontend`."""
 _NEVER_SUGGESTED = frozenset(
-    {"cancel", "delete", "purge", "redrive", "remove", "reset", "revoke", "rollback"}
+    {
+        "cancel",
+        "delete",
+        "purge",
+        "redrive",
+        "remove",
+        "reset",
+        "revoke",
+        "rollback",
+        "restore",
+        "migrate",
+        "db",
+    }
 )
 """What cannot be undone is never proposed to somebody who mistyped."""
 _NO_NAMES = frozenset(
-    {
-        *(
-            "add",
-            "cancel",
-            "create",
-            "describe",
-            "edit",
-            "explain",
-            "info",
-            "ls",
-            "pause",
-            "purge",
-            "redrive",
-        ),
-        *("remove", "resume", "rm", "schedule", "status", "update", "wait"),
-    }
-)
-"""Words that people take for verbs, beside the verbs that there are."""
+    {*OTHER_WORDS, *ENDS, "schedule", "status", "wait", "cancel", "purge", "redrive", WATCH}
+) - {
+    *(
+        "run",
+        "start",
+        "submit",
+        "enqueue",
+        "trigger",
+        "log",
+        "why",
+        "hold",
+        "signal",
+        "continue",
+        "end",
+        "view",
+    ),
+}
+"""Words that people take for verbs, beside the verbs that there are. Those left out are usual in names of lambdas."""
+
+
+_SHORT_FOR = {
+    **dict.fromkeys(("explain", "cancel", "wait", "logs", "update", "redrive", "reveal"), "tasks"),
+    **dict.fromkeys(("pause", "resume"), "lambdas"),
+}
+"""Shortcuts that take names of a noun: `duly explain task ID` has a word more than it needs."""
 
 
 class UnknownNameError(ValueError):
@@ -70,19 +95,66 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Find a command; a noun by its other number, too."""
-        if found := super().get_command(ctx, cmd_name):
-            return found
-        other = self.commands.get(cmd_name.removesuffix("s") if cmd_name.endswith("s") else f"{cmd_name}s")
-        return other if isinstance(other, Noun) else None
+        return super().get_command(ctx, cmd_name) or self.noun(cmd_name)
+
+    def noun(self, word: str) -> "Noun | None":
+        """Return the noun that a word names in the singular or the plural; None: it names none."""
+        for name in (word, word.removesuffix("s") if word.endswith("s") else f"{word}s"):
+            found = self.commands.get(name)
+            if isinstance(found, Noun):
+                return found
+        return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that the arguments name; what is like a wrong one is named if it destroys nothing."""
-        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            harmless = [name for name, each in self.commands.items() if not each.hidden]
-            found = get_close_matches(args[0], [each for each in harmless if each not in _NEVER_SUGGESTED])
-            meant = f" Did you mean {' or '.join(map(repr, found))}?" if found else ""
-            ctx.fail(f"No such command {one_line(args[0])!r}.{meant}")
+        """Find the command that the arguments name; who knows another command line is told Duly's words."""
+        if not ctx.resilient_parsing:
+            args = self._in_order(ctx, args)
+        if not ctx.resilient_parsing and self.get_command(ctx, args[0]) is None:
+            ctx.fail(f"No such command {one_line(args[0])!r}.{self._meant(args)}")
         return super().resolve_command(ctx, args)
+
+    def _in_order(self, ctx: Any, args: list[str]) -> list[str]:
+        """Return the words with the noun first, where `duly get lambdas` reads something; a change is not guessed."""
+        verb, *rest = args
+        if verb == "help" and self.get_command(ctx, verb) is None:
+            return [*rest, _HELP[0]] if rest else _show_help(ctx)
+        noun = self.noun(rest[0]) if rest else None
+        if noun is not None and noun.name:
+            is_named = len(rest) > 1 and not rest[1].startswith("-")
+            if verb in READS:
+                return [noun.name, "show" if is_named else LIST, *rest[1:]]
+            if self.get_command(ctx, verb) is None:
+                if verb == WATCH:
+                    return [noun.name, verb, *rest[1:]]
+                words = noun.in_own_words([verb, *rest[1:]])
+                if words[0] in noun.commands:
+                    ctx.fail(f"The noun goes first: `duly {one_line(shlex.join([noun.name, *words]))}`.")
+            elif is_named and noun.name == _SHORT_FOR.get(verb):
+                return [verb, *rest[1:]]
+            elif is_named and verb in _SHORT_FOR and verb in noun.commands:
+                ctx.fail(f"The noun goes first: `duly {one_line(shlex.join([noun.name, verb, *rest[1:]]))}`.")
+        if self.get_command(ctx, verb) is None and verb in READS:
+            return ["get" if rest and not rest[0].startswith("-") else LIST, *rest]
+        return args
+
+    def _meant(self, args: Sequence[str]) -> str:
+        """Return what is said to a word that is no command; nothing that destroys is named unless it was asked for."""
+        word = args[0].lower()
+        if word in ADVICE:
+            advice = ADVICE[word]
+            return f" {advice[0].upper()}{advice[1:]}."
+        noun = OTHER_NOUNS.get(word) or OTHER_NOUNS.get(word.removesuffix("s"))
+        if noun is not None and noun in self.commands:
+            return f" Duly calls them {noun}: `duly {noun}` lists them, `duly {noun} --help` has the verbs."
+        harmless = [
+            name for name, each in self.commands.items() if not each.hidden and name not in _NEVER_SUGGESTED
+        ]
+        found = get_close_matches(word, harmless, cutoff=_LIKE)
+        return (
+            f" Did you mean {' or '.join(map(repr, found))}?"
+            if found
+            else " `duly --help` lists the commands."
+        )
 
 
 class Noun(TyperGroup):
@@ -105,6 +177,7 @@ class Noun(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the verb that the arguments name."""
+        args = self.in_own_words(args)
         if args[0] in self.commands or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
         if not self.named or args[0] in self._verbs(ctx):
@@ -137,6 +210,21 @@ class Noun(TyperGroup):
                 ]
         return found
 
+    def in_own_words(self, args: list[str]) -> list[str]:
+        """Return words that begin with a verb, with that of this noun for one of another command line."""
+        word, *rest = args
+        if word in self.commands or (self.named and word not in _NO_NAMES):
+            return args
+        if word == WATCH:
+            is_named = bool(rest) and not rest[0].startswith("-") and "show" in self.commands
+            verb = "show" if is_named else LIST
+            is_watched = verb in self.commands and any(
+                "--watch" in each.opts for each in self.commands[verb].params
+            )
+            return [verb, "--watch", *rest] if is_watched else args
+        known = [each for each in OTHER_WORDS.get(word, ()) if each in self.commands]
+        return [known[0], *rest] if known else args
+
     @property
     def _lists(self) -> bool:
         """Whether it lists without a word: not if its list is of something that must be named."""
@@ -157,6 +245,8 @@ class Noun(TyperGroup):
 
     def _refuse(self, ctx: Any, word: str) -> None:
         text = f"`duly {ctx.info_name}` has no verb {one_line(word)!r}: its verbs are {self._named_verbs()}."
+        if word in ENDS and "cancel" in self.commands:
+            text += f" `duly {ctx.info_name} cancel` asks what runs to stop."
         if self.named:
             text += f" For one of this name: duly {ctx.info_name} {self.named} {one_line(word)}"
         ctx.fail(text)

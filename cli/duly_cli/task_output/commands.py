@@ -9,12 +9,12 @@ import typer
 import duly
 from duly_cli.output.safe_text import say, say_part
 from duly_cli.startup.option_values import parse_member
-from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, add_to_tasks, connected
 
 
 def add_commands(app: typer.Typer) -> None:
     """Add `logs`."""
-    app.command("logs", rich_help_panel="Tasks")(logs)
+    add_to_tasks(app, logs)
 
 
 def logs(

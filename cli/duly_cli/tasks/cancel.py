@@ -6,7 +6,7 @@ import typer
 
 import duly
 from duly_cli.tasks.bulk import DryRun, Everything, Limit, Yes, change_all, check_filter, refuse_filters
-from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected, say_answers
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, add_to_tasks, connected, say_answers
 from duly_cli.tasks.filters import Collection, Lambda, Priorities, which_tasks
 from duly_cli.tasks.references import named_tasks
 
@@ -21,7 +21,7 @@ _RUNNING = {"claimed", "processing"}
 
 def add_command(app: typer.Typer) -> None:
     """Add `cancel`."""
-    app.command(rich_help_panel="Tasks")(cancel)
+    add_to_tasks(app, cancel)
 
 
 def cancel(

@@ -18,6 +18,7 @@ from duly_cli.output.safe_text import say
 from duly_cli.output.task_text import listed_as_json, task_as_json, task_lines, task_table
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_duration
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.filters import Collection, Lambda, Priorities, which_tasks
 from duly_cli.tasks.references import Ids, Keys, OfLambda, named_tasks
 from duly_cli.tasks.wait_reasons import wait_told
@@ -35,29 +36,40 @@ TaskIds = Annotated[list[str], typer.Argument(help="One or more task ids.", meta
 
 DEFAULT_ADDRESS = "127.0.0.1:7401"
 
+_NO_ANSWER = os.EX_UNAVAILABLE
 _UNREACHABLE_AFTER = timedelta(seconds=3)
 """Somebody looks on: a program would rather wait until the Frontend is there."""
 
 
-_tasks = typer.Typer(add_completion=False, cls=Noun)
+_tasks = Verbs(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
-    """Add the tasks' commands; those that read are verbs of `tasks`, too, as every noun has them."""
-    for name, command in (
-        ("get", get),
-        ("wait", wait),
-        ("list", list_tasks),
-    ):
-        app.command(name, rich_help_panel=_PANEL)(command)
-        _tasks.command(name)(command)
-    _tasks.command("show", hidden=True)(get)
-    app.add_typer(_tasks, name="tasks", hidden=True, help="The same as `duly list`, `get` and `wait`.")
+    """Add the tasks' commands, with what others add to `tasks`."""
+    app.add_typer(
+        _tasks,
+        name="tasks",
+        rich_help_panel=_PANEL,
+        help="List tasks, show one; schedule, change and end them. `duly list`, `get` and others are short for its verbs.",
+    )
+    app.command("get", rich_help_panel=_PANEL)(get)
+    app.command("wait", rich_help_panel=_PANEL)(wait)
+    app.command("list", rich_help_panel=_PANEL)(list_tasks)
+    _tasks.command("list")(list_tasks)
+    _tasks.command("show")(get)
+    _tasks.command("get", hidden=True)(get)
+    _tasks.command("wait")(wait)
+
+
+def add_to_tasks(app: typer.Typer, command: Callable[..., None], panel: str = _PANEL) -> None:
+    """Add a command as a verb of `tasks` and, shorter, by itself."""
+    app.command(rich_help_panel=panel)(command)
+    _tasks.command()(command)
 
 
 @contextmanager
 def connected(address: str, *, is_patient: bool = False) -> Iterator["duly.Client"]:
-    """Yield a client whose errors become one line on stderr and exit code 1.
+    """Yield a client whose errors become one line on stderr and exit code 1, or 69 if no Frontend answered.
 
     `is_patient`: a Frontend that nobody has reached yet is waited for as long as the call may take.
     """
@@ -69,7 +81,7 @@ def connected(address: str, *, is_patient: bool = False) -> Iterator["duly.Clien
         say(f"duly: {error_text(error)}", err=True)
         for note in getattr(error, "__notes__", ()):
             say(f"duly: {note}", err=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(_NO_ANSWER if isinstance(error, duly.UnavailableError) else 1) from error
 
 
 def _check_environment() -> None:

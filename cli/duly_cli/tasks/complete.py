@@ -7,7 +7,7 @@ import typer
 
 from duly_cli.output.safe_text import say
 from duly_cli.startup.option_values import parse_duration
-from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, add_to_tasks, connected
 from duly_cli.tasks.payloads import read_payload
 
 _VARIABLE = "DULY_COMPLETION_TOKEN"
@@ -16,7 +16,7 @@ _STDIN = "-"
 
 def add_command(app: typer.Typer) -> None:
     """Add `complete`."""
-    app.command(rich_help_panel="Tasks")(complete)
+    add_to_tasks(app, complete)
 
 
 def complete(

@@ -12,12 +12,14 @@ from duly_cli.output.safe_text import say
 from duly_cli.output.task_text import dead_letter_table, listed_as_json
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import invalid
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.bulk import DryRun, Everything, Limit, Yes, check_filter, confirm, refuse_filters
 from duly_cli.tasks.commands import (
     DEFAULT_ADDRESS,
     Address,
     AsJson,
     TaskIds,
+    add_to_tasks,
     connected,
     say_answers,
     show_tasks,
@@ -33,7 +35,7 @@ _NONE = "no dead letters match"
 _PER = {"s": 1, "m": 60, "h": 3600}
 
 
-_dead_letters = typer.Typer(add_completion=False, cls=Noun)
+_dead_letters = Verbs(add_completion=False, cls=Noun)
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -42,9 +44,10 @@ def add_commands(app: typer.Typer) -> None:
         _dead_letters,
         name="dead-letters",
         rich_help_panel=_PANEL,
-        help="List tasks that ended as fatal_failure; show one. `duly redrive` runs them again.",
+        help="List tasks that ended as fatal_failure; show one; run them again.",
     )
-    app.command("redrive", rich_help_panel=_PANEL)(redrive)
+    add_to_tasks(app, redrive)
+    _dead_letters.command()(redrive)
 
 
 @_dead_letters.command("list")

@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 
 from duly_cli.tasks.bulk import DryRun, Everything, Limit, Yes, change_all, check_filter
-from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, add_to_tasks, connected
 from duly_cli.tasks.filters import Collection, Lambda, Since, Until, which_tasks
 
 
 def add_command(app: typer.Typer) -> None:
     """Add `purge`."""
-    app.command(rich_help_panel="Tasks")(purge)
+    add_to_tasks(app, purge)
 
 
 def purge(

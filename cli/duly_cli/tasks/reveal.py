@@ -6,13 +6,13 @@ import typer
 
 import duly
 from duly_cli.output.safe_text import say
-from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, TaskIds, connected
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, TaskIds, add_to_tasks, connected
 from duly_cli.tasks.commands import show as show_tasks
 
 
 def add_command(app: typer.Typer) -> None:
     """Add `reveal`."""
-    app.command("reveal", rich_help_panel="For operators")(reveal)
+    add_to_tasks(app, reveal, "For operators")
 
 
 def reveal(

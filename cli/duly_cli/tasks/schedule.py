@@ -19,7 +19,7 @@ from duly_cli.startup.option_values import (
     parse_priority,
     parse_session,
 )
-from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected, show
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, add_to_tasks, connected, show
 from duly_cli.tasks.payloads import Payload, Raw, read_lines, read_payload
 from duly_cli.tasks.wait_reasons import wait_told
 
@@ -31,7 +31,7 @@ _CONFLICTS = {
 
 def add_command(app: typer.Typer) -> None:
     """Add `schedule`."""
-    app.command(rich_help_panel="Tasks")(schedule)
+    add_to_tasks(app, schedule)
 
 
 def schedule(

@@ -7,14 +7,14 @@ import typer
 import duly
 from duly.keep import KEEP
 from duly_cli.startup.option_values import parse_duration, parse_moment, parse_priority
-from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected, say_answers
+from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, add_to_tasks, connected, say_answers
 from duly_cli.tasks.payloads import read_payload
 from duly_cli.tasks.references import Ids, Keys, OfLambda, named_tasks
 
 
 def add_command(app: typer.Typer) -> None:
     """Add `update`."""
-    app.command(rich_help_panel="Tasks")(update)
+    add_to_tasks(app, update)
 
 
 def update(

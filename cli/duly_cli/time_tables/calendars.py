@@ -12,6 +12,7 @@ from duly_cli.output.safe_text import counted, one_line, say, say_changed
 from duly_cli.output.table import columns
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import given, invalid
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 if TYPE_CHECKING:  # it loads gRPC
@@ -20,7 +21,7 @@ if TYPE_CHECKING:  # it loads gRPC
 _Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The calendar's name, such as office or shop/office.")
 ]
-_calendars = typer.Typer(
+_calendars = Verbs(
     add_completion=False,
     cls=Noun,
     help="List calendars of working days, show one; check a date; set and delete them.",

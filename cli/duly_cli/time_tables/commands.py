@@ -22,6 +22,7 @@ from duly_cli.startup.option_values import (
     parse_priority,
     parse_session,
 )
+from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 from duly_cli.tasks.payloads import Raw, read_payload
 from duly_cli.time_tables.text import described, planned_text, rhythm_of, status_of, table_as_json
@@ -119,7 +120,7 @@ _Payload = Annotated[
     typer.Argument(metavar="PAYLOAD", help="What each task is given: JSON, or - for standard input."),
 ]
 
-_tables = typer.Typer(
+_tables = Verbs(
     add_completion=False,
     cls=Noun,
     help="List time tables, show one; make, change, pause and delete them.",
@@ -214,8 +215,9 @@ def create(
         _say(client, client.create_table(name, lambda_name, value, **options))
 
 
-@_tables.command()
-def change(
+@_tables.command("change", hidden=True)
+@_tables.command("set")
+def set_table(
     name: _Name,
     payload: _Payload = None,
     raw: Raw = False,

@@ -98,7 +98,7 @@ def _remedy(access: Access, role: Role, *patterns: str) -> str:
     # Roles are given for lambdas: a queue of one (x@2, x@~lab) needs the role of its lambda.
     lambdas = dict.fromkeys(base_name(each) for each in patterns)
     named = [each if each.isprintable() else _ANY for each in lambdas]
-    command = shlex.join(["duly", "grant", "add", access.principal, role, *named])
+    command = shlex.join(["duly", "grants", "add", access.principal, role, *named])
     return f"that needs the role {role}, which an operator gives with `{command}`"
 
 

@@ -71,4 +71,4 @@ def _of_breaker(name: str) -> str:
 
 
 def _of_gate(gate: Gate) -> str:
-    return f"once the gate is no longer needed: {command('gates', 'remove', gate.name)}"
+    return f"once the gate is no longer needed: {command('gates', 'delete', gate.name)}"

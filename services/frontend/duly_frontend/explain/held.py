@@ -27,7 +27,7 @@ def ended_reasons(row: TaskRow, *, withheld: bool) -> list[explain_pb2.Reason]:
     elif status is Status.DROPPED:
         text = f"it was dropped {ago(row, row['finished_at'])}: {_why(row, withheld=withheld)}"
         if row["graph"]:
-            action = f"read what its nodes waited for: {command('graph', 'show', str(row['graph']))}"
+            action = f"read what its nodes waited for: {command('graphs', 'show', str(row['graph']))}"
     else:
         text = f"it failed for good {ago(row, row['finished_at'])}: {_why(row, withheld=withheld)}"
         action = f"fix the cause, then {command('redrive', str(row['task_id']))}"

@@ -365,6 +365,6 @@ def _no_definition(request: graphs_pb2.GetGraphDefinitionRequest) -> Problem:
     version = f" with a version {request.version}" if request.version else ""
     return Problem(
         "name",
-        f"there is no graph definition {request.name!r}{version}: `duly graph definitions` lists them",
+        f"there is no graph definition {request.name!r}{version}: `duly graphs definitions` lists them",
         task_pb2.ERROR_CODE_NOT_FOUND,
     )

@@ -42,7 +42,7 @@ class LambdaFairness:
                 raise Problem(
                     f"weights[{place}].weight",
                     f"must be 1 to {HEAVIEST:,}, not {each.weight:,}: to hold back the tasks of a key, cancel them, or give "
-                    "them a collection and set a gate (`duly gates pause`)",
+                    "them a collection and set a gate (`duly gates set`)",
                 )
             weights[each.fair_key] = each.weight
         for place, key in enumerate(asked.removed_keys):

@@ -57,7 +57,7 @@ def _paused(problem: FoundProblem, now: datetime) -> Said:
     why = f": {values['reason']}" if values["reason"] else ""
     return Said(
         f"the gate {problem.subject!r} {values['does']} {values['what']}{left} (set{owner}{why})",
-        ((_plain("gates", "remove", problem.subject), "ends it"),),
+        ((_plain("gates", "delete", problem.subject), "ends it"),),
         problems_pb2.PROBLEM_ACTION_KIND_REMOVE_GATE,
         problem.subject,
     )
