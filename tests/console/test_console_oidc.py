@@ -141,7 +141,7 @@ async def test_a_person_without_a_role_is_told_so(person, identity_provider, sto
     await access.add_grants(store, [Grant("oidc:ann-1", Role.AUDITOR, "*")])
 
     assert before.status_code == 403
-    assert "duly grant add oidc:ann-1" in unescape(before.text)
+    assert "duly grants add oidc:ann-1" in unescape(before.text)
     assert (await person.get("/settings")).status_code == 200
 
 
