@@ -358,7 +358,7 @@ def test_a_frontend_that_does_not_answer_is_not_taken_for_a_file_that_cannot_be_
 
     done = CliRunner().invoke(app, command)
 
-    assert (done.exit_code, [*tmp_path.iterdir()]) == (1, [])
+    assert (done.exit_code, [*tmp_path.iterdir()]) == (69, [])
     assert "no Duly Frontend answers at 127.0.0.1:1" in done.stderr
 
 

@@ -213,7 +213,9 @@ async def test_wide_has_all_columns_on_one_line_each(run_duly, task_states, clie
 
     assert "PRIORITY" not in narrow
     heads, row = wide.splitlines()
-    assert all(each in heads for each in ("TASK ID", "LAMBDA", "PRIORITY", "STATUS", "NEXT OR END", "LAST FAILURE"))
+    assert all(
+        each in heads for each in ("TASK ID", "LAMBDA", "PRIORITY", "STATUS", "NEXT OR END", "LAST FAILURE")
+    )
     assert "test.brief" in row
 
 
