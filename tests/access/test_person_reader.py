@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from structlog.testing import capture_logs
 
 from duly_core.access import jwks_url
 from duly_core.access.authorizer import Authorizer, Credentials
@@ -116,8 +117,10 @@ async def test_metadata_of_another_issuer_or_without_a_safe_address_counts_for_n
 ):
     identity_provider.metadata = metadata
 
-    with pytest.raises(UnauthenticatedError, match="cannot be fetched"):
+    with capture_logs() as lines, pytest.raises(UnauthenticatedError, match="cannot be fetched"):
         await read(identity_provider.id_token())
+
+    assert [line["event"] for line in lines] == ["keys of JWTs not fetched"], "an operator reads why"
 
 
 async def test_while_the_provider_is_away_known_keys_count(read, identity_provider, monkeypatch):
@@ -194,6 +197,7 @@ async def test_no_token_and_no_certificate_has_the_name_of_a_person_or_a_group(c
     [
         ({"oidc_audience": ""}, "oidc_audience"),
         ({"oidc_audience": " , "}, "oidc_audience"),
+        ({"oidc_issuer": ""}, "oidc_issuer"),
         ({"oidc_principal_claim": ""}, "oidc_principal_claim"),
         ({"oidc_issuer": "http://login.example.com"}, "https"),
         ({"oidc_issuer": "login.example.com"}, "https"),

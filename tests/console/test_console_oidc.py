@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import jwt
 import pytest
+from cryptography.fernet import Fernet
 from structlog.testing import capture_logs
 
 from duly_console.errors import PageError, SignInNeededError
@@ -276,6 +277,26 @@ async def test_a_provider_that_names_itself_in_answers_must_always(people, ident
         where = await at_provider(browser)
 
         assert (await browser.get(re.sub(r"&iss=[^&]*", "", where))).status_code == 400
+
+
+async def test_a_console_that_restarted_meanwhile_asks_the_provider_before_it_takes_an_answer(
+    people, identity_provider, oidc_settings, tmp_path
+):
+    identity_provider.metadata = {"authorization_response_iss_parameter_supported": True}
+    keys = tmp_path / "keys"
+    keys.write_bytes(Fernet.generate_key())
+    keys.chmod(0o600)
+    async with browse(people, **oidc_settings, secret_file=str(keys)) as before:
+        where = await at_provider(before)
+        cookies = dict(before.http.cookies)
+    async with browse(people, **oidc_settings, secret_file=str(keys)) as browser:
+        browser.http.cookies.update(cookies)
+        unnamed = await browser.get(re.sub(r"&iss=[^&]*", "", where))
+        browser.http.cookies.update(cookies)
+        named = await browser.get(where)
+
+    assert unnamed.status_code == 400
+    assert is_signed_in(named)
 
 
 async def test_what_the_provider_says_instead_of_a_code_is_shown_and_runs_nothing(person):
@@ -627,6 +648,7 @@ async def test_no_page_and_no_log_line_has_a_token_a_code_or_a_secret(person, id
     ("changes", "match"),
     [
         ({"oidc_client_id": ""}, "oidc_client_id"),
+        ({"oidc_issuer": ""}, "oidc_issuer"),
         ({"oidc_issuer": "http://login.example.com"}, "https"),
         ({"oidc_scopes": "profile"}, "openid"),
         ({"listen": "0.0.0.0:7480"}, "public_url"),

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from http.client import HTTPException
 
 import jwt
+import structlog
 
 from duly_core.errors import SettingsError
+
+log = structlog.get_logger()
 
 _FETCHED_WITHIN_S = 5
 _FRESH_S = 300
@@ -15,6 +18,8 @@ _FRESH_S = 300
 _STALE_S = 3_600
 """How long the same while the issuer does not answer."""
 _ASKED_EVERY_S = 10
+_LONGEST_ERROR = 500
+"""Characters of a log line: an answer may be in it."""
 
 
 class FetchedKeys:
@@ -84,5 +89,6 @@ class FetchedKeys:
         except (jwt.PyJWTError, OSError, HTTPException, ValueError, TypeError, AttributeError) as error:
             # the last three: the answer is not JSON, or not of the shape of a key set
             self._problem = error
+            log.warning("keys of JWTs not fetched", error=f"{type(error).__name__}: {error}"[:_LONGEST_ERROR])
         finally:
             self._fetching = None

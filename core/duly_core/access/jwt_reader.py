@@ -36,6 +36,8 @@ def open_jwt_reader(settings: AuthSettings) -> JwtReader | None:
     Raises:
         SettingsError: the key set cannot be read, or settings do not fit.
     """
+    if settings.oidc_audience and not settings.oidc_issuer:
+        raise SettingsError("auth.oidc_audience needs auth.oidc_issuer: who makes the ID tokens")
     if not settings.jwks and not settings.oidc_issuer:
         return None
     try:

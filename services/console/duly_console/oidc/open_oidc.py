@@ -30,6 +30,10 @@ def open_oidc(settings: ConsoleSettings, *, secure: bool) -> Oidc | None:
         SettingsError: settings are missing, or the client's secret cannot be read.
     """
     if not settings.oidc_issuer:
+        if settings.oidc_client_id or settings.oidc_client_secret_file:
+            raise SettingsError(
+                "console.oidc_client_id and its secret need console.oidc_issuer: who signs people in"
+            )
         return None
     if not settings.oidc_client_id:
         raise SettingsError(

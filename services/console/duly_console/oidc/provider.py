@@ -133,9 +133,13 @@ class Provider:
         said = [("client_id", self._client_id), ("post_logout_redirect_uri", f"{self.base_url}/sign-in")]
         return str(add_params_to_uri(url, said))
 
-    def is_own(self, issuer: str) -> bool:
-        """Whether an answer that names an issuer (RFC 9207) is of this provider; empty: it names none."""
-        required = self._metadata.get("authorization_response_iss_parameter_supported") is True
+    async def is_own(self, issuer: str) -> bool:
+        """Whether an answer that names an issuer (RFC 9207) is of this provider; empty: it names none.
+
+        Raises:
+            ProviderAwayError: the provider does not say whether it always names itself.
+        """
+        required = (await self.metadata()).get("authorization_response_iss_parameter_supported") is True
         return issuer == self.issuer or not (issuer or required)
 
     async def redeem(self, code: str, attempt: Attempt) -> Tokens:

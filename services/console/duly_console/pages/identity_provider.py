@@ -98,7 +98,11 @@ class IdentityProviderPages:
 
     async def _session(self, said: Mapping[str, str], attempt: Attempt) -> tuple[Session, Viewer]:
         provider = self._oidc.provider
-        if not provider.is_own(said.get("iss", "")):
+        try:
+            is_own = await provider.is_own(said.get("iss", ""))
+        except ProviderAwayError as error:
+            raise _NotSignedInError(f"The sign-in could not be completed: {error}.", 503) from error
+        if not is_own:
             raise _NotSignedInError("The answer is of another provider. Sign in again.")
         if "error" in said:
             more = f" It says: {shown(said['error_description'])}" if said.get("error_description") else ""
