@@ -56,5 +56,6 @@ pytest_plugins = [
     "tests.fixtures.refusals",
     "tests.fixtures.callback_process",
     "tests.fixtures.controllers",
+    "tests.fixtures.problems",  # after task_states, which it imports
     "tests.fixtures.attachments",  # after services and task_states, which it imports
 ]

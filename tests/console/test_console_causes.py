@@ -2,7 +2,8 @@
 
 import pytest
 
-from duly_console.causes import cause_of, normalised
+from duly_console.causes import cause_of
+from duly_core.tasks.causes import normalised
 from duly_wire.v1 import task_pb2
 
 

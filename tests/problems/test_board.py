@@ -1,36 +1,27 @@
 """The incident board finds what is wrong, keeps since when, and tells each caller what hits theirs."""
 
-from datetime import timedelta
+import json
+import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import duly
 from duly_core.gates import store as store_gates
-from duly_core.gates.rules import GateScope, Kind
-from duly_core.gates.store import NewGate
+from duly_core.postgres.settings import StoreSettings
 from duly_core.problems import store as store_problems
 from duly_frontend.problems.board import ProblemBoard
+from duly_frontend.problems.service import ProblemServicer
+from duly_frontend.settings import FrontendSettings
+from duly_frontend.stores import open_stores
 from duly_wire.enums import ProblemKind, ProblemSeverity, ProblemStatus
+from duly_wire.v1 import problems_pb2
+from tests.fixtures.console import token_of
+from tests.fixtures.problems import pause, ran
+from tests.fixtures.task_states import SECOND
 
 NOW = timedelta(0)
-
-
-@pytest.fixture
-def board(store):
-    """A board that is computed whenever it is told to."""
-    return ProblemBoard(store, every=NOW)
-
-
-async def pause(store, name="deploy", pattern="*", reason="a deploy", **more):
-    asked = {"owner": "ann", "delay": None, "expires_at": None} | more
-    await store_gates.put_gate(
-        store, name, lambda _: NewGate(name, Kind.PAUSE, GateScope(pattern), reason=reason, **asked)
-    )
-
-
-async def ran(store, statement, **parameters):
-    async with store.connection() as connection:
-        await connection.execute(statement, parameters)
+NOON = datetime(2026, 11, 27, 12, tzinfo=UTC)
 
 
 async def test_before_the_first_round_nothing_is_known(client):
@@ -130,3 +121,94 @@ async def test_filters_show_what_hits_a_lambda_and_what_is_about_a_kind(board, s
     assert (await client.problems(kinds=[ProblemKind.BREAKER_OPEN])).problems == ()
     with pytest.raises(duly.DulyError, match="kinds"):
         await client.problems(kinds=[99])
+
+
+async def test_when_postgres_is_away_the_answer_says_so_and_since_when(task_states):
+    nowhere = StoreSettings(dsn="host=127.0.0.1 port=1 dbname=none", acquire_timeout=SECOND)
+    instants = iter([NOON, NOON + SECOND])
+    async with open_stores(nowhere, FrontendSettings()) as stores:
+        servicer = ProblemServicer(stores, lambda: next(instants))
+        first = await servicer.ListProblems(problems_pb2.ListProblemsRequest(), None)
+        again = await servicer.ListProblems(problems_pb2.ListProblemsRequest(), None)
+
+    assert [each.kind for each in first.problems] == [problems_pb2.PROBLEM_KIND_STORE_AWAY]
+    assert (first.is_stale, first.problem_count, first.HasField("as_of")) == (True, 1, False)
+    assert "does not answer" in first.problems[0].text
+    assert again.problems[0].since_at == first.problems[0].since_at
+
+
+async def test_an_owner_sees_what_hits_their_lambdas_without_the_numbers_and_names_of_others(
+    board, store, guarded, task_states, clock
+):
+    for name in ("mail.send", "bank.pay"):
+        await task_states.register(name)
+        await task_states.new(lambda_name=name)
+    await pause(store, "bank", "bank.pay")
+    await clock.tick(60 * SECOND)
+    await board.run_once()
+
+    async with (
+        duly.AsyncClient(guarded.address, token=token_of("owner")) as owner,
+        duly.AsyncClient(guarded.address, token=token_of("auditor")) as auditor,
+        duly.AsyncClient(guarded.address, token=token_of("client")) as client,
+    ):
+        all_of_them = (await auditor.problems()).problems
+        (of_owner,) = (await owner.problems()).problems
+        (of_client,) = (await client.problems()).problems
+        with pytest.raises(duly.PermissionDeniedError):
+            await owner.problems(lambda_name="bank.pay")
+
+    assert {each.kind for each in all_of_them} == {ProblemKind.NO_HOST, ProblemKind.PAUSED}
+    assert (of_owner.kind, of_owner.hits) == (ProblemKind.NO_HOST, "1 task of mail.send")
+    assert (of_client.task_count, of_client.hits) == (0, "mail.send")
+
+
+async def test_messages_of_failures_are_for_those_who_may_read_payloads(board, guarded, task_states):
+    await task_states.register()
+    await task_states.fail(await task_states.claimed(), "KeyError: the card of ann")
+    await board.run_once()
+
+    causes = {}
+    for principal in ("auditor", "owner", "operator"):
+        async with duly.AsyncClient(guarded.address, token=token_of(principal)) as caller:
+            (problem,) = (await caller.problems()).problems
+            causes[principal] = problem.cause.message, "card of ann" in problem.text
+
+    assert causes["auditor"] == ("", False)
+    assert causes["owner"] == causes["operator"] == ("the card of ann", True)
+
+
+async def test_the_command_says_healthy_or_what_is_wrong_and_its_exit_code_says_so_too(
+    board, store, task_states, run_duly, clock
+):
+    nothing_yet = await run_duly("status")
+    await board.run_once()
+    healthy = await run_duly("status")
+    await pause(store, reason="a long one: " + "why " * 100)
+    await board.run_once()
+    paused = await run_duly("status")
+    await task_states.register()
+    await task_states.fail(await task_states.claimed(), "KeyError: 'x'")
+    await board.run_once()
+    broken = await run_duly("status")
+    as_json = await run_duly("status", "--json")
+    none = await run_duly("status", "--lambda", "report.make", "--kind", "dead_letters")
+    wrong = await run_duly("status", "--kind", "x")
+
+    assert (nothing_yet.exit_code, nothing_yet.stdout) == (2, "Unknown: no Frontend has looked yet\n")
+    assert (healthy.exit_code, re.sub(r"\d", "0", healthy.stdout)) == (0, "Healthy as of 00:00:00, live\n")
+    assert (paused.exit_code, paused.stdout.split()[0]) == (0, "Healthy")
+    assert max(map(len, paused.stdout.splitlines())) <= 80
+    assert "    duly gates remove deploy  # ends it" in paused.stdout
+    assert (broken.exit_code, broken.stdout.split(" as of")[0]) == (1, "1 problem")
+    assert broken.stdout.index("WARNING") < broken.stdout.index("INFORMATION")
+    assert json.loads(as_json.stdout)["problems"][0]["kind"] == "dead_letters"
+    assert (none.exit_code, none.stdout.split()[0]) == (0, "Healthy")
+    assert wrong.exit_code == 2
+    assert "must be one of store_away" in wrong.stderr
+
+
+async def test_the_command_has_an_exit_code_of_its_own_for_no_answer(run_duly):
+    done = await run_duly("status", "--address", "127.0.0.1:1")
+
+    assert done.exit_code == 2

@@ -10,7 +10,7 @@ from duly_wire.queue_names import QueueName
 
 _QUERY = EXPLAIN["serving_hosts"].sql
 _LABELS = EXPLAIN["labels_of_hosts"].sql
-_LATE = timedelta(seconds=2)
+LATE_REPORT = timedelta(seconds=2)
 """A report takes so long at most; a host that is later is not known to be alive."""
 
 
@@ -50,7 +50,7 @@ async def read_serving(store: Store, lambda_name: str) -> Serving:
     """
     base, version, domain, labels = QueueName.parse(lambda_name)
     pinned = "" if domain or labels else version
-    asked = {"lambda": lambda_name, "base": base, "version": pinned, "late": _LATE}
+    asked = {"lambda": lambda_name, "base": base, "version": pinned, "late": LATE_REPORT}
     (row,) = await select_text(store, _QUERY, asked)
     return Serving(
         row["alive"],
@@ -69,6 +69,6 @@ async def count_alive(store: Store, queue: str) -> int:
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    asked = {"lambda": queue, "base": queue, "version": "", "late": _LATE}
+    asked = {"lambda": queue, "base": queue, "version": "", "late": LATE_REPORT}
     (row,) = await select_text(store, _QUERY, asked)
     return int(row["alive"])

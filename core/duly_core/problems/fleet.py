@@ -1,5 +1,8 @@
 """Finds hosts that fell silent, and clocks that differ from the store's."""
 
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
 from duly_core.postgres.arrays import texts
 from duly_core.postgres.pool import Store
 from duly_core.problems.kinds import Kind, Severity
@@ -11,8 +14,12 @@ _MOST_HOSTS = 100
 _MOST_LAMBDAS = 100
 
 
-async def hosts_astray(store: Store) -> list[FoundProblem]:
-    """Return one problem for all hosts that fell silent, and one for all whose clocks differ.
+async def hosts_astray(
+    store: Store, now: datetime, skewed_services: Sequence[AboutHost], explained: Collection[str] = ()
+) -> list[FoundProblem]:
+    """Return one problem for all hosts that fell silent, and one for all clocks that differ.
+
+    Silent hosts that are `explained` are left out: another problem says what their silence did.
 
     Raises:
         StoreUnavailableError: ask again.
@@ -23,7 +30,8 @@ async def hosts_astray(store: Store) -> list[FoundProblem]:
         for _, state, host_id, name, reported_at, ahead in rows
     ]
     problems = []
-    if silent := [host for state, host in hosts if state == "silent"]:
+    is_silent = [host for state, host in hosts if state == "silent"]
+    if silent := [host for host in is_silent if host.host_id not in explained]:
         since_at = min(host.reported_at for host in silent if host.reported_at is not None)
         lambdas = await lambdas_of(store, silent)
         problems.append(
@@ -33,7 +41,18 @@ async def hosts_astray(store: Store) -> list[FoundProblem]:
                 since_at,
                 lambdas=lambdas,
                 hosts=silent,
-                number=max(rows[0][0], len(silent)),
+                number=max(rows[0][0] - (len(is_silent) - len(silent)), len(silent)),
+            )
+        )
+    skewed = [host for state, host in hosts if state != "silent"] + [*skewed_services]
+    if skewed:
+        problems.append(
+            found(
+                Kind.CLOCKS_APART,
+                Severity.WARNING,
+                now,
+                lambdas=await lambdas_of(store, [host for host in skewed if host.host_id]),
+                hosts=sorted(skewed, key=lambda host: -abs(host.clock_ahead or timedelta())),
             )
         )
     return problems

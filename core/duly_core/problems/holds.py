@@ -1,7 +1,7 @@
 """Finds what holds tasks back on purpose, or because their runs fail: gates and breakers."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from duly_core.gates.rules import Gate
@@ -19,8 +19,8 @@ _MOST_PARKED = 1_000
 """Of the tasks parked on a gate so many are counted."""
 
 
-async def paused(store: Store, gates: Sequence[Gate]) -> list[FoundProblem]:
-    """Return a problem, which is information, for each gate that somebody set.
+async def paused(store: Store, gates: Sequence[Gate], late: Mapping[str, Counter[str]]) -> list[FoundProblem]:
+    """Return a problem, which is information, for each gate that somebody set; `late` has due tasks of queues that it holds.
 
     Raises:
         StoreUnavailableError: ask again.
@@ -29,7 +29,9 @@ async def paused(store: Store, gates: Sequence[Gate]) -> list[FoundProblem]:
     if not by_people:
         return []
     parked = await parked_on(store, [gate.name for gate in by_people])
-    return [_paused(gate, parked.get(gate.name, Counter())) for gate in by_people]
+    return [
+        _paused(gate, parked.get(gate.name, Counter()) + late.get(gate.name, Counter())) for gate in by_people
+    ]
 
 
 def _paused(gate: Gate, parked: Counter[str]) -> FoundProblem:
@@ -66,8 +68,8 @@ def what_of(gate: Gate) -> str:
     return words
 
 
-async def breakers_open(store: Store) -> list[FoundProblem]:
-    """Return a problem for each breaker that is not closed.
+async def breakers_open(store: Store, late: Mapping[str, Counter[str]]) -> list[FoundProblem]:
+    """Return a problem for each breaker that is not closed; `late` has due tasks of queues that its gate holds.
 
     Raises:
         StoreUnavailableError: ask again.
@@ -77,7 +79,12 @@ async def breakers_open(store: Store) -> list[FoundProblem]:
         return []
     parked = await parked_on(store, [f"{BREAKER}{row[0]}" for row in rows])
     return [
-        _breaker(lambda_name, state, since_at, parked.get(f"{BREAKER}{lambda_name}", Counter()))
+        _breaker(
+            lambda_name,
+            state,
+            since_at,
+            parked.get(f"{BREAKER}{lambda_name}", Counter()) + late.get(f"{BREAKER}{lambda_name}", Counter()),
+        )
         for lambda_name, state, since_at in rows
     ]
 

@@ -107,3 +107,176 @@ from unnest(%(host_ids)b::text[]) as asked (host_id)
 cross join lateral (
     select of_host.lambda from host_lambda as of_host where of_host.host_id = asked.host_id limit %(most)b::int8
 ) as served
+
+-- name: late_queues
+-- The oldest task of each queue, a step down the index for each; of these the queues whose oldest has been due for so long.
+with recursive present (lambda, priority, due_at) as (
+    (
+        select assoc.lambda, assoc.priority, assoc.next_trigger_at
+        from task_assoc as assoc
+        where assoc.status in ('new', 'retriable_failure')
+        order by assoc.lambda, assoc.priority, assoc.next_trigger_at
+        limit 1
+    )
+    union all
+    select following.lambda, following.priority, following.next_trigger_at
+    from present cross join lateral (
+        select assoc.lambda, assoc.priority, assoc.next_trigger_at
+        from task_assoc as assoc
+        where assoc.status in ('new', 'retriable_failure')
+            and (assoc.lambda, assoc.priority) > (present.lambda, present.priority)
+        order by assoc.lambda, assoc.priority, assoc.next_trigger_at
+        limit 1
+    ) as following
+)
+select first.lambda, first.priority, first.due_at
+from (select * from present limit %(most_looked_at)b::int8) as first
+where first.due_at < duly_now() - %(objective)b::interval
+order by first.due_at
+limit %(most)b::int8
+
+-- name: unregistered_queues
+select asked.lambda
+from unnest(%(lambdas)b::text[]) as asked (lambda)
+where not exists (select from lambda where lambda.name = asked.lambda)
+
+-- name: serving_hosts_of_lambdas
+-- Of each lambda the first live hosts that serve it: enough to tell who has the same.
+with alive as materialized (
+    select array_agg(host.host_id) as ids
+    from host
+    where {{host_state}} = 'alive' and host.reported_at > duly_now() - host.report_interval - %(late)b::interval
+)
+select asked.lambda, array(
+        select served.host_id
+        from host_lambda as served
+        where served.lambda = asked.lambda and served.host_id = any (alive.ids)
+        order by served.host_id
+        limit %(most)b::int8
+    ) || array(
+        select served.host_id
+        from host_lambda as served
+        where served.lambda = asked.base and served.version = asked.version and asked.version <> ''
+            and served.host_id = any (alive.ids)
+        order by served.host_id
+        limit %(most)b::int8
+    )
+from alive cross join unnest(%(lambdas)b::text[], %(bases)b::text[], %(versions)b::text[]) as asked (lambda, base, version)
+
+-- name: last_hosts_of_lambdas
+-- The host that reported last that it serves a lambda.
+select asked.lambda, last.host_id, last.name, last.reported_at, last.state
+from unnest(%(lambdas)b::text[], %(bases)b::text[], %(versions)b::text[]) as asked (lambda, base, version)
+cross join lateral (
+    select host.host_id, host.name, host.reported_at, {{host_state}} as state
+    from (
+        select served.host_id
+        from host_lambda as served
+        where served.lambda = asked.lambda or served.lambda = asked.base and served.version = asked.version and asked.version <> ''
+        limit 100
+    ) as served
+    join host on host.host_id = served.host_id
+    order by host.reported_at desc
+    limit 1
+) as last
+
+-- name: held_lambdas
+-- The lambdas of tasks that hosts hold.
+select distinct held.lambda
+from (
+    select assoc.lambda, assoc.status
+    from task_assoc as assoc
+    where assoc.status in ('enqueued', 'claimed', 'processing')
+    order by assoc.next_trigger_at
+    limit %(most)b::int8
+) as held
+where held.status <> 'enqueued'
+
+-- name: first_tasks
+-- The oldest task of each of these queues.
+select asked.lambda, asked.priority, first.task_id
+from unnest(%(lambdas)b::text[], %(priorities)b::int2[]) as asked (lambda, priority)
+cross join lateral (
+    select assoc.task_id
+    from task_assoc as assoc
+    where assoc.lambda = asked.lambda and assoc.priority = asked.priority
+        and assoc.status in ('new', 'retriable_failure')
+    order by assoc.next_trigger_at
+    limit 1
+) as first
+
+-- name: parked_by_resource
+-- What tasks wait for units of, a step down the index for each, and some of the tasks.
+with recursive present (parked_on) as (
+    (
+        select assoc.parked_on
+        from task_assoc as assoc
+        where assoc.status = 'waiting' and assoc.parked_on is not null
+        order by assoc.parked_on
+        limit 1
+    )
+    union all
+    select following.parked_on
+    from present cross join lateral (
+        select assoc.parked_on
+        from task_assoc as assoc
+        where assoc.status = 'waiting' and assoc.parked_on is not null and assoc.parked_on > present.parked_on
+        order by assoc.parked_on
+        limit 1
+    ) as following
+)
+select resource.name, resource.capacity, resource.note, resource.changed_at, parked.parked_key, parked.lambda,
+    count(*), min(parked.due_at)
+from (select * from present limit %(most_looked_at)b::int8) as first
+join resource on resource.name = first.parked_on
+cross join lateral (
+    select assoc.parked_key, assoc.lambda, assoc.due_at
+    from task_assoc as assoc
+    where assoc.parked_on = first.parked_on and assoc.status = 'waiting'
+    limit %(most)b::int8
+) as parked
+group by resource.name, resource.capacity, resource.note, resource.changed_at, parked.parked_key, parked.lambda
+
+-- name: newest_dead_letters
+select dead.task_id, dead.lambda, dead.finished_at
+from dead_letter as dead
+order by dead.finished_at desc, dead.task_id desc
+limit %(most)b::int8
+
+-- name: failures_of_dead_letters
+select task.task_id, coalesce(task.failure_kind, 0), left(task.failure_message, 2000)
+from task
+where task.task_id = any (%(task_ids)b::uuid[])
+    and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
+
+-- name: blocked_sessions
+select blocked.key, blocked.blocked_at, blocked.blocked_by, blocked.length, task.lambda
+from (
+    select session.key, session.blocked_at, session.blocked_by, session.length
+    from session
+    where session.blocked_at is not null
+    order by session.key
+    limit %(most)b::int8
+) as blocked
+left join lateral (select task.lambda from task where task.task_id = blocked.blocked_by limit 1) as task on true
+
+-- name: services_seen
+-- Of each service the process that reported last, and those whose clocks differ.
+select each.service, each.instance_id, each.host_name, {{instance_state}}, each.reported_at, each.clock_ahead
+from (select *, false as draining from service_instance order by reported_at desc limit 1000) as each
+order by each.reported_at desc
+
+-- name: failing_pools
+select plan.pool, plan.failure, plan.failed_since, pool.lambdas
+from pool_plan as plan join worker_pool as pool on pool.name = plan.pool
+where plan.failure is not null
+order by plan.failed_since
+limit %(most)b::int8
+
+-- name: expiring_tokens
+select token.token_id, token.principal, token.note, token.expires_at
+from access_token as token
+where token.revoked_at is null
+    and token.expires_at between duly_now() - interval '1 day' and duly_now() + %(within)b::interval
+order by token.expires_at
+limit %(most)b::int8

@@ -90,7 +90,11 @@ def build(
                 ):
                     group.create_task(health.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, asyncio.Event()))
-                    board = ProblemBoard(stores.lists)
+                    board = ProblemBoard(
+                        stores.lists,
+                        expected_services=("store_consumer", "hsc"),
+                        cert_file=rpc_settings.cert_file,
+                    )
                     group.create_task(repeat("problem board", board.run_once, stop, asyncio.Event()))
             servicers.close()
             await server.stop()

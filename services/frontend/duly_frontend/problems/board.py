@@ -1,33 +1,73 @@
 """Computes the incident board: one round finds all that is wrong; one Frontend at a time makes it."""
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
 
-from duly_core.gates.rules import Gate
+from duly_core.gates.rules import Gate, GateSet
 from duly_core.gates.store import read_gates
 from duly_core.postgres.pool import Store
 from duly_core.problems import store as store_problems
+from duly_core.problems.failures import DeadLetterCauses, sessions_blocked
 from duly_core.problems.fleet import hosts_astray
 from duly_core.problems.holds import breakers_open, paused
+from duly_core.problems.installation import (
+    certificate_expiring,
+    pools_failing,
+    services,
+    store_slow,
+    tokens_expiring,
+)
+from duly_core.problems.kinds import Kind
 from duly_core.problems.problem import FoundProblem
+from duly_core.problems.queues import held_by_gates, read_late
+from duly_core.problems.resources import resources_full
+from duly_core.process.clock import seconds_since_boot
 from duly_core.process.identity import host_name
+from duly_frontend.problems.late import find_late
 
 EVERY = timedelta(seconds=10)
 _LONGEST_PAUSE = timedelta(seconds=30)
-_SHARE = 20
+_TIMES = 50
 """A round that took long is followed by a pause of so many times its length: a large store is not kept busy by it."""
+_MEASURED = 3
+_SERVICE = "frontend"
 
 
 class ProblemBoard:
     """`run_once` computes the board, if it is this Frontend's turn."""
 
-    def __init__(self, store: Store, every: timedelta = EVERY) -> None:
+    def __init__(
+        self,
+        store: Store,
+        every: timedelta = EVERY,
+        *,
+        expected_services: Collection[str] = (),
+        cert_file: str = "",
+        seconds: Callable[[], float] = seconds_since_boot,
+    ) -> None:
+        """Make one.
+
+        Args:
+            store: its reads have a time limit, as lists do.
+            every: between two rounds.
+            expected_services: services of which some process must report itself.
+            cert_file: this Frontend's certificate; empty: it serves without TLS.
+            seconds: measures how long statements take.
+        """
         self._store = store
         self._every = every
+        self._expected = expected_services
+        self._cert_file = cert_file
+        self._seconds = seconds
         self._by = f"{host_name()}:{os.getpid()}"
         self._version = -1
         self._gates: Sequence[Gate] = ()
+        self._gate_set = GateSet()
+        self._dead_letters = DeadLetterCauses()
+        self._answered_in: deque[timedelta] = deque(maxlen=_MEASURED)
+        self._started_at: datetime | None = None
 
     async def run_once(self) -> timedelta:
         """Make a round; return how long to wait before the next.
@@ -35,11 +75,13 @@ class ProblemBoard:
         Raises:
             StoreUnavailableError: the store does not answer.
         """
+        began = self._seconds()
         begun_at = await store_problems.begin(self._store, self._by, self._every * 0.9)
         if begun_at is None:
             return self._every
         await store_problems.publish(self._store, begun_at, await self.find())
-        return self._every
+        took = timedelta(seconds=self._seconds() - began)
+        return min(max(self._every, _TIMES * took), max(self._every, _LONGEST_PAUSE))
 
     async def find(self) -> list[FoundProblem]:
         """Return all that is wrong now, in no order.
@@ -47,18 +89,40 @@ class ProblemBoard:
         Raises:
             StoreUnavailableError: the store does not answer.
         """
-        await self._read_gates()
-        finders: Sequence[Callable[[], Awaitable[list[FoundProblem]]]] = (
-            lambda: paused(self._store, self._gates),
-            lambda: breakers_open(self._store),
-            lambda: hosts_astray(self._store),
-        )
-        problems: list[FoundProblem] = []
-        for find in finders:
-            problems += await find()
-        return problems
+        store = self._store
+        now = await self._read_gates()
+        late = await read_late(store)
+        held = held_by_gates(late, self._gate_set) if late.since else {}
+        counts = {name: late.lambdas(queues) for name, queues in held.items()}
+        held_back = {queue for queues in held.values() for queue in queues}
+        problems = [
+            *await paused(store, self._gates, counts),
+            *await breakers_open(store, counts),
+        ]
+        if len(held_back) < len(late.since):
+            problems += await find_late(store, late, held_back, now)
+        away, skewed = await services(store, now, self._expected, self._started_at or now)
+        explained = {host.host_id for each in problems if each.kind is Kind.NO_HOST for host in each.hosts}
+        return [
+            *problems,
+            *away,
+            *await hosts_astray(store, now, skewed, explained),
+            *await resources_full(store, now),
+            *await self._dead_letters.find(store, now),
+            *await sessions_blocked(store),
+            *await pools_failing(store),
+            *await tokens_expiring(store, now),
+            *certificate_expiring(self._cert_file, _SERVICE, now),
+            *store_slow(self._answered_in, now),
+        ]
 
-    async def _read_gates(self) -> None:
+    async def _read_gates(self) -> datetime:
+        """Read the gates that are in force; return the store's clock."""
+        began = self._seconds()
         read = await read_gates(self._store, self._version)
+        self._answered_in.append(timedelta(seconds=self._seconds() - began))
+        self._started_at = self._started_at or read.read_at
         if read.gates is not None:
             self._version, self._gates = read.version, read.gates
+            self._gate_set = GateSet(read.gates)
+        return read.read_at

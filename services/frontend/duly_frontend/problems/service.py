@@ -1,6 +1,7 @@
 """ProblemService: what is wrong now, as the incident board has it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from duly_core.access.current import require, restriction
@@ -46,11 +47,7 @@ class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
         except StoreUnavailableError as error:
             return self._away(error)
         self._last, self._away_since = board, None
-        shown = [
-            seen
-            for each in board.problems
-            if wanted(each) and (seen := each.seen_by(restriction(Action.READ))) is not None
-        ]
+        shown = [seen for each in board.problems if wanted(each) and (seen := _seen(each)) is not None]
         response = _answer(shown, board.now)
         response.is_stale = board.is_stale
         response.computed_by = board.computed_by
@@ -73,6 +70,17 @@ class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
             response.as_of.CopyFrom(to_timestamp(self._last.computed_at))
             response.computed_by = self._last.computed_by
         return response
+
+
+def _seen(problem: FoundProblem) -> FoundProblem | None:
+    """Return what the caller may see of a problem; messages of callbacks may hold what payloads say."""
+    seen = problem.seen_by(restriction(Action.READ))
+    reads_payloads = restriction(Action.READ_PAYLOAD)
+    if seen is None or "message" not in seen.values:
+        return seen
+    if reads_payloads is None or reads_payloads.covers_all_of(seen.subject):
+        return seen
+    return replace(seen, values={**seen.values, "message": ""})
 
 
 def _answer(problems: Sequence[FoundProblem], now: datetime) -> problems_pb2.ListProblemsResponse:

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from duly_core.problems.kinds import Kind
 from duly_core.problems.problem import FoundProblem
+from duly_core.process.newer_values import known
 from duly_frontend.explain.text import command, number, span
+from duly_wire.enums import FailureKind
 from duly_wire.v1 import problems_pb2
 
 
@@ -97,9 +99,255 @@ def _named(names: list[str], count: int, most: int = 3) -> str:
     return f"{', '.join(shown)}{more}"
 
 
+def _store_slow(problem: FoundProblem, _now: datetime) -> Said:
+    took = int(problem.values["milliseconds"])
+    return Said(
+        f"Postgres takes {took:,} ms and more for statements that take one: all of Duly is slower by it",
+        ((_plain("activity"), "shows how much is scheduled and runs"),),
+    )
+
+
+def _service_away(problem: FoundProblem, _now: datetime) -> Said:
+    name = problem.subject.replace("_", "-")
+    last = f"; the last ran on {problem.hosts[0].name}" if problem.hosts else ""
+    return Said(
+        f"no {_SERVICES.get(problem.subject, name)} reports itself{last}: {_EFFECTS.get(problem.subject, '')}",
+        ((_plain("services"), "lists the services"), (_plain(name), "starts one, if it runs by itself")),
+    )
+
+
+_SERVICES = {"store_consumer": "Store Consumer", "hsc": "HSC", "frontend": "Frontend"}
+_EFFECTS = {
+    "store_consumer": "timeouts, retries of silent workers, time tables and breakers stand still",
+    "hsc": "no worker gets a task",
+}
+
+
+def _no_host(problem: FoundProblem, _now: datetime) -> Said:
+    lambdas = list(problem.lambdas)
+    what = lambdas[0] if problem.lambda_count == 1 else number(problem.lambda_count, "lambda")
+    last = ""
+    if problem.hosts:
+        state = problem.values.get("state", "")
+        went = {"silent": "is silent", "stopped": "has stopped", "draining": "takes no more tasks"}.get(
+            state, "missed a report"
+        )
+        last = f": the last one, {problem.hosts[0].name}, {went}"
+    return Said(
+        f"no live host serves {what} with due tasks{last}",
+        (
+            (_plain("hosts"), "lists the hosts"),
+            (_plain("worker", "MODULE:APP"), "starts a worker that serves them, on their machine"),
+        ),
+        problems_pb2.PROBLEM_ACTION_KIND_SHOW_HOSTS,
+        problem.hosts[0].host_id if problem.hosts else "",
+    )
+
+
+def _slots_held(problem: FoundProblem, now: datetime) -> Said:
+    values = problem.values
+    slots, held = int(values["slots"]), int(values["held"])
+    who = problem.subject or "another lambda"
+    least = "at least " if held < slots and int(values["shown"]) < slots else ""
+    text = (
+        f"{who} holds {least}{held:,} of the {number(slots, 'slot')} that others wait for, "
+        f"the first for {span(now - problem.since_at)}"
+    )
+    if not problem.subject:
+        return Said(text, ((_plain("hosts"), "lists the hosts and their slots"),))
+    ids = [each.task_id for each in problem.holders[:_MOST_IDS]]
+    ends = ((_plain("cancel", "--kill", *ids), "ends the first of them, whatever they do"),) if ids else ()
+    return Said(
+        text,
+        (
+            *ends,
+            (_plain("list", "--lambda", problem.subject, "--status", "processing"), "shows those that run"),
+            (
+                _plain("resources", "set", f"lambda:{problem.subject}", str(max(1, slots // 2))),
+                "is a quota: it keeps slots for others",
+            ),
+        ),
+        problems_pb2.PROBLEM_ACTION_KIND_CANCEL_TASKS,
+        problem.subject,
+    )
+
+
+_MOST_IDS = 4
+
+
+def _late(problem: FoundProblem, now: datetime) -> Said:
+    lambdas = list(problem.lambdas)
+    what = lambdas[0] if problem.lambda_count == 1 else number(problem.lambda_count, "lambda")
+    why = problem.values.get("why", "")
+    first = lambdas[0] if lambdas else ""
+    return Said(
+        f"tasks of {what} are {span(now - problem.since_at)} late{': ' if why else ''}{why}",
+        (
+            (_plain("backlog", first), "shows what is due, and who serves it"),
+            (_plain("explain", "TASK"), "says of one task why it waits"),
+        ),
+        problems_pb2.PROBLEM_ACTION_KIND_SHOW_LAMBDA if problem.lambda_count == 1 else _NOTHING,
+        first if problem.lambda_count == 1 else "",
+    )
+
+
+_NOTHING = problems_pb2.PROBLEM_ACTION_KIND_UNSPECIFIED
+
+
+def _lambda_gone(problem: FoundProblem, _now: datetime) -> Said:
+    first = next(iter(problem.lambdas), "LAMBDA")
+    names = _named(list(problem.lambdas), problem.lambda_count)
+    return Said(
+        f"tasks are due of lambdas that are not registered, or were deleted: {names}",
+        (
+            (_plain("lambdas", "restore", first), "brings a deleted lambda back"),
+            (_plain("cancel", "--lambda", first), "ends its tasks"),
+        ),
+        problems_pb2.PROBLEM_ACTION_KIND_SHOW_LAMBDA if problem.lambda_count == 1 else _NOTHING,
+        first if problem.lambda_count == 1 else "",
+    )
+
+
+def _resource_full(problem: FoundProblem, now: datetime) -> Said:
+    values = problem.values
+    capacity, keys = int(values["capacity"]), int(values["keys"])
+    of = f" for {number(keys, 'key')} of it" if keys else ""
+    note = f" ({values['note']})" if values["note"] else ""
+    name = problem.subject
+    if not capacity:
+        changed = span(now - datetime.fromisoformat(values["changed_at"]))
+        text = f"the resource {name} has no units, changed {changed} ago: it holds back every task that needs it{note}"
+    else:
+        text = f"all {number(capacity, 'unit')} of the resource {name} are taken{of}, and tasks wait for {span(now - problem.since_at)}{note}"
+        if problem.holders and (held_since := problem.holders[0].held_since_at) is not None:
+            first = problem.holders[0]
+            text += f"; {first.lambda_name} has held the longest, for {span(now - held_since)}"
+    return Said(
+        text,
+        (
+            (_plain("resources", "set", name, str(max(1, 2 * capacity))), "gives it more units"),
+            (_plain("audit", "--method", "PutResource", "--mentions", name), "says who changed it"),
+        ),
+        problems_pb2.PROBLEM_ACTION_KIND_CHANGE_RESOURCE,
+        name,
+    )
+
+
+def _dead_letters(problem: FoundProblem, now: datetime) -> Said:
+    values = problem.values
+    newest = span(now - datetime.fromisoformat(values["newest_at"]))
+    exception = values["exception"] or _kind_words(int(values["failure_kind"]))
+    message = f": {values['message']}" if values["message"] else ""
+    name = problem.subject
+    return Said(
+        f"{number(problem.tasks, 'task')} of {name} failed for good by {exception}{message} (the newest {newest} ago)",
+        (
+            (_plain("dead-letters", "--lambda", name), "shows them"),
+            (
+                _plain("redrive", "--lambda", name, "--rate", "10/s"),
+                "runs all dead letters of the lambda again, once the cause is fixed",
+            ),
+        ),
+        problems_pb2.PROBLEM_ACTION_KIND_REDRIVE,
+        name,
+    )
+
+
+def _kind_words(kind: int) -> str:
+    member = known(FailureKind, kind)
+    return "no exception" if member is None else member.name.lower().replace("_", " ")
+
+
+def _sessions(problem: FoundProblem, _now: datetime) -> Said:
+    values = problem.values
+    count = int(values["sessions"])
+    namespace = ["--namespace", values["namespace"]] if values["namespace"] else []
+    who = f" of {problem.subject}" if problem.subject else ""
+    blocks = (
+        "a failed task blocks a session" if count == 1 else f"failed tasks block {number(count, 'session')}"
+    )
+    blocks = blocks.replace("session", f"session {values['session']}", 1) if count == 1 else blocks
+    return Said(
+        f"{blocks}{who}",
+        (
+            (
+                _plain("sessions", "list", "--blocked", *namespace),
+                "lists them, with the task that blocks each",
+            ),
+            (
+                _plain("sessions", "unblock", *namespace, values["session"]),
+                "lets the next task of this one run",
+            ),
+        ),
+        problems_pb2.PROBLEM_ACTION_KIND_SHOW_SESSIONS,
+        values["namespace"],
+    )
+
+
+def _clocks(problem: FoundProblem, _now: datetime) -> Said:
+    first = problem.hosts[0]
+    ahead = first.clock_ahead or timedelta()
+    where = f"{first.service} on {first.name}" if first.service else first.name
+    off = f"{span(abs(ahead))} {'ahead of' if ahead > timedelta() else 'behind'}"
+    others = f", and {number(problem.host_count - 1, 'other')} differ" if problem.host_count > 1 else ""
+    return Said(
+        f"the clock of {where} is {off} Postgres's{others}: repair NTP there",
+        ((_plain("hosts"), "shows the clocks of hosts"), (_plain("services"), "shows those of services")),
+        problems_pb2.PROBLEM_ACTION_KIND_SHOW_HOSTS,
+        first.host_id,
+    )
+
+
+def _pool(problem: FoundProblem, _now: datetime) -> Said:
+    return Said(
+        f"the driver of the pool {problem.subject} does not start or end workers: {problem.values['failure']}",
+        ((_plain("autoscaler", "explain", problem.subject), "says how many workers it is to have, and why"),),
+        problems_pb2.PROBLEM_ACTION_KIND_SHOW_POOL,
+        problem.subject,
+    )
+
+
+def _token(problem: FoundProblem, now: datetime) -> Said:
+    values = problem.values
+    note = f" ({values['note']})" if values["note"] else ""
+    return Said(
+        f"the token {problem.subject} of {values['principal']}{note} {_expires(values['expires_at'], now)}",
+        (
+            (_plain("tokens", "create", values["principal"]), "makes another one"),
+            (_plain("tokens", "list"), "lists the tokens"),
+        ),
+        problems_pb2.PROBLEM_ACTION_KIND_SHOW_TOKENS,
+    )
+
+
+def _certificate(problem: FoundProblem, now: datetime) -> Said:
+    return Said(
+        f"the certificate of the {_SERVICES.get(problem.subject, problem.subject)} {_expires(problem.values['expires_at'], now)}",
+        ((_plain("config"), "shows the file's path, rpc.cert_file; a new file is read without a restart"),),
+    )
+
+
+def _expires(text: str, now: datetime) -> str:
+    left = datetime.fromisoformat(text) - now
+    return f"expires in {span(left)}" if left > timedelta() else f"expired {span(-left)} ago"
+
+
 _SAYINGS: Mapping[Kind, Callable[[FoundProblem, datetime], Said]] = {
     Kind.STORE_AWAY: _store_away,
-    Kind.PAUSED: _paused,
+    Kind.STORE_SLOW: _store_slow,
+    Kind.SERVICE_AWAY: _service_away,
+    Kind.NO_HOST: _no_host,
+    Kind.SLOTS_HELD: _slots_held,
+    Kind.LATE: _late,
+    Kind.LAMBDA_GONE: _lambda_gone,
     Kind.BREAKER_OPEN: _breaker,
+    Kind.PAUSED: _paused,
+    Kind.RESOURCE_FULL: _resource_full,
+    Kind.DEAD_LETTERS: _dead_letters,
+    Kind.SESSIONS_BLOCKED: _sessions,
     Kind.SILENT_HOSTS: _silent_hosts,
+    Kind.CLOCKS_APART: _clocks,
+    Kind.POOL_DRIVER_FAILS: _pool,
+    Kind.CERTIFICATE_EXPIRES: _certificate,
+    Kind.TOKEN_EXPIRES: _token,
 }

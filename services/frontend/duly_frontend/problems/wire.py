@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import cast
 
+from duly_core.problems.kinds import Kind
 from duly_core.problems.problem import MOST_SHOWN, AboutHost, AboutTask, FoundProblem, clean
 from duly_core.tasks.lifecycle import Status
 from duly_frontend.problems.texts import hits, say
@@ -36,6 +37,15 @@ def problem_to_wire(problem: FoundProblem, now: datetime) -> problems_pb2.Proble
     )
     if said.action:
         message.action.CopyFrom(problems_pb2.ProblemAction(kind=said.action, target=said.target))
+    if problem.kind is Kind.DEAD_LETTERS:
+        message.cause.CopyFrom(
+            problems_pb2.ProblemCause(
+                fingerprint=problem.key,
+                failure_kind=int(problem.values["failure_kind"]),
+                exception=problem.values["exception"],
+                message=problem.values["message"],
+            )
+        )
     return message
 
 

@@ -1,0 +1,264 @@
+"""Each kind of problem is found on a real store, with whom it hits and what ends it."""
+
+import os
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import duly
+from duly_core.lambdas.names import QueueKey
+from duly_core.problems.installation import certificate_expiring, store_slow
+from duly_core.tasks import claims
+from duly_core.tasks.claims import Caller, Pick
+from duly_frontend.problems.board import ProblemBoard
+from duly_wire.enums import Outcome, Priority, ProblemActionKind, ProblemKind, ProblemSeverity, ProblemStatus
+from duly_wire.v1 import fleet_pb2_grpc
+from tests.fixtures.problems import pause, ran
+from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA, SECOND
+from tests.fleet.test_fleet_hosts import INTERVAL, a_report
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def fleet(frontend):
+    return fleet_pb2_grpc.FleetServiceStub(frontend.channel)
+
+
+async def claim_all(store):
+    picks = [Pick(QueueKey(LAMBDA, priority), 10, 0) for priority in Priority]
+    caller = Caller("test-host", os.urandom(14))
+    return await claims.claim_work(store, picks, [caller], 10, CLAIM_TIMEOUT)
+
+
+async def problems(board, client, **wanted):
+    await board.run_once()
+    return {each.kind: each for each in (await client.problems(**wanted)).problems}
+
+
+async def test_many_lambdas_of_one_host_that_died_are_one_problem(board, client, task_states, fleet, clock):
+    names = [f"mail.{number}" for number in range(30)]
+    for name in names:
+        await task_states.register(name)
+        await task_states.new(lambda_name=name)
+    await fleet.ReportHost(a_report("rack-1:1:a", lambdas=names))
+    await clock.tick(4 * INTERVAL)
+
+    found = await problems(board, client)
+
+    no_host = found[ProblemKind.NO_HOST]
+    assert [*found] == [ProblemKind.NO_HOST]
+    assert no_host.text == "no live host serves 30 lambdas with due tasks: the last one, rack-1, is silent"
+    assert (no_host.severity, no_host.hits) == (ProblemSeverity.CRITICAL, "30 tasks of 30 lambdas")
+    assert [each.host_id for each in no_host.hosts] == ["rack-1:1:a"]
+    assert (await client.problems(host="rack-1")).problem_count == 1
+    assert (await client.problems(host="rack-2")).problem_count == 0
+    assert (await client.problems(lambda_name="mail.7")).problem_count == 1
+
+
+async def test_a_silent_host_that_leaves_nobody_without_a_host_is_a_warning(board, client, fleet, clock):
+    await fleet.ReportHost(a_report("rack-1:1:a"))
+    await clock.tick(4 * INTERVAL)
+
+    found = await problems(board, client)
+
+    assert found[ProblemKind.SILENT_HOSTS].severity is ProblemSeverity.WARNING
+    assert (
+        "1 host stopped reporting without saying that it ends: rack-1" in found[ProblemKind.SILENT_HOSTS].text
+    )
+    assert (await client.problems(lambda_name=LAMBDA)).problem_count == 1
+
+
+async def test_due_tasks_that_a_pause_holds_are_counted_with_it_and_no_problem_of_their_own(
+    board, store, client, task_states, clock
+):
+    await task_states.register()
+    await client.schedule(LAMBDA)
+    await pause(store)
+    await clock.tick(10 * MINUTE)
+
+    found = await problems(board, client)
+
+    assert [*found] == [ProblemKind.PAUSED]
+    assert found[ProblemKind.PAUSED].hits == f"1 task of {LAMBDA}"
+    assert (await client.problems()).status is ProblemStatus.HEALTHY
+
+
+async def test_slots_that_one_lambda_holds_name_it_and_the_tasks_to_kill(
+    board, store, client, task_states, fleet, clock
+):
+    await task_states.register()
+    await task_states.register("poison.run")
+    for _ in range(4):
+        await task_states.claimed(lambda_name="poison.run")
+    await client.schedule(LAMBDA)
+    await ran(store, "update task_assoc set holder = 'rack-1:1:a/0' where holder is not null")
+    report = a_report("rack-1:1:a", lambdas=(LAMBDA, "poison.run"))
+    report.executors[0].processes, report.executors[0].slots, report.executors[0].busy_slots = 1, 4, 4
+    await clock.tick(12 * SECOND)
+    await fleet.ReportHost(report)
+
+    found = await problems(board, client)
+
+    held = found[ProblemKind.SLOTS_HELD]
+    assert [*found] == [ProblemKind.SLOTS_HELD]
+    assert held.text.startswith("poison.run holds 4 of the 4 slots that others wait for, the first for 12 s")
+    assert (held.subject, held.hits) == ("poison.run", f"1 task of {LAMBDA}")
+    assert len(held.tasks) == 4
+    assert held.commands[0].command == "duly cancel --kill " + " ".join(each.task_id for each in held.tasks)
+    assert held.action.kind is ProblemActionKind.CANCEL_TASKS
+
+
+async def test_tasks_that_are_late_with_free_slots_are_late(board, client, task_states, fleet, clock):
+    await task_states.register()
+    await client.schedule(LAMBDA)
+    await clock.tick(2 * MINUTE)
+    await fleet.ReportHost(a_report())
+
+    late = (await problems(board, client))[ProblemKind.LATE]
+
+    assert (late.severity, late.hits) == (ProblemSeverity.CRITICAL, f"1 task of {LAMBDA}")
+    assert late.text.startswith(f"tasks of {LAMBDA} are 2 min late: ")
+
+
+async def test_tasks_of_a_lambda_that_nobody_registered_any_more_are_said(
+    board, store, client, task_states, clock
+):
+    await task_states.register()
+    await client.schedule(LAMBDA)
+    await ran(store, "delete from lambda")
+    await clock.tick(MINUTE)
+
+    assert LAMBDA in (await problems(board, client))[ProblemKind.LAMBDA_GONE].text
+
+
+async def test_a_task_that_is_on_time_is_no_problem(board, client, task_states):
+    await task_states.register()
+    await client.schedule(LAMBDA)
+    await client.schedule(LAMBDA, delay=timedelta(days=1))
+
+    assert await problems(board, client) == {}
+
+
+async def test_a_full_resource_names_who_holds_it_and_a_resource_without_units_is_information(
+    board, client, task_states, clock
+):
+    await task_states.register()
+    await client.put_resource("printer", 1, note="the one in the hall")
+    await client.put_resource("empty", 0)
+    for name in ("printer", "printer", "empty"):
+        await client.schedule(LAMBDA, resources=[name])
+    await claim_all(task_states.store)
+    await clock.tick(2 * MINUTE)
+
+    await board.run_once()
+    found = {
+        each.subject: each for each in (await client.problems(kinds=[ProblemKind.RESOURCE_FULL])).problems
+    }
+
+    assert found["printer"].severity is ProblemSeverity.WARNING
+    assert "all 1 unit of the resource printer are taken" in found["printer"].text
+    assert len(found["printer"].tasks) == 1
+    assert found["printer"].hits == f"1 task of {LAMBDA}"
+    assert found["empty"].severity is ProblemSeverity.INFORMATION
+
+
+async def test_dead_letters_of_one_cause_are_one_problem(board, client, task_states, clock):
+    await task_states.register()
+    for number in range(3):
+        await task_states.fail(await task_states.claimed(), f"KeyError: 'row {number}'")
+    await task_states.fail(await task_states.claimed(), "OSError: full")
+
+    await board.run_once()
+    first, second = (await client.problems()).problems
+
+    assert (first.kind, first.hits, first.severity) == (
+        ProblemKind.DEAD_LETTERS,
+        f"3 tasks of {LAMBDA}",
+        ProblemSeverity.WARNING,
+    )
+    assert (first.cause.exception, first.cause.message) == ("KeyError", "'…'")
+    assert second.cause.exception == "OSError"
+    await clock.tick(timedelta(days=2))
+    old = (await problems(board, client))[ProblemKind.DEAD_LETTERS]
+    assert old.severity is ProblemSeverity.INFORMATION
+
+
+async def test_sessions_that_failed_tasks_block_are_one_problem_of_the_lambda(board, client, task_states):
+    await task_states.register()
+    for key in ("a", "b"):
+        for _ in range(2):
+            await client.schedule(LAMBDA, session=duly.Session(key, on_failure=duly.SessionPolicy.BLOCK))
+    await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
+
+    blocked = (await problems(board, client))[ProblemKind.SESSIONS_BLOCKED]
+
+    assert (blocked.subject, blocked.hits) == (LAMBDA, f"2 tasks of {LAMBDA}")
+    assert blocked.text == f"failed tasks block 2 sessions of {LAMBDA}"
+    assert blocked.commands[1].command == "duly sessions unblock a"
+
+
+async def test_clocks_that_differ_are_one_problem_with_the_worst_first(board, client, fleet):
+    for host, ahead in (("rack-1", 3), ("rack-2", -600)):
+        report = a_report(f"{host}:1:a", name=host)
+        report.clock_ahead.FromTimedelta(timedelta(seconds=ahead))
+        await fleet.ReportHost(report)
+
+    clocks = (await problems(board, client))[ProblemKind.CLOCKS_APART]
+
+    assert (
+        clocks.text == "the clock of rack-2 is 10 min behind Postgres's, and 1 other differ: repair NTP there"
+    )
+    assert [each.name for each in clocks.hosts] == ["rack-2", "rack-1"]
+
+
+async def test_a_service_that_no_process_reports_is_critical_after_a_while(store, client, clock):
+    board = ProblemBoard(store, every=0 * SECOND, expected_services=("hsc",))
+
+    assert await problems(board, client) == {}
+    await clock.tick(MINUTE)
+    away = (await problems(board, client))[ProblemKind.SERVICE_AWAY]
+
+    assert (away.subject, away.severity) == ("hsc", ProblemSeverity.CRITICAL)
+    assert away.text == "no HSC reports itself: no worker gets a task"
+
+
+async def test_a_pool_whose_driver_fails_says_why(board, store, client):
+    await client.put_pool("mail", lambdas=[LAMBDA], maximum=3, driver="kube")
+    await ran(
+        store,
+        """insert into pool_plan (pool, fence, desired, reasons, planned_at, desired_since, memory, failure, failed_since)
+        values ('mail', 1, 1, '{}', duly_now(), duly_now(), '{}', 'no such Deployment', duly_now())""",
+    )
+
+    pool = (await problems(board, client))[ProblemKind.POOL_DRIVER_FAILS]
+
+    assert pool.text == "the driver of the pool mail does not start or end workers: no such Deployment"
+    assert pool.lambdas == (LAMBDA,)
+
+
+async def test_a_token_that_expires_soon_is_said_before_it_does(board, client, clock):
+    await client.create_token("ann", lifetime=timedelta(days=5), note="laptop")
+
+    soon = (await problems(board, client))[ProblemKind.TOKEN_EXPIRES]
+    await clock.tick(timedelta(days=4))
+    sooner = (await problems(board, client))[ProblemKind.TOKEN_EXPIRES]
+
+    assert soon.severity is ProblemSeverity.INFORMATION
+    assert sooner.severity is ProblemSeverity.WARNING
+    assert "of ann (laptop) expires in " in sooner.text
+
+
+def test_a_store_is_slow_if_even_the_fastest_of_the_last_statements_took_long():
+    now = datetime(2026, 11, 27, tzinfo=UTC)
+
+    assert store_slow([2 * SECOND, SECOND / 100], now) == []
+    (slow,) = store_slow([2 * SECOND, SECOND], now)
+    assert slow.values["milliseconds"] == "1000"
+
+
+def test_a_certificate_that_cannot_be_read_is_the_servers_matter(tmp_path):
+    path = tmp_path / "cert.pem"
+    path.write_text("no certificate")
+
+    assert certificate_expiring(str(path), "frontend", datetime(2026, 11, 27, tzinfo=UTC)) == []
