@@ -199,7 +199,7 @@ async def test_the_command_says_healthy_or_what_is_wrong_and_its_exit_code_says_
     assert (healthy.exit_code, re.sub(r"\d", "0", healthy.stdout)) == (0, "Healthy as of 00:00:00, live\n")
     assert (paused.exit_code, paused.stdout.split()[0]) == (0, "Healthy")
     assert max(map(len, paused.stdout.splitlines())) <= 80
-    assert "    duly gates remove deploy  # ends it" in paused.stdout
+    assert "    duly gates delete deploy  # ends it" in paused.stdout
     assert (broken.exit_code, broken.stdout.split(" as of")[0]) == (1, "1 problem")
     assert broken.stdout.index("WARNING") < broken.stdout.index("INFORMATION")
     assert json.loads(as_json.stdout)["problems"][0]["kind"] == "dead_letters"

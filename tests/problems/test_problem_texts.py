@@ -1,0 +1,140 @@
+"""What people read of each kind of problem: whole sentences, and commands that the command line takes."""
+
+import shlex
+from datetime import UTC, datetime, timedelta
+
+import click
+import pytest
+import typer
+
+from duly_cli.__main__ import app
+from duly_core.problems.kinds import CAUSES_FIRST, Kind, Severity
+from duly_core.problems.problem import AboutHost, AboutTask, FoundProblem, found, ranked
+from duly_frontend.problems.texts import hits, say
+from duly_frontend.problems.wire import problem_to_wire
+
+NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
+HOST = AboutHost("rack-1:1:a", "rack-1", "", NOW, timedelta(seconds=9))
+TASK = AboutTask("0190a8a0-0000-7000-8000-000000000000", "mail.send", "processing", NOW, "rack-1:1:a/0", 1)
+VALUES = {
+    Kind.STORE_AWAY: {"error": "no answer"},
+    Kind.STORE_SLOW: {"milliseconds": 700},
+    Kind.SLOTS_HELD: {"slots": 8, "held": 8, "shown": 8},
+    Kind.LATE: {"why": "it waits for a free slot"},
+    Kind.BREAKER_OPEN: {"state": "open"},
+    Kind.PAUSED: {
+        "does": "pauses",
+        "what": "all lambdas",
+        "pattern": "*",
+        "owner": "ann",
+        "reason": "a deploy",
+        "until": (NOW + timedelta(hours=1)).isoformat(),
+    },
+    Kind.RESOURCE_FULL: {"capacity": 2, "note": "", "keys": 0, "changed_at": NOW.isoformat()},
+    Kind.DEAD_LETTERS: {
+        "failure_kind": 1,
+        "exception": "KeyError",
+        "message": "…",
+        "newest_at": NOW.isoformat(),
+    },
+    Kind.SESSIONS_BLOCKED: {"sessions": 2, "session": "ann smith", "namespace": "shop"},
+    Kind.SILENT_HOSTS: {"number": 1},
+    Kind.POOL_DRIVER_FAILS: {"failure": "no such Deployment"},
+    Kind.CERTIFICATE_EXPIRES: {"expires_at": NOW.isoformat()},
+    Kind.TOKEN_EXPIRES: {"principal": "ann", "note": "laptop", "expires_at": NOW.isoformat()},
+}
+
+
+def one(
+    kind: Kind, severity: Severity = Severity.WARNING, subject: str = "mail.send", tasks: int = 3
+) -> FoundProblem:
+    return found(
+        kind,
+        severity,
+        NOW - timedelta(minutes=5),
+        subject,
+        lambdas={"mail.send": tasks},
+        hosts=[HOST],
+        holders=[TASK],
+        **VALUES.get(kind, {}),
+    )
+
+
+def parse(line: str) -> None:
+    """Have the command line parse a command, without running it.
+
+    Raises:
+        UsageError: it does not take it.
+    """
+    program, *arguments = shlex.split(line)
+    assert program == "duly"
+    command = typer.main.get_command(app)
+    context = command.make_context("duly", arguments)
+    while isinstance(command, click.Group):
+        left = [*context._protected_args, *context.args]
+        if not left:
+            return
+        name, command, arguments = command.resolve_command(context, left)
+        context = command.make_context(name, arguments, parent=context)
+
+
+@pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name)
+def test_each_kind_has_a_sentence_and_commands_that_exist(kind: Kind) -> None:
+    said = say(one(kind), NOW)
+
+    assert 20 < len(said.text) < 250
+    assert said.commands
+    for line, purpose in said.commands:
+        parse(line)
+        assert purpose
+
+
+@pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name)
+def test_a_problem_is_the_same_after_it_was_kept(kind: Kind) -> None:
+    problem = one(kind)
+    kept = FoundProblem.from_facts(
+        int(kind), int(problem.severity), problem.subject, problem.since_at, problem.to_facts()
+    )
+
+    assert kept is not None
+    assert problem_to_wire(kept, NOW) == problem_to_wire(problem, NOW)
+    assert kept.fingerprint == problem.fingerprint
+
+
+def test_each_kind_has_its_place_in_the_order_of_causes() -> None:
+    assert sorted(CAUSES_FIRST) == sorted(Kind)
+
+
+def test_the_worst_stands_first_then_causes_and_then_what_hits_most() -> None:
+    ordered = [
+        one(Kind.NO_HOST, Severity.CRITICAL),
+        one(Kind.LATE, Severity.CRITICAL, tasks=9),
+        one(Kind.DEAD_LETTERS, subject="big.one", tasks=9),
+        one(Kind.DEAD_LETTERS, subject="small.one"),
+        one(Kind.PAUSED, Severity.INFORMATION),
+    ]
+
+    assert ranked(reversed(ordered)) == ordered
+
+
+def test_counts_say_when_they_are_lower_bounds_and_names_stay_few() -> None:
+    many = found(
+        Kind.NO_HOST,
+        Severity.CRITICAL,
+        NOW,
+        lambdas={f"l{number}@1.0": 1 + number % 2 for number in range(500)},
+        at_least=True,
+    )
+
+    assert hits(many) == "at least 750 tasks of 500 lambdas"
+    assert len(many.lambdas) == 200
+    assert len(problem_to_wire(many, NOW).lambdas) == 20
+
+
+def test_what_others_wrote_is_cut_and_obeyed_by_no_terminal() -> None:
+    values = VALUES[Kind.PAUSED] | {"reason": "\x1b]0;owned\x07\n" * 500}
+    problem = found(Kind.PAUSED, Severity.INFORMATION, NOW, "deploy", lambdas={}, **values)
+
+    text = problem_to_wire(problem, NOW).text
+    assert text.isprintable()
+    assert len(text) <= 500
