@@ -20,6 +20,7 @@ from duly_core.process.clock import since_boot_ns
 from tests.chaos.access import CLIENT
 from tests.chaos.calls import Calls
 from tests.chaos.collect import Collected, collect, limits_of
+from tests.chaos.events import LateEvents
 from tests.chaos.faults import inject
 from tests.chaos.file_clients import FileClients
 from tests.chaos.fork_client import ForkServer
@@ -43,6 +44,10 @@ _BEYOND_NS = 5 * 10**9
 """How long the run looks on when it is too late: to tell late from never."""
 _IN_PART = "?"
 """Ends the kind of a fault of which nobody knows how much of it was done."""
+_LIVE = """
+select count(*), coalesce(array_agg(task_id::text) filter (where parked_on = 'event:'), '{}') from task_assoc
+"""
+"""How many tasks live, and which of them wait for an event."""
 _GONE_WITHIN = timedelta(seconds=5)
 _SWEPT_WITHIN = timedelta(seconds=30)
 """Two graces, and several sweeps on a busy machine."""
@@ -179,11 +184,16 @@ class Run:
             """What the machine had no time for is not what the system is late with; up to a point."""
             return min(watch.starved_ns - starved_ns, limits.most_starved_ns)
 
+        calls = self._calls(system, "late events")
+        late = LateEvents(calls, workload.told)
         with self._phase("settle"):
             if self._plan.mutation:  # what it breaks may never end, and is found without that
-                await self._settle(system, lambda: healed_ns + _BEYOND_NS)
+                await self._settle(system, late, lambda: healed_ns + _BEYOND_NS)
             else:
-                await self._settle(system, lambda: healed_ns + limits.liveness_ns + starved() + _BEYOND_NS)
+                await self._settle(
+                    system, late, lambda: healed_ns + limits.liveness_ns + starved() + _BEYOND_NS
+                )
+        await calls.close()
         for each in (replayer, intruders, watch):
             await each.stop()
         with self._phase("files"):
@@ -303,15 +313,16 @@ class Run:
     def _whole_faults(self) -> int:
         return sum(not fault.kind.endswith(_IN_PART) for fault in self._faults)
 
-    async def _settle(self, system: System, until_ns: Callable[[], int]) -> None:
+    async def _settle(self, system: System, late: LateEvents, until_ns: Callable[[], int]) -> None:
         """Until no task lives, or the checker would call those that do late."""
         while since_boot_ns() < until_ns():
             async with await system.postgres.connect() as connection:
                 while since_boot_ns() < until_ns():
-                    cursor = await connection.execute("select exists (select from task_assoc)")
-                    row = await cursor.fetchone()
-                    if row is not None and not row[0]:
+                    cursor = await connection.execute(_LIVE)
+                    live, waiting = await cursor.fetchone() or (1, [])
+                    if not live:
                         return
+                    await late.send(waiting)
                     await asyncio.sleep(_SETTLE_EVERY_S)
 
     async def _leftovers(self, system: System) -> tuple[Leftover, ...]:

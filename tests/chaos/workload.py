@@ -10,11 +10,12 @@ from random import Random
 import duly
 from duly.tasks.update import TaskUpdate
 from duly_core.process.clock import since_boot_ns
-from duly_wire.v1 import events_pb2, frontend_pb2, graphs_pb2, registry_pb2, task_pb2, time_tables_pb2
+from duly_wire.v1 import frontend_pb2, graphs_pb2, registry_pb2, task_pb2, time_tables_pb2
 from tests.chaos.access import CLIENT, OPERATOR, Tokens
 from tests.chaos.calls import Calls
+from tests.chaos.events import sent_to
 from tests.chaos.history import SECOND, AckedTask, Change
-from tests.chaos.kinds import BY_NAME, CHANGED, EVENT_KEY, IN_SESSIONS, KINDS, choose
+from tests.chaos.kinds import BY_NAME, CHANGED, IN_SESSIONS, KINDS, choose
 from tests.chaos.random_graphs import random_graph, time_tables
 from tests.chaos.scarce import CAPACITIES, PER_KEY, RATES, choose_needs, choose_session, told, told_of
 from tests.chaos.scheduled import Scheduled, acked_task
@@ -83,6 +84,8 @@ class Workload:
         self._sent = 0
         self.problems: list[str] = []
         """Answers that must not be: refusals of what is right."""
+        self.told: set[str] = set()
+        """Tasks whose event was acknowledged."""
 
     async def wait_until_registered(self, within: timedelta) -> None:
         """Until every kind can be scheduled.
@@ -250,17 +253,12 @@ class Workload:
 
     async def _send(self, scheduled: Scheduled) -> None:
         """Send the event that a task waits for, and sometimes again."""
-        event = events_pb2.NewEvent(
-            key=EVENT_KEY.format(scheduled.task_id),
-            value=b'"sent"',
-            value_encoding=task_pb2.ENCODING_JSON,
-            event_id="1",
-        )
+        request = sent_to([scheduled.task_id])
         for _ in range(self._random.randint(1, 2)):
             await asyncio.sleep(self._random.uniform(*_CANCEL_AFTER_S))
-            request = events_pb2.SendEventsRequest(events=[event])
             answer, _tries = await self._client.call("SendEvents", request, "events")
             (result,) = answer.results
+            self.told.add(scheduled.task_id)
             if result.HasField("error"):
                 self.problems.append(f"event for {scheduled.task_id}: {result.error.message}")
 

@@ -1565,6 +1565,22 @@ def entered_nodes(tape: Tape) -> tuple[Story, Story]:
     return first, second
 
 
+def test_a_node_that_enters_its_session_by_any_of_its_edges_counts_no_other() -> None:
+    tape = Tape()
+    first = tape.node("g")
+    skipped = tape.node("g", first, fires_on=2)
+    node = tape.node("g", first, skipped, any_of=True, fires_on=15, session="s")
+    first.claim().start().beat().end().finish()
+    txid = first.last.txid
+    skipped._move("waiting", trigger=0, open_edges=0, txid=txid, doom=int(FailureKind.GRAPH_SKIPPED))
+    node._move("waiting", trigger=0, open_edges=1, txid=txid, parked_on="session:s")
+    skipped.end_skipped()
+    node._move("new", trigger=0, session="s", session_seq=1)
+    node.claim().start().beat().end().finish()
+
+    assert "C13.edge" not in rules(tape.history())
+
+
 def of_sessions(history: History) -> list[str]:
     return [rule for rule in rules(history) if rule.startswith(("C10", "C7"))]
 

@@ -140,7 +140,8 @@ def _is_before(decision: Decision, joined: Transition) -> bool:
 
 def _is_settled(move: Transition) -> bool:
     """Whether it was known after a write of a node that waited what becomes of it."""
-    return move.after != Status.WAITING or bool(move.doom)
+    # a node that is parked may run: it waits for its session, or for what else it needs
+    return move.after != Status.WAITING or bool(move.doom) or bool(move.parked_on)
 
 
 def _skipped(case: Case, place: Waiting, lines: Lines) -> Iterator[Violation]:
