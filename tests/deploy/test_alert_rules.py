@@ -26,11 +26,14 @@ GAUGES = (
     "duly_backlog_tasks",
     "duly_gated_backlog_tasks",
     "duly_serving_slots",
+    "duly_problems",
+    "duly_lambda_problems",
 )
 NORMAL = f'{{lambda="{LAMBDA}",priority="normal"}}'
 SOUND = {
     'up{job="duly"}': "1x600",
     "duly_last_round_timestamp_seconds": "0+600x600",
+    "duly_problem_board_timestamp_seconds": "0+600x600",
     'duly_executors{instance="w"}': "2x600",
 }
 """What a sound installation shows, each minute for ten hours."""
@@ -94,8 +97,8 @@ def test_promtool_finds_the_rules_correct():
 
 
 @pytest.fixture
-def look(store, task_states):
-    """Returns what is shown of the backlog, once gates and backlog were looked at."""
+def look(store, task_states, board):
+    """Returns what is shown of the backlog and of problems, once gates, backlog and board were looked at."""
     gates = GateCache(store)
     watch = BacklogWatch(store, lambda: QUEUES, gates)
     loop = GateLoop(store, gates, lambda: [LAMBDA], lambda *_: None, has_queues=False)
@@ -104,6 +107,7 @@ def look(store, task_states):
         await gates.run_once()
         await loop.run_once()
         await watch.run_once()
+        await board.run_once()
         return shown()
 
     return looked
@@ -161,3 +165,29 @@ def test_a_clock_that_differs_is_told_by_the_kind_of_its_process(tmp_path):
     skewed = {'duly_skewed_clocks{kind="host"}': 2, 'duly_skewed_clocks{kind="service"}': 0}
 
     assert firing(tmp_path, lasting(skewed), [("ClocksDiffer", 'kind="host",severity="ticket"')]) == ""
+
+
+@pytest.mark.parametrize(
+    ("problems", "alerts"),
+    [
+        ({'duly_problems{kind="service_away",severity="critical"}': 1}, [("ServiceAway", 'severity="page"')]),
+        (
+            {'duly_problems{kind="certificate_expires",severity="warning"}': 1},
+            [("CertificateExpires", 'severity="ticket"')],
+        ),
+        ({'duly_problems{kind="paused",severity="information"}': 3}, []),
+        (
+            {f'duly_lambda_problems{{lambda="{LAMBDA}",kind="slots_held",severity="critical"}}': 1},
+            [("TasksWait", f'lambda="{LAMBDA}",severity="page"')],
+        ),
+        ({f'duly_lambda_problems{{lambda="{LAMBDA}",kind="late",severity="warning"}}': 1}, []),
+    ],
+)
+def test_what_the_board_says_pages_or_does_not(tmp_path, problems, alerts):
+    assert firing(tmp_path, lasting(problems), alerts) == ""
+
+
+def test_a_board_that_nobody_computes_is_told(tmp_path):
+    stopped = {"duly_problem_board_timestamp_seconds": "0x600"}
+
+    assert firing(tmp_path, stopped, [("BoardStale", 'severity="ticket"')]) == ""

@@ -4,9 +4,12 @@ from collections import Counter as Count
 from collections.abc import Sequence
 
 import structlog
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 from duly_core.events.store import Sent
+from duly_core.problems.kinds import Kind, Severity
+from duly_core.problems.store import Board
+from duly_core.process.lambda_metrics import GaugeByLambda
 from duly_core.process.seldom_log import SeldomLog
 from duly_core.process.telemetry import SIZES
 from duly_core.tasks.completions import Completed, Completion
@@ -53,6 +56,24 @@ _load_refused = Counter(
     "Calls that were refused because their caller asks for too much, by kind.",
     ["kind"],
 )
+_problems = Gauge(
+    "duly_problems",
+    "Problems on the incident board, by kind and severity; each Frontend shows what one of them found.",
+    ["kind", "severity"],
+)
+_problems_of_lambda = GaugeByLambda(
+    Gauge(
+        "duly_lambda_problems",
+        "Problems on the incident board that hit a lambda, by kind and severity.",
+        ["lambda", "kind", "severity"],
+    ),
+    combine=sum,
+)
+_board_at = Gauge(
+    "duly_problem_board_timestamp_seconds",
+    "When the incident board was computed last, by any Frontend; Unix time.",
+)
+_board_seconds = Gauge("duly_problem_board_seconds", "How long the last round of the incident board took.")
 groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
 
 _refusals = SeldomLog(log, "call refused: its caller asks for too much")
@@ -94,6 +115,25 @@ def events_sent(answers: Sequence[Sent]) -> None:
         for each in answers
     ).items():
         _events_sent.labels(answer).inc(count)
+
+
+def board_read(board: Board) -> None:
+    """The incident board was read, as it was published last."""
+    if board.computed_at is None:
+        return
+    _board_at.set(board.computed_at.timestamp())
+    if board.took is not None:
+        _board_seconds.set(board.took.total_seconds())
+    found = Count((each.kind, each.severity) for each in board.problems)
+    for kind in Kind:
+        for severity in Severity:
+            _problems.labels(kind.name.lower(), severity.name.lower()).set(found[kind, severity])
+    of_lambdas = Count(
+        (name, each.kind.name.lower(), each.severity.name.lower())
+        for each in board.problems
+        for name in each.lambdas
+    )
+    _problems_of_lambda.set({labels: float(count) for labels, count in of_lambdas.items()})
 
 
 def load_refused(kind: str, caller: object) -> None:

@@ -25,6 +25,7 @@ from duly_core.problems.queues import held_by_gates, read_late
 from duly_core.problems.resources import resources_full
 from duly_core.process.clock import seconds_since_boot
 from duly_core.process.identity import host_name
+from duly_frontend import events
 from duly_frontend.problems.late import find_late
 
 EVERY = timedelta(seconds=10)
@@ -77,9 +78,10 @@ class ProblemBoard:
         """
         began = self._seconds()
         begun_at = await store_problems.begin(self._store, self._by, self._every * 0.9)
-        if begun_at is None:
-            return self._every
-        await store_problems.publish(self._store, begun_at, await self.find())
+        if begun_at is not None:
+            await store_problems.publish(self._store, begun_at, await self.find())
+        # each Frontend shows what was found, so that it does not matter which of them is asked
+        events.board_read(await store_problems.read(self._store))
         took = timedelta(seconds=self._seconds() - began)
         return min(max(self._every, _TIMES * took), max(self._every, _LONGEST_PAUSE))
 
