@@ -128,6 +128,8 @@ TABLE = Command(
         ("--session", "k"): {"session"},
         ("--session", "k", "--session-order", "due", "--session-on-failure", "block"): {"session"},
         ("--no-session",): {"session"},
+        ("--fair-key", "bob"): {"fair_key"},
+        ("--no-fair-key",): {"fair_key"},
         ("--calendar", "office"): {"calendar"},
         ("--no-calendar",): {"calendar", "on_closed", "business_hours", "working_day"},
         ("--on-closed", "next"): {"on_closed"},

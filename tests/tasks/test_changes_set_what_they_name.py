@@ -207,6 +207,7 @@ TIME_TABLE = Thing(
         "on_closed": time_tables_pb2.ON_CLOSED_NEXT,
         "business_hours": True,
         "working_day": -1,
+        "fair_key": "ada",
     },
     others={
         "lambda": OTHER,
@@ -230,6 +231,7 @@ TIME_TABLE = Thing(
         "on_closed": time_tables_pb2.ON_CLOSED_PREVIOUS,
         "business_hours": False,
         "working_day": 2,
+        "fair_key": "bob",
     },
     with_others={
         "payload_encoding": {"payload": b"\x00"},

@@ -174,6 +174,7 @@ async def test_what_could_never_work_is_refused_with_field_and_fix(client):
             "10,000",
         ),
         ({"every": HOUR, "collection": "A B"}, "collection", "1 to 128"),
+        ({"every": HOUR, "fair_key": "é" * 65}, "fair_key", "128"),
     ]:
         with pytest.raises(duly.InvalidTaskError, match=said) as refused:
             await client.create_table(NAME, LAMBDA, **options)

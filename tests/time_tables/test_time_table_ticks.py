@@ -236,6 +236,22 @@ async def test_the_last_tick_of_a_table_that_waits_and_was_put_off_is_tried_agai
     assert (row.problem, row.buffered_tick_at) == (None, None)
 
 
+@pytest.mark.parametrize("session", [None, "reports"])
+async def test_the_tasks_of_ticks_have_the_fair_key_of_their_time_table(tables, client, session):
+    table = await client.create_table(
+        "report", LAMBDA, every=timedelta(hours=1), fair_key="ada", session=session
+    )
+    await tables.until_due("report")
+    await tables.fire()
+    last = (await client.table("report")).last_task_id
+    changed = await client.change_table("report", fair_key=None)
+
+    assert (table.fair_key, (await client.get(last)).fair_key, changed.fair_key) == ("ada", "ada", "")
+    async with tables.store.connection() as connection:
+        found = await (await connection.execute(b"select fair_key from task_assoc")).fetchall()
+    assert found == [("ada",)]
+
+
 BEHIND = """
 insert into time_table (
     name, lambda, collection, priority, payload_encoding, payload, cron, every_offset, zone, catch_up,

@@ -71,6 +71,11 @@ _Session = Annotated[
     str | None,
     typer.Option(help="Key of the session that its tasks belong to.", show_default="none"),
 ]
+_FairKey = Annotated[
+    str | None,
+    typer.Option(help="Whose work its tasks are: tasks of a lambda take turns by it.", show_default="none"),
+]
+_NoFairKey = Annotated[bool, typer.Option("--no-fair-key", help="Remove the fair key.", show_default=False)]
 _SessionOrder = Annotated[str, typer.Option(help="Order of the session: scheduled, or due (by due time).")]
 _SessionOnFailure = Annotated[
     str,
@@ -198,6 +203,7 @@ def create(
     session: _Session = None,
     session_order: _SessionOrder = "scheduled",
     session_on_failure: _SessionOnFailure = "skip",
+    fair_key: _FairKey = None,
     calendar: _Calendar = None,
     on_closed: _OnClosed = None,
     business_hours: _BusinessHours = None,
@@ -207,7 +213,7 @@ def create(
     """Create a time table and show it."""
     options: Any = (
         _options(cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection)
-        | _shared(resource, session, session_order, session_on_failure)
+        | _shared(resource, session, session_order, session_on_failure, fair_key)
         | _rule(calendar, on_closed, business_hours, working_day)
     )
     value = read_payload(payload or "null", raw=raw)
@@ -238,6 +244,7 @@ def set_table(
     session: _Session = None,
     session_order: _SessionOrder = "scheduled",
     session_on_failure: _SessionOnFailure = "skip",
+    fair_key: _FairKey = None,
     calendar: _Calendar = None,
     on_closed: _OnClosed = None,
     business_hours: _BusinessHours = None,
@@ -249,13 +256,14 @@ def set_table(
     no_collection: _NoCollection = False,
     no_resources: _NoResources = False,
     no_session: _NoSession = False,
+    no_fair_key: _NoFairKey = False,
     no_calendar: _NoCalendar = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Change a time table, only the options that you give, and show it. Declarations no longer change it."""
     options: Any = (
         _options(cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection)
-        | _shared(resource, session, session_order, session_on_failure)
+        | _shared(resource, session, session_order, session_on_failure, fair_key)
         | _rule(calendar, on_closed, business_hours, working_day)
     )
     removed = {
@@ -266,6 +274,7 @@ def set_table(
         "collection": no_collection,
         "resources": no_resources,
         "session": no_session,
+        "fair_key": no_fair_key,
         "calendar": no_calendar,
     }
     for option in (each for each, is_removed in removed.items() if is_removed):
@@ -382,12 +391,17 @@ def _options(
 
 
 def _shared(
-    resources: list[str] | None, session: str | None, session_order: str, session_on_failure: str
+    resources: list[str] | None,
+    session: str | None,
+    session_order: str,
+    session_on_failure: str,
+    fair_key: str | None,
 ) -> "TimeTableOptions":
     """Return what was said of what its tasks share with others."""
     said: dict[str, Any] = {
         "resources": resources and [parse_need(each) for each in resources],
         "session": parse_session(session, session_order, session_on_failure),
+        "fair_key": fair_key,
     }
     options: Any = {name: value for name, value in said.items() if value is not None}
     return options  # type: ignore[no-any-return]  # as above

@@ -56,6 +56,7 @@ def described(table: "TimeTable") -> Iterator[str]:
         "collection": table.collection,
         "resources": ", ".join(map(str, table.resources)),
         "session": _session(table.session) if table.session else "",
+        "fair key": table.fair_key,
         "payload": payload if len(payload) <= _PAYLOAD else f"{payload[:_PAYLOAD]}...",
         "declared": "by its application" if table.declared else "",
         "revision": str(table.revision),

@@ -51,6 +51,7 @@ class TableRow(NamedTuple):
     on_closed: int | None
     business_hours: bool | None
     working_day: int | None
+    fair_key: str | None
     payload_bytes: int
     read_at: datetime
     """By the store's clock."""
@@ -84,6 +85,7 @@ class TableRow(NamedTuple):
             self.policy,
             self.needs,
             self.session,
+            self.fair_key,
         )
 
     @property
@@ -140,6 +142,7 @@ def definition_columns(table: TimeTable) -> dict[str, Any]:
         "on_closed": rule and int(rule.on_closed),
         "business_hours": rule and rule.business_hours,
         "working_day": rule and rule.working_day,
+        "fair_key": table.fair_key,
     }
 
 

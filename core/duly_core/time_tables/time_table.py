@@ -71,6 +71,8 @@ class TimeTable:
     """Of each task, sorted."""
     session: Session | None = None
     """Of each task."""
+    fair_key: str | None = None
+    """Of each task."""
 
 
 def nominal_of_key(key: str | None, table: str) -> datetime | None:

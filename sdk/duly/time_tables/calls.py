@@ -75,6 +75,8 @@ class TimeTable:
     # Of each of its tasks.
     resources: tuple[ResourceNeed, ...]
     session: Session | None
+    # Empty: none.
+    fair_key: str
     # How often its definition was changed, from 1.
     revision: int
     # An application declared it, and nobody changed it since.
@@ -162,7 +164,7 @@ class TimeTableCalls(ClientPart):
         - `catch_up`: what becomes of ticks missed while Duly was down: SKIP, ONE (default), ALL within `catch_up_window`.
         - `overlap`: what becomes of a tick while the task before runs: ALLOW (default), SKIP, BUFFER_ONE, CANCEL_RUNNING.
         - `jitter`: each tick fires up to so much later.
-        - `priority`, `collection`, `resources`, `session`: of its tasks.
+        - `priority`, `collection`, `resources`, `session`, `fair_key`: of its tasks.
         - `calendar`: whose working days count in `zone`. `on_closed` says what becomes of a tick on a closed day: SKIP (default),
           NEXT, PREVIOUS. With `business_hours` the hours of the calendar count, too. `working_day=-1`: only on the last
           working day of a month.

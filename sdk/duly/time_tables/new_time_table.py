@@ -36,6 +36,7 @@ class TimeTableOptions(TypedDict, total=False):
     on_closed: OnClosed | None
     business_hours: bool | None
     working_day: int | None
+    fair_key: str | None
 
 
 def new_time_table(

@@ -137,6 +137,7 @@ class TimeTable(_message.Message):
     ON_CLOSED_FIELD_NUMBER: _builtins.int
     BUSINESS_HOURS_FIELD_NUMBER: _builtins.int
     WORKING_DAY_FIELD_NUMBER: _builtins.int
+    FAIR_KEY_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """^[a-z0-9][a-z0-9_.-]{0,127}$"""
     payload: _builtins.bytes
@@ -158,6 +159,8 @@ class TimeTable(_message.Message):
     """Of `calendar`: what is outside of its business hours is closed, too."""
     working_day: _builtins.int
     """Of `calendar`: only ticks on this working day of their month. Negative: from its end, -1 is the last. 0: on any."""
+    fair_key: _builtins.str
+    """Of each of its tasks: tasks of one lambda and priority take turns by it. At most 128 bytes. Empty: none."""
     @_builtins.property
     def every(self) -> _duration_pb2.Duration:
         """From one second to 366 days. Ticks are the multiples of it since 1970-01-01 00:00 UTC, plus the offset."""
@@ -204,10 +207,11 @@ class TimeTable(_message.Message):
         on_closed: Global___OnClosed.ValueType = ...,
         business_hours: _builtins.bool = ...,
         working_day: _builtins.int = ...,
+        fair_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["catch_up_window", b"catch_up_window", "cron", b"cron", "every", b"every", "jitter", b"jitter", "offset", b"offset", "rhythm", b"rhythm", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["business_hours", b"business_hours", "calendar", b"calendar", "catch_up", b"catch_up", "catch_up_window", b"catch_up_window", "collection", b"collection", "cron", b"cron", "every", b"every", "jitter", b"jitter", "lambda", b"lambda", "name", b"name", "offset", b"offset", "on_closed", b"on_closed", "overlap", b"overlap", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "rhythm", b"rhythm", "session", b"session", "working_day", b"working_day", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["business_hours", b"business_hours", "calendar", b"calendar", "catch_up", b"catch_up", "catch_up_window", b"catch_up_window", "collection", b"collection", "cron", b"cron", "every", b"every", "fair_key", b"fair_key", "jitter", b"jitter", "lambda", b"lambda", "name", b"name", "offset", b"offset", "on_closed", b"on_closed", "overlap", b"overlap", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "rhythm", b"rhythm", "session", b"session", "working_day", b"working_day", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_rhythm: _TypeAlias = _typing.Literal["cron", "every"]  # noqa: Y015
     _WhichOneofArgType_rhythm: _TypeAlias = _typing.Literal["rhythm", b"rhythm"]  # noqa: Y015

@@ -7,10 +7,16 @@ from functools import cache
 
 from duly_core.config.settings import format_duration
 from duly_core.lambdas.names import namespace_of
-from duly_core.rpc.requests.checks import read_duration
+from duly_core.rpc.requests.checks import check_text, read_duration
 from duly_core.rpc.requests.field_masks import merged, named_fields
 from duly_core.rpc.requests.names import check_lambda_name, check_name, check_name_in_namespace
-from duly_core.rpc.requests.new_tasks import payload_too_large, read_encoding, read_priority, read_session
+from duly_core.rpc.requests.new_tasks import (
+    LONGEST_FAIR_KEY,
+    payload_too_large,
+    read_encoding,
+    read_priority,
+    read_session,
+)
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.requests.resource_needs import resource_needs
 from duly_core.tasks.task import HARD_PAYLOAD_LIMIT
@@ -51,6 +57,7 @@ TABLE_FIELDS = (
     "on_closed",
     "business_hours",
     "working_day",
+    "fair_key",
 )
 """What a mask may name of a time table."""
 _PAYLOAD = frozenset({"payload", "payload_encoding"})
@@ -97,6 +104,8 @@ def time_table(asked: time_tables_pb2.TimeTable, kinds: Mapping[str, bool] | Non
     check_lambda_name("lambda", lambda_name)
     if asked.collection:
         check_name("collection", asked.collection)
+    if asked.fair_key:
+        check_text("fair_key", asked.fair_key, LONGEST_FAIR_KEY)
     if len(asked.payload) > HARD_PAYLOAD_LIMIT:
         raise payload_too_large(len(asked.payload), HARD_PAYLOAD_LIMIT, lambda_name)
     rhythm = replace(_rhythm(asked), rule=_rule(asked, lambda_name))
@@ -112,6 +121,7 @@ def time_table(asked: time_tables_pb2.TimeTable, kinds: Mapping[str, bool] | Non
         resources=tuple(sorted(resource_needs(asked.resources, kinds, lambda_name))),
         # one of which every field was removed is none
         session=read_session(asked.session) if asked.session.ByteSize() else None,
+        fair_key=asked.fair_key or None,
     )
 
 

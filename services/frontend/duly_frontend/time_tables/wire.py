@@ -43,6 +43,7 @@ def state_to_wire(row: TableRow) -> time_tables_pb2.TimeTableState:
         on_closed=time_tables_pb2.OnClosed.ValueType(row.on_closed or 0),
         business_hours=row.business_hours or False,
         working_day=row.working_day or 0,
+        fair_key=row.fair_key or "",
     )
     setattr(table, "lambda", row.lambda_name)
     if row.every is not None:
