@@ -225,6 +225,7 @@ def test_a_problem_is_told_before_the_store_is_asked():
 PLAIN = [
     {},
     {"collection": "marketing", "payload": b"", "payload_encoding": 2},
+    {"fair_key": "ann"},
     {"priority": 1, "delay": to_duration(timedelta(hours=1))},
     {"scheduled_at": to_timestamp(datetime(2020, 1, 1, tzinfo=UTC)), "payload_encoding": 1},
 ]
@@ -251,6 +252,8 @@ def test_items_checked_together_are_what_each_is_alone():
         {"scheduled_at": to_timestamp(datetime.now(UTC) + HORIZON + timedelta(days=1))},
         {"scheduled_at": Timestamp(nanos=-1)},
         {"delay": Duration(seconds=-1)},
+        {"fair_key": "x" * 129},
+        {"fair_key": "a\x00b"},
         {"task_id": "x" * 36},
         {"task_id": str(UUID(int=5))},
         {"task_id": "0192d3e4-5f60-7abc-8def-0123456789ab"},
@@ -264,7 +267,6 @@ def test_items_checked_together_are_what_each_is_alone():
         {"expires_at": to_timestamp(datetime.now(UTC) + timedelta(hours=1))},
         {"session": {"key": "s"}},
         {"resources": b"x"},
-        {"fair_key": "ann"},
         {"attachments": b"x"},
         {"payload_encoding": 3, "payload": b"\xd0\x01\x01k.."},
         {"payload_encoding": 4},
@@ -284,6 +286,7 @@ def plain_requests(draw):
         "payload_encoding": st.sampled_from([0, 1, 2]),
         "priority": st.sampled_from([0, *Priority]),
         "collection": st.from_regex(NAME, fullmatch=True),
+        "fair_key": st.sampled_from(["ann", "bob", "é"]),
         **draw(
             st.sampled_from(
                 [
