@@ -82,6 +82,8 @@ def _options(
     ] = False,
     _as_json: Annotated[bool, typer.Option("--json", callback=_misplaced, hidden=True)] = False,
     _address: Annotated[str, typer.Option("--address", callback=_misplaced, hidden=True)] = "",
+    _output: Annotated[str, typer.Option("--output", "-o", callback=_misplaced, hidden=True)] = "",
+    _watch: Annotated[bool, typer.Option("--watch", "-w", callback=_misplaced, hidden=True)] = False,
 ) -> None:
     pass
 
@@ -139,7 +141,7 @@ autoscaler.add_commands(app)
 def main(on_loaded: Callable[[], object] = lambda: None) -> None:
     """Run the command that the command line names; `on_loaded` is called when its options are known."""
     command = typer.main.get_command(app)
-    completion.prepare()
+    completion.prepare(command)
     on_loaded()
     try:
         command(prog_name="duly")

@@ -13,7 +13,7 @@ from scripts.reference.markdown import code, page, table
 _INTRODUCTION = """
 A command is `duly NOUN VERB [NAME] [OPTIONS]`. These rules hold for every noun:
 
-- A noun alone lists: `duly gates` is `duly gates list`. It is singular or plural: `duly gate show NAME`.
+- A noun alone lists: `duly gates` is `duly gates list`. The singular means the same: `gate` for `gates`.
 - `list` lists, `show NAME` shows one, `set NAME` declares one or changes an existing one, `delete NAME` removes it.
 - `set` changes only what its options name. `--no-OPTION` removes a value.
 - `watch` lists again and again: `duly hosts watch` is `duly hosts list --watch`. With a name it shows that one.

@@ -1,11 +1,17 @@
 """Shells complete the commands and options of `duly`."""
 
+import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
+
+from duly_cli.__main__ import app
+from duly_cli.startup.known_names import complete_names
 
 PROGRAM = [sys.executable, "-m", "duly_cli"]
 
@@ -21,13 +27,13 @@ def duly(*arguments, **environment):
     )
 
 
-def completed(words, shell="bash"):
+def completed(words, shell="bash", **environment):
     """What `duly` answers a shell that has read so much."""
     if shell == "bash":
         asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
     else:
         asked = {"_TYPER_COMPLETE_ARGS": words, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    return duly(**asked, _DULY_COMPLETE=f"complete_{shell}").stdout
+    return duly(**asked, **environment, _DULY_COMPLETE=f"complete_{shell}").stdout
 
 
 # long: one shell shows that the script asks duly; the others differ in its text
@@ -74,3 +80,40 @@ def test_bash_completes_with_the_script(tmp_path):
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
 
     assert done.stdout.split() == ["--once"]
+
+
+async def test_names_come_from_the_frontend(frontend, client, task_states):
+    await task_states.register("test.brief")
+    await client.put_resource("database", 3)
+
+    names = [
+        (await asyncio.to_thread(completed, words, DULY_ADDRESS=frontend.address)).split()
+        for words in ("duly lambda show te", "duly resources set da")
+    ]
+
+    assert names == [["test.brief"], ["database"]]
+
+
+def test_without_an_answer_no_name_is_completed_and_nothing_is_said():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        host, port = silent.getsockname()
+        asked = duly(
+            _DULY_COMPLETE="complete_bash",
+            COMP_WORDS="duly gates delete ",
+            COMP_CWORD="3",
+            DULY_ADDRESS=f"{host}:{port}",
+        )
+
+    assert (asked.stdout.strip(), asked.stderr) == ("", "")
+
+
+def test_what_a_noun_shows_is_completed():
+    root = get_command(app)
+    complete_names(root)
+
+    for name, noun in root.commands.items():
+        shown = getattr(noun, "commands", {}).get("show")
+        for parameter in shown.params if shown else ():
+            if parameter.param_type_name == "argument":
+                assert parameter._custom_shell_complete is not None, name
+    assert root.commands["tables"].commands["create"].params[0]._custom_shell_complete is None

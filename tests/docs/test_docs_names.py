@@ -11,6 +11,7 @@ import typer
 
 from duly_cli.__main__ import app
 from duly_cli.settings.all_settings_text import sections
+from duly_cli.startup.nouns import Noun
 from duly_core.postgres import rights
 from scripts.reference import metrics
 
@@ -69,6 +70,28 @@ def test_every_command_exists_with_its_options(path: Path) -> None:
             line
         )
         assert used <= options | {"--help"}, line
+
+
+@pytest.mark.parametrize("path", CURRENT, ids=relative)
+def test_commands_have_one_form(path: Path) -> None:
+    assert other_forms(path.read_text(encoding="utf-8")) == []
+
+
+def test_messages_name_commands_in_that_form() -> None:
+    assert [found for text in texts() for found in other_forms(text)] == []
+
+
+def other_forms(text: str) -> list[str]:
+    """Return the commands in a text that have another name or verb than `duly --help` shows."""
+    found = []
+    for noun, verb in re.findall(r"(?:`|^|\| )duly ([a-z-]+)(?: ([a-z-]+))?", text, re.MULTILINE):
+        command = COMMAND.get_command(None, noun)
+        if not isinstance(command, Noun):
+            continue
+        inner = command.commands.get(verb)
+        if noun != command.name or (inner is not None and inner.hidden):
+            found.append(f"duly {noun} {verb}")
+    return found
 
 
 @pytest.mark.parametrize("path", CURRENT, ids=relative)

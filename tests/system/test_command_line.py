@@ -145,7 +145,7 @@ def test_config_shows_every_setting_and_who_set_it(run: Duly) -> None:
 def test_without_a_frontend_the_way_to_one_is_named(run: Duly) -> None:
     result = run("schedule", "test.echo", "--address", NOBODY)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 69
     assert f"no Duly Frontend answers at {NOBODY}: start one with `duly up`" in result.stderr
 
 

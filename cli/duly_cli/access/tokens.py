@@ -11,6 +11,7 @@ import typer
 import duly
 from duly_cli.access.grants import PANEL
 from duly_cli.access.secret_file import secret_file
+from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import say
 from duly_cli.output.table import columns
@@ -174,4 +175,6 @@ def _table(tokens: Iterable[duly.Token]) -> Iterator[str]:
     if not rows:
         return iter(["no tokens: `duly tokens create PRINCIPAL` makes one"])
     heads = ("TOKEN ID", "PRINCIPAL", "STATE", "MADE AT", "MADE BY", "EXPIRES AT", "NOTE")
-    return columns(heads, rows, left_out_first=("MADE BY", "MADE AT", "STATE"))
+    return columns(
+        heads, rows, left_out_first=("MADE BY", "MADE AT", "STATE"), styles={"STATE": status_style}
+    )

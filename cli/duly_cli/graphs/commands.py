@@ -195,5 +195,7 @@ def _table(graphs: Iterable["duly.Graph"]) -> Iterator[str]:
         )
         for graph in graphs
     ]
+    if not rows:
+        return iter(["no graphs match: `duly graphs run NAME` runs a definition, `client.graph()` any"])
     heads = ("GRAPH ID", "NAME", "STATUS", "ENDED", "CREATED")
     return columns(heads, rows, styles={"STATUS": status_style})

@@ -24,6 +24,15 @@ _OF_STATUS = {
     "processing": "busy",
     "enqueued": "busy",
     "running": "busy",
+    "closed": "good",
+    "open": "bad",
+    "half open": "warn",
+    "blocked": "bad",
+    "failing": "warn",
+    "paused": "warn",
+    "valid": "good",
+    "revoked": "bad",
+    "expired": "warn",
 }
 
 

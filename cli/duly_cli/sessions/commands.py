@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import duly
+from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
@@ -145,4 +146,5 @@ def _table(sessions: Iterable[duly.SessionState]) -> Iterator[str]:
         )
     if not rows:
         return iter(["no sessions: `duly schedule --session KEY` puts a task into one"])
-    return columns(("NAMESPACE", "SESSION", "TASKS", "STATE", "HEAD, OR WHAT BLOCKS IT"), rows)
+    heads = ("NAMESPACE", "SESSION", "TASKS", "STATE", "HEAD, OR WHAT BLOCKS IT")
+    return columns(heads, rows, styles={"STATE": status_style})

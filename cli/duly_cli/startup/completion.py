@@ -2,7 +2,7 @@
 
 import enum
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -26,7 +26,9 @@ def add_command(app: typer.Typer) -> None:
 def completion(
     shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.", show_default=False)],
 ) -> None:
-    """Print the script with which a shell completes commands and options with Tab.
+    """Print the script with which a shell completes commands, options and names with Tab.
+
+    Names come from the Frontend of DULY_ADDRESS, if it answers within 1.5 s.
 
     bash: `source <(duly completion bash)` in ~/.bashrc. zsh: `source <(duly completion zsh)` in ~/.zshrc, behind compinit.
     fish: `duly completion fish > ~/.config/fish/completions/duly.fish`.
@@ -36,9 +38,12 @@ def completion(
     typer.echo(get_completion_script(prog_name="duly", complete_var=_VARIABLE, shell=shell.value))
 
 
-def prepare() -> None:
-    """Be ready to answer a shell, if one asks; the classes of typer that do so are loaded only then."""
+def prepare(command: Any) -> None:
+    """Be ready to answer a shell about a command, if one asks; what does so is loaded only then."""
     if _VARIABLE in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]  # the same
 
+        from duly_cli.startup.known_names import complete_names
+
         completion_init()
+        complete_names(command)

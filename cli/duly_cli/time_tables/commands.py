@@ -358,6 +358,8 @@ def _table(tables: "Iterable[TimeTable]") -> Iterator[str]:
         )
         for each in tables
     ]
+    if not rows:
+        return iter(["no time tables: `duly tables create NAME LAMBDA --cron '0 3 * * *'` makes one"])
     return columns(("NAME", "LAMBDA", "FIRES", "NEXT", "LAST TICK", "STATUS"), rows)
 
 

@@ -417,7 +417,7 @@ class ProblemCommand(_message.Message):
     COMMAND_FIELD_NUMBER: _builtins.int
     PURPOSE_FIELD_NUMBER: _builtins.int
     command: _builtins.str
-    """As it is typed: `duly gates remove NAME`."""
+    """As it is typed: `duly gates delete NAME`."""
     purpose: _builtins.str
     """What it does, in a few words."""
     def __init__(
