@@ -1,11 +1,13 @@
 """Each kind of problem is found on a real store, with whom it hits and what ends it."""
 
+import asyncio
 import os
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import duly
+from duly_core.fleet.services import AS_HSC, AS_STORE_CONSUMER, list_services, reporting
 from duly_core.lambdas.names import QueueKey
 from duly_core.problems.installation import certificate_expiring, store_slow
 from duly_core.tasks import claims
@@ -29,6 +31,12 @@ async def claim_all(store):
     picks = [Pick(QueueKey(LAMBDA, priority), 10, 0) for priority in Priority]
     caller = Caller("test-host", os.urandom(14))
     return await claims.claim_work(store, picks, [caller], 10, CLAIM_TIMEOUT)
+
+
+async def until_reported(store):
+    async with asyncio.timeout(30):
+        while not await list_services(store):
+            pass
 
 
 async def problems(board, client, **wanted):
@@ -213,14 +221,16 @@ async def test_clocks_that_differ_are_one_problem_with_the_worst_first(board, cl
 
 
 async def test_a_service_that_no_process_reports_is_critical_after_a_while(store, client, clock):
-    board = ProblemBoard(store, every=0 * SECOND, expected_services=("hsc",))
+    board = ProblemBoard(store, every=0 * SECOND, expected_services=(AS_STORE_CONSUMER, AS_HSC))
 
     assert await problems(board, client) == {}
     await clock.tick(MINUTE)
-    away = (await problems(board, client))[ProblemKind.SERVICE_AWAY]
+    async with reporting(store, AS_STORE_CONSUMER, "127.0.0.1:1"):
+        await until_reported(store)
+        away = (await problems(board, client))[ProblemKind.SERVICE_AWAY]
 
     assert (away.subject, away.severity) == ("hsc", ProblemSeverity.CRITICAL)
-    assert away.text == "no HSC reports itself: no worker gets a task"
+    assert away.text == "no AS_HSC reports itself: no worker gets a task"
 
 
 async def test_a_pool_whose_driver_fails_says_why(board, store, client):

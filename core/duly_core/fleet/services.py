@@ -18,6 +18,8 @@ from duly_core.process.identity import host_name
 from duly_core.process.version import duly_version
 from duly_core.process.wall_clock import WallClock
 
+AS_STORE_CONSUMER, AS_HSC, AS_FRONTEND = "store-consumer", "hsc", "frontend"
+"""Services without which tasks do not run, as they report themselves."""
 _INTERVAL = timedelta(seconds=10)
 _EARLIEST = 0.8
 _LAST_WORD = 1.0

@@ -13,7 +13,7 @@ from duly_core.attachments.open_blobs import open_blobs
 from duly_core.attachments.settings import AttachmentSettings
 from duly_core.config.live_sections import TriggerSettings
 from duly_core.config.timing import Timing
-from duly_core.fleet.services import reporting
+from duly_core.fleet.services import AS_FRONTEND, AS_HSC, AS_STORE_CONSUMER, reporting
 from duly_core.live_settings import definitions as live_settings
 from duly_core.live_settings.log_level_follower import LogLevelFollower
 from duly_core.postgres.health import HealthFollower
@@ -85,14 +85,14 @@ def build(
                 log.info("frontend serves", address=address)
                 health = HealthFollower(server, stores.all, store_settings.unhealthy_after)
                 async with (
-                    reporting(stores.lists, "frontend", address, config.age.now, zone=rpc_settings.zone),
+                    reporting(stores.lists, AS_FRONTEND, address, config.age.now, zone=rpc_settings.zone),
                     asyncio.TaskGroup() as group,
                 ):
                     group.create_task(health.run(stop))
                     group.create_task(repeat("live settings", config.run_once, stop, asyncio.Event()))
                     board = ProblemBoard(
                         stores.lists,
-                        expected_services=("store_consumer", "hsc"),
+                        expected_services=(AS_STORE_CONSUMER, AS_HSC),
                         cert_file=rpc_settings.cert_file,
                     )
                     group.create_task(repeat("problem board", board.run_once, stop, asyncio.Event()))

@@ -10,7 +10,7 @@ from duly_core.access.cache import AccessCache
 from duly_core.access.settings import AuthSettings
 from duly_core.config.live_sections import TriggerSettings
 from duly_core.config.timing import Timing
-from duly_core.fleet.services import reporting
+from duly_core.fleet.services import AS_HSC, reporting
 from duly_core.gates.cache import GateCache
 from duly_core.live_settings.log_level_follower import LogLevelFollower
 from duly_core.postgres.health import HealthFollower
@@ -105,7 +105,7 @@ def build(
                     on_gate=gates.may_have_changed,
                 )
                 async with (
-                    reporting(stores.results, "hsc", address, config.age.now, zone=rpc_settings.zone),
+                    reporting(stores.results, AS_HSC, address, config.age.now, zone=rpc_settings.zone),
                     asyncio.TaskGroup() as group,
                 ):
                     group.create_task(health.run(stop))

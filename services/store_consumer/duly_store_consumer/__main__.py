@@ -11,7 +11,7 @@ from functools import partial
 from duly_core.config.settings import format_duration
 from duly_core.config.timing import Timing
 from duly_core.event_addresses.store import AddressSweep
-from duly_core.fleet.services import reporting
+from duly_core.fleet.services import AS_STORE_CONSUMER, reporting
 from duly_core.gates.cache import GateCache
 from duly_core.live_settings.effective import EffectiveSettings
 from duly_core.live_settings.log_level_follower import LogLevelFollower
@@ -146,7 +146,7 @@ def build(
             )
             async with (
                 reporting(
-                    store, "store-consumer", address, consumer.live_config.age.now, zone=rpc_settings.zone
+                    store, AS_STORE_CONSUMER, address, consumer.live_config.age.now, zone=rpc_settings.zone
                 ),
                 asyncio.TaskGroup() as group,
             ):

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
+from duly_core.fleet.services import AS_FRONTEND
 from duly_core.gates.rules import Gate, GateSet
 from duly_core.gates.store import read_gates
 from duly_core.postgres.pool import Store
@@ -33,7 +34,6 @@ _LONGEST_PAUSE = timedelta(seconds=30)
 _TIMES = 50
 """A round that took long is followed by a pause of so many times its length: a large store is not kept busy by it."""
 _MEASURED = 3
-_SERVICE = "frontend"
 
 
 class ProblemBoard:
@@ -114,7 +114,7 @@ class ProblemBoard:
             *await sessions_blocked(store),
             *await pools_failing(store),
             *await tokens_expiring(store, now),
-            *certificate_expiring(self._cert_file, _SERVICE, now),
+            *certificate_expiring(self._cert_file, AS_FRONTEND, now),
             *store_slow(self._answered_in, now),
         ]
 

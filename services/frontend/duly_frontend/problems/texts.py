@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from duly_core.fleet.services import AS_FRONTEND, AS_HSC, AS_STORE_CONSUMER
 from duly_core.problems.kinds import Kind
 from duly_core.problems.problem import FoundProblem
 from duly_core.process.newer_values import known
@@ -111,7 +112,7 @@ def _store_slow(problem: FoundProblem, _now: datetime) -> Said:
 
 
 def _service_away(problem: FoundProblem, _now: datetime) -> Said:
-    name = problem.subject.replace("_", "-")
+    name = problem.subject
     last = f"; the last ran on {problem.hosts[0].name}" if problem.hosts else ""
     return Said(
         f"no {_SERVICES.get(problem.subject, name)} reports itself{last}: {_EFFECTS.get(problem.subject, '')}",
@@ -122,10 +123,10 @@ def _service_away(problem: FoundProblem, _now: datetime) -> Said:
     )
 
 
-_SERVICES = {"store_consumer": "Store Consumer", "hsc": "HSC", "frontend": "Frontend"}
+_SERVICES = {AS_STORE_CONSUMER: "Store Consumer", AS_HSC: "AS_HSC", AS_FRONTEND: "Frontend"}
 _EFFECTS = {
-    "store_consumer": "timeouts, retries of silent workers, time tables and breakers stand still",
-    "hsc": "no worker gets a task",
+    AS_STORE_CONSUMER: "timeouts, retries of silent workers, time tables and breakers stand still",
+    AS_HSC: "no worker gets a task",
 }
 
 
