@@ -4,7 +4,7 @@
 insert into event_key (key)
 select asked.key from (select distinct key from unnest(%(keys)b::text[]) as asked (key)) as asked order by asked.key collate "C"
 on conflict (key) do update set events = event_key.events
-returning key;
+returning key, given_to;
 
 -- name: lock_waited_keys
 insert into event_key (key)
@@ -118,6 +118,21 @@ with asked as (
 select task_id, '1970-01-01Z'::timestamptz + min((event ->> 'until')::int8) * interval '1 microsecond' as until_at
 from refused
 group by task_id;
+
+-- name: note_given
+update event_key
+set given_to = asked.given_to
+from unnest(%(keys)b::text[], %(given_to)b::uuid[]) as asked (key, given_to)
+where event_key.key = any (array[asked.key])
+returning event_key.key;
+
+-- name: lock_unfinished_event_keys
+select key, given_to
+from event_key
+where given_to is not null and (cardinality(%(keys)b::text[]) = 0 or key = any (%(keys)b::text[]))
+order by key
+limit %(limit)b
+for update;
 
 -- name: sent_before
 select asked.place - 1

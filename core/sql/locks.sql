@@ -225,11 +225,24 @@ order by session.key
 for update of session;
 
 -- name: lock_event_waits
-with waiting as materialized (
-    select distinct wait.task_id from event_wait as wait where wait.key = any (%(keys)b::text[])
+with page as materialized (
+    select asked.key, waiting.task_id
+    from unnest(%(keys)b::text[], %(after)b::uuid[]) as asked (key, after)
+    cross join lateral (
+        select wait.task_id
+        from event_wait as wait
+        where wait.key = asked.key and wait.task_id > asked.after
+        order by wait.key, wait.task_id
+        limit %(limit)b
+    ) as waiting
+    limit %(limit)b
+), locked as materialized (
+    select assoc.task_id
+    from (select distinct task_id from page) as waiting
+    join task_assoc as assoc on assoc.task_id = any (array[waiting.task_id])
+    where assoc.status::text = 'waiting' and assoc.parked_on = 'event:'
+    order by waiting.task_id
+    for update of assoc
 )
-select assoc.task_id
-from waiting join task_assoc as assoc on assoc.task_id = any (array[waiting.task_id])
-where assoc.status::text = 'waiting' and assoc.parked_on = 'event:'
-order by waiting.task_id
-for update of assoc;
+select page.key, page.task_id, locked.task_id is not null
+from page left join locked on locked.task_id = page.task_id;

@@ -658,8 +658,11 @@ create trigger task_is_a_dead_letter after insert or update of status on task
 create table event_key (
     key text collate "C" primary key,
     -- How many of its events are kept.
-    events integer not null default 0
+    events integer not null default 0,
+    -- An event of it was not given to all tasks that wait yet: only to those up to this one. Null: all have it.
+    given_to uuid
 );
+create index event_key_unfinished on event_key (key) where given_to is not null;
 
 -- What was sent. The numbers of the events of one key grow in the order in which they were committed.
 create table event (

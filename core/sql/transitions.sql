@@ -1972,13 +1972,27 @@ with held as materialized (
     cross join lateral (
         select wait.key, wait.wait, wait.needs_all
         from event_wait as wait
-        where wait.task_id = held.task_id and wait.fence = held.fence and wait.key = any (%(keys)b::text[])
+        where wait.task_id = held.task_id and wait.fence = held.fence
         offset 0
     ) as wait
     cross join lateral (
         select *
         from event
-        where event.key = wait.key and event.seq = (%(seqs)b::int8[])[array_position(%(keys)b::text[], wait.key)]
+        where event.key = wait.key and event.expires_at > (select duly_now())
+            and event.seq > coalesce((%(seqs)b::int8[])[array_position(%(keys)b::text[], wait.key)] - 1, (
+                select greatest(
+                    (
+                        select max((each ->> 'seq')::int8)
+                        from jsonb_array_elements(task.received) as each
+                        where each ->> 'key' = substr(wait.key, strpos(wait.key, '/') + 1)
+                    ),
+                    (select max(old.seq) from event as old where old.key = wait.key and old.sent_at < task.created_at)
+                )
+                from task
+                where task.task_id = held.task_id and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]
+                limit 1
+            ), 0)
+        order by event.key, event.seq
         limit 1
     ) as event
 ), judged as (
@@ -2017,7 +2031,7 @@ with held as materialized (
         checkpoint_count = task.checkpoint_count + (excluded.received is not null)::int
     where task.status is null
 )
-select waiting.key, moved.task_id, moved.lambda, moved.is_over
+select waiting.seq, moved.task_id, moved.lambda, moved.is_over
 from moved join waiting on waiting.task_id = moved.task_id
 where waiting.needs_all or waiting.place = 1;
 

@@ -10,13 +10,15 @@ import psycopg
 import pytest
 
 from duly_core.events import store as events
-from duly_core.events.rules import MOST_KEPT, MOST_RECEIVED, EventWait, RefusedEvent
+from duly_core.events.rules import MOST_GIVEN_AT_ONCE, MOST_KEPT, MOST_RECEIVED, EventWait, RefusedEvent
 from duly_core.events.store import EventKeyId, NewEvent, Sent
+from duly_core.lambdas.names import QueueKey
 from duly_core.limits.store import ResourceLimit
 from duly_core.results.store import set_results
-from duly_core.tasks import dead_letters, polling, updates
+from duly_core.tasks import claims, dead_letters, polling, schedule, updates
 from duly_core.tasks import store as tasks
-from duly_core.tasks.task import Applied, AttemptOutcome, ResourceNeed, Result, Session, TaskChange
+from duly_core.tasks.claims import Caller, Pick
+from duly_core.tasks.task import Applied, AttemptOutcome, NewTask, ResourceNeed, Result, Session, TaskChange
 from duly_core.upkeep.retention import Retention
 from duly_wire.enums import FailureKind, Outcome, Priority
 from duly_wire.ids import new_task_id
@@ -136,6 +138,76 @@ async def test_each_task_that_waits_for_a_key_receives_its_event(task_states):
 
     assert answers == [Sent(receivers=3)]
     assert {await task_states.status(task.task_id) for task in waiting} == {"new"}
+
+
+async def many_that_wait(task_states, number, *keys):
+    store, pick = task_states.store, Pick(QueueKey(LAMBDA, Priority.NORMAL), 500, 0)
+    await task_states.register()
+    new = [NewTask(new_task_id().bytes, LAMBDA, b"{}") for _ in range(number)]
+    for first in range(0, number, 500):
+        await schedule.schedule(store, new[first : first + 500])
+        caller = Caller("host", first.to_bytes(14, "big"))
+        held = (await claims.claim_work(store, [pick], [caller], 500, HOUR)).tasks
+        await set_results(store, [waits_for(task, *keys) for task in held])
+    return [task.task_id for task in new]
+
+
+async def sender_dies(store, *sent):
+    """Send as a sender does that is killed after its first transaction."""
+    async with store.connection() as connection, connection.transaction():
+        return await events.send_within(connection, sent, WEEK)
+
+
+async def test_a_send_to_a_crowd_writes_five_hundred_tasks_in_a_transaction(task_states, dsn):
+    await many_that_wait(task_states, 2_000, "open")
+
+    sent = await events.send(task_states.store, [event("open")], WEEK)
+
+    written = "select count(*), max(size) from (select count(*) as size from task_assoc where status = 'new' group by xmin::text) as page"
+    assert (sent.answers, sent.due) == ([Sent(receivers=2_000)], {LAMBDA})
+    assert ask(dsn, written) == [(4, MOST_GIVEN_AT_ONCE)]
+    assert count(dsn, "event_wait") == 0
+    assert ask(dsn, "select count(*) from event_key where given_to is not null") == [(0,)]
+
+
+@pytest.mark.parametrize("goes_on", ["a repeat", "the Store Consumer", "the next event"])
+async def test_what_a_sender_that_died_did_not_give_is_given_once_to_the_rest(task_states, dsn, goes_on):
+    store = task_states.store
+    await many_that_wait(task_states, 1_200, "open")
+    first = event("open", b"1")
+
+    died = await sender_dies(store, first)
+    between = ask(dsn, "select count(*) from task_assoc where status = 'new'")
+    if goes_on == "a repeat":
+        assert await send(store, first) == [Sent(is_repeated=True)]
+    elif goes_on == "the next event":
+        assert await send(store, event("open", b"2")) == [Sent()]
+    else:
+        found = await polling.handle_timeouts(store, None, ENQUEUE_TIMEOUT, 100)
+        assert found.released == {LAMBDA}
+
+    assert died.answers == [Sent(receivers=MOST_GIVEN_AT_ONCE)]
+    assert between == [(MOST_GIVEN_AT_ONCE,)]
+    got = "select count(*), min(jsonb_array_length(received)), max(jsonb_array_length(received)), max(received -> 0 ->> 'value') from task"
+    assert ask(dsn, got) == [(1_200, 1, 1, "MQ==")]
+    assert ask(dsn, "select count(*) from task_assoc where status = 'new'") == [(1_200,)]
+    assert ask(dsn, "select count(*) from event_key where given_to is not null") == [(0,)]
+
+
+async def test_a_task_that_waits_again_while_an_event_is_given_to_others_gets_it_once(task_states):
+    store = task_states.store
+    await many_that_wait(task_states, 501, "open")
+    await sender_dies(store, event("open", b"1"))
+    pick, caller = Pick(QueueKey(LAMBDA, Priority.NORMAL), 1, 0), Caller("host", bytes(14))
+    (task,) = (await claims.claim_work(store, [pick], [caller], 1, HOUR)).tasks
+
+    await wait(store, task, "open", name="first:2")
+    await polling.handle_timeouts(store, None, ENQUEUE_TIMEOUT, 100)
+    between = await task_states.status(task.task_id)
+    answers = await send(store, event("open", b"2"))
+
+    assert (received(task), between) == ([("first:1", "open", b"1")], "waiting")
+    assert answers == [Sent(receivers=1)]
 
 
 async def test_the_first_of_several_keys_ends_the_wait_and_the_other_event_is_for_the_next_wait(

@@ -538,6 +538,11 @@ CASES = {
         {"task_ids": IDS, "keys": EVENT_KEYS, "seqs": [1, 2, 3]},
         ASSOC | END | {"event_pkey", "event_wait_pkey", "event_wait_by_task"},
     ),
+    "note_given": ({"keys": EVENT_KEYS, "given_to": IDS}, {"event_key_pkey"}),
+    "lock_unfinished_event_keys": (
+        {"keys": EVENT_KEYS, "limit": 10},
+        {"event_key_unfinished", "event_key_pkey"},
+    ),
     "time_out_event_waits": ({"limit": 10}, ASSOC | END | {*WAITING_UNTIL, "event_wait_by_task"}),
     "lock_event_keys": ({"keys": EVENT_KEYS}, {"event_key_pkey"}),
     "lock_waited_keys": (
@@ -568,7 +573,7 @@ CASES = {
         },
         {"event_key_pkey", "event_key_event_id_key"},
     ),
-    "lock_event_waits": ({"keys": EVENT_KEYS}, ASSOC | {"event_wait_pkey"}),
+    "lock_event_waits": ({"keys": EVENT_KEYS, "after": IDS, "limit": 10}, ASSOC | {"event_wait_pkey"}),
     "received_much": (
         {"task_ids": IDS, "refused": [0] * 3, "refused_bytes": [0] * 3, "most": 100, "most_bytes": 1000},
         ENTITY,

@@ -137,7 +137,7 @@ async def use(store: Store, token: str, value: bytes, encoding: int, kept_for: t
         sent = await store_events.send_within(connection, [event], kept_for)
         if sent.answers[0].is_refused:
             raise TooManyKeptError
-        return Used(State.OPEN, sent)
+    return Used(State.OPEN, await store_events.finish(store, sent))
 
 
 class AddressSweep:

@@ -5,7 +5,7 @@
 insert into event_key (key)
 select asked.key from (select distinct key from unnest(%(keys)b::text[]) as asked (key)) as asked order by asked.key collate "C"
 on conflict (key) do update set events = event_key.events
-returning key
+returning key, given_to
 
 -- name: lock_waited_keys
 -- As lock_event_keys, of the keys for which callbacks are about to wait. A key belongs to the namespace of the lambda.
@@ -124,6 +124,23 @@ with asked as (
 select task_id, '1970-01-01Z'::timestamptz + min((event ->> 'until')::int8) * interval '1 microsecond' as until_at
 from refused
 group by task_id
+
+-- name: note_given
+-- Notes up to which task the events of keys were given, which the caller's transaction has locked. Null: to all that wait.
+update event_key
+set given_to = asked.given_to
+from unnest(%(keys)b::text[], %(given_to)b::uuid[]) as asked (key, given_to)
+where event_key.key = any (array[asked.key])
+returning event_key.key
+
+-- name: lock_unfinished_event_keys
+-- Locks keys of which an event was not given to all tasks that wait: some of these, or, where none are named, some of all.
+select key, given_to
+from event_key
+where given_to is not null and (cardinality(%(keys)b::text[]) = 0 or key = any (%(keys)b::text[]))
+order by key
+limit %(limit)b
+for update
 
 -- name: sent_before
 -- Which of these ids were sent.

@@ -11,6 +11,8 @@ KEY_LIMIT = 255
 VALUE_LIMIT = 64 * 1024
 MOST_KEPT = 1_000
 """Events of one key that are kept at a time."""
+MOST_GIVEN_AT_ONCE = 500
+"""Waits that one transaction ends: a key may have many more."""
 
 NAME_LIMIT = 128
 """Bytes of the name of a wait."""

@@ -1,10 +1,12 @@
 """Send events, end waits that are over, and read what is kept."""
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from duly_core.events.rules import MOST_KEPT, EventWait
+from duly_core.errors import StoreUnavailableError
+from duly_core.events.rules import MOST_GIVEN_AT_ONCE, MOST_KEPT, EventWait
 from duly_core.lambdas.session_names import SessionId
 from duly_core.postgres.arrays import byteas, int2s, texts, uuids
 from duly_core.postgres.pool import Connection, Store, fetch
@@ -12,6 +14,12 @@ from duly_core.postgres.statements import LOCKS, TRANSITIONS, load
 from duly_wire.ids import TaskId
 
 _EVENTS = load("events/events.sql")
+_NOBODY: TaskId = bytes(16)
+"""Before the id of any task."""
+_MOST_PAGES = 40
+"""Of tasks to which one call gives events."""
+_MOST_UNFINISHED = 100
+"""Keys that one round goes on with."""
 
 EventKeyId = SessionId
 """A key of events: as a session's key, it is unique in its namespace."""
@@ -46,20 +54,39 @@ class SentAll(NamedTuple):
     """One for each event, in their order."""
     due: frozenset[str]
     """The lambdas of the tasks that run now."""
+    unfinished: frozenset[str] = frozenset()
+    """The keys, as the store calls them, for which more tasks wait than one transaction writes. `finish` goes on."""
+    places: Mapping[int, int] = {}
+    """Where the answers of events are, by the number of the event."""
+
+
+class _Given(NamedTuple):
+    """What came of giving events to a page of the tasks that wait."""
+
+    receivers: Counter[int]
+    """By the number of the event."""
+    due: Counter[str]
+    """How many tasks run now, by lambda."""
+    unfinished: frozenset[str] = frozenset()
+    is_any: bool = True
+    """There was a key to look at."""
 
 
 async def send(store: Store, events: Sequence[NewEvent], kept_for: timedelta) -> SentAll:
-    """Store events, and give each to the tasks that wait for it. All are written together.
+    """Store events, and give each to the tasks that wait for it. All are stored together, and given to many tasks in pages.
+
+    If the store fails once they are stored, the Store Consumer gives them to the rest; so does a repeat.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again with the same ids.
     """
     async with store.connection() as connection, connection.transaction():
-        return await send_within(connection, events, kept_for)
+        sent = await send_within(connection, events, kept_for)
+    return await finish(store, sent)
 
 
 async def send_within(connection: Connection, events: Sequence[NewEvent], kept_for: timedelta) -> SentAll:
-    """Do the same in the transaction of the caller.
+    """Store events in the transaction of the caller, and give them to the first page of tasks; then `finish` goes on.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again with the same ids.
@@ -71,7 +98,8 @@ async def send_within(connection: Connection, events: Sequence[NewEvent], kept_f
         "keys": texts([str(each.key) for each in events]),
         "event_ids": texts([e.event_id for e in events]),
     }
-    await fetch(connection, _EVENTS["lock_event_keys"], {"keys": texts(keys)})
+    locked = await fetch(connection, _EVENTS["lock_event_keys"], {"keys": texts(keys)})
+    given_to = {key: reached for key, reached in locked if reached is not None}
     before = {row[0] for row in await fetch(connection, _EVENTS["sent_before"], named)}
     stored = await fetch(
         connection,
@@ -88,37 +116,93 @@ async def send_within(connection: Connection, events: Sequence[NewEvent], kept_f
     first: dict[str, int] = {}
     for key, _, seq in stored:
         first[key] = min(seq, first.get(key, seq))
-    received = await _give(connection, first) if first else []
+    # a new event is for those, too, who received the one before it and wait again
+    after = given_to | dict.fromkeys(first, _NOBODY)
+    seqs = {key: seq for key, seq in first.items() if key not in given_to}
+    given = await _give(connection, after, seqs, frozenset(given_to))
     new = {(key, event_id): seq for key, event_id, seq in stored}
-    receivers = dict.fromkeys(first, 0)
-    for key, _, _, _ in received:
-        receivers[key] += 1
-    answers = []
+    known = {*new}
+    answers, places = [], {}
     for place, each in enumerate(events):
         key = str(each.key)
         seq = new.pop((key, each.event_id), None)
         if seq is not None:
-            answers.append(Sent(receivers[key] if seq == first[key] else 0))
-        elif place in before or (key, each.event_id) in {(k, i) for k, i, _ in stored}:
+            places[seq] = place
+            answers.append(Sent(given.receivers[seq]))
+        elif place in before or (key, each.event_id) in known:
             answers.append(Sent(is_repeated=True))
         else:
             answers.append(Sent(is_refused=True))
-    return SentAll(answers, frozenset(row[2] for row in received if row[3]))
+    return SentAll(answers, frozenset(given.due), given.unfinished, places)
 
 
-async def _give(connection: Connection, first: dict[str, int]) -> list[tuple[Any, ...]]:
-    """Give the first new event of each key to the tasks that wait; rows of key, task, lambda, and whether the wait is over."""
-    keys = sorted(first)
-    locked = await fetch(connection, LOCKS["lock_event_waits"], {"keys": texts(keys)})
-    if not locked:
-        return []
+async def finish(store: Store, sent: SentAll) -> SentAll:
+    """Give what was sent to the rest of the tasks that wait, in transactions of their own.
+
+    It stops if the store fails, or after many: then the Store Consumer goes on.
+    """
+    for _ in range(_MOST_PAGES):
+        if not sent.unfinished:
+            break
+        try:
+            given = await _give_on(store, sent.unfinished)
+        except StoreUnavailableError:
+            break
+        answers = [*sent.answers]
+        for seq, count in given.receivers.items():
+            if (place := sent.places.get(seq)) is not None:
+                answers[place] = answers[place]._replace(receivers=answers[place].receivers + count)
+        sent = SentAll(answers, sent.due.union(given.due), given.unfinished, sent.places)
+    return sent
+
+
+async def give_rest(store: Store) -> dict[str, int]:
+    """Give events to the rest of the tasks that wait, where a sender died or stopped; how many are due, by lambda.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    due: Counter[str] = Counter()
+    for _ in range(_MOST_PAGES):
+        given = await _give_on(store, frozenset())
+        due += given.due
+        if not given.is_any:
+            break
+    return dict(due)
+
+
+async def _give_on(store: Store, keys: frozenset[str]) -> _Given:
+    """Give events of these keys, or of all, to the next page of tasks. Several may do so at a time: the keys are locked."""
+    asked = {"keys": texts(sorted(keys)), "limit": len(keys) or _MOST_UNFINISHED}
+    async with store.connection() as connection, connection.transaction():
+        after: dict[str, TaskId] = dict(await fetch(connection, _EVENTS["lock_unfinished_event_keys"], asked))
+        return await _give(connection, after, {}, frozenset(after))
+
+
+async def _give(
+    connection: Connection, after: Mapping[str, TaskId], seqs: Mapping[str, int], noted: frozenset[str]
+) -> _Given:
+    """Give events to a page of the tasks that wait for these keys, behind a task of each; `noted`: the keys that say so."""
+    if not after:
+        return _Given(Counter(), Counter(), is_any=False)
+    asked = {"keys": texts([*after]), "after": uuids(after.values()), "limit": MOST_GIVEN_AT_ONCE}
+    page = await fetch(connection, LOCKS["lock_event_waits"], asked)
+    is_last = len(page) < MOST_GIVEN_AT_ONCE
+    if noted or not is_last:
+        reached = dict(after)
+        for key, task_id, _ in page:
+            reached[key] = max(reached[key], task_id)
+        given_to = uuids([] if is_last else reached.values())  # an empty column is one of nulls
+        await fetch(connection, _EVENTS["note_given"], {"keys": texts([*reached]), "given_to": given_to})
+    unfinished = frozenset() if is_last else frozenset(after)
+    waiting = sorted({task_id for _, task_id, waits in page if waits})
+    if not waiting:
+        return _Given(Counter(), Counter(), unfinished)
     # locked one after the other: only a further statement sees what others did to them meanwhile
-    parameters = {
-        "task_ids": uuids(row[0] for row in locked),
-        "keys": texts(keys),
-        "seqs": [first[key] for key in keys],
-    }
-    return await fetch(connection, TRANSITIONS["end_event_waits"], parameters)
+    parameters = {"task_ids": uuids(waiting), "keys": texts([*seqs]), "seqs": [*seqs.values()]}
+    received = await fetch(connection, TRANSITIONS["end_event_waits"], parameters)
+    due = {task_id: name for _, task_id, name, is_over in received if is_over}
+    return _Given(Counter(row[0] for row in received), Counter(due.values()), unfinished)
 
 
 async def time_out(store: Store, limit: int) -> dict[str, int]:

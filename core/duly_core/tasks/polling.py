@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from psycopg.rows import TupleRow
 
 from duly_core.errors import StoreUnavailableError
-from duly_core.events.store import time_out
+from duly_core.events.store import give_rest, time_out
 from duly_core.fairness.cursors import TurnCursors
 from duly_core.fairness.store import FairLambdas
 from duly_core.gates.rules import NO_GATES, GateSet
@@ -136,7 +136,8 @@ async def handle_timeouts(
     """Take up what fell silent, at most `limit` tasks of each kind.
 
     Claims whose holder fell silent are void, and their tasks run again, are quarantined, or cancelled. Tasks that
-    expired end. Attempts that were handed over, and that nobody completed in time, have failed. Tasks whose wait for an event is over are due. References that nobody claimed are sent again as far as the queues have room. Parked tasks that an end
+    expired end. Attempts that were handed over, and that nobody completed in time, have failed. Tasks whose wait for an event is over are due. An event that a
+    sender did not give to all tasks is given to the rest. References that nobody claimed are sent again as far as the queues have room. Parked tasks that an end
     passed over are released.
 
     Args:
@@ -167,6 +168,7 @@ async def handle_timeouts(
     ended = await part(store.run(TRANSITIONS["expire"], {"limit": limit}), [])
     ended += await part(end_waiting(store, limit), [])
     uncompleted = await part(fail_uncompleted(store, limit), Uncompleted(0, 0, {}))
+    received: dict[str, int] = await part(give_rest(store), {})
     waits: dict[str, int] = await part(time_out(store, limit), {})
     entered: dict[str, timedelta] = await part(enter_sessions(store), {})
     passed_over: frozenset[str] = await part(release_skipped(store, limit), frozenset())
@@ -188,6 +190,7 @@ async def handle_timeouts(
         revoked=len(again) + sum(row[0] is not None for row in stopped),
         released=passed_over.union(
             entered,
+            received,
             waits,
             uncompleted.due,
             (row[1] for row in (*ended, *freed, *reclaimed) if row[0] is None),

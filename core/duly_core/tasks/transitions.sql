@@ -1042,9 +1042,9 @@ from waited full join freed on false
 
 -- name: end_event_waits
 -- move: waiting -> new|waiting
--- Gives events that were just sent to the tasks that wait for them: a task whose wait is over is due; one that needs others, too, goes on
--- waiting. The caller's transaction has locked the keys, and then these tasks (lock_event_waits). `seqs` has the first new
--- event of each key.
+-- Gives events that were sent to tasks that wait for them: a task whose wait is over is due; one that needs others, too, goes on
+-- waiting. The caller's transaction has locked keys, and then these tasks (lock_event_waits). Each gets the first event of a key that it
+-- does not have, as wait_for_event says. `seqs` has that event, of keys of which all tasks have what was sent before.
 with held as materialized (
     select assoc.task_id, assoc.fence, assoc.next_trigger_at as until_at
     from unnest(%(task_ids)b::uuid[]) as asked (task_id)
@@ -1062,13 +1062,27 @@ with held as materialized (
     cross join lateral (
         select wait.key, wait.wait, wait.needs_all
         from event_wait as wait
-        where wait.task_id = held.task_id and wait.fence = held.fence and wait.key = any (%(keys)b::text[])
+        where wait.task_id = held.task_id and wait.fence = held.fence
         offset 0
     ) as wait
     cross join lateral (
         select *
         from event
-        where event.key = wait.key and event.seq = (%(seqs)b::int8[])[array_position(%(keys)b::text[], wait.key)]
+        where event.key = wait.key and event.expires_at > (select duly_now())
+            and event.seq > coalesce((%(seqs)b::int8[])[array_position(%(keys)b::text[], wait.key)] - 1, (
+                select greatest(
+                    (
+                        select max((each ->> 'seq')::int8)
+                        from jsonb_array_elements(task.received) as each
+                        where each ->> 'key' = {{event_name: wait.key}}
+                    ),
+                    (select max(old.seq) from event as old where old.key = wait.key and old.sent_at < task.created_at)
+                )
+                from task
+                where task.task_id = held.task_id and task.task_id {{within_asked}}
+                limit 1
+            ), 0)
+        order by event.key, event.seq
         limit 1
     ) as event
 ), judged as (
@@ -1095,7 +1109,7 @@ with held as materialized (
     using moved
     where wait.task_id = any (array[moved.task_id]) and (moved.is_over or wait.key = any (moved.keys))
 ), {{keep_received: moved}}
-select waiting.key, moved.task_id, moved.lambda, moved.is_over
+select waiting.seq, moved.task_id, moved.lambda, moved.is_over
 from moved join waiting on waiting.task_id = moved.task_id
 where waiting.needs_all or waiting.place = 1
 
