@@ -10,11 +10,13 @@ from typing import Any
 from starlette.responses import RedirectResponse, Response
 
 from duly_console import formatting
+from duly_console.causes import cause_of
 from duly_console.errors import PageError
 from duly_console.page import PAGE_SIZE, Page, check
 from duly_console.rendering import query
+from duly_console.waterfall import WIDTH, bars, is_success, scale, waterfall
 from duly_wire.enums import TaskStatus
-from duly_wire.time_conversion import to_timestamp
+from duly_wire.time_conversion import to_datetime, to_timestamp
 from duly_wire.v1 import explain_pb2, frontend_pb2, registry_pb2, task_pb2
 
 FINAL: frozenset[int] = frozenset(status.value for status in TaskStatus if status.is_final)
@@ -163,8 +165,13 @@ def facts(page: Page, task: task_pb2.Task, explained: explain_pb2.ExplainTaskRes
     lambda_name = getattr(task, "lambda")
     is_final = task.status in FINAL
     is_dead = task.status == task_pb2.TASK_STATUS_FATAL_FAILURE
+    rows = waterfall(explained.history, to_datetime(explained.explained_at))
     return {
         "explained": explained,
+        "runs": [(row, drawn, is_success(row)) for row, drawn in zip(rows, bars(rows), strict=True)],
+        "bar_width": WIDTH,
+        "scale": scale(rows),
+        "cause": cause_of(task).fingerprint if is_dead and task.HasField("last_failure") else "",
         "said": _Said(explained.reasons),
         "path_of_task": f"/tasks/{task.task_id}",
         "is_final": is_final,
