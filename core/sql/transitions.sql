@@ -321,6 +321,10 @@ with asked as (
         unhandled = unhandled - %(now_handled)b::int4, finished_at = null
     where graph_id = any (array[%(graph_id)b::uuid])
     returning graph_id, total - cardinality(%(task_ids)b::uuid[]) as before, duly_now() as now
+), untold as (
+    -- the end of its last node, which this transaction has written, was to tell that the graph finished
+    delete from task_event as event
+    where event.xid = pg_current_xact_id() and event.kind = 3 and event.graph = %(graph_id)b::uuid
 ), known as (
     select asked.*, grown.graph_id, grown.before, grown.now, greatest(grown.now, coalesce(asked.scheduled_at, grown.now + asked.delay, grown.now)) as due_at
     from grown cross join asked join lambda on lambda.name = any (array[asked.lambda])

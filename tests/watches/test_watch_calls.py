@@ -7,10 +7,13 @@ from uuid import UUID
 import pytest
 
 import duly
+from duly_core.graphs.growth_rules import NewNode
+from duly_core.graphs.rules import Node
 from duly_core.results.store import set_results
-from duly_core.tasks.task import Result
+from duly_core.tasks.task import NewTask, Result
 from duly_core.watches.sweep import WatchSweep
 from duly_wire.enums import FailureKind, Outcome
+from duly_wire.ids import new_task_id
 from tests.fixtures.services import serve_frontend
 from tests.fixtures.task_states import LAMBDA
 
@@ -150,6 +153,19 @@ async def test_a_graph_is_told_with_its_tasks(client, task_states):
     assert {event.graph_id for event in events} == {g.graph_id}
     assert events[-1].graph_status is duly.GraphStatus.SUCCEEDED
     assert events[-1].task_id == ""
+
+
+async def test_a_graph_that_its_last_task_extends_is_told_when_the_new_one_has_ended(client, task_states):
+    async with client.graph("grows") as g:
+        g.task(LAMBDA)
+    watch = await client.watch(graph=g.graph_id)
+    last = await task_states.take_of(LAMBDA)
+    added = NewNode(Node("added"), NewTask(new_task_id().bytes, LAMBDA, b"{}"))
+
+    await set_results(task_states.store, [Result(last.task_id, last.token, Outcome.SUCCESS, nodes=(added,))])
+    await task_states.end_all_that_may_run()
+
+    assert [event.kind for event in await told(watch, 3)] == [TASK, TASK, GRAPH]
 
 
 async def test_a_watch_is_of_lambdas_and_of_a_session(client, task_states):

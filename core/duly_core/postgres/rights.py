@@ -154,7 +154,7 @@ TABLES: dict[str, Rights] = {
         "setting": "s",
         "task": "siud",
         "task_assoc": "siud",
-        "task_event": "i",
+        "task_event": "sid",
         "watch": "s",
         "watch_key": "s",
         "gate": "s",
