@@ -15,6 +15,7 @@ from duly_core.process.clock import since_boot_ns
 from duly_core.tasks.lifecycle import FINAL
 from tests.chaos.history import (
     EdgeRow,
+    EventRow,
     FinalRow,
     GraphRow,
     NodeRow,
@@ -110,6 +111,11 @@ group by name order by name
 """
 
 _PASSED_OVER = "select sequence, txid, name, waits from chaos_passed_over order by sequence"
+
+_EVENTS = """
+select substr(key, strpos(key, '/') + 1), convert_from(value, 'UTF8') from event where event_id <> '1' order by key, seq
+"""
+"""Those of addresses; the id of those that clients send is 1."""
 
 _STALE_WRITES = """
 select (extract(epoch from at) * 1000000)::int8 * 1000, written, before, after from chaos_stale order by number limit 100
@@ -211,6 +217,12 @@ def read_passed_over(dsn: str) -> tuple[PassedOver, ...]:
     """The marks of resources of which a task that fits was passed over."""
     with psycopg.connect(dsn) as connection:
         return tuple(PassedOver(*row) for row in connection.execute(_PASSED_OVER))
+
+
+def read_events(dsn: str) -> tuple[EventRow, ...]:
+    """The events of addresses that are kept."""
+    with psycopg.connect(dsn) as connection:
+        return tuple(EventRow(*row) for row in connection.execute(_EVENTS))
 
 
 def read_stale_writes(dsn: str, boot_minus_wall: int) -> tuple[StaleWrite, ...]:

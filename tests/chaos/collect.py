@@ -7,6 +7,7 @@ from tests.chaos import audit
 from tests.chaos.history import (
     SECOND,
     EdgeRow,
+    EventRow,
     Execution,
     FileRead,
     FileSent,
@@ -69,6 +70,7 @@ class Collected:
     stale_writes: tuple[StaleWrite, ...]
     file_reads: tuple[FileRead, ...]
     files_sent: tuple[FileSent, ...]
+    events: tuple[EventRow, ...]
 
 
 async def collect(system: System) -> Collected:
@@ -88,6 +90,7 @@ async def collect(system: System) -> Collected:
         await asyncio.to_thread(audit.read_stale_writes, dsn, audit.boot_minus_wall_ns()),
         journal.reads,
         journal.sent,
+        await asyncio.to_thread(audit.read_events, dsn),
     )
 
 

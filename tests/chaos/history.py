@@ -369,6 +369,57 @@ class StaleWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class WatchStretch:
+    """A watch of all that happens, from its beginning until it was stopped or lost."""
+
+    number: int
+    begun_ns: int
+    """When its beginning was answered: what happens later is told."""
+    until_ns: int
+    """What happened before this was told, if all is well."""
+    lost: str = ""
+    """Why it could not go on; none: it was stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Something that a watch told, for the first time: the watcher saw to it that what it is told again is the same."""
+
+    watch: int
+    """The number of the stretch."""
+    kind: str
+    """"run", "task" or "graph": what ended."""
+    task_id: str = ""
+    graph_id: str = ""
+    status: str = ""
+    """Of a task, as the store spells it."""
+    run: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AddressUse:
+    """A use of an address of one use, or of one that nobody made."""
+
+    key: str
+    """Of the event; each key has one address."""
+    value: str
+    """The event that it was to send."""
+    answer: str
+    """"open": the event was sent; "used", "over", "unknown"; none: there was no answer."""
+    tries: int = 1
+    """How often it was sent: the one that was answered may find that an earlier one had used the address."""
+    guessed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """An event of an address that is kept when the run is over."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class Leftover:
     """Something that outlived the graceful stop."""
 
@@ -464,6 +515,11 @@ class History:
     files_sent: tuple[FileSent, ...] = ()
     file_uses: tuple[FileUse, ...] = ()
     files_left: tuple[FileLeft, ...] = ()
+    watches: tuple[WatchStretch, ...] = ()
+    told: tuple[Told, ...] = ()
+    """In the order in which it was told."""
+    address_uses: tuple[AddressUse, ...] = ()
+    events: tuple[EventRow, ...] = ()
     unreadable: tuple[str, ...] = ()
     """Lines of the journal that are no record, other than torn last lines of a file."""
     queue: str = ""

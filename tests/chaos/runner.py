@@ -34,6 +34,7 @@ from tests.chaos.shared import Shared
 from tests.chaos.stack import System
 from tests.chaos.stored_files import fetch_uses, wait_until_swept
 from tests.chaos.watch import Watch
+from tests.chaos.watcher import Watcher
 from tests.chaos.workload import Workload
 
 _REGISTERED_WITHIN = timedelta(seconds=60)
@@ -42,6 +43,8 @@ _CALLS_END_WITHIN = timedelta(seconds=20)
 _SETTLE_EVERY_S = 0.1
 _BEYOND_NS = 5 * 10**9
 """How long the run looks on when it is too late: to tell late from never."""
+_STARVED_NS = 2 * SECOND
+"""In a run without faults a busy machine counts if a process waits for so long: heartbeats miss their deadline then."""
 _IN_PART = "?"
 """Ends the kind of a fault of which nobody knows how much of it was done."""
 _LIVE = """
@@ -51,6 +54,7 @@ select count(*), coalesce(array_agg(task_id::text) filter (where parked_on = 'ev
 _GONE_WITHIN = timedelta(seconds=5)
 _SWEPT_WITHIN = timedelta(seconds=30)
 """Two graces, and several sweeps on a busy machine."""
+_WATCHED_WITHIN = timedelta(seconds=60)
 _FETCHED_WITHIN = timedelta(seconds=60)
 
 
@@ -166,7 +170,8 @@ class Run:
         started_ns = since_boot_ns()
         watch, replayer = Watch(system), Replayer(system, self._random("replay"))
         intruders = Intruders(system, workload.some_task, self._random("intruders"))
-        for each in (watch, replayer, intruders):
+        watcher = Watcher(self._calls(system, "watcher"), self._random("watcher"))
+        for each in (watch, replayer, intruders, watcher):
             each.start()
         with self._phase("traffic"):
             breaking = asyncio.create_task(self._break(system))
@@ -196,6 +201,7 @@ class Run:
         await calls.close()
         for each in (replayer, intruders, watch):
             await each.stop()
+        await watcher.stop(_WATCHED_WITHIN)
         with self._phase("files"):
             files_left = await wait_until_swept(
                 system.postgres.dsn, system.files, int(_SWEPT_WITHIN.total_seconds() * SECOND)
@@ -204,7 +210,7 @@ class Run:
             async with asyncio.timeout(_FETCHED_WITHIN.total_seconds()):
                 file_uses = await fetch_uses(system.postgres.dsn, calls)
             await calls.close()
-        faults = (*self._faults, *(() if self._plan.peaceful else watch.busy()))
+        faults = (*self._faults, *watch.busy(_STARVED_NS if self._plan.peaceful else 0))
         limits = replace(
             limits,
             liveness_ns=limits.liveness_ns + starved(),
@@ -245,6 +251,10 @@ class Run:
             files_sent=collected.files_sent,
             file_uses=file_uses,
             files_left=files_left,
+            watches=watcher.stretches(),
+            told=watcher.told(),
+            address_uses=tuple(workload.address_uses),
+            events=collected.events,
             unreadable=collected.unreadable,
             queue=self._plan.queue,
             clock_moves=tuple(system.clock_moves),
@@ -252,7 +262,10 @@ class Run:
         return Outcome(
             history,
             self._plan,
-            [*workload.problems, *file_clients.problems, *replayer.problems, *intruders.problems],
+            [
+                *(*workload.problems, *file_clients.problems),
+                *(*replayer.problems, *intruders.problems, *watcher.problems),
+            ],
             workload.sent,
             self._missed,
             dict(replayer.replayed),

@@ -8,8 +8,10 @@ from typing import Any
 
 from tests.chaos.history import (
     AckedTask,
+    AddressUse,
     Change,
     EdgeRow,
+    EventRow,
     Execution,
     Fault,
     FileLeft,
@@ -29,8 +31,10 @@ from tests.chaos.history import (
     StaleWrite,
     TickRow,
     TimeTableRow,
+    Told,
     Transition,
     UseRow,
+    WatchStretch,
 )
 
 _RECORDS: Mapping[str, type[Any]] = {
@@ -56,6 +60,10 @@ _RECORDS: Mapping[str, type[Any]] = {
     "files_sent": FileSent,
     "file_uses": FileUse,
     "files_left": FileLeft,
+    "watches": WatchStretch,
+    "told": Told,
+    "address_uses": AddressUse,
+    "events": EventRow,
 }
 
 

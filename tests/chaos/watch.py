@@ -35,7 +35,8 @@ class Watch:
         self._samples: list[Sample] = []
         self._seen: dict[str, Seen] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._busy: list[Fault] = []
+        self._busy: list[tuple[Fault, int]] = []
+        """With how long one process waited, of the one that did longest."""
         self.starved_ns = 0
         """How much of the time since the start the machine had no time for us."""
 
@@ -55,9 +56,9 @@ class Watch:
         """Each callback process, when it was last alive."""
         return tuple(self._seen.values())
 
-    def busy(self) -> tuple[Fault, ...]:
-        """When the machine was too slow to keep to any timing."""
-        return tuple(self._busy)
+    def busy(self, least_ns: int = 0) -> tuple[Fault, ...]:
+        """When the machine was too slow to keep to any timing; `least_ns`: to one that allows for so long."""
+        return tuple(fault for fault, waited_ns in self._busy if waited_ns >= least_ns)
 
     async def _watch_pace(self) -> None:
         """By what the kernel says of us and of every service: how long it waited to run, of the one that did longest."""
@@ -68,11 +69,11 @@ class Watch:
             longest = max(waited_now[pid] - waited[pid] for pid in waited_now.keys() & waited.keys())
             if longest > (now_ns - at_ns) * _BUSY:
                 self.starved_ns += longest
-                before = self._busy[-1] if self._busy else None
+                before, before_ns = self._busy[-1] if self._busy else (None, 0)
                 if before is not None and before.until_ns == at_ns:
-                    self._busy[-1] = replace(before, until_ns=now_ns)
+                    self._busy[-1] = replace(before, until_ns=now_ns), before_ns + longest
                 else:
-                    self._busy.append(Fault("machine_busy", "machine", at_ns, now_ns))
+                    self._busy.append((Fault("machine_busy", "machine", at_ns, now_ns), longest))
             at_ns, waited = now_ns, waited_now
 
     def _waited(self) -> dict[int, int]:

@@ -13,8 +13,8 @@ from duly_core.process.clock import since_boot_ns
 from duly_wire.v1 import frontend_pb2, graphs_pb2, registry_pb2, task_pb2, time_tables_pb2
 from tests.chaos.access import CLIENT, OPERATOR, Tokens
 from tests.chaos.calls import Calls
-from tests.chaos.events import sent_to
-from tests.chaos.history import SECOND, AckedTask, Change
+from tests.chaos.events import Addresses, sent_to
+from tests.chaos.history import SECOND, AckedTask, AddressUse, Change
 from tests.chaos.kinds import BY_NAME, CHANGED, IN_SESSIONS, KINDS, choose
 from tests.chaos.random_graphs import random_graph, time_tables
 from tests.chaos.scarce import CAPACITIES, PER_KEY, RATES, choose_needs, choose_session, told, told_of
@@ -35,6 +35,8 @@ _ONE_IN_UNIQUE = 10
 """Of those whose kind is in CHANGED, and that have no session."""
 _UNIQUE_KEYS = tuple(f"unique-{number}" for number in range(3))
 _CANCEL_AFTER_S = (0.0, 3.0)
+_ONE_IN_ADDRESSED = 2
+"""Events."""
 _ONE_IN_CHANGED = 8
 """Of those that write down which payload they were given, and are due at once; of the others all are changed."""
 _MOST_CHANGES = 3
@@ -84,6 +86,7 @@ class Workload:
         self._sent = 0
         self.problems: list[str] = []
         """Answers that must not be: refusals of what is right."""
+        self.address_uses: list[AddressUse] = []
         self.told: set[str] = set()
         """Tasks whose event was acknowledged."""
 
@@ -252,7 +255,13 @@ class Workload:
             scheduled.cancel_answered = "requested" if result.status in _REQUESTED else "cancelled"
 
     async def _send(self, scheduled: Scheduled) -> None:
-        """Send the event that a task waits for, and sometimes again."""
+        """Send the event that a task waits for, and sometimes again; or by an address of one use."""
+        if self._random.randrange(_ONE_IN_ADDRESSED) == 0:
+            addresses = Addresses(self._client, self._random, self.address_uses)
+            await asyncio.sleep(self._random.uniform(*_CANCEL_AFTER_S))
+            self.problems += await addresses.use(scheduled.task_id)
+            self.told.add(scheduled.task_id)
+            return
         request = sent_to([scheduled.task_id])
         for _ in range(self._random.randint(1, 2)):
             await asyncio.sleep(self._random.uniform(*_CANCEL_AFTER_S))

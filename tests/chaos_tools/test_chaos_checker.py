@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,8 @@ from tests.chaos.checker.limits import is_put_off
 from tests.chaos.checker.reach import endangers
 from tests.chaos.history import (
     SECOND,
+    AddressUse,
+    EventRow,
     Execution,
     Fault,
     FileLeft,
@@ -29,7 +32,9 @@ from tests.chaos.history import (
     SessionRow,
     StaleWrite,
     TimeTableRow,
+    Told,
     UseRow,
+    WatchStretch,
 )
 from tests.fixtures.chaos_stories import LIMITS, STEP, Story, Tape
 
@@ -1318,6 +1323,105 @@ def plant_left(what: str) -> None:
 
 for each in ("orphan", "unused", "removing", "use", "part", "usage"):
     plant_left(each)
+
+
+def watched(tape: Tape, since: int, *told: Told, lost: str = "") -> History:
+    """A run that a watch saw from an instant on."""
+    tape.now += STEP
+    stretch = WatchStretch(0, since, tape.now, lost)
+    return tape.history(watches=(stretch,), told=told)
+
+
+def ended(task: Story, *, run: int = 1, status: str = "success") -> Told:
+    return Told(0, "task", task.acked.task_id, status=status, run=run)
+
+
+@plants("C20.twice: an end is told twice")
+def _(tape):
+    since = tape.now
+    task = tape.task().schedule().enqueue().succeed()
+    return watched(tape, since, ended(task), ended(task, run=2))
+
+
+@plants("C20.missing: an end is not told")
+def _(tape):
+    since = tape.now
+    tape.task().schedule().enqueue().succeed()
+    return watched(tape, since)
+
+
+@plants("C20.missing: a graph is not told")
+def _(tape):
+    since = tape.now
+    in_graph(tape, "h")
+    nodes = [each for each in tape.tasks if each.acked.graph == "h"]
+    return watched(tape, since, *(ended(each, status=each.last.after) for each in nodes))
+
+
+@plants("C20.order: a run is told after the end of its task")
+def _(tape):
+    since = tape.now
+    task = tape.task().schedule().enqueue().succeed()
+    return watched(tape, since, ended(task), Told(0, "run", task.acked.task_id, run=1))
+
+
+@plants("C20.lost: a watch is lost though no other Postgres took over")
+def _(tape):
+    since = tape.now
+    task = tape.task().schedule().enqueue().succeed()
+    return watched(tape, since, ended(task), lost="another server took over")
+
+
+def used(*answers: str, tries: int = 1) -> tuple[AddressUse, ...]:
+    """Uses of one address, each with a value of its own."""
+    return tuple(AddressUse("k", f"{place}", answer, tries) for place, answer in enumerate(answers))
+
+
+@plants("C21.twice: two uses of an address are accepted")
+def _(tape):
+    return tape.history(address_uses=used("open", "open"), events=(EventRow("k", "0"),))
+
+
+@plants("C21.twice: an address sent two events")
+def _(tape):
+    events = (EventRow("k", "0"), EventRow("k", "1"))
+    return tape.history(address_uses=used("open", "used"), events=events)
+
+
+@plants("C21.event: the use that was accepted sent nothing")
+def _(tape):
+    return tape.history(address_uses=used("open", "used"))
+
+
+@plants("C21.event: the event is that of the use that was refused")
+def _(tape):
+    return tape.history(address_uses=used("open", "used"), events=(EventRow("k", "1"),))
+
+
+@plants("C21.nobody: each use is refused, and each was sent once")
+def _(tape):
+    return tape.history(address_uses=used("used", "used"), events=(EventRow("k", "0"),))
+
+
+@plants("C21.guess: a token that nobody made is accepted")
+def _(tape):
+    return tape.history(address_uses=(AddressUse("k", "0", "open", guessed=True),))
+
+
+def test_a_watch_that_tells_each_end_once_is_right() -> None:
+    tape = Tape()
+    since = tape.now
+    task = tape.task().schedule().enqueue().succeed()
+    lost = Told(0, "task", str(UUID(int=9)), status="success", run=1)
+
+    assert rules(watched(tape, since, ended(task))) == []
+    assert rules(watched(tape, since, ended(task), lost)) == ["C20.twice"]
+
+
+def test_an_address_may_be_found_used_by_a_try_that_was_not_answered() -> None:
+    history = Tape().history(address_uses=used("used", "used", tries=2), events=(EventRow("k", "0"),))
+
+    assert rules(history) == []
 
 
 @pytest.mark.parametrize("name", PLANTED)

@@ -41,6 +41,11 @@ C15 update, priority    a change is in force for each start after its answer
    purge       what is deleted by a filter had ended
 C19 starved    between two starts of a fair key that has due tasks, each other key has its turn at most once
 C18 twice      of tasks whose unique key is held until their end no two live at a time
+C20 twice, missing, order    a watch tells each end once, in order, and leaves none out
+   lost        a watch goes on, unless another Postgres took over
+C21 twice, nobody    of the uses of an address of one use one is accepted
+   event       then its event is there, once
+   guess       who guesses an address has none
 C17 content, missing    who holds a claim reads what its task uses, and gets what was uploaded
    result      a success is not refused because what it returns was removed within the grace
    lost        at the end each attachment of each task can be fetched whole
@@ -52,6 +57,7 @@ C17 content, missing    who holds a claim reads what its task uses, and gets wha
 
 from collections.abc import Iterator
 
+from tests.chaos.checker.addresses import addresses
 from tests.chaos.checker.cases import Case, cases_of
 from tests.chaos.checker.changes import changes
 from tests.chaos.checker.counts import Reasons, counts
@@ -73,6 +79,7 @@ from tests.chaos.checker.ticks import ticks
 from tests.chaos.checker.turns import Turn, note_releases, turns_of
 from tests.chaos.checker.unique import unique
 from tests.chaos.checker.verdict import Verdict, Violation
+from tests.chaos.checker.watches import watches
 from tests.chaos.history import History
 
 __all__ = ["Verdict", "Violation", "check"]
@@ -120,6 +127,8 @@ def _found(
     yield from unique(cases, lines)
     yield from fair_keys(history, cases, lines)
     yield from limits(history, cases, signs, lines)
+    yield from watches(history, cases, lines)
+    yield from addresses(history)
     yield from files(history, cases, lines)
     yield from stale_writes(history, lines)
     yield from samples(history, lines)
