@@ -23,6 +23,9 @@ class Order:
     card: str = "valid"
 
 
+app.resource("payments", capacity=10, note="the provider takes ten calls at a time")
+
+
 @app.callback("order.reserve")
 def reserve(order: Order) -> None:
     """Take the items out of the stock."""
@@ -47,6 +50,7 @@ def approve(order: Order, ctx: duly.TaskContext) -> None:
     max_attempts=12,
     backoff=duly.Backoff(initial=timedelta(minutes=1), maximum=timedelta(hours=1)),
     fatal_exceptions=(CardRefusedError,),
+    resources=["payments"],
 )
 def charge(order: Order, ctx: duly.TaskContext) -> None:
     """Charge the card. The task's id is the same in each attempt, so a card is charged once."""

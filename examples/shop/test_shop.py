@@ -35,6 +35,16 @@ def test_a_small_order_is_shipped_at_once(duly_client: duly.Client, duly_worker:
     assert duly_client.get_graph(graph_id).status is duly.GraphStatus.SUCCEEDED
 
 
+def test_the_payment_provider_gets_ten_calls_at_a_time(
+    duly_client: duly.Client, duly_worker: DulyWorker
+) -> None:
+    orders.place(duly_client, SMALL)
+    duly_worker.run_due()
+
+    (payments,) = duly_client.resources()
+    assert (payments.capacity, payments.declared_by, payments.used) == (10, "team-shop", 0)
+
+
 def test_a_large_order_waits_for_the_boss(duly_client: duly.Client, duly_clock: DulyClock) -> None:
     orders.place(duly_client, LARGE)
     duly_clock.advance(2 * DAY)

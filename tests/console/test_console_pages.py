@@ -532,6 +532,24 @@ async def test_a_resource_gets_another_capacity_and_keeps_the_rest(browser, fron
     assert (await browser.post("/resources/capacity", name="database", capacity="-1")).status_code == 400
 
 
+async def test_the_page_of_resources_says_who_set_or_declared_each(browser, frontend):
+    limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
+    await limits.PutResource(limits_pb2.PutResourceRequest(resources=[{"name": "database", "capacity": 3}]))
+    declared = {
+        "name": "x.y",
+        "owner": NASTY,
+        "version": "7",
+        "declared_resources": [{"name": "gpu", "capacity": 1}],
+    }
+    await frontend.registry.RegisterLambdas(registry_pb2.RegisterLambdasRequest(lambdas=[declared]))
+
+    page = (await browser.get("/resources")).text
+
+    assert "set by an operator" in page
+    assert f"declared by {NASTY}, version 7" in html.unescape(page)
+    assert NASTY not in page
+
+
 async def test_a_resource_that_somebody_changed_meanwhile_is_not_changed(browser, frontend):
     limits = limits_pb2_grpc.LimitServiceStub(frontend.channel)
     request = limits_pb2.PutResourceRequest(resources=[{"name": "database", "capacity": 3}])

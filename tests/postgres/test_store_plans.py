@@ -372,6 +372,7 @@ CASES = {
     ),
     "scheduling_quotas": ({}, {"resource_scheduling_quotas"}),
     "resource_kinds": ({"names": ["database", "tenant"]}, {"resource_pkey"}),
+    "resources_as_declared": ({"names": ["database", "tenant"]}, {"resource_pkey"}),
     "session_keys": (
         {"after": "/s1", "before": "0", "blocked": False, "limit": 10},
         SESSIONS | {"session_blocked"},

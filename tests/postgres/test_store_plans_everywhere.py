@@ -34,7 +34,14 @@ OF_SESSIONS = {
     "former_blockers",
 }
 """test_session_costs.py has those."""
-OF_RESOURCES = {"resources", "resource_keys", "resource_kinds", "scheduling_quotas", "backlog"}
+OF_RESOURCES = {
+    "resources",
+    "resource_keys",
+    "resource_kinds",
+    "resources_as_declared",
+    "scheduling_quotas",
+    "backlog",
+}
 """For people, and for the first task that names one."""
 OF_GRAPHS = {
     "schedule_graph",

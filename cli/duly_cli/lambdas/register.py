@@ -19,7 +19,7 @@ def register(
     ],
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Declare the lambdas of an application and their time tables; workers do so, too, if they are owners."""
+    """Declare the lambdas of an application, their time tables and its resources; workers do so, too, if they are owners."""
     from duly.callbacks.loading import load_app
 
     with connected(address) as client:
@@ -27,4 +27,7 @@ def register(
         warnings = client.register(app)
         for warning in warnings:
             say(f"duly: {warning}", err=True)
-        say(f"{counted(len(app.lambdas()), 'lambda')} registered")
+        declared = app.lambdas()
+        resources = sum(len(each.declared_resources) for each in declared)
+        brought = f", with {counted(resources, 'resource')}" if resources else ""
+        say(f"{counted(len(declared), 'lambda')} registered{brought}")

@@ -39,7 +39,7 @@ def list_resources(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """List the resources: capacity, units in use, and parked tasks, which wait for units."""
+    """List the resources: capacity, units in use, parked tasks, which wait for units, and who set or declared each."""
     with connected(address) as client:
         found = client.resources(max_keys=max_keys)
     show_all(found, _table, _as_json, as_json=as_json)
@@ -195,6 +195,15 @@ def parse_need(text: str) -> duly.ResourceNeed:
     return duly.ResourceNeed(name, key, int(weight))
 
 
+def origin(resource: duly.Resource) -> str:
+    """Return who says what a resource is: an operator, or an application that nobody overruled."""
+    if resource.declared_by is None:
+        return f"set by {one_line(resource.set_by)}" if resource.set_by else "set by an operator"
+    if not resource.declared_by:
+        return "declared by an app"
+    return f"declared by {one_line(resource.declared_by)}"
+
+
 def _as_json(resource: duly.Resource) -> dict[str, Any]:
     # to the microsecond, for --expected-changed-at
     return as_object(
@@ -215,13 +224,14 @@ def _table(resources: Iterable[duly.Resource]) -> Iterator[str]:
                 rate,
                 str(resource.used),
                 str(resource.parked),
+                origin(resource),
                 one_line(resource.note),
             )
         )
         rows += [
-            (f"  {one_line(each.key)}", units, rate, str(each.used), str(each.parked), "")
+            (f"  {one_line(each.key)}", units, rate, str(each.used), str(each.parked), "", "")
             for each in resource.keys
         ]
     if not rows:
         return iter(["no resources: `duly resources set NAME CAPACITY` declares one"])
-    return columns(("RESOURCE", "CAPACITY", "RATE", "USED", "PARKED", "NOTE"), rows)
+    return columns(("RESOURCE", "CAPACITY", "RATE", "USED", "PARKED", "ORIGIN", "NOTE"), rows)

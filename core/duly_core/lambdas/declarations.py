@@ -66,6 +66,14 @@ def pinned_name(lambda_name: str, version: str) -> str:
     return f"{lambda_name}@{version}"
 
 
+def is_of_lower_numbers(version: str, than: str) -> bool:
+    """Tell whether both are of numbers, as 1.10.2, and the first is lower. Other versions have no order by themselves."""
+    try:
+        return _numbers(version) < _numbers(than)
+    except ValueError:
+        return False
+
+
 def _is_newer(version: str, than: str, superseded: Collection[str]) -> bool:
     if version == than or version in superseded:
         return False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from duly_core.limits.statements import LIMITS
-from duly_core.limits.store import UNLIMITED, Rate, ResourceLimit, end_delays
+from duly_core.limits.store import UNLIMITED, Rate, ResourceDeclaration, ResourceLimit, end_delays
 from duly_core.postgres.arrays import texts
 from duly_core.postgres.pool import Store
 
@@ -79,6 +79,8 @@ class NotPut(enum.Enum):
     """Somebody changed it since the caller read it."""
     UNKNOWN = "unknown"
     """It is not declared any more."""
+    KEPT = "kept"
+    """This is a declaration of an application, and an operator or an application of another owner set it."""
 
 
 _PUT = LIMITS["put_resource"]
@@ -90,7 +92,12 @@ _STEP = 1000
 
 
 async def put_resource(
-    store: Store, change: ResourceChange, expected_changed_at: datetime | None = None
+    store: Store,
+    change: ResourceChange,
+    expected_changed_at: datetime | None = None,
+    *,
+    set_by: str = "",
+    declaration: ResourceDeclaration | None = None,
 ) -> PutResource | NotPut | Contradiction:
     """Declare a resource, or change what is named of it; the rest stays as it is.
 
@@ -99,6 +106,8 @@ async def put_resource(
         change: what is named. `ResourceChange.whole` names all.
         expected_changed_at: of the resource, which is changed only if this is so, or if it is as `change` says already. None:
             whatever it is.
+        set_by: the principal that sets it; empty: nobody is asked who they are.
+        declaration: the application that declares it. None: an operator sets it, and no declaration changes it from then on.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
@@ -113,10 +122,15 @@ async def put_resource(
         "period": change.period,
         "burst": change.burst,
         "expected_at": expected_changed_at,
+        "set_by": set_by,
+        "owner": declaration and declaration.owner,
+        "version": declaration and declaration.version,
     }
-    ((is_done, is_expected, wrong, put_at, rate_is_new, is_created, changed, *columns),) = await store.run(
-        _PUT, parameters
-    )
+    (
+        (is_done, is_expected, wrong, put_at, rate_is_new, is_created, changed, *columns, is_kept),
+    ) = await store.run(_PUT, parameters)
+    if is_kept:
+        return NotPut.KEPT
     if not is_done and not is_expected:
         return NotPut.UNKNOWN if is_created else NotPut.CHANGED
     if not is_done:

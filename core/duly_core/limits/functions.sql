@@ -432,8 +432,44 @@ begin
         set capacity = excluded.capacity, per_key = excluded.per_key, note = excluded.note,
             changed_at = case when changed = '{}' then declared.changed_at else excluded.changed_at end,
             rate = excluded.rate, period = excluded.period, burst = excluded.burst,
-            rate_is_new = declared.rate_is_new or changed && array['rate.units', 'rate.period', 'rate.burst']
+            rate_is_new = declared.rate_is_new or changed && array['rate.units', 'rate.period', 'rate.burst'],
+            -- an operator's from now on; duly_set_resource says whose
+            declared_by = null, declared_version = null, set_by = ''
         returning declared.changed_at, declared.rate_is_new into put_at, rate_is_new;
+    end if;
+end $$;
+
+-- The same, with who does it. With an owner it is a declaration of an application: what an operator, or another owner's application
+-- set stays (is_kept).
+create function duly_set_resource(
+    asked text, named text[], asked_capacity int4, asked_per_key boolean, asked_note text, asked_rate int4,
+    asked_period interval, asked_burst int4, expected_at timestamptz, asked_by text, asked_owner text, asked_version text,
+    out is_done boolean, out is_expected boolean, out wrong text, out put_at timestamptz, out rate_is_new boolean,
+    out is_created boolean, out changed text[], out new_capacity int4, out new_per_key boolean, out new_note text,
+    out new_rate int4, out new_period interval, out new_burst int4, out is_kept boolean
+) language plpgsql as $$
+#variable_conflict use_column
+begin
+    lock table resource_use in exclusive mode;
+    is_kept := asked_owner is not null and exists (
+        select from resource as known
+        where known.name = asked and (known.declared_by is null or known.declared_by not in ('', asked_owner))
+    );
+    if is_kept then
+        is_done := false;
+        return;
+    end if;
+    select put.is_done, put.is_expected, put.wrong, put.put_at, put.rate_is_new, put.is_created, put.changed, put.new_capacity,
+        put.new_per_key, put.new_note, put.new_rate, put.new_period, put.new_burst
+    into is_done, is_expected, wrong, put_at, rate_is_new, is_created, changed, new_capacity, new_per_key, new_note, new_rate,
+        new_period, new_burst
+    from duly_put_resource(
+        asked, named, asked_capacity, asked_per_key, asked_note, asked_rate, asked_period, asked_burst, expected_at
+    ) as put;
+    if is_done then
+        update resource as known
+        set declared_by = asked_owner, declared_version = asked_version, set_by = asked_by
+        where known.name = asked;
     end if;
 end $$;
 

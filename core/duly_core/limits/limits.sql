@@ -1,9 +1,10 @@
 -- name: put_resource
 select is_done, is_expected, wrong, put_at, rate_is_new, is_created, changed, new_capacity, new_per_key, new_note, new_rate,
-    new_period, new_burst
-from duly_put_resource(
+    new_period, new_burst, is_kept
+from duly_set_resource(
     %(name)b::text, %(named)b::text[], %(capacity)b::int4, %(per_key)b, %(note)b::text, %(units)b::int4,
-    %(period)b::interval, %(burst)b::int4, %(expected_at)b::timestamptz
+    %(period)b::interval, %(burst)b::int4, %(expected_at)b::timestamptz,
+    %(set_by)b::text, %(owner)b::text, %(version)b::text
 )
 
 -- name: release_parked

@@ -1,6 +1,6 @@
 -- Resources and what is taken of them.
 
--- What tasks share, and how much of it there is. Operators decide it: nothing that attaches or schedules writes it.
+-- What tasks share, and how much of it there is. Operators decide it. Applications declare what no operator decided.
 create table resource (
     -- That of `lambda:NAME` is the quota of a lambda: each of its tasks takes a unit, without naming it. The rate of
     -- `schedule:NAME` bounds how many of its tasks clients schedule; Frontends count them.
@@ -22,7 +22,12 @@ create table resource (
     burst integer check (burst between 1 and {{rate.most}}),
     -- Tasks may be put off by another rate, which it had before.
     rate_is_new boolean not null default false,
-    constraint resource_rate_is_whole check ((rate is null) = (period is null) and (rate is null) = (burst is null))
+    constraint resource_rate_is_whole check ((rate is null) = (period is null) and (rate is null) = (burst is null)),
+    -- The owner and version of the application that declared it; null: an operator made or changed it, and no declaration changes it.
+    declared_by text,
+    declared_version text,
+    -- The principal that set it, or whose declaration did.
+    set_by text not null default ''
 );
 create index resource_quotas on resource (name) where name like 'lambda:%' or name like 'namespace:%' or name like 'domain:%';
 create index resource_scheduling_quotas on resource (name)

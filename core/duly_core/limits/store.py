@@ -47,7 +47,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimit:
-    """What an operator declared."""
+    """What an operator or an application declared."""
 
     name: str
     capacity: int
@@ -56,6 +56,14 @@ class ResourceLimit:
     """Each key has as many units of its own."""
     note: str = ""
     rate: Rate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceDeclaration:
+    """The application that declares a resource, with its lambdas."""
+
+    owner: str
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,10 @@ class ResourceState:
     """Tasks that were due and wait for units."""
     starts_until: datetime | None = None
     """The last start time that its rate gave, of all its keys; None: by now."""
+    declaration: ResourceDeclaration | None = None
+    """None: an operator made or changed it."""
+    set_by: str = ""
+    """The principal that set it, or whose declaration did; empty: nobody was asked who they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +146,25 @@ async def list_resources(
             used,
             parked,
             starts_until,
+            None if owner is None else ResourceDeclaration(owner, version),
+            set_by,
         )
-        for name, capacity, per_key, note, changed_at, rate, period, burst, used, parked, starts_until in rows
+        for (
+            name,
+            capacity,
+            per_key,
+            note,
+            changed_at,
+            rate,
+            period,
+            burst,
+            owner,
+            version,
+            set_by,
+            used,
+            parked,
+            starts_until,
+        ) in rows
     ]
 
 

@@ -431,7 +431,7 @@ select graph.graph_id from graph where graph.graph_id = any (%(graph_ids)b::uuid
 -- name: resources
 -- Resources after a name, by name, with what of each is used, and how many tasks are parked on it.
 select resource.name, resource.capacity, resource.per_key, resource.note, resource.changed_at,
-    resource.rate, resource.period, resource.burst,
+    resource.rate, resource.period, resource.burst, resource.declared_by, resource.declared_version, resource.set_by,
     (select coalesce(sum(used), 0) from resource_use as use where use.resource = resource.name)::int8 as used,
     (
         select count(*) from task_assoc as assoc
@@ -514,6 +514,13 @@ order by name
 -- name: resource_kinds
 -- Which of these resources are declared, and whether each key of them has units of its own.
 select resource.name, resource.per_key
+from unnest(%(names)b::text[]) as asked (name)
+join resource on resource.name = any (array[asked.name])
+
+-- name: resources_as_declared
+-- What these resources are, and whether an application declared them.
+select resource.name, resource.capacity, resource.per_key, resource.note, resource.rate, resource.period, resource.burst,
+    resource.declared_by, resource.declared_version, resource.set_by
 from unnest(%(names)b::text[]) as asked (name)
 join resource on resource.name = any (array[asked.name])
 

@@ -12,6 +12,7 @@ from duly.callbacks.callback import Callback, make_callback
 from duly.callbacks.hooks import FAILURES, SUCCESS, Hook
 from duly.errors import DulyError, RegistrationError
 from duly.lambdas.policy import Policy, PolicyOptions, unknown_option
+from duly.limits.new_resource import ResourceOptions, new_resource
 from duly.tasks.arguments import check_names
 from duly.time_tables.cron import cron_problem
 from duly.time_tables.new_time_table import TimeTableOptions, new_time_table
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
 
     from duly.callbacks.codec import Codec
     from duly.lambdas.batch import Batch
-    from duly_wire.v1 import registry_pb2, time_tables_pb2
+    from duly_wire.v1 import limits_pb2, registry_pb2, time_tables_pb2
 
 _MOST_BATCH_LAMBDAS = 16
 """For each, a worker keeps a request for work open."""
+_MOST_RESOURCES = 100
 _PINNED_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
 
 F = TypeVar("F", bound="Callable[..., Any]")
@@ -72,6 +74,7 @@ class App:
         self.codec = codec
         self._callbacks: dict[str, Callback] = {}
         self._time_tables: dict[str, time_tables_pb2.TimeTable] = {}
+        self._resources: dict[str, limits_pb2.ResourceLimit] = {}
         self._hooks: list[Hook] = []
 
     @property
@@ -214,13 +217,49 @@ class App:
             raise RegistrationError(f"time table {name!r} is declared twice")
         self._time_tables[name] = table
 
+    def resource(self, name: str, capacity: int | None = None, **options: Unpack[ResourceOptions]) -> None:
+        """Declare a resource of which tasks take units while they run: it is made when a worker attaches, if it is not there.
+
+        Example:
+            app.resource("shop/database", capacity=20, note="20 connections")
+            app.resource("mail", rate=duly.Rate(10), burst=5)
+
+        The newest version's declaration holds, until an operator sets the resource: from then on no declaration changes it. What is
+        declared no more stays until it is deleted. With roles, its name needs a namespace of which the caller owns all lambdas, or the
+        caller owns all lambdas of all.
+
+        - `capacity`: how many units tasks may take at a time. None: only the rate limits them.
+        - `rate`: how many units tasks may start to use over time.
+        - `burst`: how many of them may start at once (default 1).
+        - `per_key`: each key has as many units of its own.
+        - `note`: for people.
+
+        Raises RegistrationError for what contradicts itself, and for another declaration of the same name.
+        """
+        check_names(options, ("capacity", *ResourceOptions.__optional_keys__), unknown_option)
+        declared = new_resource(name, capacity, **options)
+        if self._resources.setdefault(name, declared) != declared:
+            raise RegistrationError(f"resource {name!r} is declared twice, and otherwise: declare it once")
+        if len(self._resources) > _MOST_RESOURCES:
+            raise RegistrationError(
+                f"resource {name!r}: an application declares at most {_MOST_RESOURCES} resources"
+            )
+
     def lambdas(self) -> list[registry_pb2.Lambda]:
-        """Return the lambdas as they are told to the registry, with their time tables, in the order they were declared."""
+        """Return the lambdas as they are told to the registry, with their time tables and resources, in the order they were declared."""
         declared = {}
         if self.serves_unpinned:
             declared = {name: self._declare(callback, name) for name, callback in self._callbacks.items()}
             for table in self._time_tables.values():
                 declared[getattr(table, "lambda")].time_tables.append(table)
+            for resource in self._resources.values() if declared else ():
+                # to the first that needs it: they may be told in several calls
+                needing = (
+                    each
+                    for each in declared.values()
+                    if any(need.name == resource.name for need in each.resources)
+                )
+                next(needing, next(iter(declared.values()))).declared_resources.append(resource)
         pinned = [
             self._declare(callback, f"{name}@{version}")
             for name, callback in self._callbacks.items()

@@ -127,14 +127,22 @@ class Resource:
     rate: Rate | None = None
     # By when all tasks that its rate put off may have started; None: it put off none.
     starts_until: datetime | None = None
+    # The owner and the version of the application that declared it. None: an operator set it, and no declaration changes it.
+    declared_by: str | None = None
+    declared_version: str | None = None
+    # The principal that set it, or whose declaration did; empty: nobody was asked who they are.
+    set_by: str = ""
 
     @classmethod
     def from_proto(cls, resource: limits_pb2.Resource) -> Resource:
         """Return the view of a resource as it came over the wire."""
+        declaration = resource.declaration if resource.HasField("declaration") else None
         return view(
             cls,
             resource.limit,
             resource,
+            declared_by=declaration and declaration.owner,
+            declared_version=declaration and declaration.version,
             keys=tuple(view(ResourceKey, key) for key in resource.keys),
             rate=Rate.from_proto(resource.limit.rate) if resource.limit.HasField("rate") else None,
         )

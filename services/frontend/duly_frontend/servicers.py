@@ -85,7 +85,7 @@ class Servicers:
         self.all: list[object] = [
             frontend,
             graphs,
-            RegistryServicer(stores, known),
+            RegistryServicer(stores, known, resources, notifier),
             SessionServicer(stores, notifier),
             EventServicer(stores, notifier, live or (lambda: settings)),
             EventAddressServicer(stores, notifier, live or (lambda: settings), settings.public_url),

@@ -110,10 +110,14 @@ class Resource(_message.Message):
     PARKED_FIELD_NUMBER: _builtins.int
     KEYS_FIELD_NUMBER: _builtins.int
     STARTS_UNTIL_FIELD_NUMBER: _builtins.int
+    SET_BY_FIELD_NUMBER: _builtins.int
+    DECLARATION_FIELD_NUMBER: _builtins.int
     used: _builtins.int
     """Units that tasks hold, of all keys together."""
     parked: _builtins.int
     """Tasks that were due and wait for units."""
+    set_by: _builtins.str
+    """The principal that set it, or whose declaration did; empty: nobody was asked who they are."""
     @_builtins.property
     def limit(self) -> Global___ResourceLimit: ...
     @_builtins.property
@@ -126,6 +130,10 @@ class Resource(_message.Message):
     def starts_until(self) -> _timestamp_pb2.Timestamp:
         """By when all tasks that its rate put off may have started. Absent: it put off none."""
 
+    @_builtins.property
+    def declaration(self) -> Global___ResourceDeclaration:
+        """Absent: PutResource made or changed it, and no declaration changes it."""
+
     def __init__(
         self,
         *,
@@ -135,14 +143,40 @@ class Resource(_message.Message):
         parked: _builtins.int = ...,
         keys: _abc.Iterable[Global___ResourceKey] | None = ...,
         starts_until: _timestamp_pb2.Timestamp | None = ...,
+        set_by: _builtins.str = ...,
+        declaration: Global___ResourceDeclaration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "limit", b"limit", "starts_until", b"starts_until"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "declaration", b"declaration", "limit", b"limit", "starts_until", b"starts_until"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "keys", b"keys", "limit", b"limit", "parked", b"parked", "starts_until", b"starts_until", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_at", b"changed_at", "declaration", b"declaration", "keys", b"keys", "limit", b"limit", "parked", b"parked", "set_by", b"set_by", "starts_until", b"starts_until", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Resource: _TypeAlias = Resource  # noqa: Y015
+
+@_typing.final
+class ResourceDeclaration(_message.Message):
+    """The application that declared a resource, with its lambdas."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OWNER_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    owner: _builtins.str
+    version: _builtins.str
+    def __init__(
+        self,
+        *,
+        owner: _builtins.str = ...,
+        version: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResourceDeclaration: _TypeAlias = ResourceDeclaration  # noqa: Y015
 
 @_typing.final
 class ResourceKey(_message.Message):

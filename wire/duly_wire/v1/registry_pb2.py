@@ -22,71 +22,72 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from duly_wire.v1 import limits_pb2 as duly_dot_v1_dot_limits__pb2
 from duly_wire.v1 import task_pb2 as duly_dot_v1_dot_task__pb2
 from duly_wire.v1 import time_tables_pb2 as duly_dot_v1_dot_time__tables__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/registry.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x19\x64uly/v1/time_tables.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc2\x03\n\x06Lambda\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x19\n\x0cmax_attempts\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x0bmax_crashes\x18\x05 \x01(\x05H\x01\x88\x01\x01\x12.\n\x0bmax_runtime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12!\n\x07\x62\x61\x63koff\x18\x07 \x01(\x0b\x32\x10.duly.v1.Backoff\x12\x1a\n\rpayload_limit\x18\x08 \x01(\x05H\x02\x88\x01\x01\x12/\n\x0c\x63rash_window\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08requires\x18\n \x03(\t\x12\x1d\n\x05\x62\x61tch\x18\x0b \x01(\x0b\x32\x0e.duly.v1.Batch\x12(\n\tresources\x18\x0c \x03(\x0b\x32\x15.duly.v1.ResourceNeed\x12\'\n\x0btime_tables\x18\x14 \x03(\x0b\x32\x12.duly.v1.TimeTableB\x0f\n\r_max_attemptsB\x0e\n\x0c_max_crashesB\x10\n\x0e_payload_limit\">\n\x05\x42\x61tch\x12\x0c\n\x04size\x18\x01 \x01(\x05\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"}\n\x07\x42\x61\x63koff\x12*\n\x07initial\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x06\x66\x61\x63tor\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12&\n\x03max\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07_factor\":\n\x16RegisterLambdasRequest\x12 \n\x07lambdas\x18\x01 \x03(\x0b\x32\x0f.duly.v1.Lambda\"J\n\x17RegisterLambdasResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.duly.v1.RegisterLambdasResult\"]\n\x15RegisterLambdasResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07warning\x18\x02 \x01(\t\x12\x10\n\x08in_force\x18\x03 \x01(\x08\"N\n\x12ListLambdasRequest\x12\x11\n\tname_part\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Z\n\x13ListLambdasResponse\x12*\n\x07lambdas\x18\x01 \x03(\x0b\x32\x19.duly.v1.RegisteredLambda\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xe2\x01\n\x10RegisteredLambda\x12\x1f\n\x06lambda\x18\x01 \x01(\x0b\x32\x0f.duly.v1.Lambda\x12\x31\n\rregistered_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x15\n\rregistered_by\x18\x05 \x01(\t\x12!\n\x04ramp\x18\x06 \x01(\x0b\x32\x13.duly.v1.LambdaRamp\"/\n\nLambdaRamp\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08permille\x18\x02 \x01(\x05\" \n\x10GetLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xc8\x01\n\x11GetLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12+\n\x08in_force\x18\x02 \x01(\x0b\x32\x19.duly.v1.RegisteredLambda\x12*\n\x08versions\x18\x03 \x03(\x0b\x32\x18.duly.v1.DeclaredVersion\x12\x0e\n\x06pinned\x18\x04 \x03(\t\x12\'\n\x07\x64\x65leted\x18\x05 \x01(\x0b\x32\x16.duly.v1.DeletedLambda\"\xb5\x01\n\x0f\x44\x65\x63laredVersion\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x35\n\x11\x66irst_declared_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64\x65\x63lared_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x64\x65\x63lared_by\x18\x04 \x01(\t\x12\x14\n\x0cwas_in_force\x18\x05 \x01(\x08\"s\n\rDeletedLambda\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12.\n\ndeleted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndeleted_by\x18\x04 \x01(\t\"\xd7\x01\n\x13UpdateLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05owner\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07version\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12!\n\x04ramp\x18\x05 \x01(\x0b\x32\x13.duly.v1.LambdaRamp\x12\x19\n\x11ramp_without_host\x18\x06 \x01(\x08\x42\x08\n\x06_ownerB\n\n\x08_versionB\x14\n\x12_expected_revision\"9\n\x14UpdateLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"\x81\x01\n\x13\x44\x65leteLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x15\n\rdespite_tasks\x18\x03 \x01(\x08\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x14\n\x12_expected_revision\"\x80\x01\n\x14\x44\x65leteLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07pending\x18\x02 \x01(\x03\x12\x0f\n\x07running\x18\x03 \x01(\x03\x12\x13\n\x0btime_tables\x18\x04 \x01(\x03\x12\x0e\n\x06queues\x18\x05 \x03(\t\"$\n\x14RestoreLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x15RestoreLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\".\n\nFairWeight\x12\x10\n\x08\x66\x61ir_key\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x05\"a\n\x15SetFairWeightsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\x07weights\x18\x02 \x03(\x0b\x32\x13.duly.v1.FairWeight\x12\x14\n\x0cremoved_keys\x18\x03 \x03(\t\";\n\x16SetFairWeightsResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"J\n\x13ListFairKeysRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"w\n\x0eWaitingFairKey\x12\x10\n\x08\x66\x61ir_key\x18\x01 \x01(\t\x12\x0f\n\x07waiting\x18\x02 \x01(\x03\x12\x10\n\x08has_more\x18\x03 \x01(\x08\x12\x30\n\x0c\x66irst_due_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x9f\x01\n\x14ListFairKeysResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12$\n\x07weights\x18\x02 \x03(\x0b\x32\x13.duly.v1.FairWeight\x12%\n\x04keys\x18\x03 \x03(\x0b\x32\x17.duly.v1.WaitingFairKey\x12\x17\n\x0fnext_page_token\x18\x04 \x01(\t2\xff\x04\n\x0fRegistryService\x12T\n\x0fRegisterLambdas\x12\x1f.duly.v1.RegisterLambdasRequest\x1a .duly.v1.RegisterLambdasResponse\x12H\n\x0bListLambdas\x12\x1b.duly.v1.ListLambdasRequest\x1a\x1c.duly.v1.ListLambdasResponse\x12\x42\n\tGetLambda\x12\x19.duly.v1.GetLambdaRequest\x1a\x1a.duly.v1.GetLambdaResponse\x12K\n\x0cUpdateLambda\x12\x1c.duly.v1.UpdateLambdaRequest\x1a\x1d.duly.v1.UpdateLambdaResponse\x12K\n\x0c\x44\x65leteLambda\x12\x1c.duly.v1.DeleteLambdaRequest\x1a\x1d.duly.v1.DeleteLambdaResponse\x12N\n\rRestoreLambda\x12\x1d.duly.v1.RestoreLambdaRequest\x1a\x1e.duly.v1.RestoreLambdaResponse\x12Q\n\x0eSetFairWeights\x12\x1e.duly.v1.SetFairWeightsRequest\x1a\x1f.duly.v1.SetFairWeightsResponse\x12K\n\x0cListFairKeys\x12\x1c.duly.v1.ListFairKeysRequest\x1a\x1d.duly.v1.ListFairKeysResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/registry.proto\x12\x07\x64uly.v1\x1a\x14\x64uly/v1/limits.proto\x1a\x12\x64uly/v1/task.proto\x1a\x19\x64uly/v1/time_tables.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf6\x03\n\x06Lambda\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0f\n\x07version\x18\x03 \x01(\t\x12\x19\n\x0cmax_attempts\x18\x04 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x0bmax_crashes\x18\x05 \x01(\x05H\x01\x88\x01\x01\x12.\n\x0bmax_runtime\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12!\n\x07\x62\x61\x63koff\x18\x07 \x01(\x0b\x32\x10.duly.v1.Backoff\x12\x1a\n\rpayload_limit\x18\x08 \x01(\x05H\x02\x88\x01\x01\x12/\n\x0c\x63rash_window\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08requires\x18\n \x03(\t\x12\x1d\n\x05\x62\x61tch\x18\x0b \x01(\x0b\x32\x0e.duly.v1.Batch\x12(\n\tresources\x18\x0c \x03(\x0b\x32\x15.duly.v1.ResourceNeed\x12\'\n\x0btime_tables\x18\x14 \x03(\x0b\x32\x12.duly.v1.TimeTable\x12\x32\n\x12\x64\x65\x63lared_resources\x18\x15 \x03(\x0b\x32\x16.duly.v1.ResourceLimitB\x0f\n\r_max_attemptsB\x0e\n\x0c_max_crashesB\x10\n\x0e_payload_limit\">\n\x05\x42\x61tch\x12\x0c\n\x04size\x18\x01 \x01(\x05\x12\'\n\x04wait\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\"}\n\x07\x42\x61\x63koff\x12*\n\x07initial\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x06\x66\x61\x63tor\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12&\n\x03max\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationB\t\n\x07_factor\":\n\x16RegisterLambdasRequest\x12 \n\x07lambdas\x18\x01 \x03(\x0b\x32\x0f.duly.v1.Lambda\"J\n\x17RegisterLambdasResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.duly.v1.RegisterLambdasResult\"]\n\x15RegisterLambdasResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07warning\x18\x02 \x01(\t\x12\x10\n\x08in_force\x18\x03 \x01(\x08\"N\n\x12ListLambdasRequest\x12\x11\n\tname_part\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"Z\n\x13ListLambdasResponse\x12*\n\x07lambdas\x18\x01 \x03(\x0b\x32\x19.duly.v1.RegisteredLambda\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\xe2\x01\n\x10RegisteredLambda\x12\x1f\n\x06lambda\x18\x01 \x01(\x0b\x32\x0f.duly.v1.Lambda\x12\x31\n\rregistered_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\nupdated_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08revision\x18\x04 \x01(\x03\x12\x15\n\rregistered_by\x18\x05 \x01(\t\x12!\n\x04ramp\x18\x06 \x01(\x0b\x32\x13.duly.v1.LambdaRamp\"/\n\nLambdaRamp\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x10\n\x08permille\x18\x02 \x01(\x05\" \n\x10GetLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\xc8\x01\n\x11GetLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12+\n\x08in_force\x18\x02 \x01(\x0b\x32\x19.duly.v1.RegisteredLambda\x12*\n\x08versions\x18\x03 \x03(\x0b\x32\x18.duly.v1.DeclaredVersion\x12\x0e\n\x06pinned\x18\x04 \x03(\t\x12\'\n\x07\x64\x65leted\x18\x05 \x01(\x0b\x32\x16.duly.v1.DeletedLambda\"\xb5\x01\n\x0f\x44\x65\x63laredVersion\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x35\n\x11\x66irst_declared_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x64\x65\x63lared_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0b\x64\x65\x63lared_by\x18\x04 \x01(\t\x12\x14\n\x0cwas_in_force\x18\x05 \x01(\x08\"s\n\rDeletedLambda\x12\r\n\x05owner\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12.\n\ndeleted_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndeleted_by\x18\x04 \x01(\t\"\xd7\x01\n\x13UpdateLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\x05owner\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x07version\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x03H\x02\x88\x01\x01\x12!\n\x04ramp\x18\x05 \x01(\x0b\x32\x13.duly.v1.LambdaRamp\x12\x19\n\x11ramp_without_host\x18\x06 \x01(\x08\x42\x08\n\x06_ownerB\n\n\x08_versionB\x14\n\x12_expected_revision\"9\n\x14UpdateLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"\x81\x01\n\x13\x44\x65leteLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\x15\n\rdespite_tasks\x18\x03 \x01(\x08\x12\x1e\n\x11\x65xpected_revision\x18\x04 \x01(\x03H\x00\x88\x01\x01\x42\x14\n\x12_expected_revision\"\x80\x01\n\x14\x44\x65leteLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07pending\x18\x02 \x01(\x03\x12\x0f\n\x07running\x18\x03 \x01(\x03\x12\x13\n\x0btime_tables\x18\x04 \x01(\x03\x12\x0e\n\x06queues\x18\x05 \x03(\t\"$\n\x14RestoreLambdaRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\":\n\x15RestoreLambdaResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\".\n\nFairWeight\x12\x10\n\x08\x66\x61ir_key\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x05\"a\n\x15SetFairWeightsRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\x07weights\x18\x02 \x03(\x0b\x32\x13.duly.v1.FairWeight\x12\x14\n\x0cremoved_keys\x18\x03 \x03(\t\";\n\x16SetFairWeightsResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\"J\n\x13ListFairKeysRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"w\n\x0eWaitingFairKey\x12\x10\n\x08\x66\x61ir_key\x18\x01 \x01(\t\x12\x0f\n\x07waiting\x18\x02 \x01(\x03\x12\x10\n\x08has_more\x18\x03 \x01(\x08\x12\x30\n\x0c\x66irst_due_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x9f\x01\n\x14ListFairKeysResponse\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12$\n\x07weights\x18\x02 \x03(\x0b\x32\x13.duly.v1.FairWeight\x12%\n\x04keys\x18\x03 \x03(\x0b\x32\x17.duly.v1.WaitingFairKey\x12\x17\n\x0fnext_page_token\x18\x04 \x01(\t2\xff\x04\n\x0fRegistryService\x12T\n\x0fRegisterLambdas\x12\x1f.duly.v1.RegisterLambdasRequest\x1a .duly.v1.RegisterLambdasResponse\x12H\n\x0bListLambdas\x12\x1b.duly.v1.ListLambdasRequest\x1a\x1c.duly.v1.ListLambdasResponse\x12\x42\n\tGetLambda\x12\x19.duly.v1.GetLambdaRequest\x1a\x1a.duly.v1.GetLambdaResponse\x12K\n\x0cUpdateLambda\x12\x1c.duly.v1.UpdateLambdaRequest\x1a\x1d.duly.v1.UpdateLambdaResponse\x12K\n\x0c\x44\x65leteLambda\x12\x1c.duly.v1.DeleteLambdaRequest\x1a\x1d.duly.v1.DeleteLambdaResponse\x12N\n\rRestoreLambda\x12\x1d.duly.v1.RestoreLambdaRequest\x1a\x1e.duly.v1.RestoreLambdaResponse\x12Q\n\x0eSetFairWeights\x12\x1e.duly.v1.SetFairWeightsRequest\x1a\x1f.duly.v1.SetFairWeightsResponse\x12K\n\x0cListFairKeys\x12\x1c.duly.v1.ListFairKeysRequest\x1a\x1d.duly.v1.ListFairKeysResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.registry_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LAMBDA']._serialized_start=148
-  _globals['_LAMBDA']._serialized_end=598
-  _globals['_BATCH']._serialized_start=600
-  _globals['_BATCH']._serialized_end=662
-  _globals['_BACKOFF']._serialized_start=664
-  _globals['_BACKOFF']._serialized_end=789
-  _globals['_REGISTERLAMBDASREQUEST']._serialized_start=791
-  _globals['_REGISTERLAMBDASREQUEST']._serialized_end=849
-  _globals['_REGISTERLAMBDASRESPONSE']._serialized_start=851
-  _globals['_REGISTERLAMBDASRESPONSE']._serialized_end=925
-  _globals['_REGISTERLAMBDASRESULT']._serialized_start=927
-  _globals['_REGISTERLAMBDASRESULT']._serialized_end=1020
-  _globals['_LISTLAMBDASREQUEST']._serialized_start=1022
-  _globals['_LISTLAMBDASREQUEST']._serialized_end=1100
-  _globals['_LISTLAMBDASRESPONSE']._serialized_start=1102
-  _globals['_LISTLAMBDASRESPONSE']._serialized_end=1192
-  _globals['_REGISTEREDLAMBDA']._serialized_start=1195
-  _globals['_REGISTEREDLAMBDA']._serialized_end=1421
-  _globals['_LAMBDARAMP']._serialized_start=1423
-  _globals['_LAMBDARAMP']._serialized_end=1470
-  _globals['_GETLAMBDAREQUEST']._serialized_start=1472
-  _globals['_GETLAMBDAREQUEST']._serialized_end=1504
-  _globals['_GETLAMBDARESPONSE']._serialized_start=1507
-  _globals['_GETLAMBDARESPONSE']._serialized_end=1707
-  _globals['_DECLAREDVERSION']._serialized_start=1710
-  _globals['_DECLAREDVERSION']._serialized_end=1891
-  _globals['_DELETEDLAMBDA']._serialized_start=1893
-  _globals['_DELETEDLAMBDA']._serialized_end=2008
-  _globals['_UPDATELAMBDAREQUEST']._serialized_start=2011
-  _globals['_UPDATELAMBDAREQUEST']._serialized_end=2226
-  _globals['_UPDATELAMBDARESPONSE']._serialized_start=2228
-  _globals['_UPDATELAMBDARESPONSE']._serialized_end=2285
-  _globals['_DELETELAMBDAREQUEST']._serialized_start=2288
-  _globals['_DELETELAMBDAREQUEST']._serialized_end=2417
-  _globals['_DELETELAMBDARESPONSE']._serialized_start=2420
-  _globals['_DELETELAMBDARESPONSE']._serialized_end=2548
-  _globals['_RESTORELAMBDAREQUEST']._serialized_start=2550
-  _globals['_RESTORELAMBDAREQUEST']._serialized_end=2586
-  _globals['_RESTORELAMBDARESPONSE']._serialized_start=2588
-  _globals['_RESTORELAMBDARESPONSE']._serialized_end=2646
-  _globals['_FAIRWEIGHT']._serialized_start=2648
-  _globals['_FAIRWEIGHT']._serialized_end=2694
-  _globals['_SETFAIRWEIGHTSREQUEST']._serialized_start=2696
-  _globals['_SETFAIRWEIGHTSREQUEST']._serialized_end=2793
-  _globals['_SETFAIRWEIGHTSRESPONSE']._serialized_start=2795
-  _globals['_SETFAIRWEIGHTSRESPONSE']._serialized_end=2854
-  _globals['_LISTFAIRKEYSREQUEST']._serialized_start=2856
-  _globals['_LISTFAIRKEYSREQUEST']._serialized_end=2930
-  _globals['_WAITINGFAIRKEY']._serialized_start=2932
-  _globals['_WAITINGFAIRKEY']._serialized_end=3051
-  _globals['_LISTFAIRKEYSRESPONSE']._serialized_start=3054
-  _globals['_LISTFAIRKEYSRESPONSE']._serialized_end=3213
-  _globals['_REGISTRYSERVICE']._serialized_start=3216
-  _globals['_REGISTRYSERVICE']._serialized_end=3855
+  _globals['_LAMBDA']._serialized_start=170
+  _globals['_LAMBDA']._serialized_end=672
+  _globals['_BATCH']._serialized_start=674
+  _globals['_BATCH']._serialized_end=736
+  _globals['_BACKOFF']._serialized_start=738
+  _globals['_BACKOFF']._serialized_end=863
+  _globals['_REGISTERLAMBDASREQUEST']._serialized_start=865
+  _globals['_REGISTERLAMBDASREQUEST']._serialized_end=923
+  _globals['_REGISTERLAMBDASRESPONSE']._serialized_start=925
+  _globals['_REGISTERLAMBDASRESPONSE']._serialized_end=999
+  _globals['_REGISTERLAMBDASRESULT']._serialized_start=1001
+  _globals['_REGISTERLAMBDASRESULT']._serialized_end=1094
+  _globals['_LISTLAMBDASREQUEST']._serialized_start=1096
+  _globals['_LISTLAMBDASREQUEST']._serialized_end=1174
+  _globals['_LISTLAMBDASRESPONSE']._serialized_start=1176
+  _globals['_LISTLAMBDASRESPONSE']._serialized_end=1266
+  _globals['_REGISTEREDLAMBDA']._serialized_start=1269
+  _globals['_REGISTEREDLAMBDA']._serialized_end=1495
+  _globals['_LAMBDARAMP']._serialized_start=1497
+  _globals['_LAMBDARAMP']._serialized_end=1544
+  _globals['_GETLAMBDAREQUEST']._serialized_start=1546
+  _globals['_GETLAMBDAREQUEST']._serialized_end=1578
+  _globals['_GETLAMBDARESPONSE']._serialized_start=1581
+  _globals['_GETLAMBDARESPONSE']._serialized_end=1781
+  _globals['_DECLAREDVERSION']._serialized_start=1784
+  _globals['_DECLAREDVERSION']._serialized_end=1965
+  _globals['_DELETEDLAMBDA']._serialized_start=1967
+  _globals['_DELETEDLAMBDA']._serialized_end=2082
+  _globals['_UPDATELAMBDAREQUEST']._serialized_start=2085
+  _globals['_UPDATELAMBDAREQUEST']._serialized_end=2300
+  _globals['_UPDATELAMBDARESPONSE']._serialized_start=2302
+  _globals['_UPDATELAMBDARESPONSE']._serialized_end=2359
+  _globals['_DELETELAMBDAREQUEST']._serialized_start=2362
+  _globals['_DELETELAMBDAREQUEST']._serialized_end=2491
+  _globals['_DELETELAMBDARESPONSE']._serialized_start=2494
+  _globals['_DELETELAMBDARESPONSE']._serialized_end=2622
+  _globals['_RESTORELAMBDAREQUEST']._serialized_start=2624
+  _globals['_RESTORELAMBDAREQUEST']._serialized_end=2660
+  _globals['_RESTORELAMBDARESPONSE']._serialized_start=2662
+  _globals['_RESTORELAMBDARESPONSE']._serialized_end=2720
+  _globals['_FAIRWEIGHT']._serialized_start=2722
+  _globals['_FAIRWEIGHT']._serialized_end=2768
+  _globals['_SETFAIRWEIGHTSREQUEST']._serialized_start=2770
+  _globals['_SETFAIRWEIGHTSREQUEST']._serialized_end=2867
+  _globals['_SETFAIRWEIGHTSRESPONSE']._serialized_start=2869
+  _globals['_SETFAIRWEIGHTSRESPONSE']._serialized_end=2928
+  _globals['_LISTFAIRKEYSREQUEST']._serialized_start=2930
+  _globals['_LISTFAIRKEYSREQUEST']._serialized_end=3004
+  _globals['_WAITINGFAIRKEY']._serialized_start=3006
+  _globals['_WAITINGFAIRKEY']._serialized_end=3125
+  _globals['_LISTFAIRKEYSRESPONSE']._serialized_start=3128
+  _globals['_LISTFAIRKEYSRESPONSE']._serialized_end=3287
+  _globals['_REGISTRYSERVICE']._serialized_start=3290
+  _globals['_REGISTRYSERVICE']._serialized_end=3929
 # @@protoc_insertion_point(module_scope)

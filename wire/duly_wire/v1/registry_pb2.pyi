@@ -4,6 +4,7 @@ isort:skip_file
 Which lambdas exist, and their owners' policy for each. Served by the Frontend."""
 
 from collections import abc as _abc
+from duly_wire.v1 import limits_pb2 as _limits_pb2
 from duly_wire.v1 import task_pb2 as _task_pb2
 from duly_wire.v1 import time_tables_pb2 as _time_tables_pb2
 from google.protobuf import descriptor as _descriptor
@@ -41,6 +42,7 @@ class Lambda(_message.Message):
     BATCH_FIELD_NUMBER: _builtins.int
     RESOURCES_FIELD_NUMBER: _builtins.int
     TIME_TABLES_FIELD_NUMBER: _builtins.int
+    DECLARED_RESOURCES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """NAME@VERSION: the queue of the tasks that are pinned to a version of NAME, which the worker serves.
     NAME@:LABELS (sorted, with commas between them) is that of tasks for hosts with these labels. The first such task makes it.
@@ -85,6 +87,12 @@ class Lambda(_message.Message):
         for those that somebody made or changed by PutTimeTables. What is declared no more stays until it is deleted.
         """
 
+    @_builtins.property
+    def declared_resources(self) -> _containers.RepeatedCompositeFieldContainer[_limits_pb2.ResourceLimit]:
+        """Resources that the application declares; one of its lambdas brings each. A declaration makes a resource, and changes one that only
+        this owner's declarations made. It never changes one that PutResource made or changed. Of a quota there is none.
+        """
+
     def __init__(
         self,
         *,
@@ -101,10 +109,11 @@ class Lambda(_message.Message):
         batch: Global___Batch | None = ...,
         resources: _abc.Iterable[_task_pb2.ResourceNeed] | None = ...,
         time_tables: _abc.Iterable[_time_tables_pb2.TimeTable] | None = ...,
+        declared_resources: _abc.Iterable[_limits_pb2.ResourceLimit] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "batch", b"batch", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "payload_limit", b"payload_limit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "batch", b"batch", "crash_window", b"crash_window", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "name", b"name", "owner", b"owner", "payload_limit", b"payload_limit", "requires", b"requires", "resources", b"resources", "time_tables", b"time_tables", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts", "_max_crashes", b"_max_crashes", "_payload_limit", b"_payload_limit", "backoff", b"backoff", "batch", b"batch", "crash_window", b"crash_window", "declared_resources", b"declared_resources", "max_attempts", b"max_attempts", "max_crashes", b"max_crashes", "max_runtime", b"max_runtime", "name", b"name", "owner", b"owner", "payload_limit", b"payload_limit", "requires", b"requires", "resources", b"resources", "time_tables", b"time_tables", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_attempts: _TypeAlias = _typing.Literal["max_attempts"]  # noqa: Y015
     _WhichOneofArgType__max_attempts: _TypeAlias = _typing.Literal["_max_attempts", b"_max_attempts"]  # noqa: Y015
@@ -187,7 +196,7 @@ class RegisterLambdasRequest(_message.Message):
     LAMBDAS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lambda]:
-        """At most 1,000, with at most 5,000 time tables."""
+        """At most 1,000, with at most 5,000 time tables and 100 resources."""
 
     def __init__(
         self,
@@ -232,14 +241,14 @@ class RegisterLambdasResult(_message.Message):
     WARNING_FIELD_NUMBER: _builtins.int
     IN_FORCE_FIELD_NUMBER: _builtins.int
     warning: _builtins.str
-    """Set if a newer version is in force, if the lambda was deleted, or if it was written over another policy of the same
-    version.
+    """Set if a newer version is in force, if the lambda was deleted, if it was written over another policy of the same
+    version, or if a resource or a time table that it brings was not written.
     """
     in_force: _builtins.bool
     """False: the declaration is not in force, because a newer one is or because the lambda was deleted."""
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """NOT_OWNER: somebody else owns the lambda."""
+        """NOT_OWNER: somebody else owns the lambda. PERMISSION_DENIED: the caller may not declare it, or a resource that it brings."""
 
     def __init__(
         self,

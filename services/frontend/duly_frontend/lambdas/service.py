@@ -13,9 +13,10 @@ from duly_core.lambdas.declarations import IN_FORCE, Verdict
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.lambdas.store import Registered
 from duly_core.limits.store import per_key_of
+from duly_core.postgres.notifications import Notifier
 from duly_core.rpc.requests.checks import check_count, check_text, page_size
 from duly_core.rpc.requests.problem import Problem
-from duly_core.rpc.requests.resource_needs import check_declared
+from duly_core.rpc.requests.resource_needs import ResourceCache, check_declared
 from duly_core.rpc.stubs import Context
 from duly_core.tasks.task import ResourceNeed
 from duly_core.time_tables.declared import put_declared
@@ -29,6 +30,7 @@ from duly_frontend.lambdas.declarations import policy_from_wire, reading_tables
 from duly_frontend.lambdas.fairness import LambdaFairness
 from duly_frontend.lambdas.registration_rights import Declaration, permitted
 from duly_frontend.lambdas.wire import detail_to_wire, to_wire
+from duly_frontend.limits.declarations import ResourceDeclarations, read_declared
 from duly_frontend.lists import page_token
 from duly_frontend.stores import FrontendStores
 from duly_frontend.time_tables.wire import put_problem
@@ -38,6 +40,7 @@ _LONGEST_NAME = 256
 _MOST_LAMBDAS = 1000
 _MOST_TABLES_A_CALL = 5000
 """They are one transaction."""
+_MOST_RESOURCES_A_CALL = 100
 _A_STEP = 20
 """Lambdas of a list that are put into the answer."""
 _MOST_LOGGED = 20
@@ -49,13 +52,16 @@ _WRITTEN = frozenset({Verdict.NEW, Verdict.CHANGED})
 class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     """Answers each lambda for itself; one with an error has changed nothing."""
 
-    def __init__(self, stores: FrontendStores, known: LambdaCache) -> None:
+    def __init__(
+        self, stores: FrontendStores, known: LambdaCache, resources: ResourceCache, notifier: Notifier
+    ) -> None:
         self._stores = stores
         self._store = stores.writes
         self._load = stores.load
         self._known = known
         self._administration = LambdaAdministration(self._store, known)
         self._fairness = LambdaFairness(stores)
+        self._resources = ResourceDeclarations(self._store, resources, notifier)
 
     async def RegisterLambdas(  # noqa: N802 (the wire's name)
         self, request: registry_pb2.RegisterLambdasRequest, _context: Context
@@ -67,6 +73,12 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
                 "lambdas.time_tables",
                 f"there must be at most {_MOST_TABLES_A_CALL:,} in one call, not {number:,}: register fewer lambdas at a time",
             )
+        number = sum(len(declared.declared_resources) for declared in request.lambdas)
+        if number > _MOST_RESOURCES_A_CALL:
+            raise InvalidRequestError(
+                "lambdas.declared_resources",
+                f"there must be at most {_MOST_RESOURCES_A_CALL} in one call, not {number:,}: declare fewer",
+            )
         checked = await self._load.calls.large.run(current_caller(), _reading(request.lambdas))
         async with self._load.graphs.turn(current_caller()):
             return await self._declared(request, checked)
@@ -74,14 +86,21 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
     async def _declared(
         self, request: registry_pb2.RegisterLambdasRequest, checked: Sequence[Declaration | Problem]
     ) -> registry_pb2.RegisterLambdasResponse:
-        read = await permitted(self._store, checked)
-        taken = {each[0].name: each for each in read if isinstance(each, tuple)}
-        valid = {name: policy for name, (policy, _) in taken.items()}
+        resources = await self._resources.read(
+            [each for one in checked if isinstance(one, Declaration) for each in one.resources]
+        )
+        read = await permitted(self._store, checked, resources)
+        taken = {each.policy.name: each for each in read if isinstance(each, Declaration)}
+        valid = {name: brought.policy for name, brought in taken.items()}
         registered = await self._register(valid) if valid else {}
-        tables = {
-            name: declared for name, (_, declared) in taken.items() if registered[name].verdict in IN_FORCE
-        }
-        kept = await self._declare(tables)
+        in_force = {name: brought for name, brought in taken.items() if registered[name].verdict in IN_FORCE}
+        # before what names them
+        kept = await self._resources.declare(
+            {name: brought.resources for name, brought in in_force.items()}, resources
+        )
+        tables = {name: brought.tables for name, brought in in_force.items()}
+        for name, problems in (await self._declare(tables)).items():
+            kept.setdefault(name, []).extend(problems)
         for name, problem in (await self._undeclared_needs(valid.values())).items():
             kept.setdefault(name, []).append(
                 f"its tasks run without a limit: {problem.field}: {problem.message}"
@@ -93,7 +112,7 @@ class RegistryServicer(registry_pb2_grpc.RegistryServiceServicer):
             elif isinstance(declared, Problem):
                 results.append(registry_pb2.RegisterLambdasResult(error=declared.to_wire()))
             else:
-                policy = valid[declared[0].name]
+                policy = valid[declared.policy.name]
                 results.append(_result(policy, registered[policy.name], kept.get(policy.name, ())))
         _log_problems(request.lambdas, results)
         return registry_pb2.RegisterLambdasResponse(results=results)
@@ -262,11 +281,12 @@ def _patterns(scope: Scope | None) -> Sequence[str] | None:
 
 
 def _reading(declared: Sequence[registry_pb2.Lambda]) -> Steps[list[Declaration | Problem]]:
-    """Read declarations in steps: one is the policy of a lambda, or a time table."""
+    """Read declarations in steps: one is the policy of a lambda with its resources, or a time table."""
     read: list[Declaration | Problem] = []
     for lambda_ in declared:
         try:
-            read.append((policy_from_wire(lambda_), (yield from reading_tables(lambda_))))
+            policy, resources = policy_from_wire(lambda_), read_declared(lambda_)
+            read.append(Declaration(policy, (yield from reading_tables(lambda_)), resources))
         except Problem as problem:
             read.append(problem)
         yield

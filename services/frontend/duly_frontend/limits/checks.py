@@ -88,6 +88,8 @@ def not_put(name: str, why: NotPut) -> Problem:
                 f"somebody changed {name} since it was read: read it again",
                 task_pb2.ERROR_CODE_RESOURCE_CONFLICT,
             )
+        case NotPut.KEPT:
+            return Problem("name", f"somebody else set {name}", task_pb2.ERROR_CODE_RESOURCE_CONFLICT)
         case NotPut.UNKNOWN:
             return Problem(
                 "expected_changed_at",

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from duly_core.access.current import require, restriction
+from duly_core.access.current import current_access, require, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.counting.backlog import LambdaBacklog, read_backlog
@@ -84,7 +84,9 @@ class LimitServicer(limits_pb2_grpc.LimitServiceServicer):
     async def _put(
         self, change: ResourceChange, expected_changed_at: datetime | None
     ) -> limits_pb2.PutResourceResult:
-        done = await put_resource(self._stores.writes, change, expected_changed_at)
+        done = await put_resource(
+            self._stores.writes, change, expected_changed_at, set_by=current_access().principal
+        )
         self._forget()
         if isinstance(done, NotPut):
             raise not_put(change.name, done)
@@ -227,6 +229,12 @@ def _to_wire(state: ResourceState, keys: Sequence[KeyState]) -> limits_pb2.Resou
         keys=[limits_pb2.ResourceKey(key=each.key, used=each.used, parked=each.parked) for each in keys],
     )
     message.changed_at.FromDatetime(state.changed_at)
+    message.set_by = state.set_by
+    if state.declaration is not None:
+        declaration = state.declaration
+        message.declaration.CopyFrom(
+            limits_pb2.ResourceDeclaration(owner=declaration.owner, version=declaration.version)
+        )
     if state.starts_until is not None:
         message.starts_until.FromDatetime(state.starts_until)
     return message
