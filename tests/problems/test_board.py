@@ -137,6 +137,17 @@ async def test_when_postgres_is_away_the_answer_says_so_and_since_when(task_stat
     assert again.problems[0].since_at == first.problems[0].since_at
 
 
+async def test_a_store_that_stands_still_is_away_before_the_caller_has_waited_for_long(store, task_states):
+    async with open_stores(store.settings, FrontendSettings()) as stores, store.connection() as holder:
+        servicer = ProblemServicer(stores, lambda: NOON, SECOND / 10)
+        async with holder.transaction():
+            await holder.execute("lock table problem_board in access exclusive mode")
+            answer = await servicer.ListProblems(problems_pb2.ListProblemsRequest(), None)
+
+    assert [each.kind for each in answer.problems] == [problems_pb2.PROBLEM_KIND_STORE_AWAY]
+    assert "no answer within 0.1 s" in answer.problems[0].text
+
+
 async def test_an_owner_sees_what_hits_their_lambdas_without_the_numbers_and_names_of_others(
     board, store, guarded, task_states, clock
 ):

@@ -1,8 +1,9 @@
 """ProblemService: what is wrong now, as the incident board has it."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from duly_core.access.current import require, restriction
 from duly_core.access.roles import Action
@@ -22,6 +23,8 @@ from duly_wire.v1 import problems_pb2, problems_pb2_grpc
 _MOST_SHOWN = 200
 _MOST_KINDS = 100
 _LONGEST_HOST = 255
+_PATIENCE = timedelta(seconds=2)
+"""With a store that stands still: the caller is to hear of it before its own time is over."""
 
 
 def _now() -> datetime:
@@ -31,8 +34,14 @@ def _now() -> datetime:
 class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
     """Reads what a Frontend found, and answers for itself when the store does not."""
 
-    def __init__(self, stores: FrontendStores, wall_clock: Callable[[], datetime] = _now) -> None:
-        """Make one; `wall_clock` is asked since when the store is away."""
+    def __init__(
+        self,
+        stores: FrontendStores,
+        wall_clock: Callable[[], datetime] = _now,
+        patience: timedelta = _PATIENCE,
+    ) -> None:
+        """Make one; `wall_clock` is asked since when the store is away, and `patience` is how long it may take to answer."""
+        self._patience = patience
         self._stores = stores
         self._wall_clock = wall_clock
         self._last: Board | None = None
@@ -43,9 +52,12 @@ class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
     ) -> problems_pb2.ListProblemsResponse:
         wanted = _read(request)
         try:
-            board = await store_problems.read(self._stores.reads)
+            async with asyncio.timeout(self._patience.total_seconds()):
+                board = await store_problems.read(self._stores.reads)
+        except TimeoutError:
+            return self._away(f"no answer within {self._patience.total_seconds():g} s")
         except StoreUnavailableError as error:
-            return self._away(error)
+            return self._away(str(error))
         self._last, self._away_since = board, None
         shown = [seen for each in board.problems if wanted(each) and (seen := _seen(each)) is not None]
         response = _answer(shown, board.now)
@@ -59,7 +71,7 @@ class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
             response.took.CopyFrom(to_duration(board.took))
         return response
 
-    def _away(self, error: StoreUnavailableError) -> problems_pb2.ListProblemsResponse:
+    def _away(self, error: str) -> problems_pb2.ListProblemsResponse:
         """Say that the store does not answer: whoever may read anything is told, for it hits all."""
         now = self._wall_clock()
         self._away_since = self._away_since or now
