@@ -37,7 +37,14 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
         Route("/events/{token}", guard.bare_page("event address", addresses.show), methods=["GET"]),
         Route("/events/{token}", guard.bare_page("use event address", addresses.use), methods=["POST"]),
         Route("/theme", guard.open_page("theme", sign_in.set_theme), methods=["POST"]),
-        *(Route(path, guard.page(name, make), methods=["GET"]) for path, name, make in (*PAGES, *DOWNLOADS)),
+        *(
+            Route(path, guard.page(name, make, is_marked=path != "/live"), methods=["GET"])
+            for path, name, make in PAGES
+        ),
+        *(
+            Route(path, guard.page(name, make, is_marked=False), methods=["GET"])
+            for path, name, make in DOWNLOADS
+        ),
         *(Route(path, guard.page(name, make), methods=["POST"]) for path, name, make in CHANGES),
     ]
     app = Starlette(routes=routes, exception_handlers={404: guard.not_found, 500: guard.went_wrong})

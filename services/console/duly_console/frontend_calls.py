@@ -19,6 +19,7 @@ from duly_wire.v1 import (
     limits_pb2_grpc,
     output_pb2_grpc,
     pools_pb2_grpc,
+    problems_pb2_grpc,
     registry_pb2_grpc,
     sessions_pb2_grpc,
     settings_pb2_grpc,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from duly_wire.v1.limits_pb2_grpc import LimitServiceAsyncStub
     from duly_wire.v1.output_pb2_grpc import OutputServiceAsyncStub
     from duly_wire.v1.pools_pb2_grpc import PoolServiceAsyncStub
+    from duly_wire.v1.problems_pb2_grpc import ProblemServiceAsyncStub
     from duly_wire.v1.registry_pb2_grpc import RegistryServiceAsyncStub
     from duly_wire.v1.sessions_pb2_grpc import SessionServiceAsyncStub
     from duly_wire.v1.settings_pb2_grpc import SettingsServiceAsyncStub
@@ -70,6 +72,7 @@ class FrontendStubs:
         self.limits = cast("LimitServiceAsyncStub", limits_pb2_grpc.LimitServiceStub(channel))
         self.output = cast("OutputServiceAsyncStub", output_pb2_grpc.OutputServiceStub(channel))
         self.pools = cast("PoolServiceAsyncStub", pools_pb2_grpc.PoolServiceStub(channel))
+        self.problems = cast("ProblemServiceAsyncStub", problems_pb2_grpc.ProblemServiceStub(channel))
         self.registry = cast("RegistryServiceAsyncStub", registry_pb2_grpc.RegistryServiceStub(channel))
         self.sessions = cast("SessionServiceAsyncStub", sessions_pb2_grpc.SessionServiceStub(channel))
         self.settings = cast("SettingsServiceAsyncStub", settings_pb2_grpc.SettingsServiceStub(channel))
@@ -83,9 +86,14 @@ class FrontendCalls:
 
     def __init__(self, stubs: FrontendStubs, token: str, timeout: float) -> None:
         self.stubs = stubs
+        self._token = token
         self._metadata = [("authorization", f"Bearer {token}")] if token else []
         self.timeout = timeout
         """Seconds, of a call and of the page that makes it."""
+
+    def within(self, timeout: float) -> "FrontendCalls":
+        """Return calls of the same person that wait less long, in seconds."""
+        return FrontendCalls(self.stubs, self._token, timeout)
 
     async def __call__(self, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
         """Make one call.

@@ -24,10 +24,12 @@ from duly_console.settings import ConsoleSettings
 from duly_console.viewer import Viewer, viewer_of
 from duly_core.config.addresses import is_loopback
 from duly_core.errors import DulyError
-from duly_wire.v1 import access_pb2
+from duly_wire.v1 import access_pb2, problems_pb2
 
 MakePage = Callable[[Page], Awaitable[Response]]
 
+_MARK_TIMEOUT = 1.0
+"""Seconds that a page waits for what is wrong: it is shown beside the page, which goes without."""
 _MOST_FORM_BYTES = 64 * 1024
 _MOST_FIELDS = 200
 _TOO_LATE = (
@@ -114,11 +116,15 @@ class Guard:
         for name in cookie_parts.names(self.cookie, request.cookies):
             response.delete_cookie(name, secure=self.secure, httponly=True, samesite="strict")
 
-    def page(self, name: str, make: MakePage) -> Callable[[Request], Awaitable[Response]]:
-        """Return what serves a page to those who are signed in."""
+    def page(
+        self, name: str, make: MakePage, *, is_marked: bool = True
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return what serves a page to those who are signed in; `is_marked`: its menu says whether something is wrong."""
 
         async def serve(request: Request) -> Response:
-            return await self._answer(name, request, lambda: self._guarded(request, make))
+            return await self._answer(
+                name, request, lambda: self._guarded(request, make, is_marked=is_marked)
+            )
 
         return serve
 
@@ -165,7 +171,18 @@ class Guard:
         finally:
             events.page_served(name, status, time.perf_counter() - started)
 
-    async def _guarded(self, request: Request, make: MakePage) -> Response:
+    async def _problems(self, calls: FrontendCalls) -> problems_pb2.ListProblemsResponse | None:
+        """Return what is wrong now; None: the Frontend does not say in time."""
+        asked = calls.within(min(_MARK_TIMEOUT, self._timeout / 2))
+        try:
+            answer: problems_pb2.ListProblemsResponse = await asked(
+                self.stubs.problems.ListProblems, problems_pb2.ListProblemsRequest()
+            )
+        except grpc.aio.AioRpcError:
+            return None
+        return answer
+
+    async def _guarded(self, request: Request, make: MakePage, *, is_marked: bool) -> Response:
         self._check_host(request, is_anonymous=False)
         session = self.session(request)
         form = await self._form(request, session)
@@ -173,7 +190,12 @@ class Guard:
         if known.is_of_provider:
             known = await self._renewed(known)
         calls = self.calls(known.token)
-        viewer = await self.viewer(calls, known.token)
+        # a part of a page has no menu; that of the overview has the board
+        is_part = request.headers.get("hx-request") == "true" and request.url.path != "/"
+        viewer, problems = await asyncio.gather(
+            self.viewer(calls, known.token),
+            self._problems(calls) if is_marked and not is_part else _nothing(),
+        )
         if not viewer.principal:
             self._check_host(request, is_anonymous=True)
             if not (is_loopback(self.settings.listen) or self.settings.allow_remote_anonymous):
@@ -183,7 +205,7 @@ class Guard:
                     "machines. Set auth.mode = required, or console.allow_remote_anonymous = true.",
                 )
         links = AttachmentLinks(self.cookies.keys)
-        page = Page(request, known, viewer, self.templates, calls, form, links=links)
+        page = Page(request, known, viewer, self.templates, calls, form, problems, links=links)
         try:
             response = await make(page)
         except grpc.aio.AioRpcError as error:
@@ -261,3 +283,7 @@ class Guard:
         )
         self.forget(request, response)
         return response
+
+
+async def _nothing() -> None:
+    return None

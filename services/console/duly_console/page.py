@@ -10,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from duly_console.attachment_links import AttachmentLinks
+from duly_console.board import status_of
 from duly_console.errors import PageError
 from duly_console.frontend_calls import FrontendCalls, FrontendStubs
 from duly_console.session_cookie import Session
 from duly_console.viewer import Viewer
-from duly_wire.v1 import task_pb2
+from duly_wire.v1 import problems_pb2, task_pb2
 
 Answer = TypeVar("Answer")
 
@@ -46,6 +47,8 @@ class Page:
     _calls: FrontendCalls
     form: Mapping[str, str] = field(default_factory=dict)
     """Of a POST."""
+    problems: problems_pb2.ListProblemsResponse | None = None
+    """What is wrong now; None: the Frontend did not say, or the page has no menu."""
     links: AttachmentLinks = field(kw_only=True)
     """To attachments."""
     notice: str = ""
@@ -76,6 +79,10 @@ class Page:
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
         """Return a page."""
         return HTMLResponse(render(self.templates, template, self, **values), status_code=status)
+
+    def back(self, usual: str) -> str:
+        """Return the page of this console from which a form was sent; `usual`: if it does not say."""
+        return local_path(self.form.get("back", "") or usual)
 
     def redirect(self, path: str, notice: str = "") -> Response:
         """Send the browser to another page after a change, which tells what was done."""
@@ -112,6 +119,7 @@ def render(templates: jinja2.Environment, template: str, page: Page | None, **va
         "page": page,
         "viewer": page.viewer if page else None,
         "csrf": page.session.csrf if page else values.pop("csrf", ""),
+        "mark": status_of(page.problems, page.viewer) if page else None,
         "notice": page.session.notice if page else "",
         "path": page.request.url.path if page else "",
         "now": datetime.now(UTC),
@@ -119,6 +127,12 @@ def render(templates: jinja2.Environment, template: str, page: Page | None, **va
         "theme": theme if theme in ("light", "dark") else "",
     }
     return templates.get_template(template).render(known | values)
+
+
+def local_path(path: str) -> str:
+    """Return a path of this console; another address becomes the first page."""
+    is_ours = path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
+    return path if is_ours else "/"
 
 
 def check(error: task_pb2.ItemError) -> None:

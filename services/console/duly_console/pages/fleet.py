@@ -5,10 +5,12 @@ import asyncio
 from starlette.responses import Response
 
 from duly_console import formatting
+from duly_console.board import CARDS_SHOWN, cards_of
 from duly_console.errors import PageError
 from duly_console.page import PAGE_SIZE, Page
+from duly_console.pages.problems import problems_of
 from duly_console.rendering import query
-from duly_wire.v1 import fleet_pb2
+from duly_wire.v1 import fleet_pb2, problems_pb2
 
 _ORDERS = {
     "backlog": fleet_pb2.QUEUE_ORDER_BACKLOG,
@@ -52,12 +54,24 @@ async def _services(page: Page) -> list[fleet_pb2.ServiceInstance]:
 
 async def show_host(page: Page) -> Response:
     """Show a host with its Executors and lambdas."""
-    request = fleet_pb2.ListHostsRequest(host_ids=[page.request.path_params["host_id"]], include_lambdas=True)
-    answer: fleet_pb2.ListHostsResponse = await page.call(page.stubs.fleet.ListHosts, request)
+    host_id = page.request.path_params["host_id"]
+    request = fleet_pb2.ListHostsRequest(host_ids=[host_id], include_lambdas=True)
+    answer: fleet_pb2.ListHostsResponse
+    problems: problems_pb2.ListProblemsResponse | None
+    answer, problems = await asyncio.gather(
+        page.call(page.stubs.fleet.ListHosts, request), problems_of(page, host=host_id)
+    )
     if not answer.hosts:
         raise PageError(404, "There is no such host: hosts that ended are kept for a day.")
     (host,) = answer.hosts
-    return page.render("host.html", host=host, served=host.lambdas[:_SERVED_SHOWN])
+    return page.render(
+        "host.html",
+        host=host,
+        served=host.lambdas[:_SERVED_SHOWN],
+        cards=cards_of(problems, page.viewer, page.request.url.path),
+        most_cards=CARDS_SHOWN,
+        left_out=problems.left_out if problems else 0,
+    )
 
 
 async def show_queues(page: Page) -> Response:

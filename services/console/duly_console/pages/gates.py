@@ -13,7 +13,7 @@ from duly_console.page import Page, check
 from duly_core.config.durations import format_duration, parse_duration
 from duly_wire.gate_names import usual_name
 from duly_wire.time_conversion import to_duration, to_timedelta
-from duly_wire.v1 import gates_pb2
+from duly_wire.v1 import gates_pb2, limits_pb2
 
 _PATHS = {
     "kind": "kind",
@@ -70,25 +70,42 @@ async def put(page: Page) -> Response:
 async def remove(page: Page) -> Response:
     """Remove a gate."""
     name = page.form.get("name", "")
+    back = page.back("/gates")
     if not page.is_confirmed:
-        text = f"The tasks that gate {name} holds become due at once."
-        return page.confirm("Remove this gate?", text, "Remove", "/gates", name=name)
+        there: gates_pb2.ListGatesResponse = await page.call(
+            page.stubs.gates.ListGates, gates_pb2.ListGatesRequest()
+        )
+        gate = next((each for each in there.gates if each.name == name), None)
+        if gate is None:
+            return page.redirect(back, f"No gate {name[:100]!r} is in force any more.")
+        parked = f", {formatting.counted(gate.parked, 'parked task')} among them" if gate.parked else ""
+        text = f"The tasks that gate {name} holds become due at once{parked}."
+        return page.confirm("Remove this gate?", text, "Remove", back, name=name, back=back)
     request = gates_pb2.DeleteGatesRequest(names=[name])
     answer: gates_pb2.DeleteGatesResponse = await page.call(page.stubs.gates.DeleteGates, request)
     check(answer.results[0].error)
-    return page.redirect("/gates", f"Gate {name} was removed.")
+    return page.redirect(back, f"Gate {name} was removed.")
 
 
 async def remove_breaker(page: Page) -> Response:
     """Remove the breaker of a lambda, and its gate."""
     name = page.form.get("lambda", "")
+    back = page.back("/gates")
     if not page.is_confirmed:
-        text = f"Failures no longer pause {name}. Tasks that its gate holds now become due at once."
-        return page.confirm("Remove this breaker?", text, "Remove", "/gates", **{"lambda": name})
+        backlog: limits_pb2.GetBacklogResponse = await page.call(
+            page.stubs.limits.GetBacklog, limits_pb2.GetBacklogRequest(lambdas=[name])
+        )
+        wait = sum(each.ready + each.parked for each in backlog.lambdas)
+        text = (
+            f"Failures no longer pause {name}. Tasks that its gate holds now become due at once: "
+            f"{formatting.counted(wait, 'task')} of it {'is' if wait == 1 else 'are'} ready or parked."
+        )
+        sent = {"lambda": name, "back": back}
+        return page.confirm("Remove this breaker?", text, "Remove", back, **sent)
     request = gates_pb2.DeleteBreakersRequest(lambdas=[name])
     answer: gates_pb2.DeleteBreakersResponse = await page.call(page.stubs.gates.DeleteBreakers, request)
     check(answer.results[0].error)
-    return page.redirect("/gates", f"The breaker of {name} was removed.")
+    return page.redirect(back, f"The breaker of {name} was removed.")
 
 
 def hits_text(counted: gates_pb2.PutGateResponse) -> str:

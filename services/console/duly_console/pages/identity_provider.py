@@ -13,8 +13,8 @@ from duly_console.oidc.attempt import LASTS, Attempt
 from duly_console.oidc.errors import ProviderAwayError, ProviderRefusedError
 from duly_console.oidc.open_oidc import Oidc
 from duly_console.oidc.provider import shown
-from duly_console.page import render
-from duly_console.pages.sign_in import local_path, show_sign_in
+from duly_console.page import local_path, render
+from duly_console.pages.sign_in import show_sign_in
 from duly_console.session_cookie import Session
 from duly_console.viewer import Viewer
 

@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from starlette.responses import Response
 
+from duly_console.board import CARDS_SHOWN, cards_of, gates_on
 from duly_console.causes import Group, grouped
 from duly_console.errors import PageError
 from duly_console.formatting import counted
 from duly_console.page import PAGE_SIZE, Page, check
 from duly_console.pages import trends
 from duly_console.pages.gates import hits_text, read_duration, until_text
+from duly_console.pages.problems import problems_of
 from duly_console.pages.tasks import LIVE
 from duly_console.rendering import query
 from duly_core.lambdas.names import DEFAULT_NAMESPACE, base_name, namespace_of
@@ -69,7 +72,7 @@ async def show(page: Page) -> Response:
     request = registry_pb2.GetLambdaRequest(name=name)
     backlogs: dict[str, limits_pb2.LambdaBacklog]
     detail: registry_pb2.GetLambdaResponse
-    detail, backlogs, gates, breaker, hosts, failures, resources = await asyncio.gather(
+    detail, backlogs, gates, breaker, hosts, failures, resources, problems = await asyncio.gather(
         page.call(page.stubs.registry.GetLambda, request),
         read_backlog(page, [name]),
         _gates(page, name),
@@ -77,8 +80,11 @@ async def show(page: Page) -> Response:
         _hosts(page, name),
         _failures(page, name),
         _resources(page, name),
+        problems_of(page, lambda_name=name),
     )
     check(detail.error)
+    names = {each.name for each in gates} if page.viewer.may_everywhere("READ") else None
+    cards = cards_of(problems, page.viewer, f"/lambdas/{quote(name)}", names)
     in_force = _Row(detail.in_force) if detail.HasField("in_force") else None
     return page.render(
         "lambda.html",
@@ -87,7 +93,10 @@ async def show(page: Page) -> Response:
         in_force=in_force,
         policy=in_force and in_force.lambda_,
         backlog=backlogs.get(name),
-        gates=gates,
+        gates=[each for each in gates if each.name not in gates_on(cards)],
+        cards=cards,
+        most_cards=CARDS_SHOWN,
+        left_out=problems.left_out if problems else 0,
         pauses=[each.name for each in gates if pauses_all(each, name)],
         breaker=breaker,
         hosts=hosts.hosts,

@@ -8,6 +8,7 @@ from datetime import timedelta
 from google.protobuf.message import Message
 from starlette.responses import JSONResponse, Response
 
+from duly_console.board import CARDS_SHOWN, cards_of, gates_on
 from duly_console.page import Page
 from duly_console.pages import trends
 from duly_wire.time_conversion import to_datetime, to_timedelta
@@ -70,20 +71,27 @@ async def _activity(page: Page) -> inspection_pb2.GetActivityResponse | None:
 
 
 async def show(page: Page) -> Response:
-    """Show the totals, the gates in force, and the lambdas with the most due tasks."""
+    """Show the totals, what is wrong, and the lambdas with the most due tasks."""
     queues, activity, gates = await asyncio.gather(
         _queues(page),
         _activity(page),
         page.call(page.stubs.gates.ListGates, gates_pb2.ListGatesRequest()),
     )
     totals = Totals.of(queues)
+    # gates are read now: a card is some seconds old
+    names = {each.name for each in gates.gates} if page.viewer.may_everywhere("READ") else None
+    cards = cards_of(page.problems, page.viewer, "/", names)
+    with_card = gates_on(cards)
     return page.render(
         "overview.html",
         totals=totals,
         about="~" if totals.is_estimated else "",
         oldest=timedelta(seconds=totals.oldest),
         activity=activity,
-        gates=gates.gates,
+        gates=[each for each in gates.gates if each.name not in with_card],
+        cards=cards,
+        most_cards=CARDS_SHOWN,
+        left_out=page.problems.left_out if page.problems else 0,
         most_gates=_GATES_SHOWN,
         queues=queues.queues[:_QUEUES_SHOWN],
         total_queues=queues.total_queues,

@@ -27,8 +27,14 @@ async def show_list(page: Page) -> Response:
 
 
 async def set_capacity(page: Page) -> Response:
-    """Change the capacity of a resource; the rest of it stays."""
-    name, asked = page.form.get("name", ""), page.form.get("capacity", "").strip()
+    """Change the capacity of a resource; the rest of it stays. A form without a capacity is asked for it."""
+    name, asked, back = (
+        page.form.get("name", ""),
+        page.form.get("capacity", "").strip(),
+        page.back("/resources"),
+    )
+    if "capacity" not in page.form:
+        return page.render("capacity.html", resource=await _read(page, name), back=back)
     if not (asked.isascii() and asked.isdecimal() and len(asked) <= 7 and int(asked) <= _MOST_UNITS):
         raise PageError(400, f"The capacity must be a whole number from 0 to {_MOST_UNITS:,}.")
     resource = await _read(page, name)
@@ -48,9 +54,10 @@ async def set_capacity(page: Page) -> Response:
             "Change this capacity?",
             text,
             "Change",
-            "/resources",
+            back,
             name=name,
             capacity=asked,
+            back=back,
             changed_at=changed_at,
         )
     request = limits_pb2.PutResourceRequest(
@@ -60,7 +67,7 @@ async def set_capacity(page: Page) -> Response:
     request.update_masks[name].paths.append("capacity")
     answer: limits_pb2.PutResourceResponse = await page.call(page.stubs.limits.PutResource, request)
     check(answer.results[0].error)
-    return page.redirect("/resources", f"The capacity of {name} is {int(asked):,} now.")
+    return page.redirect(back, f"The capacity of {name} is {int(asked):,} now.")
 
 
 async def _read(page: Page, name: str) -> limits_pb2.Resource:

@@ -9,7 +9,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from duly_console.errors import SignInNeededError
 from duly_console.events import SignInLog
 from duly_console.guard import Guard
-from duly_console.page import render
+from duly_console.page import local_path, render
 from duly_console.session_cookie import LONGEST_TOKEN, Session
 
 START = "/sign-in/oidc"
@@ -124,9 +124,3 @@ def show_sign_in(
     response = HTMLResponse(text, status_code=status if problem else 200)
     guard.keep(response, session)
     return response
-
-
-def local_path(path: str) -> str:
-    """Return a path of this console; another address becomes the first page."""
-    is_ours = path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
-    return path if is_ours else "/"

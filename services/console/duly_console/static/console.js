@@ -19,6 +19,13 @@
     select.addEventListener("change", () => select.form.submit());
   });
 
+  document.addEventListener("click", async (event) => {
+    const copy = event.target.closest?.("[data-copies]");
+    if (!copy) return;
+    const code = copy.parentElement.querySelector("code");
+    try { await navigator.clipboard.writeText(code.textContent); copy.textContent = "Copied"; } catch { getSelection().selectAllChildren(code); copy.textContent = "Selected"; }
+  });
+
   // Relative times go on between two answers, by the console's clock.
   const clock = { server: Date.parse(document.body.dataset.answeredAt), here: Date.now() };
   const serverNow = () => clock.server + Date.now() - clock.here;
@@ -214,6 +221,7 @@
   };
   document.addEventListener("htmx:after:request", (event) => {
     const { ctx } = event.detail;
+    if (ctx.part) ctx.opened = ctx.part.elements().flatMap((each) => [...each.querySelectorAll("details[id][open]")]).map((each) => each.id);
     if (ctx.part?.elements().some((each) => each.contains(document.activeElement))) ctx.focused = keyOf(document.activeElement);
     if (ctx.response.status === 401) { event.preventDefault(); location.reload(); return; } // which leads to the page to sign in at
     ctx.problem = ctx.part && !ctx.part.awaits(ctx.ticket) ? REASONS.late : problemOf(ctx);
@@ -223,7 +231,7 @@
     const { ctx } = event.detail, isShown = ctx.status === "swapped";
     if (ctx.response?.status === 401) return;
     if (ctx.part) {
-      if (isShown) { focusAgain(ctx.part, ctx.focused); ctx.part.succeed(ctx.ticket, ctx.answeredAt); } else ctx.part.fail(ctx.ticket, ctx.problem || REASONS.silent);
+      if (isShown) { ctx.opened.forEach((id) => { const found = document.getElementById(id); if (found) found.open = true; }); focusAgain(ctx.part, ctx.focused); ctx.part.succeed(ctx.ticket, ctx.answeredAt); } else ctx.part.fail(ctx.ticket, ctx.problem || REASONS.silent);
       return;
     }
     // a form that was sent in the background stays, with what was typed
