@@ -28,6 +28,10 @@ from duly_core.gates.rules import GateScope, Kind
 from duly_core.graphs import store as graphs
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
+from duly_core.problems import store as problems
+from duly_core.problems.kinds import Kind as ProblemKind
+from duly_core.problems.kinds import Severity
+from duly_core.problems.problem import found
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.tasks import schedule
@@ -502,6 +506,65 @@ async def test_a_refresh_keeps_the_focus_within_what_it_replaces(page, installat
 
     await expect(page.locator("#now")).to_contain_text(shown.then)
     await expect(page.locator("#now a").first).to_be_focused()
+
+
+async def publish(store: Store, *texts: str) -> None:
+    """Have the incident board say that these gates are problems."""
+    now = datetime.now(UTC)
+    pauses = [
+        found(
+            ProblemKind.PAUSED,
+            Severity.WARNING,
+            now,
+            name,
+            key=name,
+            does="pauses",
+            what="all lambdas",
+            owner="ann",
+            reason=f"because of {name}",
+            until="",
+        )
+        for name in texts
+    ]
+    begun_at = await problems.begin(store, "test", timedelta(0))
+    assert begun_at is not None
+    assert await problems.publish(store, begun_at, pauses)
+
+
+async def test_the_board_goes_stale_with_the_page_keeps_its_cards_and_comes_back_as_it_was_left(
+    page, installation
+):
+    store = installation.states.store
+    names = [f"a-pause-{number:02}" for number in range(13)]
+    scope = GateScope(LAMBDA, None, None, None)
+    for name in names:
+        await whole.put_gate(store, gates.NewGate(name, Kind.PAUSE, scope, None, "ann", "", None))
+    await publish(store, *names)
+    await page.goto("/")
+    line, mark, cards = page.locator(".board-line"), page.locator("#mark"), page.locator(".card")
+    await expect(line).to_contain_text(re.compile(r"13 problems as of \d\d:\d\d:\d\d UTC, live"))
+    await page.locator("#more-cards summary").click()
+    await page.locator(".card", has_text="a-pause-05").get_by_role("button", name="Remove").focus()
+    focused = await page.evaluate("document.activeElement.id")
+
+    installation.lines["Postgres"].freeze()
+    await expect(page.locator("#no-answer [role=status]")).to_contain_text(TOLD)
+    await expect(line.locator(".is-stale")).to_be_visible()
+    await expect(line.locator(".is-live")).to_be_hidden()
+    await expect(mark).to_have_class(re.compile(r"\bstale\b"))
+    await expect(cards).to_have_count(13)
+    await expect(cards.first).to_contain_text("because of a-pause-")
+    await publish(store, *names[:12])
+    installation.thaw()
+
+    await expect(mark).to_have_text("12 problems")
+    await expect_no_trouble(page)
+    await expect(line.locator(".is-live")).to_be_visible()
+    await expect(cards).to_have_count(12)
+    await expect(page.locator("#more-cards")).to_have_attribute("open", "")
+    assert await page.evaluate("document.activeElement.id") == focused
+    await publish(store)
+    await gates.delete_gates(store, names)
 
 
 async def test_a_refresh_keeps_the_focus_on_a_link_whose_row_moves(page, installation):

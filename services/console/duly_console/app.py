@@ -38,7 +38,7 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
         Route("/events/{token}", guard.bare_page("use event address", addresses.use), methods=["POST"]),
         Route("/theme", guard.open_page("theme", sign_in.set_theme), methods=["POST"]),
         *(
-            Route(path, guard.page(name, make, is_marked=path != "/live"), methods=["GET"])
+            Route(path, guard.page(name, make, is_marked=path not in ("/live", "/trends")), methods=["GET"])
             for path, name, make in PAGES
         ),
         *(

@@ -10,6 +10,7 @@ from duly_console.formatting import counted
 from duly_console.rendering import query
 from duly_console.viewer import Viewer
 from duly_core.lambdas.names import DEFAULT_NAMESPACE
+from duly_wire.gate_names import BREAKER
 from duly_wire.v1 import problems_pb2
 
 CARDS_SHOWN = 10
@@ -107,8 +108,10 @@ def cards_of(
 
 
 def gates_on(cards: Sequence[Card]) -> set[str]:
-    """Return the names of the gates that have a card."""
-    return {each.problem.subject for each in cards if each.problem.kind == problems_pb2.PROBLEM_KIND_PAUSED}
+    """Return the names of the gates that have a card; that of an open breaker says what its gate does."""
+    marks = {problems_pb2.PROBLEM_KIND_PAUSED: "", problems_pb2.PROBLEM_KIND_BREAKER_OPEN: BREAKER}
+    problems = [each.problem for each in cards if each.problem.kind in marks]
+    return {marks[each.kind] + each.subject for each in problems}
 
 
 def _card(problem: problems_pb2.Problem, viewer: Viewer, back: str) -> Card:
@@ -165,7 +168,7 @@ def _link(problem: problems_pb2.Problem, viewer: Viewer) -> Link | None:
         _OWN_PAGES.get(problem.action.kind) if problem.kind != problems_pb2.PROBLEM_KIND_LAMBDA_GONE else None
     )
     if target and path and (path != "/pools/" or viewer.may_everywhere("READ")):
-        return Link(f"{path}{quote(target)}", "Open")
+        return Link(f"{path}{quote(target)}", path.strip("/").removesuffix("s").capitalize())
     of_kind = _LISTS.get(problem.kind)
     return of_kind(problem) if of_kind else None
 

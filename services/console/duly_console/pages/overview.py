@@ -5,6 +5,7 @@ import time
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 
+import grpc
 from google.protobuf.message import Message
 from starlette.responses import JSONResponse, Response
 
@@ -12,7 +13,7 @@ from duly_console.board import CARDS_SHOWN, cards_of, gates_on
 from duly_console.page import Page
 from duly_console.pages import trends
 from duly_wire.time_conversion import to_datetime, to_timedelta
-from duly_wire.v1 import fleet_pb2, gates_pb2, inspection_pb2
+from duly_wire.v1 import fleet_pb2, gates_pb2, inspection_pb2, problems_pb2
 
 _COUNTED = 1_000
 """Queues of which the totals are the sums: those with the most due tasks."""
@@ -70,12 +71,32 @@ async def _activity(page: Page) -> inspection_pb2.GetActivityResponse | None:
     return await page.call(page.stubs.inspection.GetActivity, inspection_pb2.GetActivityRequest())
 
 
+async def _problems(page: Page) -> problems_pb2.ListProblemsResponse | None:
+    """Return what is wrong; None: the Frontend is of a release without a board.
+
+    Raises:
+        grpc.aio.AioRpcError: it does not say. A page without cards would look healthy.
+    """
+    if page.problems is not None:
+        return page.problems
+    try:
+        answer: problems_pb2.ListProblemsResponse = await page.call(
+            page.stubs.problems.ListProblems, problems_pb2.ListProblemsRequest()
+        )
+    except grpc.aio.AioRpcError as error:
+        if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+            raise
+        return None
+    return answer
+
+
 async def show(page: Page) -> Response:
     """Show the totals, what is wrong, and the lambdas with the most due tasks."""
-    queues, activity, gates = await asyncio.gather(
+    queues, activity, gates, page.problems = await asyncio.gather(
         _queues(page),
         _activity(page),
         page.call(page.stubs.gates.ListGates, gates_pb2.ListGatesRequest()),
+        _problems(page),
     )
     totals = Totals.of(queues)
     # gates are read now: a card is some seconds old
