@@ -1,6 +1,7 @@
 """A client that watches all that happens: it goes on from its position whatever is killed, and sometimes from an earlier one."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 
@@ -63,13 +64,16 @@ class Watcher:
                 watch_id=self._random.randbytes(16), keep_for=to_duration(_KEEP_FOR)
             )
             answer, _ = await self._calls.call("Watch", request, "watches")
+            stretch = WatchStretch(len(self._stretches), since_boot_ns(), since_boot_ns())
+            if answer.error.code == task_pb2.ERROR_CODE_WATCH_LOST:  # an earlier try had begun it
+                self._stretches.append(replace(stretch, lost=answer.error.message))
+                continue
             if answer.HasField("error"):
                 self.problems.append(f"no watch begins: {answer.error.message}")
                 return
-            stretch = WatchStretch(len(self._stretches), since_boot_ns(), 0)
             lost = await self._follow(stretch.number, answer.position)
             until_ns = since_boot_ns() if lost else self._stopped_ns
-            self._stretches.append(WatchStretch(stretch.number, stretch.begun_ns, until_ns, lost))
+            self._stretches.append(replace(stretch, until_ns=until_ns, lost=lost))
 
     async def _follow(self, number: int, beginning: str) -> str:
         """Read on until the run is over; return why it cannot."""
