@@ -40,7 +40,14 @@ select node.label, node.task_id, node.any_of, node.ignore_failure, node.timeout_
         ) as source
         order by edge.number
     ) as sources,
-    node.conditions::int4[] as conditions
+    node.conditions::int4[] as conditions,
+    case when assoc.status::text = 'waiting' and assoc.parked_on = 'event:' then assoc.parked_key end as awaited_events,
+    case when assoc.status::text = 'waiting' and assoc.parked_on = 'event:' then (
+        select max('1970-01-01Z'::timestamptz + (each ->> 'at')::int8 * interval '1 microsecond')
+        from jsonb_array_elements(assoc.events) as each
+        where each ->> 'kind' = 'event_awaited'
+    ) end as awaited_since_at,
+    case when assoc.status::text = 'waiting' and assoc.parked_on = 'event:' then assoc.next_trigger_at end as awaited_until_at
 from graph_node as node
 left join task_assoc as assoc on assoc.task_id = node.task_id
 left join lateral (

@@ -1590,8 +1590,8 @@ select ended.task_id, ended.last_token as token, released.lambda, released.due_i
 with clock as materialized (
     select duly_now() as now
 ), asked as (
-    select task_id, token, case outcome when 'crashed_with_worker' then 'crashed' else outcome end as outcome,
-        outcome = 'crashed_with_worker' as with_worker, retry_after, failure_message, started_at, traceback,
+    select task_id, token, case outcome when 'crashed_with_worker' then 'crashed' when 'skipped' then 'fatal_failure' else outcome end as outcome,
+        outcome = 'crashed_with_worker' as with_worker, outcome = 'skipped' as skips, retry_after, failure_message, started_at, traceback,
         coalesce(
             failure_kind, case when outcome in ('crashed', 'crashed_with_worker') then 4 else 1 end
         ) as failure_kind
@@ -1624,6 +1624,7 @@ with clock as materialized (
 ), decided as (
     select held.*,
         case
+            when skips then 'dropped'
             when outcome in ('fatal_failure', 'cancelled') then outcome
             when timed_out then 'fatal_failure'
             when crashed and cardinality(crashed_at) + 1 >= max_crashes then 'fatal_failure'

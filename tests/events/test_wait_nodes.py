@@ -8,6 +8,7 @@ import pytest
 
 import duly
 from duly.encryption import AesGcm
+from duly_cli.graphs import drawing
 from duly_core.errors import OverloadedError, StoreUnavailableError
 from duly_core.gates.cache import FixedGates
 from duly_core.tasks import polling
@@ -64,15 +65,17 @@ async def test_a_node_waits_for_its_event_whenever_that_is_sent_and_its_value_is
     [
         ("fail", ("FATAL_FAILURE", None, "EVENT_TIMEOUT"), "late"),
         ("succeed", ("SUCCESS", None, None), "next"),
+        ("skip", ("DROPPED", None, "EVENT_TIMEOUT"), "skipped"),
     ],
 )
-async def test_a_wait_that_nobody_answers_fails_or_succeeds_and_a_redrive_waits_again(
+async def test_a_wait_that_nobody_answers_fails_succeeds_or_is_skipped_and_a_redrive_waits_again(
     client, task_states, wait_nodes, clock, on_timeout, ended, follower
 ):
     async with client.graph("order") as g:
         approval = g.wait("approval", key="order-7", timeout=HOUR, on_timeout=on_timeout)
         g.task(LAMBDA, label="next", after=approval)
         g.task(LAMBDA, label="late", after=approval.failed)
+        g.task(LAMBDA, label="skipped", after=approval.skipped)
     await wait_nodes.run_once()
 
     await clock.tick(HOUR + SECOND)
@@ -83,6 +86,8 @@ async def test_a_wait_that_nobody_answers_fails_or_succeeds_and_a_redrive_waits_
     kind = task.failure.kind.name if task.failure else None
     assert (task.status.name, task.result, kind) == ended
     assert (await statuses(client, g.graph_id))[follower] == "NEW"
+    graph = await client.get_graph(g.graph_id)
+    assert graph.nodes["next"].status.name == ("NEW" if on_timeout == "succeed" else "WAITING")
     if on_timeout == "fail":
         await client.redrive(task)
         await wait_nodes.run_once()
@@ -107,6 +112,67 @@ async def test_a_node_that_waits_ends_with_its_cancel_and_with_the_graph_that_fa
 
     assert await statuses(client, cancelled.graph_id) == {"approval": "CANCELLED"}
     assert (await statuses(client, failing.graph_id))["approval"] == "DROPPED"
+
+
+@pytest.mark.parametrize(
+    ("needs", "result"),
+    [
+        ("first", {"key": "finance", "value": {"by": "ann"}}),
+        ("all", {"legal": "é", "finance": {"by": "ann"}}),
+    ],
+)
+async def test_a_node_waits_for_the_first_or_all_of_several_keys(
+    client, task_states, wait_nodes, needs, result
+):
+    async with client.graph("order") as g:
+        g.wait("approval", key=["legal", "finance"], needs=needs)
+    await wait_nodes.run_once()
+
+    await client.send_event("finance", {"by": "ann"})
+    if needs == "all":
+        await wait_nodes.serve(frozenset(("duly.wait",)), timedelta())
+        await client.send_event("legal", "é")
+    await wait_nodes.run_once()
+
+    approval = await client.get(g.scheduled.task_ids["approval"])
+    assert (approval.status.name, approval.result) == ("SUCCESS", result)
+
+
+async def test_a_redrive_of_a_node_that_needs_all_waits_for_what_did_not_come(
+    client, task_states, wait_nodes, clock
+):
+    async with client.graph("order") as g:
+        g.wait("approval", key=["legal", "finance"], needs="all", timeout=HOUR)
+    await wait_nodes.run_once()
+    await client.send_event("finance", 1)
+    await clock.tick(HOUR + SECOND)
+    await polling.handle_timeouts(task_states.store, None, ENQUEUE_TIMEOUT, 100)
+    await wait_nodes.run_once()
+    late = await client.get(g.scheduled.task_ids["approval"])
+
+    await client.redrive(late)
+    await wait_nodes.run_once()
+    await client.send_event("legal", 2)
+    await wait_nodes.run_once()
+
+    assert late.failure.message.startswith("no event legal came within")
+    assert (await client.get(late)).result == {"legal": 2, "finance": 1}
+
+
+@pytest.mark.parametrize(("value", "encoding"), [(b'1,"x":2', 1), (b"NaN", 1), (b"7", 2)])
+async def test_a_value_that_is_no_json_makes_no_result_of_several_keys(
+    client, task_states, wait_nodes, value, encoding
+):
+    async with client.graph("order") as g:
+        g.wait("approval", key=["legal", "finance"])
+    sent = events_pb2.NewEvent(key="legal", value=value, value_encoding=encoding)
+    await client._caller.events.SendEvents(events_pb2.SendEventsRequest(events=[sent]))
+
+    await wait_nodes.run_once()
+    await wait_nodes.run_once()
+
+    approval = await client.get(g.scheduled.task_ids["approval"])
+    assert (approval.status.name, approval.failure.kind.name) == ("FATAL_FAILURE", "BAD_RESULT")
 
 
 async def test_each_run_of_a_definition_waits_for_an_event_of_its_own(client, task_states, wait_nodes):
@@ -136,7 +202,14 @@ async def test_each_run_of_a_definition_waits_for_an_event_of_its_own(client, ta
         ({"payload": b'{"timeout_seconds": true}'}, "timeout_seconds must be"),
         ({"payload": json.dumps({"timeout_seconds": 9, "key": "é" * 128}).encode()}, "at most 255 bytes"),
         ({"payload": b'{"timeout_seconds": 9, "key": "\\ud800"}'}, "at most 255 bytes"),
-        ({"payload": b'{"timeout_seconds": 9, "on_timeout": "skip"}'}, "fail, succeed"),
+        ({"payload": b'{"timeout_seconds": 9, "on_timeout": "stop"}'}, "fail, succeed, skip"),
+        ({"payload": b'{"timeout_seconds": 9, "keys": []}'}, "1 to 16 keys"),
+        ({"payload": b'{"timeout_seconds": 9, "keys": ["a", "a"]}'}, "each once"),
+        ({"payload": b'{"timeout_seconds": 9, "keys": ["a", 7]}'}, "list of texts"),
+        ({"payload": b'{"timeout_seconds": 9, "keys": "ab"}'}, "list of texts"),
+        ({"payload": b'{"timeout_seconds": 9, "keys": ["a"], "key": "b"}'}, "both key and keys"),
+        ({"payload": b'{"timeout_seconds": 9, "keys": ["a"], "needs": "most"}'}, "first, all"),
+        ({"payload": b'{"timeout_seconds": 9, "needs": "all"}'}, "goes with keys"),
         ({"payload_encoding": task_pb2.ENCODING_RAW}, "must be JSON"),
         ({"lambda": "duly.wait@~eu"}, "no domain"),
         ({"lambda": "shop/duly.wait"}, "namespace"),
@@ -172,11 +245,16 @@ async def test_a_wait_in_a_namespace_that_is_no_name_is_refused(client, task_sta
         ({"key": ""}, "1 to 255 bytes"),
         ({"key": "x" * 256}, "255 bytes"),
         ({"key": "a\0"}, "NUL"),
-        ({"key": ["a", "b"]}, "one text"),
+        ({"key": 7}, "one text"),
+        ({"key": ["a", "a"]}, "each once"),
+        ({"key": [str(each) for each in range(17)]}, "1 to 16 keys"),
+        ({"key": ["a", ""]}, "1 to 255 bytes"),
+        ({"key": ["a"], "needs": "most"}, '"first" or "all"'),
+        ({"key": "a", "needs": "all"}, "list of keys"),
         ({"timeout": timedelta(0)}, "between 1 s"),
         ({"timeout": timedelta(days=366)}, "365 days"),
         ({"timeout": 9}, "timedelta"),
-        ({"on_timeout": "skip"}, '"fail" or "succeed"'),
+        ({"on_timeout": "stop"}, '"fail", "succeed" or "skip"'),
     ],
 )
 def test_the_sdk_names_what_is_wrong_with_a_wait(asked, words):
@@ -267,6 +345,26 @@ async def test_with_queues_the_store_consumer_leaves_these_nodes_to_the_hsc(clie
 
     assert "duly.wait" in config.lambdas
     assert {queue.lambda_name for queue in config.queues} == {LAMBDA}
+
+
+async def test_a_graph_tells_which_event_a_node_waits_for_since_when_and_until_when(
+    client, task_states, wait_nodes, clock
+):
+    async with client.graph("order") as g:
+        g.task(LAMBDA, label="ship", after=g.wait("approval", key=["a", "b"], timeout=HOUR))
+    before = (await client.get_graph(g.graph_id)).nodes["approval"]
+    await wait_nodes.run_once()
+
+    nodes = (await client.get_graph(g.graph_id)).nodes
+    lines = [*drawing.text(await client.get_graph(g.graph_id))]
+
+    assert (before.awaited_events, before.awaited_since_at, before.awaited_until_at) == ("", None, None)
+    assert nodes["approval"].awaited_events == "a, b"
+    waited = nodes["approval"].awaited_until_at - nodes["approval"].awaited_since_at
+    assert HOUR - SECOND < waited <= HOUR
+    assert nodes["ship"].awaited_events == ""
+    assert f"the event a, b since {nodes['approval'].awaited_since_at:%Y-%m-%d %H:%M:%S}Z, until" in lines[2]
+    assert lines[3].endswith("approval")
 
 
 async def test_people_read_what_a_node_waits_for_and_are_not_told_to_start_a_worker(

@@ -68,6 +68,10 @@ def dot(graph: "duly.Graph") -> Iterator[str]:
 
 
 def _waits(node: "duly.GraphNode") -> str:
+    if node.awaited_events:
+        since = f" since {node.awaited_since_at:%Y-%m-%d %H:%M:%S}Z" if node.awaited_since_at else ""
+        until = f", until {node.awaited_until_at:%Y-%m-%d %H:%M:%S}Z" if node.awaited_until_at else ""
+        return f"the event {node.awaited_events}{since}{until}"
     waits = [
         label if conditions == (duly.EdgeCondition.SUCCEEDED,) else f"{label} {_either(conditions)}"
         for label, conditions in node.waits_for.items()

@@ -241,6 +241,8 @@ def _failure_parameters(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def _outcome_of(result: Result) -> str:
+    if result.skips:
+        return "skipped"
     return "crashed_with_worker" if result.with_worker else _FAILED[result.outcome]
 
 

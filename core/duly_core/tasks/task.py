@@ -262,6 +262,8 @@ class Result(NamedTuple):
     """With SUCCESS: nodes that are added to the task's graph with it."""
     with_worker: bool = False
     """With CRASHED: its whole worker died, or its machine."""
+    skips: bool = False
+    """With FATAL_FAILURE: the task ends as DROPPED, and to its graph it was skipped."""
     attachments: tuple[AttachmentUse, ...] = ()
     """What the run kept."""
     completion_hash: bytes = b""

@@ -799,16 +799,17 @@ with asked as (
 ), {{succeed}}
 
 -- name: fail
--- move: claimed|processing -> retriable_failure|fatal_failure|cancelled
+-- move: claimed|processing -> retriable_failure|fatal_failure|cancelled|dropped
 -- An attempt that did not succeed. Whether another follows is decided once a row, from its counts, locked, and one look
 -- at its lambda's policy (the defaults, if the lambda is gone). None follows what is to be cancelled. What runs again
 -- does so after the backoff, or the time that the callback asked for; later, if its lambda is to be held back. An outcome
--- "crashed_with_worker" is a crash that is counted as one of a whole worker, too.
+-- "crashed_with_worker" is a crash that is counted as one of a whole worker, too. After an outcome "skipped" the task is dropped: a node
+-- for whose event nobody came, and whose followers are to be told that it was skipped.
 with clock as materialized (
     select duly_now() as now
 ), asked as (
-    select task_id, token, case outcome when 'crashed_with_worker' then 'crashed' else outcome end as outcome,
-        outcome = 'crashed_with_worker' as with_worker, retry_after, failure_message, started_at, traceback,
+    select task_id, token, case outcome when 'crashed_with_worker' then 'crashed' when 'skipped' then 'fatal_failure' else outcome end as outcome,
+        outcome = 'crashed_with_worker' as with_worker, outcome = 'skipped' as skips, retry_after, failure_message, started_at, traceback,
         coalesce(
             failure_kind, case when outcome in ('crashed', 'crashed_with_worker') then {{kind.crash}} else {{kind.callback}} end
         ) as failure_kind
@@ -841,6 +842,7 @@ with clock as materialized (
 ), decided as (
     select held.*,
         case
+            when skips then 'dropped'
             when outcome in ('fatal_failure', 'cancelled') then outcome
             when timed_out then 'fatal_failure'
             when crashed and cardinality(crashed_at) + 1 >= max_crashes then 'fatal_failure'

@@ -47,6 +47,10 @@ class GraphNode:
     # An attempt that runs longer than max_runtime is the last; and such an attempt was.
     timeout_is_final: bool
     timed_out: bool
+    # It waits for an event: the keys, joined by ", "; since when, and until when. Empty and None: it does not.
+    awaited_events: str = ""
+    awaited_since_at: datetime | None = None
+    awaited_until_at: datetime | None = None
 
     @property
     def is_skipped(self) -> bool:

@@ -11,7 +11,7 @@ from duly.attachments.attachment import AttachmentsInsideError
 from duly.callbacks.codec import Codec, payload_of, protect
 from duly.callbacks.lambda_of import SessionOptions, name_of
 from duly.errors import InvalidTaskError
-from duly.events.waits import KEY_LIMIT_BYTES, check_timeout
+from duly.events.waits import KEY_LIMIT_BYTES, check_keys, check_timeout
 from duly.tasks.arguments import named
 from duly.tasks.new_task import NewTask, check_size, new_task
 from duly_wire.enums import EdgeCondition
@@ -95,7 +95,8 @@ _LONGEST_LABEL = 128
 
 After: TypeAlias = "NewNode | Edge | AnyOf | Iterable[NewNode | Edge] | None"
 OnTimeout: TypeAlias = Literal["retry", "fatal"]
-OnLateEvent: TypeAlias = Literal["fail", "succeed"]
+OnLateEvent: TypeAlias = Literal["fail", "succeed", "skip"]
+NeededEvents: TypeAlias = Literal["first", "all"]
 WAIT_LAMBDA = "duly.wait"
 """The lambda of nodes that wait for an event; Duly serves it itself."""
 
@@ -209,7 +210,8 @@ class NewGraph:
         self,
         label: str,
         *,
-        key: str | None = None,
+        key: str | Sequence[str] | None = None,
+        needs: NeededEvents = "first",
         timeout: timedelta = timedelta(days=7),
         on_timeout: OnLateEvent = "fail",
         after: After = (),
@@ -225,31 +227,30 @@ class NewGraph:
 
         - `label`: its name in the graph.
         - `key`: of the event; None: the graph's id, a slash and the label. Events count from when the graph was scheduled.
+          A list: 1 to 16 keys.
+        - `needs`: of a list. "first": the result is `{"key": ..., "value": ...}` of the first event. "all": the values by key.
         - `timeout`: from when its predecessors let it wait; 1 s to 365 days.
         - `on_timeout`: "fail": it ends as FATAL_FAILURE of kind EVENT_TIMEOUT. "succeed": with None as its result.
+          "skip": it ends as DROPPED, as a node that was skipped: nodes `after=approval.skipped` run, those that need its success are skipped.
         - `after`, `ignore_failure`: as for `task`.
         - `namespace`: of the key; some other node of the graph must be of it.
 
         Raises InvalidTaskError. With a codec the graph cannot be scheduled: events are encrypted for their keys.
         """
-        if key is not None and not isinstance(key, str):
-            raise InvalidTaskError(f"{label!r}: key must be one text, not {type(key).__name__}", "key")
-        if key is not None and (not 1 <= len(key.encode(errors="replace")) <= KEY_LIMIT_BYTES or "\0" in key):
-            raise InvalidTaskError(
-                f"{label!r}: key must have 1 to {KEY_LIMIT_BYTES} bytes, and no NUL; without key= it is the graph's id/{label}",
-                "key",
-            )
+        keys = _keys_of(label, key, needs)
         try:
             check_timeout(timeout)
         except (TypeError, ValueError) as error:
             raise InvalidTaskError(f"{label!r}: {error}", "timeout") from None
-        if on_timeout not in ("fail", "succeed"):
+        if on_timeout not in ("fail", "succeed", "skip"):
             raise InvalidTaskError(
-                f'on_timeout must be "fail" or "succeed", not {on_timeout!r}', "on_timeout"
+                f'on_timeout must be "fail", "succeed" or "skip", not {on_timeout!r}', "on_timeout"
             )
-        payload: dict[str, Any] = {"timeout_seconds": timeout.total_seconds(), "on_timeout": on_timeout}
-        if key is not None:
-            payload["key"] = key
+        payload: dict[str, Any] = {
+            "timeout_seconds": timeout.total_seconds(),
+            "on_timeout": on_timeout,
+            **keys,
+        }
         name = f"{namespace}/{WAIT_LAMBDA}" if namespace else WAIT_LAMBDA
         return self.task(name, payload, label=label, after=after, ignore_failure=ignore_failure)
 
@@ -320,6 +321,32 @@ class NewGraph:
             number += 1
             label = f"{name}-{number}"
         return label
+
+
+def _keys_of(label: str, key: str | Sequence[str] | None, needs: NeededEvents) -> dict[str, Any]:
+    """Return what a payload says of the keys of a wait. Raises InvalidTaskError."""
+    if needs not in ("first", "all"):
+        raise InvalidTaskError(f'{label!r}: needs must be "first" or "all", not {needs!r}', "needs")
+    if isinstance(key, list | tuple):
+        try:
+            check_keys(key)
+        except (TypeError, ValueError) as error:
+            raise InvalidTaskError(f"{label!r}: {error}", "key") from None
+        return {"keys": [*key], "needs": needs}
+    if needs != "first":
+        raise InvalidTaskError(f'{label!r}: needs="all" goes with a list of keys', "needs")
+    if key is None:
+        return {}
+    if not isinstance(key, str):
+        raise InvalidTaskError(
+            f"{label!r}: key must be one text, or a list of texts, not {type(key).__name__}", "key"
+        )
+    if not 1 <= len(key.encode(errors="replace")) <= KEY_LIMIT_BYTES or "\0" in key:
+        raise InvalidTaskError(
+            f"{label!r}: key must have 1 to {KEY_LIMIT_BYTES} bytes, and no NUL; without key= it is the graph's id/{label}",
+            "key",
+        )
+    return {"key": key}
 
 
 def node_of(

@@ -1,6 +1,7 @@
 """Serves the nodes of graphs that wait for an event and have no callback: claims them as a host does, and writes what came of them."""
 
 import asyncio
+import json
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -25,6 +26,8 @@ _LOOK_AGAIN = timedelta(seconds=30)
 """For lambdas of such nodes. A new one is told, so this is for lost words only."""
 _LONGEST_CLAIM = timedelta(seconds=20)
 _WRITE_WITHIN = 10.0
+_MESSAGE = 1_024
+_RESULT_LIMIT = 1024 * 1024
 
 
 class Hsc(Protocol):
@@ -127,16 +130,19 @@ def _result(task: ClaimedTask, place: GraphPlace | None) -> Result:
     """Return what comes of a node that was claimed."""
     try:
         node = read_wait_node(task.payload if task.encoding == Encoding.JSON else b"")
-        key = node.key or _own_key(task, place)
+        keys = node.keys or (_own_key(task, place),)
     except ValueError as error:
         return _failed(task, FailureKind.BAD_PAYLOAD, f"what it waits for {error}")
     received = received_by(task.received)
-    if received is None:
-        wait = EventWait(WAIT_NAME, (key,), needs_all=False, timeout=node.timeout)
+    events = {each["key"]: each for each in received if not each.get("timed_out")}
+    missing = tuple(key for key in keys if key not in events)
+    if missing and (node.needs == "all" or not events):
+        if len(events) < len(received):
+            return _late(task, node, missing)
+        # a redrive keeps what it received, and waits for the rest
+        wait = EventWait(WAIT_NAME, missing, needs_all=node.needs == "all", timeout=node.timeout)
         return Result(task.task_id, task.token, Outcome.WAIT_FOR_EVENT, event_wait=wait)
-    if received.get("timed_out"):
-        return _late(task, node, key)
-    return _answered(task, received)
+    return _answered(task, node, [events[key] for key in keys if key in events])
 
 
 def _own_key(task: ClaimedTask, place: GraphPlace | None) -> str:
@@ -145,18 +151,56 @@ def _own_key(task: ClaimedTask, place: GraphPlace | None) -> str:
     return f"{id_text(task.graph_id)}/{place.label}"
 
 
-def _late(task: ClaimedTask, node: WaitNode, key: str) -> Result:
-    if node.succeeds_late:
+def _late(task: ClaimedTask, node: WaitNode, missing: Sequence[str]) -> Result:
+    if node.on_timeout == "succeed":
         return Result(task.task_id, task.token, Outcome.SUCCESS, b"null", Encoding.JSON)
-    return _failed(task, FailureKind.EVENT_TIMEOUT, f"no event {key} came within {node.timeout}")
+    joined = " or ".join(missing)
+    late = _failed(
+        task, FailureKind.EVENT_TIMEOUT, f"no event {joined} came within {node.timeout}"[:_MESSAGE]
+    )
+    return late._replace(skips=node.on_timeout == "skip")
 
 
-def _answered(task: ClaimedTask, event: Mapping[str, Any]) -> Result:
-    encoding = event["encoding"]
-    if encoding not in (Encoding.JSON, Encoding.RAW):
+def _answered(task: ClaimedTask, node: WaitNode, events: Sequence[Mapping[str, Any]]) -> Result:
+    if any(each["encoding"] not in (Encoding.JSON, Encoding.RAW) for each in events):
         words = "the event is encrypted, bound to its key: let a callback wait for it"
         return _failed(task, FailureKind.BAD_RESULT, words)
-    return Result(task.task_id, task.token, Outcome.SUCCESS, b64decode(event["value"]), Encoding(encoding))
+    if not node.needs:
+        (event,) = events
+        value, encoding = b64decode(event["value"]), Encoding(event["encoding"])
+        return Result(task.task_id, task.token, Outcome.SUCCESS, value, encoding)
+    try:
+        values = {each["key"]: _json_of(each) for each in events}
+    except (ValueError, RecursionError):
+        words = "the value of an event is no JSON: where a node waits for several keys, send JSON to each"
+        return _failed(task, FailureKind.BAD_RESULT, words)
+    result: object = values
+    if node.needs == "first":
+        ((key, only),) = values.items()
+        result = {"key": key, "value": only}
+    encoded = json.dumps(result, separators=(",", ":")).encode()
+    if len(encoded) > _RESULT_LIMIT:
+        words = (
+            f"the values of its events have {len(encoded):,} bytes together, the limit is {_RESULT_LIMIT:,}"
+        )
+        return _failed(task, FailureKind.BAD_RESULT, words)
+    return Result(task.task_id, task.token, Outcome.SUCCESS, encoded, Encoding.JSON)
+
+
+def _json_of(event: Mapping[str, Any]) -> object:
+    """Read the value of an event, which a sender wrote: what says to be JSON may be none.
+
+    Raises:
+        ValueError: it is no JSON.
+        RecursionError: it is too deep.
+    """
+    if event["encoding"] != Encoding.JSON:
+        raise ValueError("bytes")
+    return json.loads(b64decode(event["value"]), parse_constant=_no_constant)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
 
 
 def _failed(task: ClaimedTask, kind: FailureKind, message: str) -> Result:

@@ -329,6 +329,9 @@ class GraphNodeState(_message.Message):
     IGNORE_FAILURE_FIELD_NUMBER: _builtins.int
     TIMEOUT_IS_FINAL_FIELD_NUMBER: _builtins.int
     TIMED_OUT_FIELD_NUMBER: _builtins.int
+    AWAITED_EVENTS_FIELD_NUMBER: _builtins.int
+    AWAITED_SINCE_AT_FIELD_NUMBER: _builtins.int
+    AWAITED_UNTIL_AT_FIELD_NUMBER: _builtins.int
     label: _builtins.str
     task_id: _builtins.str
     status: _task_pb2.TaskStatus.ValueType
@@ -338,8 +341,14 @@ class GraphNodeState(_message.Message):
     timeout_is_final: _builtins.bool
     timed_out: _builtins.bool
     """It ended by a timeout that was final."""
+    awaited_events: _builtins.str
+    """It waits for an event: its keys, joined by a comma and a space, and cut after 400 characters; since when, and until when."""
     @_builtins.property
     def waits_for(self) -> _containers.RepeatedCompositeFieldContainer[Global___GraphEdge]: ...
+    @_builtins.property
+    def awaited_since_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def awaited_until_at(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
@@ -351,10 +360,13 @@ class GraphNodeState(_message.Message):
         ignore_failure: _builtins.bool = ...,
         timeout_is_final: _builtins.bool = ...,
         timed_out: _builtins.bool = ...,
+        awaited_events: _builtins.str = ...,
+        awaited_since_at: _timestamp_pb2.Timestamp | None = ...,
+        awaited_until_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["awaited_since_at", b"awaited_since_at", "awaited_until_at", b"awaited_until_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_of", b"any_of", "ignore_failure", b"ignore_failure", "label", b"label", "lambda", b"lambda", "status", b"status", "task_id", b"task_id", "timed_out", b"timed_out", "timeout_is_final", b"timeout_is_final", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_of", b"any_of", "awaited_events", b"awaited_events", "awaited_since_at", b"awaited_since_at", "awaited_until_at", b"awaited_until_at", "ignore_failure", b"ignore_failure", "label", b"label", "lambda", b"lambda", "status", b"status", "task_id", b"task_id", "timed_out", b"timed_out", "timeout_is_final", b"timeout_is_final", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

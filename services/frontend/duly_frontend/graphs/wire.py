@@ -80,6 +80,11 @@ def node_to_wire(row: NodeRow) -> graphs_pb2.GraphNodeState:
     setattr(node, "lambda", row["lambda"] or "")
     if row["status"]:
         node.status = STATUS_TO_WIRE[Status(row["status"])]
+    if row["awaited_events"]:
+        node.awaited_events = row["awaited_events"]
+        for name in ("awaited_since_at", "awaited_until_at"):
+            if (moment := row[name]) is not None:
+                getattr(node, name).FromDatetime(moment)
     return node
 
 
