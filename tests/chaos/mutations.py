@@ -102,6 +102,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         "blobs of no attachment stay",
         (InCode("duly_core.attachments.sweep", "Sweep.remove_orphans", _remove_nothing),),
     ),
+    "address-used-twice": _store("an address of one use is used twice"),
     "fair-turns": Mutation(
         "the oldest task starts first, whatever its key",
         (InCode("duly_core.fairness.cursors", "TurnCursors.parameters", _take_no_turns),),
