@@ -3079,7 +3079,7 @@ end as resources, queue.lambda, queue.priority, picked.turn_key, picked.turn_use
     from queue cross join lateral (select found.task_id, found.resources, found.turn_key, found.turn_used, found.turn_place
 from (select coalesce(array_agg(listed.task_id) filter (where listed.task_id is not null), '{}') as ids,
     array_agg(listed.key) as keys, array_agg(listed.used) as used, (array_agg(listed.end_key))[1] as end_key
-from (
+from (select (select now from clock) as now offset 0) as moment cross join lateral (
     with recursive walk as (
         -- what is left of the last turn
         select 0 as probes, start.key, false as is_wrapped, start.weight, queue.from_used as used_before,
@@ -3089,8 +3089,8 @@ from (
 from task_assoc as assoc
 where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
     and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-    and assoc.next_trigger_at <= (select now from clock)
-    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    and assoc.next_trigger_at <= moment.now
+    and (assoc.expires_at is null or assoc.expires_at > moment.now)
 order by assoc.fair_key, assoc.next_trigger_at
 limit entry.most offset entry.passed) as ids
             from (
@@ -3106,6 +3106,7 @@ limit entry.most offset entry.passed) as ids
 end as weight offset 0) as weighed
                 offset 0
             ) as entry
+            offset 0
         ) as start
         where queue.takes_turns
         union all
@@ -3154,17 +3155,19 @@ end as most,
         ) as entry
         cross join lateral (
             select case
-                when head.next_trigger_at > (select now from clock) then '{}'
-                when entry.most = 1 and entry.passed = 0 and (head.expires_at is null or head.expires_at > (select now from clock)) then array[head.task_id]
+                when head.next_trigger_at > moment.now then '{}'
+                when entry.most = 1 and entry.passed = 0 and (head.expires_at is null or head.expires_at > moment.now) then array[head.task_id]
                 else array(select assoc.task_id
 from task_assoc as assoc
 where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
     and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-    and assoc.next_trigger_at <= (select now from clock)
-    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    and assoc.next_trigger_at <= moment.now
+    and (assoc.expires_at is null or assoc.expires_at > moment.now)
 order by assoc.fair_key, assoc.next_trigger_at
 limit entry.most offset entry.passed)
             end as ids
+            -- else of_key would be written twice, too
+            offset 0
         ) as taken
         where walk.total < queue.size + queue.skip and walk.probes < 64 + 2 * (queue.size + queue.skip)
     ), round as (
@@ -3174,6 +3177,26 @@ limit entry.most offset entry.passed)
                     then (array_agg(key order by probes desc))[1]
             end as end_key
         from walk
+    ), further as (
+        -- of each key its part twice: that is enough unless many keys have little
+        select walk.probes, walk.key, walk.weight, walk.passed, of_each.most, one.task_id, one.place
+        from round
+        join walk on round.total < queue.size + queue.skip and walk.probes > 0 and cardinality(walk.ids) = walk.weight
+        cross join lateral (
+            select least(2 * walk.weight * ceil(queue.reach / round.weights), queue.reach)::int4 as most offset 0
+        ) as of_each
+        cross join lateral (
+            select of_key.task_id, walk.weight + row_number() over () as place
+            from (select walk.key, walk.passed + walk.weight as passed, of_each.most) as entry
+            cross join lateral (select assoc.task_id
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+    and assoc.next_trigger_at <= moment.now
+    and (assoc.expires_at is null or assoc.expires_at > moment.now)
+order by assoc.fair_key, assoc.next_trigger_at
+limit entry.most offset entry.passed) as of_key
+        ) as one
     )
     select taken.task_id, coalesce(round.end_key, taken.key) as key,
         case when round.end_key is null then taken.used else 0 end as used, round.end_key
@@ -3181,27 +3204,32 @@ limit entry.most offset entry.passed)
         select 0 as number, walk.probes, one.place, walk.key, walk.used_before + one.place as used, one.task_id
         from walk cross join lateral unnest(walk.ids) with ordinality as one (task_id, place)
         union all
-        select 1 + (further.place - 1) / walk.weight, walk.probes, further.place, walk.key, 1 + (further.place - 1) %% walk.weight,
-            further.task_id
-        from round
-        join walk on round.total < queue.size + queue.skip and walk.probes > 0 and cardinality(walk.ids) = walk.weight
-        cross join lateral (
-            select of_key.task_id, row_number() over () as place
-            from (
-                select walk.key, walk.passed + walk.weight as passed,
-                    least(
-                        greatest(2 * walk.weight * ceil(queue.reach / round.weights), 1000 / round.keys), queue.reach
-                    )::int4 as most
-            ) as entry
-            cross join lateral (select assoc.task_id
+        select (one.place - 1) / one.weight, one.probes, one.place, one.key, 1 + (one.place - 1) %% one.weight, one.task_id
+        from (
+            select further.probes, further.key, further.weight, further.place, further.task_id
+            from further
+            union all
+            select further.probes, further.key, further.weight, deeper.place, deeper.task_id
+            from round
+            join further on round.total + (select count(*) from further) < queue.size + queue.skip
+                and further.place = further.weight + further.most
+            cross join lateral (
+                select of_key.task_id, further.place + row_number() over () as place
+                from (
+                    select further.key, further.passed + further.place as passed,
+                        least(1000 / round.keys, queue.reach)::int4 - further.most as most
+                    where least(1000 / round.keys, queue.reach) > further.most
+                ) as entry
+                cross join lateral (select assoc.task_id
 from task_assoc as assoc
 where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
     and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-    and assoc.next_trigger_at <= (select now from clock)
-    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    and assoc.next_trigger_at <= moment.now
+    and (assoc.expires_at is null or assoc.expires_at > moment.now)
 order by assoc.fair_key, assoc.next_trigger_at
 limit entry.most offset entry.passed) as of_key
-        ) as further
+            ) as deeper
+        ) as one
     ) as taken on true
     order by taken.number, taken.probes, taken.place
     limit queue.size + queue.skip
@@ -3300,7 +3328,7 @@ end as resources, queue.lambda, queue.priority, picked.turn_key, picked.turn_use
     from queue cross join lateral (select found.task_id, found.resources, found.turn_key, found.turn_used, found.turn_place
 from (select coalesce(array_agg(listed.task_id) filter (where listed.task_id is not null), '{}') as ids,
     array_agg(listed.key) as keys, array_agg(listed.used) as used, (array_agg(listed.end_key))[1] as end_key
-from (
+from (select (select now from clock) as now offset 0) as moment cross join lateral (
     with recursive walk as (
         -- what is left of the last turn
         select 0 as probes, start.key, false as is_wrapped, start.weight, queue.from_used as used_before,
@@ -3310,8 +3338,8 @@ from (
 from task_assoc as assoc
 where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
     and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-    and assoc.next_trigger_at <= (select now from clock)
-    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    and assoc.next_trigger_at <= moment.now
+    and (assoc.expires_at is null or assoc.expires_at > moment.now)
 order by assoc.fair_key, assoc.next_trigger_at
 limit entry.most offset entry.passed) as ids
             from (
@@ -3327,6 +3355,7 @@ limit entry.most offset entry.passed) as ids
 end as weight offset 0) as weighed
                 offset 0
             ) as entry
+            offset 0
         ) as start
         where queue.takes_turns
         union all
@@ -3375,17 +3404,19 @@ end as most,
         ) as entry
         cross join lateral (
             select case
-                when head.next_trigger_at > (select now from clock) then '{}'
-                when entry.most = 1 and entry.passed = 0 and (head.expires_at is null or head.expires_at > (select now from clock)) then array[head.task_id]
+                when head.next_trigger_at > moment.now then '{}'
+                when entry.most = 1 and entry.passed = 0 and (head.expires_at is null or head.expires_at > moment.now) then array[head.task_id]
                 else array(select assoc.task_id
 from task_assoc as assoc
 where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
     and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-    and assoc.next_trigger_at <= (select now from clock)
-    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    and assoc.next_trigger_at <= moment.now
+    and (assoc.expires_at is null or assoc.expires_at > moment.now)
 order by assoc.fair_key, assoc.next_trigger_at
 limit entry.most offset entry.passed)
             end as ids
+            -- else of_key would be written twice, too
+            offset 0
         ) as taken
         where walk.total < queue.size + queue.skip and walk.probes < 64 + 2 * (queue.size + queue.skip)
     ), round as (
@@ -3395,6 +3426,26 @@ limit entry.most offset entry.passed)
                     then (array_agg(key order by probes desc))[1]
             end as end_key
         from walk
+    ), further as (
+        -- of each key its part twice: that is enough unless many keys have little
+        select walk.probes, walk.key, walk.weight, walk.passed, of_each.most, one.task_id, one.place
+        from round
+        join walk on round.total < queue.size + queue.skip and walk.probes > 0 and cardinality(walk.ids) = walk.weight
+        cross join lateral (
+            select least(2 * walk.weight * ceil(queue.reach / round.weights), queue.reach)::int4 as most offset 0
+        ) as of_each
+        cross join lateral (
+            select of_key.task_id, walk.weight + row_number() over () as place
+            from (select walk.key, walk.passed + walk.weight as passed, of_each.most) as entry
+            cross join lateral (select assoc.task_id
+from task_assoc as assoc
+where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+    and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+    and assoc.next_trigger_at <= moment.now
+    and (assoc.expires_at is null or assoc.expires_at > moment.now)
+order by assoc.fair_key, assoc.next_trigger_at
+limit entry.most offset entry.passed) as of_key
+        ) as one
     )
     select taken.task_id, coalesce(round.end_key, taken.key) as key,
         case when round.end_key is null then taken.used else 0 end as used, round.end_key
@@ -3402,27 +3453,32 @@ limit entry.most offset entry.passed)
         select 0 as number, walk.probes, one.place, walk.key, walk.used_before + one.place as used, one.task_id
         from walk cross join lateral unnest(walk.ids) with ordinality as one (task_id, place)
         union all
-        select 1 + (further.place - 1) / walk.weight, walk.probes, further.place, walk.key, 1 + (further.place - 1) %% walk.weight,
-            further.task_id
-        from round
-        join walk on round.total < queue.size + queue.skip and walk.probes > 0 and cardinality(walk.ids) = walk.weight
-        cross join lateral (
-            select of_key.task_id, row_number() over () as place
-            from (
-                select walk.key, walk.passed + walk.weight as passed,
-                    least(
-                        greatest(2 * walk.weight * ceil(queue.reach / round.weights), 1000 / round.keys), queue.reach
-                    )::int4 as most
-            ) as entry
-            cross join lateral (select assoc.task_id
+        select (one.place - 1) / one.weight, one.probes, one.place, one.key, 1 + (one.place - 1) %% one.weight, one.task_id
+        from (
+            select further.probes, further.key, further.weight, further.place, further.task_id
+            from further
+            union all
+            select further.probes, further.key, further.weight, deeper.place, deeper.task_id
+            from round
+            join further on round.total + (select count(*) from further) < queue.size + queue.skip
+                and further.place = further.weight + further.most
+            cross join lateral (
+                select of_key.task_id, further.place + row_number() over () as place
+                from (
+                    select further.key, further.passed + further.place as passed,
+                        least(1000 / round.keys, queue.reach)::int4 - further.most as most
+                    where least(1000 / round.keys, queue.reach) > further.most
+                ) as entry
+                cross join lateral (select assoc.task_id
 from task_assoc as assoc
 where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
     and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-    and assoc.next_trigger_at <= (select now from clock)
-    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    and assoc.next_trigger_at <= moment.now
+    and (assoc.expires_at is null or assoc.expires_at > moment.now)
 order by assoc.fair_key, assoc.next_trigger_at
 limit entry.most offset entry.passed) as of_key
-        ) as further
+            ) as deeper
+        ) as one
     ) as taken on true
     order by taken.number, taken.probes, taken.place
     limit queue.size + queue.skip
@@ -3595,7 +3651,7 @@ from (
 offset 0) as gates
 cross join lateral (select coalesce(array_agg(listed.task_id) filter (where listed.task_id is not null), '{}') as ids,
     array_agg(listed.key) as keys, array_agg(listed.used) as used, (array_agg(listed.end_key))[1] as end_key
-from (
+from (select (select now from clock) as now offset 0) as moment cross join lateral (
     with recursive walk as (
         -- what is left of the last turn
         select 0 as probes, start.key, false as is_wrapped, start.weight, queue.from_used as used_before,
@@ -3607,8 +3663,8 @@ from (
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
         and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
-        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+        and assoc.next_trigger_at <= least(moment.now, gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > moment.now)
     order by assoc.fair_key, assoc.next_trigger_at
     limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
 ) as first
@@ -3636,6 +3692,7 @@ limit entry.most offset entry.passed) as ids
 end as weight offset 0) as weighed
                 offset 0
             ) as entry
+            offset 0
         ) as start
         where queue.takes_turns
         union all
@@ -3684,9 +3741,9 @@ end as most,
         ) as entry
         cross join lateral (
             select case
-                when head.next_trigger_at > (select now from clock) then '{}'
+                when head.next_trigger_at > moment.now then '{}'
                 when entry.most = 1 and entry.passed = 0 and (
-    (head.expires_at is null or head.expires_at > (select now from clock)) and head.next_trigger_at <= gates.probes_until
+    (head.expires_at is null or head.expires_at > moment.now) and head.next_trigger_at <= gates.probes_until
     and not exists (
     select
     from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
@@ -3704,8 +3761,8 @@ from (
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
         and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
-        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+        and assoc.next_trigger_at <= least(moment.now, gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > moment.now)
     order by assoc.fair_key, assoc.next_trigger_at
     limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
 ) as first
@@ -3721,6 +3778,8 @@ where not exists (
 )
 limit entry.most offset entry.passed)
             end as ids
+            -- else of_key would be written twice, too
+            offset 0
         ) as taken
         where walk.total < queue.size + queue.skip and walk.probes < 64 + 2 * (queue.size + queue.skip)
     ), round as (
@@ -3730,33 +3789,25 @@ limit entry.most offset entry.passed)
                     then (array_agg(key order by probes desc))[1]
             end as end_key
         from walk
-    )
-    select taken.task_id, coalesce(round.end_key, taken.key) as key,
-        case when round.end_key is null then taken.used else 0 end as used, round.end_key
-    from round left join (
-        select 0 as number, walk.probes, one.place, walk.key, walk.used_before + one.place as used, one.task_id
-        from walk cross join lateral unnest(walk.ids) with ordinality as one (task_id, place)
-        union all
-        select 1 + (further.place - 1) / walk.weight, walk.probes, further.place, walk.key, 1 + (further.place - 1) %% walk.weight,
-            further.task_id
+    ), further as (
+        -- of each key its part twice: that is enough unless many keys have little
+        select walk.probes, walk.key, walk.weight, walk.passed, of_each.most, one.task_id, one.place
         from round
         join walk on round.total < queue.size + queue.skip and walk.probes > 0 and cardinality(walk.ids) = walk.weight
         cross join lateral (
-            select of_key.task_id, row_number() over () as place
-            from (
-                select walk.key, walk.passed + walk.weight as passed,
-                    least(
-                        greatest(2 * walk.weight * ceil(queue.reach / round.weights), 1000 / round.keys), queue.reach
-                    )::int4 as most
-            ) as entry
+            select least(2 * walk.weight * ceil(queue.reach / round.weights), queue.reach)::int4 as most offset 0
+        ) as of_each
+        cross join lateral (
+            select of_key.task_id, walk.weight + row_number() over () as place
+            from (select walk.key, walk.passed + walk.weight as passed, of_each.most) as entry
             cross join lateral (select first.task_id
 from (
     select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
         and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
-        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+        and assoc.next_trigger_at <= least(moment.now, gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > moment.now)
     order by assoc.fair_key, assoc.next_trigger_at
     limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
 ) as first
@@ -3771,7 +3822,54 @@ where not exists (
         and gate.gate_id <> all (coalesce(first.passed_gates, array[]::int8[]))
 )
 limit entry.most offset entry.passed) as of_key
-        ) as further
+        ) as one
+    )
+    select taken.task_id, coalesce(round.end_key, taken.key) as key,
+        case when round.end_key is null then taken.used else 0 end as used, round.end_key
+    from round left join (
+        select 0 as number, walk.probes, one.place, walk.key, walk.used_before + one.place as used, one.task_id
+        from walk cross join lateral unnest(walk.ids) with ordinality as one (task_id, place)
+        union all
+        select (one.place - 1) / one.weight, one.probes, one.place, one.key, 1 + (one.place - 1) %% one.weight, one.task_id
+        from (
+            select further.probes, further.key, further.weight, further.place, further.task_id
+            from further
+            union all
+            select further.probes, further.key, further.weight, deeper.place, deeper.task_id
+            from round
+            join further on round.total + (select count(*) from further) < queue.size + queue.skip
+                and further.place = further.weight + further.most
+            cross join lateral (
+                select of_key.task_id, further.place + row_number() over () as place
+                from (
+                    select further.key, further.passed + further.place as passed,
+                        least(1000 / round.keys, queue.reach)::int4 - further.most as most
+                    where least(1000 / round.keys, queue.reach) > further.most
+                ) as entry
+                cross join lateral (select first.task_id
+from (
+    select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+    from task_assoc as assoc
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+        and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+        and assoc.next_trigger_at <= least(moment.now, gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > moment.now)
+    order by assoc.fair_key, assoc.next_trigger_at
+    limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
+) as first
+where not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = first.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(first.session, strpos(first.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(first.passed_gates, array[]::int8[]))
+)
+limit entry.most offset entry.passed) as of_key
+            ) as deeper
+        ) as one
     ) as taken on true
     order by taken.number, taken.probes, taken.place
     limit queue.size + queue.skip
@@ -3909,7 +4007,7 @@ from (
 offset 0) as gates
 cross join lateral (select coalesce(array_agg(listed.task_id) filter (where listed.task_id is not null), '{}') as ids,
     array_agg(listed.key) as keys, array_agg(listed.used) as used, (array_agg(listed.end_key))[1] as end_key
-from (
+from (select (select now from clock) as now offset 0) as moment cross join lateral (
     with recursive walk as (
         -- what is left of the last turn
         select 0 as probes, start.key, false as is_wrapped, start.weight, queue.from_used as used_before,
@@ -3921,8 +4019,8 @@ from (
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
         and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
-        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+        and assoc.next_trigger_at <= least(moment.now, gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > moment.now)
     order by assoc.fair_key, assoc.next_trigger_at
     limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
 ) as first
@@ -3950,6 +4048,7 @@ limit entry.most offset entry.passed) as ids
 end as weight offset 0) as weighed
                 offset 0
             ) as entry
+            offset 0
         ) as start
         where queue.takes_turns
         union all
@@ -3998,9 +4097,9 @@ end as most,
         ) as entry
         cross join lateral (
             select case
-                when head.next_trigger_at > (select now from clock) then '{}'
+                when head.next_trigger_at > moment.now then '{}'
                 when entry.most = 1 and entry.passed = 0 and (
-    (head.expires_at is null or head.expires_at > (select now from clock)) and head.next_trigger_at <= gates.probes_until
+    (head.expires_at is null or head.expires_at > moment.now) and head.next_trigger_at <= gates.probes_until
     and not exists (
     select
     from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
@@ -4018,8 +4117,8 @@ from (
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
         and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
-        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+        and assoc.next_trigger_at <= least(moment.now, gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > moment.now)
     order by assoc.fair_key, assoc.next_trigger_at
     limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
 ) as first
@@ -4035,6 +4134,8 @@ where not exists (
 )
 limit entry.most offset entry.passed)
             end as ids
+            -- else of_key would be written twice, too
+            offset 0
         ) as taken
         where walk.total < queue.size + queue.skip and walk.probes < 64 + 2 * (queue.size + queue.skip)
     ), round as (
@@ -4044,33 +4145,25 @@ limit entry.most offset entry.passed)
                     then (array_agg(key order by probes desc))[1]
             end as end_key
         from walk
-    )
-    select taken.task_id, coalesce(round.end_key, taken.key) as key,
-        case when round.end_key is null then taken.used else 0 end as used, round.end_key
-    from round left join (
-        select 0 as number, walk.probes, one.place, walk.key, walk.used_before + one.place as used, one.task_id
-        from walk cross join lateral unnest(walk.ids) with ordinality as one (task_id, place)
-        union all
-        select 1 + (further.place - 1) / walk.weight, walk.probes, further.place, walk.key, 1 + (further.place - 1) %% walk.weight,
-            further.task_id
+    ), further as (
+        -- of each key its part twice: that is enough unless many keys have little
+        select walk.probes, walk.key, walk.weight, walk.passed, of_each.most, one.task_id, one.place
         from round
         join walk on round.total < queue.size + queue.skip and walk.probes > 0 and cardinality(walk.ids) = walk.weight
         cross join lateral (
-            select of_key.task_id, row_number() over () as place
-            from (
-                select walk.key, walk.passed + walk.weight as passed,
-                    least(
-                        greatest(2 * walk.weight * ceil(queue.reach / round.weights), 1000 / round.keys), queue.reach
-                    )::int4 as most
-            ) as entry
+            select least(2 * walk.weight * ceil(queue.reach / round.weights), queue.reach)::int4 as most offset 0
+        ) as of_each
+        cross join lateral (
+            select of_key.task_id, walk.weight + row_number() over () as place
+            from (select walk.key, walk.passed + walk.weight as passed, of_each.most) as entry
             cross join lateral (select first.task_id
 from (
     select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
         and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
-        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+        and assoc.next_trigger_at <= least(moment.now, gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > moment.now)
     order by assoc.fair_key, assoc.next_trigger_at
     limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
 ) as first
@@ -4085,7 +4178,54 @@ where not exists (
         and gate.gate_id <> all (coalesce(first.passed_gates, array[]::int8[]))
 )
 limit entry.most offset entry.passed) as of_key
-        ) as further
+        ) as one
+    )
+    select taken.task_id, coalesce(round.end_key, taken.key) as key,
+        case when round.end_key is null then taken.used else 0 end as used, round.end_key
+    from round left join (
+        select 0 as number, walk.probes, one.place, walk.key, walk.used_before + one.place as used, one.task_id
+        from walk cross join lateral unnest(walk.ids) with ordinality as one (task_id, place)
+        union all
+        select (one.place - 1) / one.weight, one.probes, one.place, one.key, 1 + (one.place - 1) %% one.weight, one.task_id
+        from (
+            select further.probes, further.key, further.weight, further.place, further.task_id
+            from further
+            union all
+            select further.probes, further.key, further.weight, deeper.place, deeper.task_id
+            from round
+            join further on round.total + (select count(*) from further) < queue.size + queue.skip
+                and further.place = further.weight + further.most
+            cross join lateral (
+                select of_key.task_id, further.place + row_number() over () as place
+                from (
+                    select further.key, further.passed + further.place as passed,
+                        least(1000 / round.keys, queue.reach)::int4 - further.most as most
+                    where least(1000 / round.keys, queue.reach) > further.most
+                ) as entry
+                cross join lateral (select first.task_id
+from (
+    select assoc.task_id, assoc.next_trigger_at, assoc.collection, assoc.session, assoc.passed_gates
+    from task_assoc as assoc
+    where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
+        and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
+        and assoc.next_trigger_at <= least(moment.now, gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > moment.now)
+    order by assoc.fair_key, assoc.next_trigger_at
+    limit case when entry.most > 0 then 64 + entry.passed + entry.most else 0 end
+) as first
+where not exists (
+    select
+    from unnest(gates.ids, gates.priorities, gates.collections, gates.sessions)
+        as gate (gate_id, priority, collection, session)
+    where (gate.priority is null or gate.priority = gates.priority)
+        and (gate.collection is null or gate.collection = first.collection)
+        -- a key, in the namespace of the row's lambda: which lambdas a gate has was judged before
+        and (gate.session is null or gate.session = substr(first.session, strpos(first.session, '/') + 1))
+        and gate.gate_id <> all (coalesce(first.passed_gates, array[]::int8[]))
+)
+limit entry.most offset entry.passed) as of_key
+            ) as deeper
+        ) as one
     ) as taken on true
     order by taken.number, taken.probes, taken.place
     limit queue.size + queue.skip

@@ -109,6 +109,14 @@ async def test_a_room_that_turns_do_not_fill_is_filled(line):
     assert len(await line.pick(110, WEIGHTED)) == 10
 
 
+async def test_keys_with_much_share_what_many_keys_with_little_leave(line):
+    await line.add(*"a" * 60, *"b" * 60, *[f"k{number}" for number in range(9)] * 2)
+
+    picked = Counter(await line.pick(60))
+
+    assert picked == Counter(a=21, b=21) + Counter({f"k{number}": 2 for number in range(9)})
+
+
 async def test_a_key_has_as_many_tasks_in_its_turn_as_its_weight_says(line):
     await line.add(*"a" * 30, *"b" * 30, *"c" * 30)
     await line.weigh(a=3, b=2)

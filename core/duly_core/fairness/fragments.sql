@@ -85,7 +85,7 @@ limit queue.size offset queue.skip
 -- that was too few. The key of tasks without one is ''.
 select coalesce(array_agg(listed.task_id) filter (where listed.task_id is not null), '{}') as ids,
     array_agg(listed.key) as keys, array_agg(listed.used) as used, (array_agg(listed.end_key))[1] as end_key
-from (
+from (select (select now from clock) as now offset 0) as moment cross join lateral (
     with recursive walk as (
         -- what is left of the last turn
         select 0 as probes, start.key, false as is_wrapped, start.weight, queue.from_used as used_before,
@@ -98,6 +98,7 @@ from (
                 from (select {{weight_of: queue.from_key}} as weight offset 0) as weighed
                 offset 0
             ) as entry
+            offset 0
         ) as start
         where queue.takes_turns
         union all
@@ -127,10 +128,12 @@ from (
         ) as entry
         cross join lateral (
             select case
-                when head.next_trigger_at > (select now from clock) then '{}'
+                when head.next_trigger_at > moment.now then '{}'
                 when entry.most = 1 and entry.passed = 0 and {{is_head}} then array[head.task_id]
                 else array({{of_key}})
             end as ids
+            -- else of_key would be written twice, too
+            offset 0
         ) as taken
         where walk.total < queue.size + queue.skip and walk.probes < {{turns.probes}} + 2 * (queue.size + queue.skip)
     ), round as (
@@ -140,6 +143,19 @@ from (
                     then (array_agg(key order by probes desc))[1]
             end as end_key
         from walk
+    ), further as (
+        -- of each key its part twice: that is enough unless many keys have little
+        select walk.probes, walk.key, walk.weight, walk.passed, of_each.most, one.task_id, one.place
+        from round
+        join walk on round.total < queue.size + queue.skip and walk.probes > 0 and cardinality(walk.ids) = walk.weight
+        cross join lateral (
+            select least(2 * walk.weight * ceil(queue.reach / round.weights), queue.reach)::int4 as most offset 0
+        ) as of_each
+        cross join lateral (
+            select of_key.task_id, walk.weight + row_number() over () as place
+            from (select walk.key, walk.passed + walk.weight as passed, of_each.most) as entry
+            cross join lateral ({{of_key}}) as of_key
+        ) as one
     )
     select taken.task_id, coalesce(round.end_key, taken.key) as key,
         case when round.end_key is null then taken.used else 0 end as used, round.end_key
@@ -147,20 +163,25 @@ from (
         select 0 as number, walk.probes, one.place, walk.key, walk.used_before + one.place as used, one.task_id
         from walk cross join lateral unnest(walk.ids) with ordinality as one (task_id, place)
         union all
-        select 1 + (further.place - 1) / walk.weight, walk.probes, further.place, walk.key, 1 + (further.place - 1) %% walk.weight,
-            further.task_id
-        from round
-        join walk on round.total < queue.size + queue.skip and walk.probes > 0 and cardinality(walk.ids) = walk.weight
-        cross join lateral (
-            select of_key.task_id, row_number() over () as place
-            from (
-                select walk.key, walk.passed + walk.weight as passed,
-                    least(
-                        greatest(2 * walk.weight * ceil(queue.reach / round.weights), {{turns.further}} / round.keys), queue.reach
-                    )::int4 as most
-            ) as entry
-            cross join lateral ({{of_key}}) as of_key
-        ) as further
+        select (one.place - 1) / one.weight, one.probes, one.place, one.key, 1 + (one.place - 1) %% one.weight, one.task_id
+        from (
+            select further.probes, further.key, further.weight, further.place, further.task_id
+            from further
+            union all
+            select further.probes, further.key, further.weight, deeper.place, deeper.task_id
+            from round
+            join further on round.total + (select count(*) from further) < queue.size + queue.skip
+                and further.place = further.weight + further.most
+            cross join lateral (
+                select of_key.task_id, further.place + row_number() over () as place
+                from (
+                    select further.key, further.passed + further.place as passed,
+                        least({{turns.further}} / round.keys, queue.reach)::int4 - further.most as most
+                    where least({{turns.further}} / round.keys, queue.reach) > further.most
+                ) as entry
+                cross join lateral ({{of_key}}) as of_key
+            ) as deeper
+        ) as one
     ) as taken on true
     order by taken.number, taken.probes, taken.place
     limit queue.size + queue.skip
@@ -183,8 +204,8 @@ select assoc.task_id
 from task_assoc as assoc
 where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
     and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-    and assoc.next_trigger_at <= (select now from clock)
-    and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+    and assoc.next_trigger_at <= moment.now
+    and (assoc.expires_at is null or assoc.expires_at > moment.now)
 order by assoc.fair_key, assoc.next_trigger_at
 limit entry.most offset entry.passed
 
@@ -196,8 +217,8 @@ from (
     from task_assoc as assoc
     where assoc.lambda = queue.lambda and assoc.priority = queue.priority and assoc.status in ('new', 'retriable_failure')
         and assoc.fair_key >= entry.key and assoc.fair_key <= entry.key
-        and assoc.next_trigger_at <= least((select now from clock), gates.probes_until)
-        and (assoc.expires_at is null or assoc.expires_at > (select now from clock))
+        and assoc.next_trigger_at <= least(moment.now, gates.probes_until)
+        and (assoc.expires_at is null or assoc.expires_at > moment.now)
     order by assoc.fair_key, assoc.next_trigger_at
     limit case when entry.most > 0 then {{turns.probes}} + entry.passed + entry.most else 0 end
 ) as first
@@ -206,12 +227,12 @@ limit entry.most offset entry.passed
 
 -- fragment: is_head
 -- Whether the first row of a key, `head`, which is due, is the one that its turn begins with.
-(head.expires_at is null or head.expires_at > (select now from clock))
+(head.expires_at is null or head.expires_at > moment.now)
 
 -- fragment: is_head_gated
 -- As `is_head`, of a queue some of whose tasks gates hold.
 (
-    (head.expires_at is null or head.expires_at > (select now from clock)) and head.next_trigger_at <= gates.probes_until
+    (head.expires_at is null or head.expires_at > moment.now) and head.next_trigger_at <= gates.probes_until
     and not {{held: head}}
 )
 
