@@ -20,6 +20,7 @@ STEPPED = {
     "live settings": "SteppedServer.refresh",
 }
 LEFT_OUT = {  # and what only shows people what there is: `_watch` of the Store Consumer
+    "problem board": "it shows people what there is",
     "retention": "a test sees what it did, however far it steps",
     "output sweep": "the same",
     "event address sweep": "the same",
