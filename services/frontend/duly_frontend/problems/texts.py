@@ -123,7 +123,7 @@ def _service_away(problem: FoundProblem, _now: datetime) -> Said:
     )
 
 
-_SERVICES = {AS_STORE_CONSUMER: "Store Consumer", AS_HSC: "AS_HSC", AS_FRONTEND: "Frontend"}
+_SERVICES = {AS_STORE_CONSUMER: "Store Consumer", AS_HSC: "HSC", AS_FRONTEND: "Frontend"}
 _EFFECTS = {
     AS_STORE_CONSUMER: "timeouts, retries of silent workers, time tables and breakers stand still",
     AS_HSC: "no worker gets a task",
