@@ -125,9 +125,9 @@ def test_peaceful_work_breaks_no_process() -> None:
     chosen = {kinds.choose(random, peaceful=True).name for _ in range(20_000)}
     all_of_them = {kinds.choose(random, peaceful=False).name for _ in range(20_000)}
 
-    assert all_of_them == {*kinds.BY_NAME} - {"careful", "daemon", "grows", *WITH_FILES}
+    assert all_of_them == {*kinds.BY_NAME} - {"careful", "daemon", "fair", "grows", *WITH_FILES}
     peaceful = {kind.name for kind in kinds.KINDS if not kind.breaks_its_process}
-    assert chosen == peaceful - {"careful", "grows", *WITH_FILES}
+    assert chosen == peaceful - {"careful", "fair", "grows", *WITH_FILES}
 
 
 def test_naps_may_be_quarantined_soon_where_no_fault_may_charge_them() -> None:
@@ -135,7 +135,7 @@ def test_naps_may_be_quarantined_soon_where_no_fault_may_charge_them() -> None:
 
     chosen = {kinds.choose(random, peaceful=False, harmless=True).name for _ in range(20_000)}
 
-    assert chosen == {*kinds.BY_NAME} - {"nap", "daemon", "grows", *WITH_FILES}
+    assert chosen == {*kinds.BY_NAME} - {"nap", "daemon", "fair", "grows", *WITH_FILES}
 
 
 def test_daemons_are_started_only_where_their_end_is_promised() -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import duly
 from duly_cli.__main__ import app
 from duly_cli.output import table
+from duly_cli.startup import known_names
 from duly_cli.startup.guesses import ADVICE, ENDS, OTHER_NOUNS, OTHER_WORDS
 from duly_cli.startup.nouns import Noun
 
@@ -207,7 +208,7 @@ async def test_wide_has_all_columns_on_one_line_each(run_duly, task_states, clie
     await task_states.register("test.brief")
     await client.schedule("test.brief")
     monkeypatch.setattr(table, "sys", SimpleNamespace(stdout=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(table.shutil, "get_terminal_size", lambda: os.terminal_size((60, 24)))
+    monkeypatch.setattr(table.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((60, 24)))
 
     narrow, wide = (await run_duly("list")).stdout, (await run_duly("list", "-o", "wide")).stdout
 
@@ -231,3 +232,8 @@ def test_every_command_that_writes_json_has_output_and_every_list_watch():
             assert {"--output", "-o"} <= options, path
         if path[-1] in {"list", "show", "get"}:
             assert {"--watch", "-w", "--json"} <= options, path
+
+
+def test_tab_completes_no_name_that_a_shell_would_run() -> None:
+    assert known_names._is_plain("shop/order.price")
+    assert not any(known_names._is_plain(name) for name in ("$(touch x)", "\\$(touch x)", "a;b", "`x`", ""))

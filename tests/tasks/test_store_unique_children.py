@@ -7,12 +7,15 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from duly_core.postgres.pool import Store
+from duly_core.postgres.rights import HSC
 from duly_core.results.store import set_results
 from duly_core.tasks.task import Applied, NewTask, Result, Scheduling, Unique
 from duly_core.tasks.unique import schedule_unique
 from duly_wire.enums import FailureKind, HeldWhile, OnConflict, Outcome
 from duly_wire.ids import new_task_id
 from tests.fixtures.database import ask, until_a_statement_waits_for_a_lock
+from tests.fixtures.roles import settings_as
 from tests.fixtures.task_states import LAMBDA, SECOND
 
 KEY = "user:7"
@@ -201,3 +204,15 @@ async def test_parents_and_clients_with_the_same_keys_make_one_task_of_each_and_
 
     assert answers[:24] == [Applied.APPLIED] * 24
     assert len(tasks(dsn)) == len(parents) + len(holders(dsn)) == len(parents) + len(keys)
+
+
+async def test_an_hsc_of_its_own_role_judges_and_takes_keys(task_states, dsn, claimed_task):
+    first, second = a_task(LIVE), a_task(LIVE)
+    other = await task_states.claimed()
+
+    async with Store(settings_as(task_states.store, HSC)) as own:
+        for parent, child in ((claimed_task, first), (other, second)):
+            assert (await set_results(own, [success(parent, child)])).verdicts == [Applied.APPLIED]
+
+    assert holders(dsn) == {first.task_id}
+    assert second.task_id not in tasks(dsn)

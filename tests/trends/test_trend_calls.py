@@ -104,7 +104,8 @@ async def test_a_lambda_without_work_in_a_measured_minute_has_a_point_of_nothing
     store, inspection, task_states
 ):
     at = NOW.replace(second=0, microsecond=0) - timedelta(minutes=10)
-    assert await trends.take_minute(store, at)
+    nothing = {"lambda": "", "scheduled": 0, "dead": 0, "ready": 0, "held": 0, "oldest": None, "slots": 0}
+    await trends.add_measured(store, at, [nothing])
     await trends.add_runs(store, [row("", at - timedelta(minutes=1))])
 
     answer = await inspection.GetTrends(request(LAMBDA))

@@ -16,7 +16,7 @@ FEW_ROWS = {"slots_of_hosts": "hosts are few", "version_marks": "versions are fe
 
 CASES = {
     "add_runs": {"runs": Jsonb([row("lambda-7", NOW)])},
-    "take_minute": {"at": NOW},
+    "is_measured": {"at": NOW},
     "add_measured": {
         "at": NOW,
         "found": Jsonb(

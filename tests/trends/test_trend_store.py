@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from duly_core.counting.backlog import read_ready
+from duly_core.errors import StoreUnavailableError
 from duly_core.lambdas.names import QueueKey
 from duly_core.results.store import set_results
 from duly_core.tasks.task import Result
@@ -197,3 +198,31 @@ async def test_marks_are_changes_and_versions_newest_first(store, task_states):
 
     assert [mark.method for mark in marks if mark.method] == ["GateService/PutGate"]
     assert [mark.lambda_name for mark in marks if not mark.method] == [LAMBDA]
+
+
+async def test_a_minute_whose_measuring_failed_is_measured_by_the_next_round(
+    store, wall, measuring, monkeypatch
+):
+    wall.now = AT + timedelta(minutes=1, seconds=10)
+    monkeypatch.setattr(trends, "dead_between", refuse)
+    with pytest.raises(StoreUnavailableError):
+        await measuring.run_once()
+    assert await points(store) == []
+    monkeypatch.undo()
+
+    await measuring.run_once()
+
+    assert [each.is_measured for each in await points(store)] == [True]
+
+
+async def refuse(*_):
+    raise StoreUnavailableError("the store is away")
+
+
+async def test_a_clock_that_was_set_back_does_not_stop_the_counts(store):
+    wall = Wall(AT)
+    hsc = RunTrends(store, wall)
+    await hsc.run_once()
+    wall.now = AT - timedelta(hours=2)
+
+    assert await hsc.run_once() <= timedelta(seconds=61)

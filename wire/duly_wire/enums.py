@@ -362,7 +362,7 @@ class QueueOrder(Named):
     AGE = 2
 
 
-class ProblemStatus(IntEnum):
+class ProblemStatus(Named):
     """Whether anything is wrong."""
 
     HEALTHY = 1
@@ -373,7 +373,7 @@ class ProblemStatus(IntEnum):
     """No Frontend has looked yet."""
 
 
-class ProblemSeverity(IntEnum):
+class ProblemSeverity(Named):
     """How bad a problem is."""
 
     INFORMATION = 1
@@ -384,7 +384,7 @@ class ProblemSeverity(IntEnum):
     """Tasks do not run that should."""
 
 
-class ProblemKind(IntEnum):
+class ProblemKind(Named):
     """What is wrong; `docs/operators/status.md` says what each means."""
 
     STORE_AWAY = 1
@@ -423,7 +423,7 @@ class ProblemKind(IntEnum):
     """No process of the service `subject` reports itself."""
 
 
-class ProblemActionKind(IntEnum):
+class ProblemActionKind(Named):
     """What a page offers to do about a problem."""
 
     REMOVE_GATE = 1

@@ -1,6 +1,7 @@
 """The names that a shell completes: those that the server knows, if it answers at once."""
 
 import os
+import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -59,9 +60,14 @@ def _completer(root: Any, noun: str) -> Callable[[Any, Any, str], list[Any]]:
     def complete(ctx: Any, _parameter: Any, incomplete: str) -> list[Any]:
         address = ctx.params.get("address")
         where = ["--address", address] if address else []
-        return [name for name in _names(root, noun, where) if name.startswith(incomplete)]
+        return [name for name in _names(root, noun, where) if name.startswith(incomplete) and _is_plain(name)]
 
     return complete
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a shell reads a name as it is: others may have chosen it, and a shell would run `$(...)`."""
+    return shlex.quote(name) == name
 
 
 def _names(root: Any, noun: str, where: list[str]) -> list[str]:

@@ -155,6 +155,8 @@ TABLES: dict[str, Rights] = {
         "task": "siud",
         "task_assoc": "siud",
         "task_event": "sid",
+        "merged_task": "s",
+        "unique_key": "siud",
         "watch": "s",
         "watch_key": "s",
         "gate": "s",

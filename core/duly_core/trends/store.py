@@ -88,17 +88,17 @@ async def lambdas_of(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, s
     return dict(await store.run(TRENDS["lambdas_of_tasks"], {"task_ids": uuids(sorted(task_ids))}))
 
 
-async def take_minute(store: Store, at: datetime) -> bool:
-    """Return whether this process is the one that measures a minute: one of all Store Consumers is.
+async def is_measured(store: Store, at: datetime) -> bool:
+    """Return whether a Store Consumer has measured a minute.
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    return bool(await store.run(TRENDS["take_minute"], {"at": at}))
+    return bool(await store.run(TRENDS["is_measured"], {"at": at}))
 
 
 async def add_measured(store: Store, at: datetime, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add what was measured of a minute.
+    """Add what was measured of a minute, unless another process has. The row of all lambdas must be among them.
 
     Raises:
         StoreUnavailableError: it may be added or not.

@@ -17,33 +17,43 @@ on conflict (minutes, lambda, at) do update set
     failed_runs = point.failed_runs + excluded.failed_runs
 returning true
 
--- name: take_minute
--- Takes the measuring of a minute; no row: another Store Consumer has taken it.
-insert into trend_point as point (minutes, lambda, at, measured_at)
-values (1, '', %(at)b::timestamptz, duly_now())
-on conflict (minutes, lambda, at) do update set measured_at = excluded.measured_at where point.measured_at is null
-returning true
+-- name: is_measured
+select true from trend_point where minutes = 1 and lambda = '' and at = %(at)b::timestamptz and measured_at is not null
 
 -- name: add_measured
--- Adds what a Store Consumer counted of a minute. A minute is taken once: it adds once.
+-- Adds what a Store Consumer counted of a minute, unless another has: whoever writes the row of all lambdas first adds the others.
+with told as materialized (
+    select found.*
+    from jsonb_to_recordset(%(found)b::jsonb) as found (
+        lambda text, scheduled bigint, dead bigint, ready bigint, held bigint, oldest float8, slots bigint
+    )
+), taken as (
+    insert into trend_point as point (
+        minutes, lambda, at, scheduled, ended, dead, measured_at, ready, held, oldest, slots
+    )
+    select 1, '', %(at)b::timestamptz, told.scheduled, told.dead, told.dead, duly_now(), told.ready, told.held,
+        told.oldest * interval '1 second', told.slots
+    from told
+    where told.lambda = ''
+    on conflict (minutes, lambda, at) do update set
+        scheduled = point.scheduled + excluded.scheduled, ended = point.ended + excluded.ended,
+        dead = point.dead + excluded.dead, measured_at = excluded.measured_at, ready = excluded.ready,
+        held = excluded.held, oldest = excluded.oldest, slots = excluded.slots
+    where point.measured_at is null
+    returning true
+)
 insert into trend_point as point (
     minutes, lambda, at, scheduled, ended, dead, measured_at, ready, held, oldest, slots
 )
-select 1, found.lambda, %(at)b::timestamptz, found.scheduled, found.dead, found.dead, duly_now(), found.ready, found.held,
-    found.oldest * interval '1 second', found.slots
-from jsonb_to_recordset(%(found)b::jsonb) as found (
-    lambda text, scheduled bigint, dead bigint, ready bigint, held bigint, oldest float8, slots bigint
-)
-order by found.lambda
+select 1, told.lambda, %(at)b::timestamptz, told.scheduled, told.dead, told.dead, duly_now(), told.ready, told.held,
+    told.oldest * interval '1 second', told.slots
+from told
+where told.lambda <> '' and exists (select from taken)
+order by told.lambda
 on conflict (minutes, lambda, at) do update set
-    scheduled = point.scheduled + excluded.scheduled,
-    ended = point.ended + excluded.ended,
-    dead = point.dead + excluded.dead,
-    measured_at = excluded.measured_at,
-    ready = excluded.ready,
-    held = excluded.held,
-    oldest = excluded.oldest,
-    slots = excluded.slots
+    scheduled = point.scheduled + excluded.scheduled, ended = point.ended + excluded.ended,
+    dead = point.dead + excluded.dead, measured_at = excluded.measured_at, ready = excluded.ready,
+    held = excluded.held, oldest = excluded.oldest, slots = excluded.slots
 returning true
 
 -- name: scheduled_between

@@ -25,6 +25,7 @@ _COUNTED = _FAILED | _ENDED
 _SETTLE = timedelta(seconds=1)
 """After the end of a minute: what was claimed in it is counted."""
 _MICROSECONDS = 1e6
+_MINUTE = 60
 
 
 class RunTrends:
@@ -73,10 +74,10 @@ class RunTrends:
 
     def _begin(self) -> float:
         now = self._now()
-        if now >= self._minute_ends:
+        if not self._minute_ends - _MINUTE <= now < self._minute_ends:  # or the clock was set back
             minute = minute_of(datetime.fromtimestamp(now, UTC))
             self._counts.begin(minute)
-            self._minute_ends = minute.timestamp() + 60
+            self._minute_ends = minute.timestamp() + _MINUTE
         return now
 
     async def run_once(self) -> timedelta:

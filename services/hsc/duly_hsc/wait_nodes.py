@@ -178,7 +178,10 @@ def _answered(task: ClaimedTask, node: WaitNode, events: Sequence[Mapping[str, A
     if node.needs == "first":
         ((key, only),) = values.items()
         result = {"key": key, "value": only}
-    encoded = json.dumps(result, separators=(",", ":")).encode()
+    try:
+        encoded = json.dumps(result, separators=(",", ":"), allow_nan=False).encode()
+    except (ValueError, RecursionError):  # 1e400 is a number in JSON, and none that can be written again
+        return _failed(task, FailureKind.BAD_RESULT, "the value of an event has a number that is too large")
     if len(encoded) > _RESULT_LIMIT:
         words = (
             f"the values of its events have {len(encoded):,} bytes together, the limit is {_RESULT_LIMIT:,}"

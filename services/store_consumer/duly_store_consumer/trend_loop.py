@@ -21,7 +21,7 @@ _PAGES = 10
 
 
 class TrendLoop:
-    """`run_once` is a round. Of several Store Consumers one measures a minute: the first that takes it."""
+    """`run_once` is a round. Of several Store Consumers one measures a minute: the first that adds what it measured."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class TrendLoop:
             StoreUnavailableError: the minute may lack what is measured.
         """
         minute = minute_of(await self._now() - _SETTLE) - _MINUTE
-        if await trends.take_minute(self._store, minute):
+        if not await trends.is_measured(self._store, minute):
             await trends.add_measured(self._store, minute, await self._measure(minute))
             await self._sum_hours(minute)
             for minutes, kept in _KEPT.items():
