@@ -102,7 +102,7 @@ def measuring(store, wall):
     return loop
 
 
-async def test_a_minute_is_measured_once_whoever_comes_first(store, task_states, wall, measuring):
+async def test_a_minute_is_measured_once(store, task_states, wall, measuring):
     now = minute_of(wall.now)
     await task_states.fail(await task_states.claimed())
     for _ in range(3):

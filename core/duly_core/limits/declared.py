@@ -32,7 +32,7 @@ class Fate(enum.Enum):
     RENAMED = "renamed"
     """Another version says the same; which one is remembered."""
     SAME = "same"
-    """Nothing is different, whoever said it."""
+    """Nothing is different, except who said it."""
     OLDER = "older"
     """A newer version of the application said otherwise, and stays."""
     SET_BY_OPERATOR = "set by operator"

@@ -102,7 +102,7 @@ def certificate_expiring(path: str, service: str, now: datetime) -> list[FoundPr
     try:
         expires_at = x509.load_pem_x509_certificate(Path(path).read_bytes()).not_valid_after_utc
     except (OSError, ValueError):
-        return []  # whoever serves with it says so
+        return []  # the server that uses it says so
     if expires_at - now > _CERTIFICATES_WITHIN:
         return []
     return [

@@ -1,6 +1,6 @@
 -- What is wrong now (the incident board), as a Frontend found it in its last round.
 
--- One row. Whoever begins a round writes begun_at first: one Frontend at a time looks, and only the one that began last
+-- One row. A Frontend that begins a round writes begun_at first: one Frontend at a time looks, and only the one that began last
 -- publishes what it found.
 create table problem_board (
     is_only boolean primary key default true check (is_only),

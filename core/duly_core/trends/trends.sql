@@ -21,7 +21,7 @@ returning true
 select true from trend_point where minutes = 1 and lambda = '' and at = %(at)b::timestamptz and measured_at is not null
 
 -- name: add_measured
--- Adds what a Store Consumer counted of a minute, unless another has: whoever writes the row of all lambdas first adds the others.
+-- Adds what a Store Consumer counted of a minute, unless another has: the first that writes the row of all lambdas adds the others.
 with told as materialized (
     select found.*
     from jsonb_to_recordset(%(found)b::jsonb) as found (

@@ -88,7 +88,7 @@ class Waits:
         *,
         needs_all: bool,
     ) -> list[ReceivedEvent]:
-        """Read values. Those that do not fit are refused, and the wait goes on: whoever sent one may send another."""
+        """Read values. Those that do not fit are refused, and the wait goes on: its sender may send another."""
         values: list[ReceivedEvent] = []
         refused: dict[str, str] = {}
         for event in events:

@@ -46,7 +46,7 @@ class IdentityProviderPages:
         return f"{self._guard.cookie}-sign-in"
 
     async def start(self, request: Request, _form: Mapping[str, str]) -> Response:
-        """Send the browser to the provider. Whoever makes it come here learns nothing, and signs nobody in."""
+        """Send the browser to the provider. A page that makes it come here learns nothing, and signs nobody in."""
         attempt = Attempt.new(local_path(request.query_params.get("back", "")))
         try:
             url = await self._oidc.provider.sign_in_url(attempt)

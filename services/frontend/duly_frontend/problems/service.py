@@ -72,7 +72,7 @@ class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
         return response
 
     def _away(self, error: str) -> problems_pb2.ListProblemsResponse:
-        """Say that the store does not answer: whoever may read anything is told, for it hits all."""
+        """Say that the store does not answer: all who may read anything are told, for it hits all."""
         now = self._wall_clock()
         self._away_since = self._away_since or now
         problem = found(Kind.STORE_AWAY, Severity.CRITICAL, self._away_since, error=error)
