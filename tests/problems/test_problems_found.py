@@ -230,7 +230,7 @@ async def test_a_service_that_no_process_reports_is_critical_after_a_while(store
         away = (await problems(board, client))[ProblemKind.SERVICE_AWAY]
 
     assert (away.subject, away.severity) == ("hsc", ProblemSeverity.CRITICAL)
-    assert away.text == "no AS_HSC reports itself: no worker gets a task"
+    assert away.text == "no HSC reports itself: no worker gets a task"
 
 
 async def test_a_pool_whose_driver_fails_says_why(board, store, client):
