@@ -6,7 +6,13 @@ set begun_at = duly_now(), begun_by = %(by)b::text
 where is_only in (
     select board.is_only
     from problem_board as board
-    where board.begun_at <= duly_now() - %(every)b::interval or board.begun_at > duly_now() + interval '1 second'
+    where board.begun_at <= duly_now() - %(every)b::interval
+        and (
+            board.computed_at >= board.begun_at
+            or board.begun_at = %(own)b::timestamptz
+            or board.begun_at <= duly_now() - %(abandoned_after)b::interval
+        )
+        or board.begun_at > duly_now() + interval '1 second'
     for update skip locked
 )
 returning begun_at;
@@ -29,6 +35,7 @@ with board as (
     set ended_at = board.computed_at
     from board
     where problem.ended_at is null and problem.fingerprint not in (select found.fingerprint from found)
+        and problem.kind <> all(%(unread)b::int2[])
 ), changed as (
     update problem
     set severity = found.severity, since_at = least(problem.since_at, found.since_at), facts = found.facts

@@ -192,6 +192,21 @@ def test_without_an_answer_nothing_is_known():
     assert status_of(None, Viewer("", UNRESTRICTED)).title == "Not known"
 
 
+async def test_without_postgres_a_page_that_is_opened_says_so(browser, store):
+    async with store.connection() as holder, holder.transaction():
+        await holder.execute("set local idle_in_transaction_session_timeout = 0")
+        await holder.execute("lock table problem_board in access exclusive mode")
+        overview = await browser.get("/")
+        other = await browser.get("/tasks/17")
+
+    (card,) = cards(overview.text).values()
+    assert overview.status_code == 503
+    assert "Postgres does not answer: no answer within 2 s" in words(card)
+    assert 'id="retry"' in overview.text
+    for page in (overview, other):
+        assert re.search(r'<a id="mark"[^>]* href="/">1 problem\b', page.text)
+
+
 async def test_every_page_says_how_many_problems_there_are(browser, store):
     await publish(store, one(Kind.STORE_SLOW, ""), one(Kind.NO_HOST, "", lambdas={}))
 

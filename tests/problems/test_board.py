@@ -5,11 +5,15 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from prometheus_client import REGISTRY
 
 import duly
+from duly_core.errors import StoreUnavailableError
 from duly_core.gates import store as store_gates
+from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_core.problems import store as store_problems
+from duly_frontend import events
 from duly_frontend.problems.board import ProblemBoard
 from duly_frontend.problems.service import ProblemServicer
 from duly_frontend.settings import FrontendSettings
@@ -77,12 +81,91 @@ async def test_one_frontend_at_a_time_computes_the_board(store, client):
     assert (await client.problems()).as_of == as_of
 
 
-async def test_a_round_that_took_too_long_publishes_nothing(store, client):
+async def test_a_round_that_took_too_long_publishes_nothing(store, client, clock):
     late = await store_problems.begin(store, "slow", NOW)
+    await clock.tick(timedelta(seconds=61))
     assert await store_problems.begin(store, "other", NOW) is not None
 
     assert not await store_problems.publish(store, late, [])
     assert (await client.problems()).as_of is None
+
+
+async def test_a_round_that_takes_longer_than_the_time_between_two_is_published(store, client, clock):
+    slow = await store_problems.begin(store, "slow", 9 * SECOND)
+    await clock.tick(30 * SECOND)
+
+    assert await store_problems.begin(store, "other", 9 * SECOND) is None
+    assert await store_problems.publish(store, slow, [])
+    assert (await client.problems()).as_of is not None
+    assert await store_problems.begin(store, "other", 9 * SECOND) is not None
+
+
+async def test_a_frontend_whose_own_round_failed_begins_another_at_its_time(store, clock):
+    failed = await store_problems.begin(store, "first", 9 * SECOND)
+
+    assert await store_problems.begin(store, "first", 9 * SECOND, failed) is None
+    await clock.tick(10 * SECOND)
+    assert await store_problems.begin(store, "second", 9 * SECOND, failed - SECOND) is None
+    assert await store_problems.begin(store, "first", 9 * SECOND, failed) is not None
+
+
+async def test_a_read_that_fails_costs_its_own_problems_only_and_ends_none_of_them(store, client):
+    await client.create_token("ann", lifetime=timedelta(days=5))
+    impatient = store.settings.model_copy(update={"statement_timeout": SECOND / 4})
+    async with Store(impatient) as reads, store.connection() as holder:
+        board = ProblemBoard(reads, every=0 * SECOND)
+        await board.run_once()
+        await pause(store)
+        async with holder.transaction():
+            await holder.execute("lock table access_token in access exclusive mode")
+            await board.run_once()
+            during = await client.problems()
+        await ran(store, "delete from access_token")
+        await board.run_once()
+
+    assert {each.kind for each in during.problems} == {ProblemKind.TOKEN_EXPIRES, ProblemKind.PAUSED}
+    assert not during.is_stale
+    assert [each.kind for each in (await client.problems()).problems] == [ProblemKind.PAUSED]
+
+
+async def test_gauges_of_a_stale_board_tell_nothing(board, store):
+    labels = {"kind": "paused", "severity": "information"}
+
+    def shown() -> tuple[float | None, float | None]:
+        of_lambda = {"lambda": "mail.send"} | labels
+        told = REGISTRY.get_sample_value
+        return told("duly_problems", labels), told("duly_lambda_problems", of_lambda)
+
+    await pause(store, pattern="mail.send")
+    await board.run_once()
+    fresh = shown()
+    await ran(store, "update problem_board set computed_at = computed_at - interval '61 seconds'")
+    events.board_read(await store_problems.read(store))
+
+    assert fresh == (1, 1)
+    assert shown() == (None, None)
+
+
+async def test_gauges_tell_nothing_once_the_board_was_not_read_for_a_minute(board, store):
+    await pause(store)
+    await board.run_once()
+    now = 0.0
+    nowhere = StoreSettings(dsn="host=127.0.0.1 port=1 dbname=none", acquire_timeout=SECOND / 10)
+
+    def paused() -> float | None:
+        return REGISTRY.get_sample_value("duly_problems", {"kind": "paused", "severity": "information"})
+
+    async with Store(nowhere) as away:
+        lost = ProblemBoard(away, seconds=lambda: now)
+        with pytest.raises(StoreUnavailableError):
+            await lost.run_once()
+        soon = paused()
+        now = 61.0
+        with pytest.raises(StoreUnavailableError):
+            await lost.run_once()
+
+    assert soon == 1
+    assert paused() is None
 
 
 async def test_an_old_board_says_that_it_is_stale(board, store, client):

@@ -8,6 +8,7 @@ import pytest
 import typer
 
 from duly_cli.__main__ import app
+from duly_core.access.grants import Scope
 from duly_core.problems.kinds import CAUSES_FIRST, Kind, Severity
 from duly_core.problems.problem import AboutHost, AboutTask, FoundProblem, found, ranked
 from duly_frontend.problems.texts import hits, say
@@ -99,6 +100,36 @@ def test_a_problem_is_the_same_after_it_was_kept(kind: Kind) -> None:
     assert kept is not None
     assert problem_to_wire(kept, NOW) == problem_to_wire(problem, NOW)
     assert kept.fingerprint == problem.fingerprint
+
+
+OTHERS = {
+    Kind.LATE: {"why": "the fair key of-another of bank.pay"},
+    Kind.POOL_DRIVER_FAILS: {"failure": "no such Deployment: of-another"},
+    Kind.SESSIONS_BLOCKED: {"sessions": 1, "session": "of-another", "namespace": "shop"},
+}
+"""Values that say something of others."""
+
+
+@pytest.mark.parametrize("kind", list(OTHERS), ids=lambda kind: kind.name)
+def test_who_sees_some_lambdas_reads_nothing_of_others(kind: Kind) -> None:
+    problem = found(kind, Severity.WARNING, NOW, "mail.send", lambdas={"mail.send": 3}, **OTHERS[kind])
+    seen = problem.seen_by(Scope((), ("mail.send",), "ann"))
+    assert seen is not None
+    message = problem_to_wire(seen, NOW)
+
+    assert "of-another" in str(problem_to_wire(problem, NOW))
+    assert "of-another" not in str(message)
+    assert not message.text.rstrip().endswith(":")
+    assert message.commands
+    for each in message.commands:
+        parse(each.command)
+
+
+def test_who_sees_all_tasks_of_a_lambda_sees_which_session_is_blocked() -> None:
+    seen = one(Kind.SESSIONS_BLOCKED).seen_by(Scope(("mail.*",), (), "ann"))
+
+    assert seen is not None
+    assert say(seen, NOW) == say(one(Kind.SESSIONS_BLOCKED), NOW)
 
 
 def test_each_kind_has_its_place_in_the_order_of_causes() -> None:

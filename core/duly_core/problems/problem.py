@@ -20,6 +20,10 @@ MOST_SHOWN = 20
 LONGEST_VALUE = 500
 PATTERN = "pattern"
 """Of the values: the lambdas that a gate is for."""
+_OF_ALL = {Kind.LATE: "why", Kind.POOL_DRIVER_FAILS: "failure"}
+"""Values that may name lambdas, keys and machines of others."""
+_OF_ALL_TASKS = {Kind.SESSIONS_BLOCKED: ("session", "sessions")}
+"""Values about tasks of the subject, whoever scheduled them."""
 _PLACES = {kind: place for place, kind in enumerate(CAUSES_FIRST)}
 
 
@@ -116,7 +120,15 @@ class FoundProblem:
             lambda_count=len(lambdas),
             tasks=sum(lambdas.values()),
             holders=[each for each in self.holders if scope.covers_all_of(each.lambda_name)],
+            values=self._values_seen_by(scope),
         )
+
+    def _values_seen_by(self, scope: Scope) -> Mapping[str, str]:
+        """Return the values, of which those that are about others are empty."""
+        hidden = {_OF_ALL[self.kind]} if self.kind in _OF_ALL else set()
+        if not scope.covers_all_of(self.subject):
+            hidden.update(_OF_ALL_TASKS.get(self.kind, ()))
+        return {name: "" if name in hidden else value for name, value in self.values.items()}
 
     def to_facts(self) -> dict[str, Any]:
         """Return what the store keeps of it as JSON."""

@@ -2,18 +2,26 @@
 
 -- name: begin_board
 -- No row: another Frontend looks, or looked a moment ago. An instant ahead is that of a clock before a failover.
+-- A round that was not published is left to its Frontend for a time, and then taken to be abandoned.
 update problem_board
 set begun_at = duly_now(), begun_by = %(by)b::text
 where is_only in (
     select board.is_only
     from problem_board as board
-    where board.begun_at <= duly_now() - %(every)b::interval or board.begun_at > duly_now() + interval '1 second'
+    where board.begun_at <= duly_now() - %(every)b::interval
+        and (
+            board.computed_at >= board.begun_at
+            or board.begun_at = %(own)b::timestamptz
+            or board.begun_at <= duly_now() - %(abandoned_after)b::interval
+        )
+        or board.begun_at > duly_now() + interval '1 second'
     for update skip locked
 )
 returning begun_at
 
 -- name: publish_board
 -- Nothing, if another round was begun meanwhile. Rows of problems that stand as they stood are not written.
+-- Kinds that could not be read do not end.
 with board as (
     update problem_board
     set computed_at = duly_now(), took = duly_now() - begun_at, computed_by = begun_by
@@ -31,6 +39,7 @@ with board as (
     set ended_at = board.computed_at
     from board
     where problem.ended_at is null and problem.fingerprint not in (select found.fingerprint from found)
+        and problem.kind <> all(%(unread)b::int2[])
 ), changed as (
     update problem
     set severity = found.severity, since_at = least(problem.since_at, found.since_at), facts = found.facts

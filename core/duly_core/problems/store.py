@@ -1,12 +1,13 @@
 """Keep the incident board: who computes it, what was found, and since when."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from duly_core.postgres.arrays import int2s, texts, timestamps
 from duly_core.postgres.pool import Store
+from duly_core.problems.kinds import Kind
 from duly_core.problems.problem import FoundProblem, ranked
 from duly_core.problems.statements import PROBLEMS
 
@@ -15,6 +16,8 @@ MOST_PROBLEMS = 300
 STALE_AFTER = timedelta(seconds=60)
 """A board that is older is not what holds now."""
 _KEPT_FOR = timedelta(days=1)
+_ABANDONED_AFTER = timedelta(seconds=60)
+"""A round that is not published by then is no longer waited for: its Frontend died, or stands still."""
 
 
 class Board(NamedTuple):
@@ -35,18 +38,29 @@ class Board(NamedTuple):
         return self.computed_at is None or self.now - self.computed_at > STALE_AFTER
 
 
-async def begin(store: Store, by: str, every: timedelta) -> datetime | None:
+async def begin(store: Store, by: str, every: timedelta, own: datetime | None = None) -> datetime | None:
     """Take the next round; its begin names it. None: it is another Frontend's, or not yet time.
+
+    Args:
+        store: has the board.
+        by: who makes the round.
+        every: between the begins of two rounds.
+        own: the last round of the caller, which is over even if it was not published.
 
     Raises:
         StoreUnavailableError: ask again.
     """
-    rows = await store.run(PROBLEMS["begin_board"], {"by": by, "every": every})
+    asked = {"by": by, "every": every, "own": own, "abandoned_after": _ABANDONED_AFTER}
+    rows = await store.run(PROBLEMS["begin_board"], asked)
     return rows[0][0] if rows else None
 
 
-async def publish(store: Store, begun_at: datetime, problems: Sequence[FoundProblem]) -> bool:
+async def publish(
+    store: Store, begun_at: datetime, problems: Sequence[FoundProblem], unread: Collection[Kind] = ()
+) -> bool:
     """Keep what a round found, unless another was begun meanwhile; whether it was kept.
+
+    Open problems of kinds that are `unread` stay open, found or not.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; the next round finds it again.
@@ -63,6 +77,7 @@ async def publish(store: Store, begun_at: datetime, problems: Sequence[FoundProb
             "subjects": texts([each.subject for _, each in columns]),
             "since": timestamps([each.since_at for _, each in columns]),
             "facts": texts([json.dumps(each.to_facts()) for _, each in columns]),
+            "unread": int2s([int(kind) for kind in unread]),
             "kept_for": _KEPT_FOR,
         },
     )

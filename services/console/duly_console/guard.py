@@ -28,8 +28,9 @@ from duly_wire.v1 import access_pb2, problems_pb2
 
 MakePage = Callable[[Page], Awaitable[Response]]
 
-_MARK_TIMEOUT = 1.0
-"""Seconds that a page waits for what is wrong: it is shown beside the page, which goes without."""
+_MARK_TIMEOUT = 3.0
+"""Seconds that a page waits for what is wrong: it is shown beside the page, which goes without. Longer than a Frontend waits for
+a store that stands still: that it does is what the page then says."""
 _MOST_FORM_BYTES = 64 * 1024
 _MOST_FIELDS = 200
 _TOO_LATE = (

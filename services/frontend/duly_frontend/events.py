@@ -1,7 +1,7 @@
 """What the Frontend counts, and its log."""
 
 from collections import Counter as Count
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
@@ -117,6 +117,17 @@ def events_sent(answers: Sequence[Sent]) -> None:
         _events_sent.labels(answer).inc(count)
 
 
+def board_unread(kinds: Collection[Kind], error: Exception) -> None:
+    """A round of the incident board could not read these kinds of problems, and goes on without."""
+    log.warning("problems not read", kinds=[kind.name.lower() for kind in kinds], error=str(error))
+
+
+def board_unknown() -> None:
+    """Nobody has said recently what is wrong: the gauges tell nothing rather than what was wrong then."""
+    _problems.clear()
+    _problems_of_lambda.set({})
+
+
 def board_read(board: Board) -> None:
     """The incident board was read, as it was published last."""
     if board.computed_at is None:
@@ -124,6 +135,9 @@ def board_read(board: Board) -> None:
     _board_at.set(board.computed_at.timestamp())
     if board.took is not None:
         _board_seconds.set(board.took.total_seconds())
+    if board.is_stale:
+        board_unknown()
+        return
     found = Count((each.kind, each.severity) for each in board.problems)
     for kind in Kind:
         for severity in Severity:

@@ -2,9 +2,11 @@
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple, TypeVar
 
+from duly_core.errors import StoreUnavailableError
 from duly_core.fleet.services import AS_FRONTEND
 from duly_core.gates.rules import Gate, GateSet
 from duly_core.gates.store import read_gates
@@ -22,7 +24,7 @@ from duly_core.problems.installation import (
 )
 from duly_core.problems.kinds import Kind
 from duly_core.problems.problem import FoundProblem
-from duly_core.problems.queues import held_by_gates, read_late
+from duly_core.problems.queues import LateQueues, held_by_gates, read_late
 from duly_core.problems.resources import resources_full
 from duly_core.process.clock import seconds_since_boot
 from duly_core.process.identity import host_name
@@ -34,6 +36,17 @@ _LONGEST_PAUSE = timedelta(seconds=30)
 _TIMES = 50
 """A round that took long is followed by a pause of so many times its length: a large store is not kept busy by it."""
 _MEASURED = 3
+_OF_LATE_QUEUES = (Kind.NO_HOST, Kind.SLOTS_HELD, Kind.LATE, Kind.LAMBDA_GONE)
+Answer = TypeVar("Answer")
+
+
+class Found(NamedTuple):
+    """What a round found."""
+
+    problems: list[FoundProblem]
+    """In no order."""
+    unread: set[Kind]
+    """Kinds that could not be read, or not completely."""
 
 
 class ProblemBoard:
@@ -69,6 +82,8 @@ class ProblemBoard:
         self._dead_letters = DeadLetterCauses()
         self._answered_in: deque[timedelta] = deque(maxlen=_MEASURED)
         self._started_at: datetime | None = None
+        self._begun_at: datetime | None = None
+        self._shown_at = seconds()
 
     async def run_once(self) -> timedelta:
         """Make a round; return how long to wait before the next.
@@ -77,46 +92,78 @@ class ProblemBoard:
             StoreUnavailableError: the store does not answer.
         """
         began = self._seconds()
-        begun_at = await store_problems.begin(self._store, self._by, self._every * 0.9)
-        if begun_at is not None:
-            await store_problems.publish(self._store, begun_at, await self.find())
-        # each Frontend shows what was found, so that it does not matter which of them is asked
-        events.board_read(await store_problems.read(self._store))
+        try:
+            await self._compute()
+        except StoreUnavailableError:
+            await self._show()
+            raise
+        await self._show()
         took = timedelta(seconds=self._seconds() - began)
         return min(max(self._every, _TIMES * took), max(self._every, _LONGEST_PAUSE))
 
-    async def find(self) -> list[FoundProblem]:
-        """Return all that is wrong now, in no order.
+    async def _compute(self) -> None:
+        begun_at = await store_problems.begin(self._store, self._by, self._every * 0.9, self._begun_at)
+        if begun_at is None:
+            return
+        self._begun_at = begun_at
+        found = await self.find()
+        await store_problems.publish(self._store, begun_at, found.problems, found.unread)
+
+    async def _show(self) -> None:
+        """Set the gauges: each Frontend shows what was found, so that it does not matter which of them is asked."""
+        try:
+            events.board_read(await store_problems.read(self._store))
+            self._shown_at = self._seconds()
+        except StoreUnavailableError:
+            if self._seconds() - self._shown_at > store_problems.STALE_AFTER.total_seconds():
+                events.board_unknown()
+            raise
+
+    async def find(self) -> Found:
+        """Return all that is wrong now. A read that fails costs its own kinds of problems only.
 
         Raises:
-            StoreUnavailableError: the store does not answer.
+            StoreUnavailableError: the store does not answer at all.
         """
         store = self._store
         now = await self._read_gates()
-        late = await read_late(store)
+        unread: set[Kind] = set()
+
+        async def tried(finding: Awaitable[Answer], otherwise: Answer, *kinds: Kind) -> Answer:
+            try:
+                return await finding
+            except StoreUnavailableError as error:
+                unread.update(kinds)
+                events.board_unread(kinds, error)
+                return otherwise
+
+        late = await tried(read_late(store), LateQueues({}), *_OF_LATE_QUEUES)
         held = held_by_gates(late, self._gate_set) if late.since else {}
         counts = {name: late.lambdas(queues) for name, queues in held.items()}
         held_back = {queue for queues in held.values() for queue in queues}
         problems = [
-            *await paused(store, self._gates, counts),
-            *await breakers_open(store, counts),
+            *await tried(paused(store, self._gates, counts), [], Kind.PAUSED),
+            *await tried(breakers_open(store, counts), [], Kind.BREAKER_OPEN),
         ]
         if len(held_back) < len(late.since):
-            problems += await find_late(store, late, held_back, now)
-        away, skewed = await services(store, now, self._expected, self._started_at or now)
+            problems += await tried(find_late(store, late, held_back, now), [], *_OF_LATE_QUEUES)
+        # the clocks of services are found with those of hosts
+        seen = services(store, now, self._expected, self._started_at or now)
+        away, skewed = await tried(seen, ([], []), Kind.SERVICE_AWAY, Kind.CLOCKS_APART)
         explained = {host.host_id for each in problems if each.kind is Kind.NO_HOST for host in each.hosts}
-        return [
-            *problems,
+        astray = hosts_astray(store, now, skewed, explained)
+        problems += [
             *away,
-            *await hosts_astray(store, now, skewed, explained),
-            *await resources_full(store, now),
-            *await self._dead_letters.find(store, now),
-            *await sessions_blocked(store),
-            *await pools_failing(store),
-            *await tokens_expiring(store, now),
+            *await tried(astray, [], Kind.SILENT_HOSTS, Kind.CLOCKS_APART),
+            *await tried(resources_full(store, now), [], Kind.RESOURCE_FULL),
+            *await tried(self._dead_letters.find(store, now), [], Kind.DEAD_LETTERS),
+            *await tried(sessions_blocked(store), [], Kind.SESSIONS_BLOCKED),
+            *await tried(pools_failing(store), [], Kind.POOL_DRIVER_FAILS),
+            *await tried(tokens_expiring(store, now), [], Kind.TOKEN_EXPIRES),
             *certificate_expiring(self._cert_file, AS_FRONTEND, now),
             *store_slow(self._answered_in, now),
         ]
+        return Found(problems, unread)
 
     async def _read_gates(self) -> datetime:
         """Read the gates that are in force; return the store's clock."""

@@ -267,25 +267,20 @@ def _kind_words(kind: int) -> str:
 
 def _sessions(problem: FoundProblem, _now: datetime) -> Said:
     values = problem.values
-    count = int(values["sessions"])
+    session, count = values["session"], int(values["sessions"] or 0)
     namespace = ["--namespace", values["namespace"]] if values["namespace"] else []
     who = f" of {problem.subject}" if problem.subject else ""
-    blocks = (
-        "a failed task blocks a session" if count == 1 else f"failed tasks block {number(count, 'session')}"
-    )
-    blocks = blocks.replace("session", f"session {values['session']}", 1) if count == 1 else blocks
+    if not count:  # its caller does not see how many
+        blocks = "failed tasks block sessions"
+    elif count == 1:
+        blocks = f"a failed task blocks a session {session}" if session else "a failed task blocks a session"
+    else:
+        blocks = f"failed tasks block {number(count, 'session')}"
+    lists = _plain("sessions", "list", "--blocked", *namespace), "lists them, with the task that blocks each"
+    unblocks = _plain("sessions", "unblock", *namespace, session), "lets the next task of this one run"
     return Said(
         f"{blocks}{who}",
-        (
-            (
-                _plain("sessions", "list", "--blocked", *namespace),
-                "lists them, with the task that blocks each",
-            ),
-            (
-                _plain("sessions", "unblock", *namespace, values["session"]),
-                "lets the next task of this one run",
-            ),
-        ),
+        (lists, unblocks) if session else (lists,),
         problems_pb2.PROBLEM_ACTION_KIND_SHOW_SESSIONS,
         values["namespace"],
     )
@@ -309,8 +304,9 @@ def _clocks(problem: FoundProblem, _now: datetime) -> Said:
 
 
 def _pool(problem: FoundProblem, _now: datetime) -> Said:
+    failure = problem.values["failure"]
     return Said(
-        f"the driver of the pool {problem.subject} does not start or end workers: {problem.values['failure']}",
+        f"the driver of the pool {problem.subject} does not start or end workers{': ' if failure else ''}{failure}",
         ((_plain("autoscaler", "explain", problem.subject), "says how many workers it is to have, and why"),),
         problems_pb2.PROBLEM_ACTION_KIND_SHOW_POOL,
         problem.subject,
