@@ -1,8 +1,10 @@
 """Sending events from the wire, the SDK and the shell, against a Frontend that serves."""
 
+import asyncio
 from datetime import timedelta
 from uuid import UUID
 
+import psycopg
 import pytest
 
 import duly
@@ -10,7 +12,8 @@ from duly_core.results.store import set_results
 from duly_core.tasks import polling
 from duly_wire.enums import HistoryKind, ReasonKind
 from duly_wire.v1 import events_pb2
-from tests.events.test_store_events import wait, waits_for
+from tests.events.test_store_events import many_that_wait, wait, waits_for
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import ENQUEUE_TIMEOUT, LAMBDA, SECOND
 
@@ -75,6 +78,19 @@ async def test_a_client_sends_an_event_once_and_sees_who_waits_and_what_is_kept(
     assert ([each.value for each in kept.events], kept.waiters) == ([{"by": "ann"}], ())
     assert [(each.key, each.event_count) for each in keys] == [("approved", 1)]
     assert (await client.get(task_id)).status is duly.TaskStatus.NEW
+
+
+async def test_a_sender_does_not_wait_for_the_crowd_of_another(client, task_states, dsn):
+    ids = await many_that_wait(task_states, 501, "open")
+    async with await psycopg.AsyncConnection.connect(dsn) as holder:
+        await holder.execute("select from task_assoc where task_id = %s for update", [UUID(bytes=max(ids))])
+        crowd = asyncio.create_task(client.send_event("open", 1))
+        await until_a_statement_waits_for_a_lock(dsn)
+        other = await asyncio.wait_for(client.send_event("other", 1), 20)
+        is_waiting = not crowd.done()
+    given = await crowd
+
+    assert (other.receivers, is_waiting, given.receivers) == (0, True, 501)
 
 
 async def test_a_full_key_and_a_large_value_are_errors_of_the_sdk(client):

@@ -170,6 +170,32 @@ async def test_a_send_to_a_crowd_writes_five_hundred_tasks_in_a_transaction(task
     assert ask(dsn, "select count(*) from event_key where given_to is not null") == [(0,)]
 
 
+async def test_after_each_page_of_a_crowd_its_lambdas_are_told(task_states, dsn):
+    await many_that_wait(task_states, 1_200, "open")
+    first = await sender_dies(task_states.store, event("open"))
+    told = []
+
+    def tell(due):
+        told.append(({*due}, *ask(dsn, "select count(*) from task_assoc where status = 'new'")))
+
+    sent = await events.finish(task_states.store, first, tell)
+
+    assert told == [({LAMBDA}, (1_000,)), ({LAMBDA}, (1_200,))]
+    assert sent.answers == [Sent(receivers=1_200)]
+
+
+async def test_of_each_unfinished_key_one_event_that_was_stored_goes_on(task_states):
+    await send(task_states.store, event("open", event_id="before"))
+    await many_that_wait(task_states, 501, "open")
+    asked = [event("open", event_id="before"), event("other"), event("open"), event("open")]
+
+    parts = events.split(await sender_dies(task_states.store, *asked), asked)
+    sent = await events.finish(task_states.store, events.join(parts[2:]))
+
+    assert [each.unfinished - {"/other"} for each in parts] == [set(), set(), {"/open"}, set()]
+    assert sent.answers == [Sent(receivers=501), Sent()]
+
+
 @pytest.mark.parametrize("goes_on", ["a repeat", "the Store Consumer", "the next event"])
 async def test_what_a_sender_that_died_did_not_give_is_given_once_to_the_rest(task_states, dsn, goes_on):
     store = task_states.store

@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import NamedTuple
@@ -119,8 +119,15 @@ def _address(rows: Sequence[tuple[object, ...]]) -> Address:
     return Address(state, title, expires_at)
 
 
-async def use(store: Store, token: str, value: bytes, encoding: int, kept_for: timedelta) -> Used:
-    """Send the event of an address, once; all or nothing.
+async def use(
+    store: Store,
+    token: str,
+    value: bytes,
+    encoding: int,
+    kept_for: timedelta,
+    tell: Callable[[Collection[str]], None],
+) -> Used:
+    """Send the event of an address, once; all or nothing. `tell` is told after each page of the lambdas that are due.
 
     Raises:
         TooManyKeptError: nothing was changed.
@@ -137,7 +144,9 @@ async def use(store: Store, token: str, value: bytes, encoding: int, kept_for: t
         sent = await store_events.send_within(connection, [event], kept_for)
         if sent.answers[0].is_refused:
             raise TooManyKeptError
-    return Used(State.OPEN, await store_events.finish(store, sent))
+    if sent.due:
+        tell(sent.due)
+    return Used(State.OPEN, await store_events.finish(store, sent, tell))
 
 
 class AddressSweep:

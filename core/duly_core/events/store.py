@@ -1,7 +1,8 @@
 """Send events, end waits that are over, and read what is kept."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -136,18 +137,64 @@ async def send_within(connection: Connection, events: Sequence[NewEvent], kept_f
     return SentAll(answers, frozenset(given.due), given.unfinished, places)
 
 
-async def finish(store: Store, sent: SentAll) -> SentAll:
+def split(sent: SentAll, events: Sequence[NewEvent]) -> list[SentAll]:
+    """Return what came of each event, each for itself; one event of a key goes on with it, that was stored first if any was."""
+    seqs = {place: seq for seq, place in sent.places.items()}
+    by_key: dict[str, int] = {}
+    for place in [*sorted(seqs), *range(len(events))]:
+        by_key.setdefault(str(events[place].key), place)
+    unfinished = {place: frozenset((key,)) for key, place in by_key.items() if key in sent.unfinished}
+    return [
+        SentAll(
+            [answer],
+            frozenset(),
+            unfinished.get(place, frozenset()),
+            {seqs[place]: 0} if place in seqs else {},
+        )
+        for place, answer in enumerate(sent.answers)
+    ]
+
+
+def join(parts: Sequence[SentAll]) -> SentAll:
+    """Return what came of some events that were split, together."""
+    return SentAll(
+        [part.answers[0] for part in parts],
+        frozenset().union(*(part.due for part in parts)),
+        frozenset().union(*(part.unfinished for part in parts)),
+        {seq: place for place, part in enumerate(parts) for seq in part.places},
+    )
+
+
+def _tell_nobody(_due: Collection[str]) -> None:
+    pass
+
+
+async def finish(
+    store: Store,
+    sent: SentAll,
+    tell: Callable[[Collection[str]], None] = _tell_nobody,
+    turns: AbstractAsyncContextManager[object] | None = None,
+) -> SentAll:
     """Give what was sent to the rest of the tasks that wait, in transactions of their own.
 
     It stops if the store fails, or after many: then the Store Consumer goes on.
+
+    Args:
+        store: where the events are.
+        sent: what the first transaction did.
+        tell: is told after each page of the lambdas that are due.
+        turns: is entered for each page: it bounds how many run at a time. None: as many as are called.
     """
     for _ in range(_MOST_PAGES):
         if not sent.unfinished:
             break
         try:
-            given = await _give_on(store, sent.unfinished)
+            async with turns or nullcontext():
+                given = await _give_on(store, sent.unfinished)
         except StoreUnavailableError:
             break
+        if given.due:
+            tell(given.due)
         answers = [*sent.answers]
         for seq, count in given.receivers.items():
             if (place := sent.places.get(seq)) is not None:

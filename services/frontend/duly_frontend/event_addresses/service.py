@@ -1,7 +1,7 @@
 """EventAddressService: makes addresses of one use, tells what they ask, and sends their events."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
 from duly_core.access.current import restriction, scheduler
@@ -103,18 +103,17 @@ class EventAddressServicer(event_addresses_pb2_grpc.EventAddressServiceServicer)
             _check_value(request.value)
             kept_for = self._live().event_retention
             used = await store_addresses.use(
-                self._stores.writes, request.token, request.value, Encoding.JSON, kept_for
+                self._stores.writes, request.token, request.value, Encoding.JSON, kept_for, self._tell
             )
         except store_addresses.TooManyKeptError:
             return event_addresses_pb2.UseEventAddressResponse(error=_FULL.to_wire())
         except Problem as problem:
             return event_addresses_pb2.UseEventAddressResponse(error=problem.to_wire())
-        receivers = 0
-        if used.sent is not None:
-            receivers = used.sent.answers[0].receivers
-            if used.sent.due:
-                self._notifier.due_in(timedelta(), used.sent.due, len(used.sent.due))
+        receivers = used.sent.answers[0].receivers if used.sent else 0
         return event_addresses_pb2.UseEventAddressResponse(state=_STATES[used.state], receivers=receivers)
+
+    def _tell(self, due: Collection[str]) -> None:
+        self._notifier.due_in(timedelta(), due, len(due))
 
 
 def _read(asked: event_addresses_pb2.NewEventAddress, scope: Scope | None) -> NewAddress:

@@ -1,13 +1,14 @@
 """EventService: sends events, and reads those that are kept."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 
 from duly_core.access.current import current_access, current_caller, denied, restriction
 from duly_core.access.roles import Action
 from duly_core.config.live_sections import LiveFrontendSettings
 from duly_core.events import store as store_events
-from duly_core.events.store import NewEvent, Sent
+from duly_core.events.store import NewEvent, SentAll
 from duly_core.lambdas.patterns import pattern_of_namespace
 from duly_core.postgres.notifications import Notifier
 from duly_core.process import failpoints
@@ -28,6 +29,8 @@ _SHOWN = 100
 _MOST_AT_ONCE = 500
 _WEIGHTY = 4 * 1024
 """Bytes of value that count for another event in a group."""
+_MOST_PAGES_AT_ONCE = 4
+"""Transactions that give events to crowds: sends go on beside them."""
 
 
 class EventServicer(events_pb2_grpc.EventServiceServicer):
@@ -40,6 +43,7 @@ class EventServicer(events_pb2_grpc.EventServiceServicer):
         self._notifier = notifier
         self._live = live
         self._send = GroupCommit(self._send_group, max_items=_MOST_AT_ONCE, weigh=_weight)
+        self._pages = asyncio.Semaphore(_MOST_PAGES_AT_ONCE)
 
     async def SendEvents(  # noqa: N802 (the wire's name)
         self, request: events_pb2.SendEventsRequest, context: Context
@@ -47,16 +51,29 @@ class EventServicer(events_pb2_grpc.EventServiceServicer):
         check_count("events", len(request.events), _MOST_SENT)
         asked = wire.read_new(request.events)
         valid = [each for each in asked if not isinstance(each, Problem)]
-        answers = await self._send(valid, context.time_remaining(), current_caller()) if valid else []
-        return events_pb2.SendEventsResponse(results=wire.results(asked, answers))
+        parts = await self._send(valid, context.time_remaining(), current_caller()) if valid else []
+        sent = store_events.join(parts)
+        if sent.unfinished:
+            # not in the group: a crowd makes nobody wait but who sends to it
+            sent = await store_events.finish(self._stores.writes, sent, self._tell, self._pages)
+        events.events_sent(sent.answers)
+        return events_pb2.SendEventsResponse(results=wire.results(asked, sent.answers))
 
-    async def _send_group(self, asked: list[NewEvent]) -> list[Sent]:
-        async with failpoints.around("frontend.send_events"):
-            done = await store_events.send(self._stores.writes, asked, self._live().event_retention)
-        if done.due:
-            self._notifier.due_in(timedelta(), done.due, len(done.due))
-        events.events_sent(done.answers)
-        return done.answers
+    async def _send_group(self, asked: list[NewEvent]) -> list[SentAll]:
+        """Store events, and give them to the first page of the tasks that wait; return what came of each."""
+        store, kept_for = self._stores.writes, self._live().event_retention
+        async with (
+            failpoints.around("frontend.send_events"),
+            store.connection() as connection,
+            connection.transaction(),
+        ):
+            done = await store_events.send_within(connection, asked, kept_for)
+        self._tell(done.due)
+        return store_events.split(done, asked)
+
+    def _tell(self, due: Collection[str]) -> None:
+        if due:
+            self._notifier.due_in(timedelta(), due, len(due))
 
     async def GetEventKeys(  # noqa: N802
         self, request: events_pb2.GetEventKeysRequest, _context: Context
