@@ -1,9 +1,11 @@
 """Resources that an application declares with its lambdas: made if they are not there, and never over what an operator set."""
 
+import asyncio
 import hashlib
 import json
 from datetime import timedelta
 
+import psycopg
 import pytest
 
 import duly
@@ -13,14 +15,25 @@ from duly_core.access.authorizer import Authorizer
 from duly_core.access.cache import AccessCache
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
-from duly_core.limits.changes import NotPut, PutResource, ResourceChange, put_resource
+from duly_core.limits.changes import (
+    NotPut,
+    PutResource,
+    ResourceChange,
+    Unwritten,
+    declare_resource,
+    put_resource,
+)
 from duly_core.limits.declared import Fate, StoredResource, decide, read_resources
 from duly_core.limits.store import ResourceDeclaration, ResourceLimit, list_resources
+from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.rpc.requests.resource_needs import ResourceCache
 from duly_core.tasks import schedule
 from duly_core.tasks.task import NewTask, ResourceNeed
+from duly_frontend.limits.declarations import DeclaredResource, ResourceDeclarations
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import limits_pb2, registry_pb2, task_pb2
 from tests.fixtures import whole
+from tests.fixtures.database import until_a_statement_waits_for_a_lock
 from tests.fixtures.graph_states import claim_work
 from tests.fixtures.services import refusal, serve_frontend
 from tests.fixtures.task_states import LAMBDA
@@ -76,22 +89,55 @@ def test_an_operator_stands_before_the_first_owner_and_this_before_the_newer_ver
 
 
 async def put(store, limit, by=None, set_by=""):
-    return await put_resource(store, ResourceChange.whole(limit), set_by=set_by, declaration=by)
+    if by is None:
+        return await put_resource(store, ResourceChange.whole(limit), set_by=set_by)
+    return await declare_resource(store, limit, by, set_by=set_by)
 
 
 async def test_the_store_takes_no_declaration_of_what_an_operator_set_since_it_was_read(store):
     await put(store, FIVE, V1)
     await put(store, FIVE, set_by="ann")
 
-    assert await put(store, SIX, V2) is NotPut.KEPT
+    kept = StoredResource(FIVE, None, "ann")
+    assert await put(store, SIX, V2) == Unwritten(Fate.SET_BY_OPERATOR, kept)
     assert await read_resources(store, ["db", "none"]) == {"db": StoredResource(FIVE, None, "ann")}
 
 
 async def test_the_store_takes_no_declaration_of_another_owner(store):
     await put(store, FIVE, V1, "host-1")
 
-    assert await put(store, SIX, ResourceDeclaration("other", "9")) is NotPut.KEPT
+    kept = StoredResource(FIVE, V1, "host-1")
+    assert await put(store, SIX, ResourceDeclaration("other", "9")) == Unwritten(Fate.OF_OTHER_OWNER, kept)
     assert (await read_resources(store, ["db"]))["db"] == StoredResource(FIVE, V1, "host-1")
+
+
+async def test_an_operator_who_sets_it_while_it_is_declared_wins(store, dsn):
+    await put(store, FIVE, V1)
+    async with await psycopg.AsyncConnection.connect(dsn) as other:
+        # what set_resource does, not committed yet: the declaration still reads what was there before
+        await other.execute(
+            "select duly_set_resource('db', '{capacity}', 7, false, '', null, null, null, null, 'ann', null, null)"
+        )
+        declaring = asyncio.create_task(put(store, SIX, V2))
+        await until_a_statement_waits_for_a_lock(dsn)
+
+    assert await declaring is NotPut.KEPT
+
+
+@pytest.mark.parametrize("before", [{}, {"db": StoredResource(FIVE, V1, "")}])
+@pytest.mark.parametrize("says", [SIX, ResourceLimit("db", 7)])
+async def test_an_older_version_that_read_before_a_newer_one_wrote_does_not_replace_it(store, before, says):
+    notifier = LocalNotifications()
+    resources = ResourceDeclarations(store, ResourceCache(store), notifier)
+    for each in before.values():
+        await put(store, each.limit, each.declaration)
+    newer = ResourceDeclaration("team", "3")
+    await put(store, FIVE, newer)
+
+    problems = await resources.declare({"render": [DeclaredResource(says, V2)]}, before)
+
+    assert "is declared by version '3', which is newer than '2'" in problems["render"][0]
+    assert (await read_resources(store, ["db"]))["db"] == StoredResource(FIVE, newer, "")
 
 
 async def test_a_frontend_of_an_older_release_sets_as_an_operator(store):
@@ -101,7 +147,7 @@ async def test_a_frontend_of_an_older_release_sets_as_an_operator(store):
             "select duly_put_resource('db', '{capacity}', 7, false, '', null, null, null, null)"
         )
 
-    assert await put(store, SIX, V2) is NotPut.KEPT
+    assert isinstance(await put(store, SIX, V2), Unwritten)
     (state,) = await list_resources(store, limit=10)
     assert (state.limit.capacity, state.declaration, state.set_by) == (7, None, "")
 

@@ -2,14 +2,19 @@
 
 import enum
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
+from psycopg.rows import TupleRow
+
+from duly_core.lambdas.store import lock_registry
+from duly_core.limits.declared import WRITTEN, Fate, StoredResource, decide, read_resources_within
 from duly_core.limits.statements import LIMITS
 from duly_core.limits.store import UNLIMITED, Rate, ResourceDeclaration, ResourceLimit, end_delays
 from duly_core.postgres.arrays import texts
-from duly_core.postgres.pool import Store
+from duly_core.postgres.pool import Store, fetch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +88,15 @@ class NotPut(enum.Enum):
     """This is a declaration of an application, and an operator or an application of another owner set it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """A declaration that changes nothing."""
+
+    fate: Fate
+    known: StoredResource
+    """What stays."""
+
+
 _PUT = LIMITS["put_resource"]
 _RELEASE = LIMITS["release_parked"]
 _FORGET = LIMITS["forget_starts"]
@@ -97,9 +111,10 @@ async def put_resource(
     expected_changed_at: datetime | None = None,
     *,
     set_by: str = "",
-    declaration: ResourceDeclaration | None = None,
 ) -> PutResource | NotPut | Contradiction:
-    """Declare a resource, or change what is named of it; the rest stays as it is.
+    """Make a resource as an operator, or change what is named of it; the rest stays as it is.
+
+    No declaration of an application changes it from then on.
 
     Args:
         store: to change.
@@ -107,12 +122,38 @@ async def put_resource(
         expected_changed_at: of the resource, which is changed only if this is so, or if it is as `change` says already. None:
             whatever it is.
         set_by: the principal that sets it; empty: nobody is asked who they are.
-        declaration: the application that declares it. None: an operator sets it, and no declaration changes it from then on.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; ask again.
     """
-    parameters = {
+    rows = await store.run(_PUT, _parameters(change, set_by) | {"expected_at": expected_changed_at})
+    return await _settled(store, change, rows)
+
+
+async def declare_resource(
+    store: Store, limit: ResourceLimit, by: ResourceDeclaration, *, set_by: str = ""
+) -> PutResource | NotPut | Contradiction | Unwritten:
+    """Write what an application declares, if what is there lets it (`decide`).
+
+    It is judged by what is there now, and no other declaration is written meanwhile: an older version never replaces a newer one.
+
+    Raises:
+        StoreUnavailableError: the outcome is unknown; ask again.
+    """
+    change = ResourceChange.whole(limit)
+    parameters = _parameters(change, set_by) | {"owner": by.owner, "version": by.version}
+    async with store.connection() as connection, connection.transaction():
+        await lock_registry(connection)
+        known = (await read_resources_within(connection, [limit.name])).get(limit.name)
+        fate = decide(limit, by, known)
+        if known is not None and fate not in WRITTEN:
+            return Unwritten(fate, known)
+        rows = await fetch(connection, _PUT, parameters)
+    return await _settled(store, change, rows)
+
+
+def _parameters(change: ResourceChange, set_by: str) -> dict[str, Any]:
+    return {
         "name": change.name,
         "named": texts(sorted(change.named)),
         "capacity": change.capacity,
@@ -121,14 +162,18 @@ async def put_resource(
         "units": change.units,
         "period": change.period,
         "burst": change.burst,
-        "expected_at": expected_changed_at,
+        "expected_at": None,
         "set_by": set_by,
-        "owner": declaration and declaration.owner,
-        "version": declaration and declaration.version,
+        "owner": None,
+        "version": None,
     }
-    (
-        (is_done, is_expected, wrong, put_at, rate_is_new, is_created, changed, *columns, is_kept),
-    ) = await store.run(_PUT, parameters)
+
+
+async def _settled(
+    store: Store, change: ResourceChange, rows: Sequence[TupleRow]
+) -> PutResource | NotPut | Contradiction:
+    """Return what came of a change, and release what it lets run."""
+    ((is_done, is_expected, wrong, put_at, rate_is_new, is_created, changed, *columns, is_kept),) = rows
     if is_kept:
         return NotPut.KEPT
     if not is_done and not is_expected:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from duly_core.lambdas.declarations import is_of_lower_numbers
 from duly_core.limits.store import Rate, ResourceDeclaration, ResourceLimit
 from duly_core.postgres.arrays import texts
-from duly_core.postgres.pool import Store
+from duly_core.postgres.pool import Connection, Store, fetch
 from duly_core.postgres.statements import READS
 
 
@@ -70,7 +70,13 @@ async def read_resources(store: Store, names: Sequence[str]) -> Mapping[str, Sto
     """
     if not names:
         return {}
-    rows = await store.run(READS["resources_as_declared"], {"names": texts(sorted(set(names)))})
+    async with store.connection() as connection:
+        return await read_resources_within(connection, names)
+
+
+async def read_resources_within(connection: Connection, names: Sequence[str]) -> Mapping[str, StoredResource]:
+    """Do the same in the transaction of the caller."""
+    rows = await fetch(connection, READS["resources_as_declared"], {"names": texts(sorted(set(names)))})
     return {
         name: StoredResource(
             ResourceLimit(name, capacity, per_key, note, Rate(rate, period, burst) if rate else None),

@@ -10,7 +10,7 @@ from duly_core.access.current import current_access, restriction
 from duly_core.access.grants import Scope
 from duly_core.access.roles import Action
 from duly_core.lambdas.names import namespace_of
-from duly_core.limits.changes import Contradiction, NotPut, ResourceChange, put_resource
+from duly_core.limits.changes import Contradiction, NotPut, ResourceChange, Unwritten, declare_resource
 from duly_core.limits.declared import CHANGES, WRITTEN, Fate, StoredResource, decide, read_resources
 from duly_core.limits.store import UNLIMITED, Rate, ResourceDeclaration, ResourceLimit, is_quota
 from duly_core.postgres.notifications import Notifier
@@ -158,10 +158,12 @@ class ResourceDeclarations:
     async def _write(self, declared: DeclaredResource) -> str | None:
         """Return why it was not written; None: it was."""
         name, change = declared.limit.name, ResourceChange.whole(declared.limit)
-        done = await put_resource(
-            self._store, change, set_by=current_access().principal, declaration=declared.by
+        done = await declare_resource(
+            self._store, declared.limit, declared.by, set_by=current_access().principal
         )
         self._known.forget()
+        if isinstance(done, Unwritten):  # somebody declared it since it was read
+            return _KEPT[done.fate](declared, done.known) if done.fate in _KEPT else None
         if done is NotPut.KEPT:  # since it was read
             return f"resource {name!r} stays as it is: somebody else set it meanwhile"
         if isinstance(done, NotPut):
