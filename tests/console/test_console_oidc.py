@@ -525,6 +525,28 @@ async def test_refused_refresh_tokens_are_remembered_for_a_while_and_within_boun
     assert len(renewals._renewals) == 3
 
 
+async def test_a_page_that_fails_keeps_the_renewed_session(
+    people, oidc_settings, identity_provider, store, monkeypatch
+):
+    async with browse(people, page_timeout=timedelta(seconds=1), **oidc_settings) as person:
+        await sign_in(person)
+        before = person.http.cookies["duly_7480"]
+        monkeypatch.setattr(renewal, "EARLY", 301)
+        identity_provider.lifetime = 600
+
+        async with store.connection() as connection, connection.transaction():
+            await connection.execute("lock table role_grant in access exclusive mode")
+            failed = await person.get("/settings")
+        renewed = person.http.cookies["duly_7480"]
+        monkeypatch.setattr(renewal, "EARLY", 30)
+        after = await person.get("/settings")
+
+    assert failed.status_code in (503, 504), failed.text
+    assert renewed != before
+    assert after.status_code == 200
+    assert sorted(identity_provider.refresh_tokens.values()) == [0, 1]
+
+
 # ---- large tokens, signing out, other ways in ------------------------------------------------------------
 
 

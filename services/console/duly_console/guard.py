@@ -190,6 +190,7 @@ class Guard:
         known = session or Session.new()
         if known.is_of_provider:
             known = await self._renewed(known)
+            request.state.renewed = known
         calls = self.calls(known.token)
         # a part of a page has no menu; that of the overview has the board
         is_part = request.headers.get("hx-request") == "true" and request.url.path != "/"
@@ -262,6 +263,13 @@ class Guard:
     def _failed(self, request: Request, error: DulyError, page: Page | None = None) -> Response:
         if isinstance(error, SignInNeededError):
             return self._to_sign_in(request)
+        response = self._problem(request, error, page)
+        # the provider takes the refresh token before it no more
+        if page is None and (renewed := getattr(request.state, "renewed", None)):
+            self.keep(response, renewed)
+        return response
+
+    def _problem(self, request: Request, error: DulyError, page: Page | None) -> Response:
         status = error.status if isinstance(error, PageError) else 500
         if request.headers.get("hx-request") == "true":
             return HTMLResponse(render(self.templates, "problem.html", None, message=str(error)), status)
