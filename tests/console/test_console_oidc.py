@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import re
 import time
+from dataclasses import replace
 from datetime import timedelta
 from html import unescape
 from urllib.parse import parse_qs, urlsplit
@@ -545,6 +546,30 @@ async def test_a_page_that_fails_keeps_the_renewed_session(
     assert renewed != before
     assert after.status_code == 200
     assert sorted(identity_provider.refresh_tokens.values()) == [0, 1]
+
+
+async def test_renewed_tokens_are_forgotten_once_they_expired_or_their_session_signed_out(
+    identity_provider, oidc_settings
+):
+    now = [time.time()]
+    provider = open_oidc(ConsoleSettings(**oidc_settings), secure=False).provider
+    renewals = renewal.Renewals(provider, lambda: now[0])
+    identity_provider.refresh_tokens |= {"of ann": 0, "of bob": 0}
+    ann, bob = (
+        Session.of_provider(identity_provider.id_token(), token, int(now[0]))
+        for token in ("of ann", "of bob")
+    )
+    renewed = await renewals.fresh(ann)
+    other = await renewals.fresh(bob)
+
+    renewals.forget(renewed)
+    of_bob = [each.csrf for each in renewals._renewals.values()]
+    now[0] = other.expires_at + 1
+    with pytest.raises(SignInNeededError):
+        await renewals.fresh(replace(other, refresh=""))
+
+    assert of_bob == [bob.csrf]
+    assert not renewals._renewals
 
 
 # ---- large tokens, signing out, other ways in ------------------------------------------------------------

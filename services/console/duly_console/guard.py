@@ -112,6 +112,12 @@ class Guard:
                 secure=self.secure,
             )
 
+    def end(self, session: Session) -> None:
+        """Read copies of this session's cookie as none of ours, and forget what a provider gave it."""
+        self.cookies.end(session)
+        if self.oidc is not None:
+            self.oidc.renewals.forget(session)
+
     def forget(self, request: Request, response: Response) -> None:
         """Let the browser forget the session's cookie."""
         for name in cookie_parts.names(self.cookie, request.cookies):

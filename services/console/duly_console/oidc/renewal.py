@@ -19,6 +19,8 @@ _RETRY = 5
 """Seconds after a call without an answer until the next one."""
 _KEPT = 600
 """Seconds for which a refused refresh token is known to be refused."""
+_SWEEP = 60
+"""Seconds from one look for answers that are over to the next."""
 _MOST = 10_000
 """Refresh tokens whose answer is remembered."""
 _AWAY = "The identity provider does not answer, and your sign-in has to be renewed. Try again in a moment."
@@ -30,12 +32,15 @@ class _Renewal:
 
     answer: asyncio.Task[Tokens]
     began_at: float
+    csrf: str
+    """Of the session: it stays the same however often its tokens are renewed."""
 
 
 class Renewals:
     """One call for each refresh token, however many requests come with it: a provider may take a second use for a theft.
 
     The answer is remembered: the answers to other requests of the same browser may not have brought it the new token yet.
+    It is forgotten once its ID token has expired, or the session has signed out.
     """
 
     def __init__(self, provider: Provider, clock: Callable[[], float] = time.time) -> None:
@@ -43,6 +48,7 @@ class Renewals:
         self._now = clock
         self._renewals: OrderedDict[bytes, _Renewal] = OrderedDict()
         self._away_until = float("-inf")
+        self._sweep_at = float("-inf")
 
     async def fresh(self, session: Session) -> Session:
         """Return a session whose ID token lasts for a while; the same one: there is nothing to renew.
@@ -51,6 +57,7 @@ class Renewals:
             SignInNeededError: the provider does not go on with this session.
             PageError: the provider does not answer, and the ID token has expired.
         """
+        self._sweep()
         is_new = False
         while session.refresh and self._is_due(session.expires_at) and not is_new:
             try:
@@ -72,6 +79,27 @@ class Renewals:
             raise SignInNeededError("the ID token has expired")
         return session
 
+    def forget(self, session: Session) -> None:
+        """Forget the tokens of a session that has ended."""
+        self._drop(lambda each: each.csrf == session.csrf)
+
+    def _sweep(self) -> None:
+        """Forget answers that serve nobody any longer, once in a while."""
+        if self._now() >= self._sweep_at:
+            self._sweep_at = self._now() + _SWEEP
+            self._drop(self._is_past)
+
+    def _is_past(self, known: _Renewal) -> bool:
+        if not known.answer.done():
+            return False
+        if known.answer.cancelled() or known.answer.exception() is not None:
+            return self._now() - known.began_at > _KEPT
+        return known.answer.result().id_token.expires_at <= self._now()
+
+    def _drop(self, is_over: Callable[[_Renewal], bool]) -> None:
+        for key in [key for key, each in self._renewals.items() if is_over(each)]:
+            del self._renewals[key]
+
     def _is_due(self, expires_at: float) -> bool:
         return expires_at - self._now() <= EARLY
 
@@ -83,7 +111,7 @@ class Renewals:
         if known is None or is_new:
             if self._now() < self._away_until:
                 raise ProviderAwayError("the provider did not answer a moment ago")
-            known = _Renewal(asyncio.create_task(self._ask(session)), self._now())
+            known = _Renewal(asyncio.create_task(self._ask(session)), self._now(), session.csrf)
             known.answer.add_done_callback(_look)
             self._renewals[key] = known
             self._renewals.move_to_end(key)

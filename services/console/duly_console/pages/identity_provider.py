@@ -81,7 +81,7 @@ class IdentityProviderPages:
         else:
             self._log.accepted(viewer.principal, _peer(request))
             if before := guard.session(request):
-                guard.cookies.end(before)
+                guard.end(before)
             # Browsers send a strict cookie only where a page of this site led them: a redirect from here is still the provider's.
             text = render(
                 guard.templates,

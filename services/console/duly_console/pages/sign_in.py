@@ -55,7 +55,7 @@ class SignIn:
             return self._ask(request, session, "This token is unknown, revoked or expired.")
         self._log.accepted(viewer.principal, peer)
         response = RedirectResponse(local_path(form.get("back", "")), status_code=303)
-        guard.cookies.end(session)
+        guard.end(session)
         guard.keep(response, Session.new(token))  # a new token for forms, too: the old one was known before
         return response
 
@@ -64,7 +64,7 @@ class SignIn:
         guard = self._guard
         session = guard.session(request)
         if session:
-            guard.cookies.end(session)
+            guard.end(session)
         url = ""
         if session and session.is_of_provider and guard.oidc:
             url = await guard.oidc.provider.sign_out_url()
