@@ -658,3 +658,16 @@ async def test_a_task_that_received_as_much_as_one_may_still_refuses_the_last(ta
     await set_results(store, [last])
 
     assert await task_states.status(task.task_id) == "waiting"
+
+
+async def test_what_a_task_refuses_and_never_received_gives_it_no_room(task_states, processing_task):
+    store, task = task_states.store, processing_task
+    await send(store, *(event("approved", b"1") for _ in range(MOST_RECEIVED)))
+    for number in range(MOST_RECEIVED):
+        await wait(store, task, "approved", name=f"first:{number}")
+        task = await task_states.take_of(LAMBDA)
+
+    forged = refuses(task, "other", refused=["other"], name="first:more")
+    await set_results(store, [forged])
+
+    assert await task_states.status(task.task_id) == "fatal_failure"

@@ -581,7 +581,14 @@ CASES = {
     ),
     "lock_event_waits": ({"keys": EVENT_KEYS, "after": IDS, "limit": 10}, ASSOC | {"event_wait_pkey"}),
     "received_much": (
-        {"task_ids": IDS, "refused": [0] * 3, "refused_bytes": [0] * 3, "most": 100, "most_bytes": 1000},
+        {
+            "task_ids": IDS,
+            "refused_task_ids": IDS,
+            "waits": EVENT_KEYS,
+            "keys": EVENT_KEYS,
+            "most": 100,
+            "most_bytes": 1000,
+        },
         ENTITY,
     ),
     "complete": (

@@ -29,8 +29,6 @@ MOST_RECEIVED_BYTES = 512 * 1024
 
 REASON_LIMIT = 300
 """Bytes of why a callback refused an event."""
-_BYTES_OF_REFUSED = 90_000
-"""A value of VALUE_LIMIT as the store has it, or more."""
 
 
 class RefusedEvent(NamedTuple):
@@ -53,8 +51,3 @@ class EventWait(NamedTuple):
     timeout: timedelta
     refused: tuple[RefusedEvent, ...] = ()
     """What it received in this wait, and cannot read: it waits for another, as long as it would have waited for the first."""
-
-    @property
-    def bytes_put_aside(self) -> int:
-        """About how much less the task has when what it refused is put aside."""
-        return len(self.refused) * _BYTES_OF_REFUSED

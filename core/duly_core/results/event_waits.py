@@ -6,7 +6,7 @@ from typing import Any
 
 from duly_core.events.rules import MOST_RECEIVED, MOST_RECEIVED_BYTES
 from duly_core.events.store import lock_waited, put_aside
-from duly_core.postgres.arrays import bools, int4s, intervals, texts, timestamps, uuids
+from duly_core.postgres.arrays import bools, intervals, texts, timestamps, uuids
 from duly_core.postgres.pool import Connection, fetch
 from duly_core.postgres.statements import LOCKS, READS, TRANSITIONS
 from duly_core.results.kept import keep_uses
@@ -26,12 +26,17 @@ async def refuse_full(
     """Move waits of tasks that received as much as one may to the failures, as such."""
     if not waiting:
         return failed, waiting
+    named = [
+        (each.task_id, each.event_wait.name, told.key)
+        for each in waiting
+        if each.event_wait
+        for told in each.event_wait.refused
+    ]
     asked = {
         "task_ids": uuids(result.task_id for result in waiting),
-        "refused": int4s([len(each.event_wait.refused) if each.event_wait else 0 for each in waiting]),
-        "refused_bytes": int4s(
-            [each.event_wait.bytes_put_aside if each.event_wait else 0 for each in waiting]
-        ),
+        "refused_task_ids": uuids(task_id for task_id, _, _ in named),
+        "waits": texts([name for _, name, _ in named]),
+        "keys": texts([key for _, _, key in named]),
         "most": MOST_RECEIVED,
         "most_bytes": MOST_RECEIVED_BYTES,
     }

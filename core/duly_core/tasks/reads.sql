@@ -525,17 +525,26 @@ from unnest(%(names)b::text[]) as asked (name)
 join resource on resource.name = any (array[asked.name])
 
 -- name: received_much
--- Those of these tasks that may receive no further events. What they are about to put aside (`refused`, `refused_bytes`) does not count.
+-- Those of these tasks that may receive no further events. What they received and are about to put aside (`refused_task_ids`, `waits`,
+-- `keys`) does not count.
 select task.task_id
-from unnest(%(task_ids)b::uuid[], %(refused)b::int4[], %(refused_bytes)b::int4[]) as asked (task_id, refused, refused_bytes)
+from unnest(%(task_ids)b::uuid[]) as asked (task_id)
 cross join lateral (
     select task.task_id, task.received
     from task
     where task.task_id = asked.task_id and task.task_id {{within_asked}}
     limit 1
 ) as task
+cross join lateral (
+    select count(*) as count, coalesce(sum(pg_column_size(event)), 0) as bytes
+    from jsonb_array_elements(task.received) as event
+    where cardinality(%(refused_task_ids)b::uuid[]) > 0 and not event ? 'refused' and exists (
+        select from unnest(%(refused_task_ids)b::uuid[], %(waits)b::text[], %(keys)b::text[]) as named (task_id, wait, key)
+        where named.task_id = task.task_id and named.wait = event ->> 'wait' and named.key = event ->> 'key'
+    )
+) as aside
 where (
         jsonb_array_length(task.received) >= %(most)b::int4
-        and jsonb_array_length(jsonb_path_query_array(task.received, '$[*] ? (!exists (@.refused))')) - asked.refused >= %(most)b::int4
+        and jsonb_array_length(jsonb_path_query_array(task.received, '$[*] ? (!exists (@.refused))')) - aside.count >= %(most)b::int4
     )
-    or pg_column_size(task.received) - asked.refused_bytes >= %(most_bytes)b::int4
+    or pg_column_size(task.received) - aside.bytes >= %(most_bytes)b::int4
