@@ -51,6 +51,7 @@ A_TABLE = {
     "session": None,
     "session_order": None,
     "session_policy": None,
+    "fair_key": None,
     "calendar": None,
     "on_closed": None,
     "business_hours": None,
