@@ -134,12 +134,12 @@ def test_health_answers_with_its_exit_code(run: Duly, stack: WholeStack) -> None
 
 
 def test_config_shows_every_setting_and_who_set_it(run: Duly) -> None:
-    result = run("config", DULY_EXECUTOR_SLOTS="3", DULY_STORE_DSN="postgresql://ann:secret@db/duly")
+    result = run("config", DULY_EXECUTOR_SLOTS="3", DULY_STORE_DSN="postgresql://ann:hunter2@db/duly")
 
     assert result.exit_code == 0
     (slots,) = (line for line in result.stdout.splitlines() if "DULY_EXECUTOR_SLOTS" in line)
     assert slots.split()[1:3] == ["3", "environment"]
-    assert "secret" not in result.stdout
+    assert "hunter2" not in result.stdout
 
 
 def test_without_a_frontend_the_way_to_one_is_named(run: Duly) -> None:

@@ -76,7 +76,7 @@ def test_the_page_leads_from_nothing_to_a_task_that_ran_under_tls_and_roles(read
 
     plain = "export DULY_RPC_TOKEN_FILE=shop.token\n"
     nobody = "export DULY_RPC_CA_FILE=certs/ca.pem\n"
-    assert "DULY_RPC_CA_FILE" in reader.run(f"{plain}duly whoami", code=1)
+    assert "DULY_RPC_CA_FILE" in reader.run(f"{plain}duly whoami", code=69)
     assert "DULY_RPC_TOKEN_FILE" in reader.run(f"{nobody}duly whoami", code=1)
     assert "may not" in reader.run(f"{as_shop}duly settings set store_consumer.poll_interval 1s", code=1)
     assert json.loads(reader.run(f"{as_shop}duly whoami --json"))["principal"] == "shop"
@@ -119,4 +119,4 @@ def test_certificates_alone_say_who_calls(reader: Reader) -> None:
 
     assert "Hello, Ada!" in ran
     nobody = "export DULY_RPC_CA_FILE=certs/ca.pem\n"
-    assert "set DULY_RPC_CERT_FILE" in reader.run(f"{nobody}duly whoami", code=1)
+    assert "set DULY_RPC_CERT_FILE" in reader.run(f"{nobody}duly whoami", code=69)
