@@ -9,8 +9,8 @@ from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.verdict import Violation
 from tests.chaos.history import History, Told, Transition, WatchStretch
 
-_LOSE = "postgres_failover"
-"""Kinds of faults, by how they begin, after which another server goes on."""
+_LOSE = ("postgres_failover", "zone_", "database_")
+"""Kinds of faults, by how they begin, after which another server may go on: the last ones are those of zones (tests/zones)."""
 
 
 def watches(history: History, cases: Mapping[str, Case], lines: Lines) -> Iterator[Violation]:
