@@ -2,8 +2,8 @@
 
 import time
 
-from duly_console.graph_layout import Edge, Node, draw, layers_of
-from duly_console.graph_summary import MOST_DRAWN, picture
+from duly_console.graphs.layout import Edge, Node, draw, layers_of
+from duly_console.graphs.summary import MOST_DRAWN, picture
 from duly_wire.v1 import graphs_pb2, task_pb2
 
 

@@ -12,7 +12,7 @@ from prometheus_client import REGISTRY
 import duly
 from duly_core.gates.cache import GateCache
 from duly_core.lambdas.names import QueueKey
-from duly_store_consumer.backlog_watch import BacklogWatch
+from duly_store_consumer.counting.backlog_watch import BacklogWatch
 from duly_store_consumer.gate_loop import GateLoop
 from duly_wire.enums import Priority
 from tests.fixtures.task_states import LAMBDA

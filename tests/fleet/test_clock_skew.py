@@ -11,7 +11,7 @@ from duly_controller.executor_registry import ExecutorRegistry
 from duly_controller.host_reporter import HostReporter
 from duly_core.fleet.services import reporting
 from duly_core.process.wall_clock import WallClock
-from duly_store_consumer.host_watch import watch_hosts
+from duly_store_consumer.counting.host_watch import watch_hosts
 from duly_wire.enums import ReasonKind
 from duly_wire.v1 import fleet_pb2_grpc
 from tests.fixtures.service_processes import poll

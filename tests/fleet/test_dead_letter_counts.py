@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from duly_core.tasks import dead_letter_counts, polling
 from duly_core.tasks.dead_letter_counts import count_new
 from duly_store_consumer import events
-from duly_store_consumer.dead_letter_watch import DeadLetterWatch
+from duly_store_consumer.counting.dead_letter_watch import DeadLetterWatch
 from duly_wire.enums import FailureKind
 from tests.fixtures.task_states import LAMBDA, SECOND
 

@@ -8,7 +8,7 @@ from duly_core.fleet.services import list_services, reporting
 from duly_core.postgres.settings import StoreSettings
 from duly_core.upkeep.retention import Retention
 from duly_store_consumer import events
-from duly_store_consumer.host_watch import watch_hosts
+from duly_store_consumer.counting.host_watch import watch_hosts
 from duly_wire.v1 import fleet_pb2_grpc
 from tests.fixtures.service_processes import poll
 from tests.fleet.test_fleet_hosts import a_report

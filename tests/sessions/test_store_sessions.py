@@ -19,7 +19,7 @@ from duly_core.tasks import store as tasks
 from duly_core.tasks.claims import Caller, Pick
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.task import Applied, NewTask, Result, Scheduling, Session
-from duly_store_consumer.session_watch import count_blocked
+from duly_store_consumer.counting.session_watch import count_blocked
 from duly_wire.enums import FailureKind, Outcome, Priority, SessionOrder, SessionPolicy
 from duly_wire.ids import new_task_id
 from tests.fixtures.database import until_a_statement_waits_for_a_lock

@@ -16,8 +16,8 @@ from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_core.tasks import polling
 from duly_core.tasks.task import ResourceNeed
-from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.counting.backlog_watch import BacklogWatch
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_wire.enums import Priority
 from tests.fixtures import whole

@@ -12,7 +12,7 @@ from duly_core.tasks.task import Result
 from duly_core.trends import store as trends
 from duly_core.trends.rules import PLACES, minute_of, on_time
 from duly_hsc.run_trends import RunTrends
-from duly_store_consumer.trend_loop import TrendLoop
+from duly_store_consumer.counting.trend_loop import TrendLoop
 from duly_wire.enums import FailureKind, Outcome, Priority
 from tests.fixtures.task_states import LAMBDA
 

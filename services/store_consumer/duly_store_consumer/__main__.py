@@ -33,19 +33,19 @@ from duly_core.upkeep.retention import Retention
 from duly_core.watches.sweep import WatchSweep
 from duly_store_consumer import events
 from duly_store_consumer.attachment_loop import attachment_loop
-from duly_store_consumer.backlog_watch import BacklogWatch
 from duly_store_consumer.breaker_loop import BreakerLoop
 from duly_store_consumer.consumer import Consumer
-from duly_store_consumer.dead_letter_watch import DeadLetterWatch
+from duly_store_consumer.counting.backlog_watch import BacklogWatch
+from duly_store_consumer.counting.dead_letter_watch import DeadLetterWatch
+from duly_store_consumer.counting.host_watch import watch_hosts
+from duly_store_consumer.counting.session_watch import count_blocked
+from duly_store_consumer.counting.trend_loop import TrendLoop
 from duly_store_consumer.events import log
 from duly_store_consumer.gate_loop import GateLoop
-from duly_store_consumer.host_watch import watch_hosts
 from duly_store_consumer.reclaim_guard import ReclaimGuard
-from duly_store_consumer.session_watch import count_blocked
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.time_table_loop import TimeTableLoop
 from duly_store_consumer.timeout_loop import TimeoutLoop
-from duly_store_consumer.trend_loop import TrendLoop
 from duly_store_consumer.turn_loop import TurnLoop
 
 _TABLE_LOCKED_PAUSE = timedelta(seconds=30)

@@ -4,7 +4,7 @@ import asyncio
 
 from starlette.responses import Response
 
-from duly_console.graph_summary import MOST_DRAWN, picture
+from duly_console.graphs.summary import MOST_DRAWN, picture
 from duly_console.page import PAGE_SIZE, Page, check
 from duly_console.rendering import query
 from duly_wire.v1 import graphs_pb2, task_pb2

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from duly_console.formatting import count, word
-from duly_console.graph_layout import Drawing, Edge, Node, draw, layers_of
+from duly_console.graphs.layout import Drawing, Edge, Node, draw, layers_of
 from duly_wire.v1 import graphs_pb2
 
 MOST_DRAWN = 200

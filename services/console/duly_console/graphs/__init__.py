@@ -1,0 +1,1 @@
+"""How graphs are drawn and summed up."""

@@ -1,0 +1,1 @@
+"""What a Store Consumer counts for people: backlog, dead letters, hosts, sessions, trends."""
