@@ -140,7 +140,7 @@ def delete_breaker(lambda_name: _Lambda, address: Address = DEFAULT_ADDRESS) -> 
 def show_breaker(lambda_name: _Lambda, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """Show the breaker of a lambda: its state, its limits, and the runs that ended within its window."""
     with connected(address) as client:
-        unknown = f"{lambda_name!r} has no breaker: `duly breakers list` has those that there are"
+        unknown = f"{lambda_name!r} has no breaker: `duly breakers list` names the others"
         found = one_of(client.breakers(), lambda each: each.lambda_name == lambda_name, unknown)
     show_all([found], _table, lambda each: as_object(each, ["changed"]), as_json=as_json)
 

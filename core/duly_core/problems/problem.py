@@ -23,7 +23,7 @@ PATTERN = "pattern"
 _OF_ALL = {Kind.LATE: "why", Kind.POOL_DRIVER_FAILS: "failure"}
 """Values that may name lambdas, keys and machines of others."""
 _OF_ALL_TASKS = {Kind.SESSIONS_BLOCKED: ("session", "sessions")}
-"""Values about tasks of the subject, whoever scheduled them."""
+"""Values about all tasks of the subject, of any principal."""
 _PLACES = {kind: place for place, kind in enumerate(CAUSES_FIRST)}
 
 
