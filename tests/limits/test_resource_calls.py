@@ -162,6 +162,7 @@ async def test_a_need_that_is_invalid_is_refused_and_names_the_field(frontend, d
     for needs, field in [
         ([task_pb2.ResourceNeed(name="databse")], "resources[0].name"),
         ([task_pb2.ResourceNeed()], "resources[0].name"),
+        ([task_pb2.ResourceNeed(name="data\0base")], "resources[0].name"),
         ([task_pb2.ResourceNeed(name=f"lambda:{LAMBDA}")], "resources[0].name"),
         ([task_pb2.ResourceNeed(name=DATABASE, key="a")], "resources[0].key"),
         ([task_pb2.ResourceNeed(name="tenant")], "resources[0].key"),

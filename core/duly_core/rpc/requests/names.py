@@ -103,6 +103,15 @@ def check_name_in_namespace(field: str, name: str) -> None:
         raise Problem(field, "must not have '@', with a version, a domain or labels")
 
 
+def is_name_in_namespace(name: str) -> bool:
+    """Return whether `check_name_in_namespace` would accept a name."""
+    try:
+        check_name_in_namespace("name", name)
+    except Problem:
+        return False
+    return True
+
+
 def check_namespace(field: str, namespace: str) -> str:
     """Check a namespace, and return it; empty: the default one.
 

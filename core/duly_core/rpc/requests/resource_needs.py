@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from duly_core.lambdas.names import namespace_of
 from duly_core.limits import store as store_resources
 from duly_core.postgres.pool import Store
-from duly_core.rpc.requests.names import check_name_in_namespace
+from duly_core.rpc.requests.names import check_name_in_namespace, is_name_in_namespace
 from duly_core.rpc.requests.new_tasks import check_session_key
 from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import ResourceNeed
@@ -38,6 +38,8 @@ class ResourceCache:
             StoreUnavailableError: they had to be looked up, and could not.
         """
         wanted = {need.name for needs in asked if not isinstance(needs, Problem) for need in needs}
+        # Postgres refuses a NUL: one such name would fail the tasks of all others in the call
+        wanted = {name for name in wanted if is_name_in_namespace(name)}
         if not wanted:
             return self._kinds
         if time.monotonic() - self._read_at > FRESH.total_seconds():
