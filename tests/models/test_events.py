@@ -381,7 +381,7 @@ def test_a_guard_of_events_that_is_taken_out_is_missed(
     statement = MUTATIONS[name][0]
     monkeypatch.setitem(_home(statement), statement, _mutated(name))
     search = settings(
-        max_examples=200,
+        max_examples=1500,
         stateful_step_count=40,
         derandomize=True,
         database=None,

@@ -76,7 +76,7 @@ MUTATIONS = {
 }
 """By what is wrong then: the statement or function, its guard, and what stands there instead."""
 
-SEARCH = settings(SEARCH_ALL, max_examples=300, stateful_step_count=30)
+SEARCH = settings(SEARCH_ALL, max_examples=1500, stateful_step_count=30)
 LOCK = "perform from session where key = any (keys) order by key for update;"
 
 QUICK = {

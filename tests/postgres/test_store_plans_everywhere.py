@@ -124,7 +124,7 @@ SMALL = {name: small for name, (small, _) in PAGES.items()}
 LARGE = {name: large for name, (_, large) in PAGES.items()}
 PAGES_OF_TURNS = {
     "claim_work_fair": 970,
-    "claim_work_gated_fair": 1330,
+    "claim_work_gated_fair": 2030,
     "enqueue_fair": 2420,
     "enqueue_gated_fair": 3470,
 }
