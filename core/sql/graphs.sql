@@ -47,11 +47,30 @@ select node.label, node.task_id, node.any_of, node.ignore_failure, node.timeout_
         from jsonb_array_elements(assoc.events) as each
         where each ->> 'kind' = 'event_awaited'
     ) end as awaited_since_at,
-    case when assoc.status::text = 'waiting' and assoc.parked_on = 'event:' then assoc.next_trigger_at end as awaited_until_at
+    case when assoc.status::text = 'waiting' and assoc.parked_on = 'event:' then assoc.next_trigger_at end as awaited_until_at,
+    task.created_at, coalesce(assoc.due_at, task.scheduled_at) as due_at, coalesce(assoc.fence, task.fence, 0) as runs,
+    least(
+        case
+            -- the first run succeeded, or none ended: there are no other attempts
+            when coalesce(assoc.fence, task.fence, 0) > case when assoc.status is null and task.status = 'success' then 1 else 0 end
+            then (
+                select min(coalesce(attempt.started_at, attempt.claimed_at))
+                from attempt
+                where attempt.task_id = node.task_id
+            )
+        end,
+        case when assoc.status in ('claimed', 'processing') then assoc.claimed_at else coalesce(task.started_at, task.claimed_at) end
+    ) as started_at,
+    case when assoc.status is null then task.finished_at end as ended_at,
+    (select duly_now()) as read_at
 from graph_node as node
 left join task_assoc as assoc on assoc.task_id = node.task_id
 left join lateral (
-    select task.lambda, task.status, task.failure_kind from task where task.task_id = node.task_id limit 1
+    select task.lambda, task.status, task.failure_kind, task.created_at, task.scheduled_at, task.claimed_at,
+        task.started_at, task.finished_at, task.fence
+    from task
+    where task.task_id = node.task_id
+    limit 1
 ) as task on true
 where node.graph_id = %(graph_id)s
 order by node.place;

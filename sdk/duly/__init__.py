@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from duly.fleet.views import ExecutorInfo, Host, LambdaQueue, ServedLambda, ServiceInstance, TaskCount
     from duly.gates.gate import Breaker, Gate, GateHits
     from duly.graphs.definition import GraphDefinition, graph_from_json
-    from duly.graphs.graph import Graph, GraphNode, ScheduledGraph
+    from duly.graphs.graph import CriticalStep, Graph, GraphNode, ScheduledGraph
     from duly.graphs.new_graph import NewGraph, NewNode, any_of
     from duly.pools.pool import AnnouncedWorkers, AutoscalerLeader, DeclaredPool, PoolPlan, WorkerPool
     from duly.problems.views import (
@@ -123,6 +123,7 @@ __all__ = [
     "CatchUp",
     "Client",
     "CompleteLater",
+    "CriticalStep",
     "Debounce",
     "DeclaredPool",
     "DeclaredResource",
@@ -224,6 +225,7 @@ _LOADED_WHEN_NAMED = {
     # gRPC, as said above
     "AsyncClient": "client",
     "Client": "sync_client",
+    "CriticalStep": "graphs.graph",
     "Graph": "graphs.graph",
     "GraphDefinition": "graphs.definition",
     "GraphNode": "graphs.graph",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from datetime import UTC, datetime, timedelta
 
 import grpc
@@ -10,6 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 
 import duly
 from duly.client import AsyncClient
+from duly_cli.graphs import drawing
 from duly_core.graphs.growth_rules import NewNode
 from duly_core.graphs.rules import Node
 from duly_core.tasks import polling
@@ -48,6 +50,40 @@ async def test_a_graph_is_scheduled_at_the_end_of_its_block_and_followed(client,
     assert graph.nodes["alarm"].waits_for == {"ipmi": (duly.EdgeCondition.FAILED,)}
     assert graph.status is duly.GraphStatus.RUNNING
     assert graph.progress == pytest.approx(2 / 3)
+
+
+async def test_a_graph_tells_times_of_its_nodes_and_its_critical_path(client, store):
+    async with client.graph("discovery") as g:
+        first = g.task(LAMBDA, label="first")
+        second = g.task(LAMBDA, label="second", after=first)
+        g.task(LAMBDA, label="alarm", after=first.failed)
+        g.task(LAMBDA, label="late", after=second, delay=timedelta(hours=1))
+    await end(store, await claim_work(store), duly.Outcome.RETRIABLE_FAILURE)
+    (retried,) = [node for node in (await client.get_graph(g.scheduled)).nodes.values() if node.runs]
+    async with store.connection() as connection:
+        await connection.execute(
+            "update task_assoc set next_trigger_at = duly_now() where status = 'retriable_failure'"
+        )
+    for _ in range(2):
+        await end(store, await claim_work(store))
+
+    graph = await client.get_graph(g.scheduled)
+    ended, waits = graph.nodes["second"], graph.nodes["late"]
+
+    assert (retried.label, graph.nodes["first"].runs) == ("first", 2)
+    assert graph.nodes["first"].started_at < retried.started_at + SECOND
+    assert graph.nodes["first"].started_at <= graph.nodes["first"].ended_at == ended.ready_at
+    assert ended.ready_at <= ended.started_at <= ended.ended_at
+    assert (ended.waited, ended.duration) == (
+        ended.started_at - ended.ready_at,
+        ended.ended_at - ended.started_at,
+    )
+    assert (waits.started_at, waits.ended_at, waits.waited, waits.runs) == (None, None, None, 0)
+    assert waits.ready_at > graph.created_at + timedelta(minutes=59)
+    assert [step.label for step in graph.critical_path] == ["first", "second", "late"]
+    assert [step.open for step in graph.critical_path] == [False, False, True]
+    assert graph.critical_path[0].begins_at == graph.created_at
+    assert (await client.get_graph(g.scheduled, nodes=False)).critical_path == ()
 
 
 async def test_a_block_that_raises_schedules_nothing(client):
@@ -324,3 +360,23 @@ async def test_an_unusable_request_is_refused_as_a_whole(frontend):
         refused = await refusal(getattr(frontend.graphs, method)(request_))
 
         assert (refused.code, refused.field) == (grpc.StatusCode.INVALID_ARGUMENT, field)
+
+
+async def test_the_command_prints_the_critical_path_with_shares_and_what_is_waited_for(client, store):
+    async with client.graph("discovery") as g:
+        first = g.task(LAMBDA, label="first")
+        g.task(LAMBDA, label="side")
+        g.task(LAMBDA, label="second", after=first)
+    claimed = await claim_work(store)
+    await end(store, claimed)
+
+    running = "\n".join(drawing.text(await client.get_graph(g.graph_id)))
+    await end(store, await claim_work(store))
+    ended = "\n".join(drawing.text(await client.get_graph(g.graph_id)))
+
+    assert re.search(r"\ncritical path so far: .*, now node second new\nSHARE +WAITED +TOOK +NODE\n", running)
+    _, _, steps = ended.partition("\ncritical path: ")
+    shares = [int(share) for share in re.findall(r"^(\d+)%", steps, re.MULTILINE)]
+    assert re.findall(r"(\w+)$", steps, re.MULTILINE)[-2:] == ["first", "second"]
+    assert 99 <= sum(shares) <= 101
+    assert "side" not in steps

@@ -11,6 +11,7 @@ import typer
 import duly
 from duly_cli.graphs import drawing as graph_drawing
 from duly_cli.output.colour import status_style
+from duly_cli.output.json_text import as_json as as_json_value
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import counted, say
 from duly_cli.output.table import columns
@@ -47,7 +48,7 @@ def show(
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a graph with the status of each node."""
+    """Draw a graph with the status and times of each node, and its critical path."""
     if drawn_as not in graph_drawing.FORMATS:
         message = f"{drawn_as!r} is not a format: use {', '.join(graph_drawing.FORMATS)}"
         raise typer.BadParameter(message)
@@ -55,7 +56,8 @@ def show(
         graph = client.get_graph(graph_id)
     if as_json:
         nodes = [as_object(node, status=graph_drawing.status_of(node)) for node in graph.nodes.values()]
-        say(json.dumps(_as_json(graph) | {"nodes": nodes}))
+        path = as_json_value(graph.critical_path)
+        say(json.dumps(_as_json(graph) | {"critical_path": path, "nodes": nodes}))
     else:
         say("\n".join(graph_drawing.FORMATS[drawn_as](graph)))
 
@@ -181,7 +183,7 @@ def _show_ended(graph: "duly.Graph") -> None:
 
 
 def _as_json(graph: "duly.Graph") -> dict[str, Any]:
-    return as_object(graph, left_out=["nodes"])
+    return as_object(graph, left_out=["nodes", "critical_path"])
 
 
 def _table(graphs: Iterable["duly.Graph"]) -> Iterator[str]:

@@ -1,10 +1,12 @@
 """Draws graphs: as text, in Mermaid's notation, and in Graphviz's."""
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 
 import duly
 from duly_cli.output.safe_text import printable
 from duly_cli.output.table import columns
+from duly_cli.output.watching import age_text
 
 _COLOURS = {
     duly.TaskStatus.SUCCESS: "#c8e6c9",
@@ -32,10 +34,40 @@ def text(graph: "duly.Graph") -> Iterator[str]:
         f"{graph.ended} of {graph.total} nodes have ended"
     )
     rows = [
-        (node.label, status_of(node), node.lambda_name, node.task_id, _waits(node))
+        (
+            node.label,
+            status_of(node),
+            _span(node.waited),
+            _span(node.duration),
+            node.lambda_name,
+            node.task_id,
+            _waits(node),
+        )
         for node in graph.nodes.values()
     ]
-    yield from columns(("LABEL", "STATUS", "LAMBDA", "TASK ID", "WAITS FOR"), rows)
+    yield from columns(("LABEL", "STATUS", "WAITED", "TOOK", "LAMBDA", "TASK ID", "WAITS FOR"), rows)
+    yield from _critical_path(graph)
+
+
+def _critical_path(graph: "duly.Graph") -> Iterator[str]:
+    """Yield the chain of nodes that decided how long the graph took, and the part of each."""
+    path = graph.critical_path
+    if not path:
+        return
+    whole = path[-1].ends_at - path[0].begins_at
+    yield ""
+    if path[-1].open:
+        now = graph.nodes.get(path[-1].label)
+        goes_on = f"node {printable(path[-1].label)} {status_of(now)}" if now else printable(path[-1].label)
+        yield f"critical path so far: {_span(whole)}, now {goes_on}"
+    else:
+        yield f"critical path: {_span(whole)}"
+    rows = []
+    for step in path:
+        share = (step.ends_at - step.begins_at) / whole if whole else 0.0
+        ran = "" if step.started_at is None else _span(step.ran)
+        rows.append((f"{share:.0%}", _span(step.waited), ran, step.label))
+    yield from columns(("SHARE", "WAITED", "TOOK", "NODE"), rows)
 
 
 def mermaid(graph: "duly.Graph") -> Iterator[str]:
@@ -65,6 +97,20 @@ def dot(graph: "duly.Graph") -> Iterator[str]:
         for source, conditions in node.waits_for.items():
             yield f'    {numbers[source]} -> {numbers[label]} [label="{_either(conditions)}"{style}];'
     yield "}"
+
+
+def _span(length: timedelta | None) -> str:
+    """Return how long something took; None: nothing.
+
+    >>> _span(timedelta(milliseconds=12)), _span(timedelta(seconds=2.34)), _span(timedelta(minutes=75))
+    ('12 ms', '2.3 s', '1h15m')
+    """
+    if length is None:
+        return ""
+    seconds = length.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else age_text(length)
 
 
 def _waits(node: "duly.GraphNode") -> str:

@@ -1,18 +1,22 @@
 """Read graphs for people: how they stand, with their nodes, and lists of them."""
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from duly_core.access.grants import Scope
-from duly_core.graphs.rules import conditions_of
+from duly_core.graphs.critical_path import Awaited, TimedNode, Timeline, timeline_of
+from duly_core.graphs.rules import Edge, End, conditions_of
 from duly_core.graphs.statements import GRAPHS
 from duly_core.postgres.arrays import uuids
 from duly_core.postgres.pool import Store
 from duly_core.postgres.statements import READS
+from duly_core.tasks.lifecycle import FINAL, Status
 from duly_core.tasks.scope import graph_condition, scope_parameters
 from duly_core.tasks.store import select_text
 from duly_core.tasks.task import GraphId
+from duly_core.traffic.slices import Steps
 
 GraphRow = Mapping[str, Any]
 """Columns of `graph` by name."""
@@ -30,6 +34,9 @@ order by graph.graph_id desc
 limit %(limit)s"""
 
 _LAST = bytes([255] * 16)
+
+_A_STEP = 500
+"""Nodes."""
 
 
 async def get_graphs(
@@ -76,6 +83,40 @@ async def get_nodes(store: Store, graph_id: GraphId) -> list[NodeRow]:
         }
         for row in rows
     ]
+
+
+def computing_timeline(rows: Sequence[NodeRow], began_at: datetime) -> Steps[Timeline]:
+    """Compute when the nodes of a graph were ready, and its critical path; of the rows of `get_nodes`."""
+    ignoring = {row["label"] for row in rows if row["ignore_failure"]}
+    nodes = []
+    for place, row in enumerate(rows, start=1):
+        nodes.append(_timed(row, ignoring))
+        if not place % _A_STEP:
+            yield
+    now = rows[0]["read_at"] if rows else began_at
+    return (yield from timeline_of(nodes, began_at, now))
+
+
+def _timed(row: NodeRow, ignoring: Collection[str]) -> TimedNode:
+    label = row["label"]
+    awaited = [
+        Awaited(source, Edge(source, label, first, tuple(others)).fires_on(ignore_failure=source in ignoring))
+        for source, (first, *others) in row["waits_for"]
+    ]
+    status = row["status"] and Status(row["status"])
+    end = None
+    if status in FINAL:
+        end = End.TIMED_OUT if row["timed_out"] else End(status)
+    return TimedNode(
+        label,
+        awaited,
+        row["any_of"],
+        row["created_at"],
+        row["due_at"],
+        row["started_at"],
+        row["ended_at"],
+        end,
+    )
 
 
 async def list_graphs(

@@ -11,7 +11,7 @@ from typing import Any, Generic, Self, TypeVar
 from duly.attachments.sending import encoded_payloads
 from duly.errors import GraphWaitTimeoutError
 from duly.graphs.definition import GraphDefinition, run_of
-from duly.graphs.graph import Graph, GraphNode, GraphRef, ScheduledGraph, graph_id_of
+from duly.graphs.graph import CriticalStep, Graph, GraphNode, GraphRef, ScheduledGraph, graph_id_of
 from duly.graphs.new_graph import NewGraph
 from duly.tasks.new_task import domain_of
 from duly.transport import error_mapping
@@ -123,7 +123,11 @@ class GraphCalls(ClientPart):
         request = graphs_pb2.GetGraphRequest(graph_id=graph_id_of(graph), without_nodes=not nodes)
         response = await caller.call(caller.graphs.GetGraph, request)
         _check(response.error)
-        return Graph.from_proto(response.graph, [GraphNode.from_proto(node) for node in response.nodes])
+        return Graph.from_proto(
+            response.graph,
+            [GraphNode.from_proto(node) for node in response.nodes],
+            [CriticalStep.from_proto(step) for step in response.critical_path],
+        )
 
     async def wait_graph(self, graph: GraphRef, timeout: timedelta | None = None) -> Graph:
         """Return the graph, with its nodes, once all of them have ended.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
@@ -51,6 +52,26 @@ class GraphNode:
     awaited_events: str = ""
     awaited_since_at: datetime | None = None
     awaited_until_at: datetime | None = None
+    # Since when its predecessors and its own time let it run; None: they do not yet, or its task was removed.
+    ready_at: datetime | None = None
+    # When its first run started, by the clock of the host (one under way: when it was claimed), and when the node ended, with its retries.
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    # How often it was claimed.
+    runs: int = 0
+
+    @property
+    def waited(self) -> timedelta | None:
+        """From when it was ready to its first run, or to its end without one; None: neither is known yet."""
+        until = self.started_at or self.ended_at
+        return None if self.ready_at is None or until is None else max(until - self.ready_at, timedelta())
+
+    @property
+    def duration(self) -> timedelta | None:
+        """From its first run to its end, with the pauses between its runs; None: it has not run, or goes on."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return max(self.ended_at - self.started_at, timedelta())
 
     @property
     def is_skipped(self) -> bool:
@@ -65,6 +86,35 @@ class GraphNode:
             for edge in node.waits_for
         }
         return view(cls, node, waits_for=waits_for)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticalStep:
+    """A node of the chain that decided how long a graph took. Its time begins where that of the step before ended."""
+
+    label: str
+    begins_at: datetime
+    # Of its first run; None: it has not run, and waited all of its time.
+    started_at: datetime | None
+    # Of an open one: when the graph was read.
+    ends_at: datetime
+    # It has not ended: the graph waits for it now.
+    open: bool
+
+    @property
+    def waited(self) -> timedelta:
+        """For how long it did not run: held by its own time, resources, workers or an event."""
+        return (self.started_at or self.ends_at) - self.begins_at
+
+    @property
+    def ran(self) -> timedelta:
+        """From its first run to its end, with the pauses between its runs."""
+        return self.ends_at - (self.started_at or self.ends_at)
+
+    @classmethod
+    def from_proto(cls, step: graphs_pb2.CriticalStep) -> CriticalStep:
+        """Return the view of a step as it came over the wire."""
+        return view(cls, step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +140,8 @@ class Graph:
     fail_fast: bool
     # By label, in the order in which they were written; from `get_graph` only.
     nodes: Mapping[str, GraphNode]
+    # The chain of nodes that decided how long it took, in order; while it runs the chain so far. From `get_graph` with nodes, and `wait_graph`.
+    critical_path: Sequence[CriticalStep] = ()
 
     @property
     def ended(self) -> int:
@@ -107,9 +159,19 @@ class Graph:
         return self.status is not GraphStatus.RUNNING
 
     @classmethod
-    def from_proto(cls, state: graphs_pb2.GraphState, nodes: list[GraphNode] | None = None) -> Graph:
+    def from_proto(
+        cls,
+        state: graphs_pb2.GraphState,
+        nodes: list[GraphNode] | None = None,
+        critical_path: Sequence[CriticalStep] = (),
+    ) -> Graph:
         """Return the view of a graph as it came over the wire."""
-        return view(cls, state, nodes={node.label: node for node in nodes or ()})
+        return view(
+            cls,
+            state,
+            nodes={node.label: node for node in nodes or ()},
+            critical_path=tuple(critical_path),
+        )
 
 
 GraphRef: TypeAlias = str | UUID | ScheduledGraph | Graph

@@ -81,6 +81,14 @@ def moment(stamp: Timestamp) -> str:
     return to_datetime(stamp).strftime("%Y-%m-%d %H:%M:%S")
 
 
+def time_of_day(stamp: Timestamp) -> str:
+    """Return an instant in UTC, to the millisecond; with its day if that is not today."""
+    at = to_datetime(stamp)
+    if at.date() != datetime.now(UTC).date():
+        return at.strftime("%m-%d %H:%M:%S")
+    return f"{at:%H:%M:%S}.{at.microsecond // 1000:03}"
+
+
 def iso(stamp: Timestamp) -> str:
     """Return an instant as machines read it."""
     return to_datetime(stamp).isoformat()

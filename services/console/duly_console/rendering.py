@@ -32,6 +32,7 @@ def open_templates(static_version: str) -> jinja2.Environment:
             "clock",
             "word",
             "moment",
+            "time_of_day",
             "iso",
             "ago",
             "span",

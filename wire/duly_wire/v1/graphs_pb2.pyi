@@ -332,6 +332,10 @@ class GraphNodeState(_message.Message):
     AWAITED_EVENTS_FIELD_NUMBER: _builtins.int
     AWAITED_SINCE_AT_FIELD_NUMBER: _builtins.int
     AWAITED_UNTIL_AT_FIELD_NUMBER: _builtins.int
+    READY_AT_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    ENDED_AT_FIELD_NUMBER: _builtins.int
+    RUNS_FIELD_NUMBER: _builtins.int
     label: _builtins.str
     task_id: _builtins.str
     status: _task_pb2.TaskStatus.ValueType
@@ -343,12 +347,26 @@ class GraphNodeState(_message.Message):
     """It ended by a timeout that was final."""
     awaited_events: _builtins.str
     """It waits for an event: its keys, joined by a comma and a space, and cut after 400 characters; since when, and until when."""
+    runs: _builtins.int
+    """How often it was claimed."""
     @_builtins.property
     def waits_for(self) -> _containers.RepeatedCompositeFieldContainer[Global___GraphEdge]: ...
     @_builtins.property
     def awaited_since_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def awaited_until_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def ready_at(self) -> _timestamp_pb2.Timestamp:
+        """Since when its predecessors and its own time let it run; absent: they do not yet, or its task was removed."""
+
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp:
+        """When its first run started, by the clock of the host; of one that is under way, when it was claimed. Absent: it has not run."""
+
+    @_builtins.property
+    def ended_at(self) -> _timestamp_pb2.Timestamp:
+        """When it ended, with its retries."""
+
     def __init__(
         self,
         *,
@@ -363,14 +381,59 @@ class GraphNodeState(_message.Message):
         awaited_events: _builtins.str = ...,
         awaited_since_at: _timestamp_pb2.Timestamp | None = ...,
         awaited_until_at: _timestamp_pb2.Timestamp | None = ...,
+        ready_at: _timestamp_pb2.Timestamp | None = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        ended_at: _timestamp_pb2.Timestamp | None = ...,
+        runs: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["awaited_since_at", b"awaited_since_at", "awaited_until_at", b"awaited_until_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["awaited_since_at", b"awaited_since_at", "awaited_until_at", b"awaited_until_at", "ended_at", b"ended_at", "ready_at", b"ready_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_of", b"any_of", "awaited_events", b"awaited_events", "awaited_since_at", b"awaited_since_at", "awaited_until_at", b"awaited_until_at", "ignore_failure", b"ignore_failure", "label", b"label", "lambda", b"lambda", "status", b"status", "task_id", b"task_id", "timed_out", b"timed_out", "timeout_is_final", b"timeout_is_final", "waits_for", b"waits_for"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["any_of", b"any_of", "awaited_events", b"awaited_events", "awaited_since_at", b"awaited_since_at", "awaited_until_at", b"awaited_until_at", "ended_at", b"ended_at", "ignore_failure", b"ignore_failure", "label", b"label", "lambda", b"lambda", "ready_at", b"ready_at", "runs", b"runs", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "timed_out", b"timed_out", "timeout_is_final", b"timeout_is_final", "waits_for", b"waits_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GraphNodeState: _TypeAlias = GraphNodeState  # noqa: Y015
+
+@_typing.final
+class CriticalStep(_message.Message):
+    """A node on the critical path. Its time begins where that of the step before ended."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    BEGINS_AT_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    ENDS_AT_FIELD_NUMBER: _builtins.int
+    OPEN_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    open: _builtins.bool
+    """It has not ended: it is what the graph waits for now."""
+    @_builtins.property
+    def begins_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp:
+        """Within begins_at and ends_at; absent: it has not run, and waited all of its time."""
+
+    @_builtins.property
+    def ends_at(self) -> _timestamp_pb2.Timestamp:
+        """Of an open one: when the graph was read."""
+
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        begins_at: _timestamp_pb2.Timestamp | None = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        ends_at: _timestamp_pb2.Timestamp | None = ...,
+        open: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begins_at", b"begins_at", "ends_at", b"ends_at", "started_at", b"started_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begins_at", b"begins_at", "ends_at", b"ends_at", "label", b"label", "open", b"open", "started_at", b"started_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CriticalStep: _TypeAlias = CriticalStep  # noqa: Y015
 
 @_typing.final
 class GetGraphRequest(_message.Message):
@@ -402,6 +465,8 @@ class GetGraphResponse(_message.Message):
     GRAPH_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    CRITICAL_PATH_FIELD_NUMBER: _builtins.int
+    READ_AT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def graph(self) -> Global___GraphState: ...
     @_builtins.property
@@ -410,16 +475,28 @@ class GetGraphResponse(_message.Message):
 
     @_builtins.property
     def error(self) -> _task_pb2.ItemError: ...
+    @_builtins.property
+    def critical_path(self) -> _containers.RepeatedCompositeFieldContainer[Global___CriticalStep]:
+        """The chain of nodes that decided how long the graph took, from its beginning; of a running graph the chain so far. With nodes only. Empty: the
+        times of its nodes are not known any more.
+        """
+
+    @_builtins.property
+    def read_at(self) -> _timestamp_pb2.Timestamp:
+        """When the nodes were read, by the clock of Postgres. With nodes only."""
+
     def __init__(
         self,
         *,
         graph: Global___GraphState | None = ...,
         nodes: _abc.Iterable[Global___GraphNodeState] | None = ...,
         error: _task_pb2.ItemError | None = ...,
+        critical_path: _abc.Iterable[Global___CriticalStep] | None = ...,
+        read_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "graph", b"graph"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "graph", b"graph", "read_at", b"read_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "graph", b"graph", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["critical_path", b"critical_path", "error", b"error", "graph", b"graph", "nodes", b"nodes", "read_at", b"read_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -23,6 +23,8 @@ class Node:
     status: str
     """The status in words."""
     href: str = ""
+    is_critical: bool = False
+    """It lies on the critical path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Edge:
     source: str
     target: str
     condition: str
+    is_critical: bool = False
+    """It leads from one node of the critical path to the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,8 @@ class Drawing:
     width: int
     height: int
     boxes: Sequence[Box]
-    lines: Sequence[tuple[str, str]]
-    """The condition of each edge, and its path."""
+    lines: Sequence[tuple[str, str, bool]]
+    """The condition of each edge, its path, and whether it leads from one node of the critical path to the next."""
 
 
 def layers_of(keys: Iterable[str], edges: Iterable[tuple[str, str]]) -> dict[str, int]:
@@ -95,7 +99,7 @@ def draw(nodes: Sequence[Node], edges: Sequence[Edge]) -> Drawing:
             x, y = _MARGIN + number * (_WIDTH + _GAP_X), top + row * (_HEIGHT + _GAP_Y)
             boxes[key] = Box(by_key[key], x, y)
     lines = [
-        (edge.condition, _line(boxes[edge.source], boxes[edge.target]))
+        (edge.condition, _line(boxes[edge.source], boxes[edge.target]), edge.is_critical)
         for edge in edges
         if edge.source in boxes and edge.target in boxes
     ]

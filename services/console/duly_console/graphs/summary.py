@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from duly_console.formatting import count, word
 from duly_console.graphs.layout import Drawing, Edge, Node, draw, layers_of
@@ -26,19 +27,22 @@ class Picture:
     is_summary: bool
 
 
-def picture(nodes: Sequence[graphs_pb2.GraphNodeState]) -> Picture:
-    """Draw a graph."""
+def picture(nodes: Sequence[graphs_pb2.GraphNodeState], critical: Sequence[str] = ()) -> Picture:
+    """Draw a graph; `critical` has the labels of its critical path."""
     if len(nodes) <= MOST_DRAWN:
-        return Picture(draw(*_each(nodes)), is_summary=False)
-    groups = draw(*_groups(nodes, by_lambda=True))
+        return Picture(draw(*_each(nodes, critical)), is_summary=False)
+    groups = draw(*_groups(nodes, critical, by_lambda=True))
     if len(groups.boxes) > MOST_DRAWN:
-        groups = draw(*_groups(nodes, by_lambda=False))
+        groups = draw(*_groups(nodes, critical, by_lambda=False))
     if len(groups.boxes) > MOST_DRAWN:
         groups = draw([], [])  # a chain of hundreds of layers says nothing as a picture
     return Picture(groups, is_summary=True)
 
 
-def _each(nodes: Sequence[graphs_pb2.GraphNodeState]) -> tuple[list[Node], list[Edge]]:
+def _each(
+    nodes: Sequence[graphs_pb2.GraphNodeState], critical: Sequence[str]
+) -> tuple[list[Node], list[Edge]]:
+    on_path, steps = set(critical), set(pairwise(critical))
     drawn = [
         Node(
             node.label,
@@ -46,18 +50,21 @@ def _each(nodes: Sequence[graphs_pb2.GraphNodeState]) -> tuple[list[Node], list[
             _short(getattr(node, "lambda")),
             word(node.status, "status") if node.status else "removed",
             f"/tasks/{node.task_id}" if node.task_id else "",
+            node.label in on_path,
         )
         for node in nodes
     ]
     edges = [
-        Edge(edge.label, node.label, word(edge.condition, "edge"))
+        Edge(edge.label, node.label, word(edge.condition, "edge"), (edge.label, node.label) in steps)
         for node in nodes
         for edge in node.waits_for
     ]
     return drawn, edges
 
 
-def _groups(nodes: Sequence[graphs_pb2.GraphNodeState], *, by_lambda: bool) -> tuple[list[Node], list[Edge]]:
+def _groups(
+    nodes: Sequence[graphs_pb2.GraphNodeState], critical: Sequence[str], *, by_lambda: bool
+) -> tuple[list[Node], list[Edge]]:
     layers = layers_of(
         [node.label for node in nodes],
         [(edge.label, node.label) for node in nodes for edge in node.waits_for],
@@ -68,20 +75,23 @@ def _groups(nodes: Sequence[graphs_pb2.GraphNodeState], *, by_lambda: bool) -> t
     members: dict[str, list[graphs_pb2.GraphNodeState]] = defaultdict(list)
     for node in nodes:
         members[group_of[node.label]].append(node)
+    on_path = [group_of[label] for label in critical if label in group_of]
+    critical_groups, steps = set(on_path), set(pairwise(on_path))
     drawn = []
     for key, found in members.items():
         states = Counter(word(node.status, "status") for node in found)
         worst = next((status for status in _WORST_FIRST if status in states), "new")
         title = key.partition(" ")[2] if by_lambda else f"layer {key.strip()}"
         done = states["success"]
-        drawn.append(Node(key, _short(title), f"{count(len(found))} nodes, {count(done)} succeeded", worst))
+        line = f"{count(len(found))} nodes, {count(done)} succeeded"
+        drawn.append(Node(key, _short(title), line, worst, is_critical=key in critical_groups))
     pairs = {
         (group_of[edge.label], group_of[node.label])
         for node in nodes
         for edge in node.waits_for
         if edge.label in group_of
     }
-    return drawn, [Edge(source, target, "succeeded") for source, target in sorted(pairs)]
+    return drawn, [Edge(*pair, "succeeded", pair in steps) for pair in sorted(pairs)]
 
 
 def _short(text: str) -> str:

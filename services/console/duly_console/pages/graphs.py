@@ -5,11 +5,14 @@ import asyncio
 from starlette.responses import Response
 
 from duly_console.graphs.summary import MOST_DRAWN, picture
+from duly_console.graphs.times import WIDTH, path_of, times_of
 from duly_console.page import PAGE_SIZE, Page, check
 from duly_console.rendering import query
+from duly_wire.time_conversion import to_datetime
 from duly_wire.v1 import graphs_pb2, task_pb2
 
 _NODES_LISTED = 200
+_STEPS_LISTED = 50
 
 
 async def show_list(page: Page) -> Response:
@@ -34,15 +37,21 @@ async def show(page: Page) -> Response:
     request = graphs_pb2.GetGraphRequest(graph_id=page.request.path_params["graph_id"])
     answer: graphs_pb2.GetGraphResponse = await page.call(page.stubs.graphs.GetGraph, request)
     check(answer.error)
-    drawn = await asyncio.to_thread(picture, answer.nodes)
+    critical = [step.label for step in answer.critical_path]
+    drawn = await asyncio.to_thread(picture, answer.nodes, critical)
     is_small = len(answer.nodes) <= MOST_DRAWN
+    path = await asyncio.to_thread(path_of, answer, _STEPS_LISTED)
+    now = to_datetime(answer.read_at)
     listed = [node for node in answer.nodes if is_small or node.status != task_pb2.TASK_STATUS_SUCCESS]
     may_change = page.viewer.may_somewhere("CHANGE")
     return page.render(
         "graph.html",
         graph=answer.graph,
         picture=drawn,
-        nodes=listed[:_NODES_LISTED],
+        nodes=[(node, times_of(node, now)) for node in listed[:_NODES_LISTED]],
+        critical=path,
+        on_path=set(critical),
+        bar_width=WIDTH,
         left_out=max(0, len(listed) - _NODES_LISTED),
         is_small=is_small,
         can_cancel=may_change and answer.graph.status == graphs_pb2.GRAPH_STATUS_RUNNING,

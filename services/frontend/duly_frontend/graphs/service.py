@@ -1,7 +1,7 @@
 """GraphService: writes graphs, all or nothing, and reads and cancels them."""
 
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import UTC, timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -170,7 +170,13 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         if not request.without_nodes:
             async with self._stores.load.reads.turn(current_caller()):
                 rows = await graph_reads.get_nodes(self._stores.reads, graph_id)
-            response.nodes.extend(await self._sliced(each(graph_answers.node_to_wire, rows)))
+            began_at = state.created_at.ToDatetime(UTC)
+            timeline = await self._sliced(graph_reads.computing_timeline(rows, began_at))
+            to_wire = partial(graph_answers.node_to_wire, ready_at=timeline.ready_at)
+            response.nodes.extend(await self._sliced(each(to_wire, rows)))
+            response.critical_path.extend(await self._sliced(each(graph_answers.step_to_wire, timeline.path)))
+            if rows:
+                response.read_at.FromDatetime(rows[0]["read_at"])
         if 0 <= self._most_bytes < response.ByteSize():
             raise TooMuchError(
                 f"graph_id: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): "

@@ -1,7 +1,9 @@
 """From the store's graphs and nodes to the wire's."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
+from duly_core.graphs.critical_path import Step
 from duly_core.graphs.definitions import Definition
 from duly_core.graphs.reads import GraphRow, NodeRow
 from duly_core.graphs.store import GraphScheduling
@@ -63,8 +65,8 @@ def graph_to_wire(row: GraphRow) -> graphs_pb2.GraphState:
     return state
 
 
-def node_to_wire(row: NodeRow) -> graphs_pb2.GraphNodeState:
-    """Return a node of a graph as clients see it."""
+def node_to_wire(row: NodeRow, ready_at: Mapping[str, datetime]) -> graphs_pb2.GraphNodeState:
+    """Return a node of a graph as clients see it; `ready_at` by label."""
     node = graphs_pb2.GraphNodeState(
         label=row["label"],
         task_id=str(row["task_id"]),
@@ -85,7 +87,23 @@ def node_to_wire(row: NodeRow) -> graphs_pb2.GraphNodeState:
         for name in ("awaited_since_at", "awaited_until_at"):
             if (moment := row[name]) is not None:
                 getattr(node, name).FromDatetime(moment)
+    node.runs = row["runs"]
+    if (ready := ready_at.get(row["label"])) is not None:
+        node.ready_at.FromDatetime(ready)
+    for name in ("started_at", "ended_at"):
+        if (moment := row[name]) is not None:
+            getattr(node, name).FromDatetime(moment)
     return node
+
+
+def step_to_wire(step: Step) -> graphs_pb2.CriticalStep:
+    """Return a step of a critical path as clients see it."""
+    said = graphs_pb2.CriticalStep(label=step.label, open=step.is_open)
+    said.begins_at.FromDatetime(step.begins_at)
+    said.ends_at.FromDatetime(step.ends_at)
+    if step.started_at is not None:
+        said.started_at.FromDatetime(step.started_at)
+    return said
 
 
 def definition_to_wire(stored: Definition) -> graphs_pb2.GraphDefinition:
