@@ -13,6 +13,7 @@ from mkdocs.structure.files import File, Files
 _ROOT = Path(__file__).parents[1]
 _PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 _LINK = re.compile(r"\]\((?P<up>(?:\.\./)*)(?P<target>[^)#:]+)(?P<anchor>#[^)]*)?\)")
+_WHOLE_LINK = re.compile(r"\[(?P<text>[^\]\n]+)\]\((?P<up>(?:\.\./)+)(?P<target>[^)#:]+)(?:#[^)]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -51,4 +52,14 @@ def on_page_markdown(markdown: str, *, page: Any, **_: object) -> str:
             up, target = "../" * len(folder.parts), _PAGES[target]
         return f"]({up}{target}{anchor})"
 
-    return _LINK.sub(fit, markdown)
+    return _LINK.sub(fit, _without_sources(markdown, folder))
+
+
+def _without_sources(markdown: str, folder: Path) -> str:
+    """Keep the text alone of a link to a file of the repository that is no page, such as a source file or the README."""
+
+    def fit(link: re.Match[str]) -> str:
+        climbs = link["up"].count("../") > len(folder.parts)
+        return link["text"] if climbs and link["target"] not in _PAGES else link[0]
+
+    return _WHOLE_LINK.sub(fit, markdown)
