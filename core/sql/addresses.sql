@@ -5,13 +5,21 @@ with asked as (
     select *, row_number() over (partition by key) as number
     from unnest(%(hashes)b::bytea[], %(keys)b::text[], %(titles)b::text[], %(lifetimes)b::interval[]) as asked (hash, key, title, lifetime)
 )
-insert into event_address (token_hash, key, title, created_by, created_at, expires_at)
-select asked.hash, asked.key, asked.title, %(created_by)b::text, (select duly_now()), (select duly_now()) + asked.lifetime
+insert into event_address (token_hash, key, title, created_by, created_at, expires_at, task_id)
+select
+    asked.hash, asked.key, asked.title, %(created_by)b::text, (select duly_now()), (select duly_now()) + asked.lifetime, %(task_id)b::uuid
 from asked
 where asked.number + (
     select count(*) from event_address as other
     where other.key = asked.key and other.expires_at > (select duly_now()) and other.used_at is null
 ) <= %(most)b::int8
+    and (
+        %(task_id)b::uuid is null
+        or exists (
+            select from task_assoc
+            where task_id = %(task_id)b::uuid and token = %(claim_token)b::uuid and status::text in ('claimed', 'processing')
+        )
+    )
 on conflict do nothing
 returning token_hash, expires_at;
 
@@ -21,10 +29,24 @@ from event_address
 where token_hash = %(hash)b::bytea;
 
 -- name: use_event_address
+with asked as materialized (
+    select used.token_hash
+    from event_address as used
+    where used.token_hash = any (array(
+        select %(hash)b::bytea
+        union all
+        select other.token_hash
+        from event_address as one
+        join event_address as other on other.key = one.key and other.task_id = one.task_id
+        where one.token_hash = %(hash)b::bytea
+    )) and used_at is null and expires_at > (select duly_now())
+    order by used.token_hash
+    for update
+)
 update event_address
 set used_at = (select duly_now())
-where token_hash = %(hash)b::bytea and used_at is null and expires_at > (select duly_now())
-returning key, created_by;
+where token_hash = any (array(select asked.token_hash from asked)) and exists (select from asked where asked.token_hash = %(hash)b::bytea)
+returning token_hash = %(hash)b::bytea as is_asked, key, created_by, task_id;
 
 -- name: forget_event_addresses
 delete from event_address

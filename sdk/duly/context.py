@@ -14,7 +14,7 @@ from duly.callbacks.follow_ups import FollowUps
 from duly.callbacks.outcomes import Cancelled
 from duly.callbacks.payload import decode, encode
 from duly.callbacks.predecessors import Predecessors
-from duly.errors import CheckpointTooLargeError, EncodingError, EventTimeoutError
+from duly.errors import CheckpointTooLargeError, DulyError, EncodingError, EventTimeoutError
 from duly.events.waits import Waits, received_before
 from duly_wire.completion_tokens import new_completion_token
 from duly_wire.enums import AttachmentRole, Priority
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from duly.attachments.of_attempt import AttachmentServices, AttemptAttachments
     from duly.attachments.origin import Origin
     from duly.callbacks.codec import Codec
+    from duly.events.address import EventAddress
     from duly.events.received import ReceivedEvent
     from duly.events.waits import Lookup
     from duly_wire.v1 import frontend_pb2, graphs_pb2, hsc_pb2
@@ -284,6 +285,33 @@ class TaskContext(FollowUps):
         As `wait_for`. The error of a timeout has the missing keys in `keys`.
         """
         return {event.key: event.value for event in self._wait(keys, type, timeout, needs_all=True)}
+
+    def event_address(
+        self, key: str, *, title: str = "", expires_in: timedelta | None = None
+    ) -> EventAddress:
+        """Make an address of one use: its holder sends one event to the key, once, without a login.
+
+            if not ctx.checkpointed:
+                send_mail("ann@example.org", ctx.event_address("order-7/approved", title="Ship order 7?").url)
+                ctx.checkpoint("mailed")
+            if ctx.wait_for("order-7/approved", type=bool): ...
+
+        It can be used at once, before the run ends, and after a retry. Each call makes another; of those of one task and key that are there,
+        the first use ends the others. It blocks: in an async callback use `await asyncio.to_thread(ctx.event_address, ...)`.
+
+        - `title`: what is asked, for people. It is in no log, and everybody with the address sees it.
+        - `expires_in`: 1 second to 365 days; None: 7 days.
+
+        The `url` of what is returned is empty where `frontend.public_url` is not set. Raises ValueError, InvalidTaskError,
+        PermissionDeniedError, QuotaExceededError (the key has 100 addresses that can be used), TaskNotFoundError (the claim is lost),
+        UnavailableError.
+        """
+        from duly.events.callback_addresses import make_address  # few callbacks need it
+
+        if self._services is None:
+            raise DulyError("this context has no connection, so no address can be made")
+        service = self._services.for_task(UUID(self.task_id).bytes)
+        return make_address(service, self.lambda_name, key, title, expires_in)
 
     def _wait(
         self, keys: tuple[str, ...], kind: object, timeout: timedelta, *, needs_all: bool

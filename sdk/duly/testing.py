@@ -14,6 +14,7 @@ The fixtures of the pytest plugin of `duly[local]` test what takes several runs:
 from __future__ import annotations
 
 import asyncio
+import secrets
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ from duly.callbacks.codec import (
 from duly.callbacks.payload import DEFAULT_LIMIT_BYTES, decode, encode
 from duly.context import TaskContext
 from duly.errors import PayloadTooLargeError, UnknownLambdaError
+from duly.events.callback_addresses import CREATE
 from duly.events.waits import namespace_of
 from duly.tasks.new_task import LABELS, NewTask, aware
 from duly_wire.enums import FailureKind, Outcome, Priority
@@ -48,6 +50,7 @@ from duly_wire.v1 import hsc_pb2, task_pb2
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 
+    from duly.attachments.service import Method, Response
     from duly.callbacks.app import App
     from duly.callbacks.codec import Codec
     from duly.callbacks.invoke import RunAsync
@@ -55,8 +58,19 @@ if TYPE_CHECKING:
     from duly_wire.v1 import frontend_pb2
 
 _HOUR = timedelta(hours=1)
+_WEEK = timedelta(days=7)
 TIMED_OUT = object()
 """In the `events` of `run`: this event does not come in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeAddress:
+    """An address of one use that a callback made."""
+
+    key: str
+    title: str
+    url: str = field(repr=False)
+    """What the callback was given: it begins with https://duly.test/events/."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,8 @@ class TestRun:
     wait_timeout: timedelta | None = None
     # With WAIT_FOR_EVENT: by key, why the value that was there is not of its `type`. It waits for another.
     refused_events: Mapping[str, str] = field(default_factory=dict)
+    # What it made with ctx.event_address, whatever the outcome, in order. They lead nowhere: give `events` to answer.
+    event_addresses: tuple[MadeAddress, ...] = ()
     # What it kept with ctx.keep, whatever the outcome, in order; each can be read.
     kept: tuple[AttachmentUse, ...] = ()
 
@@ -240,15 +256,42 @@ class _Prepared:
         return _as_run(result, self._told, self._kept, codec, self._files, token)
 
 
+class _Frontend:
+    """What a Frontend answers to one attempt, in memory."""
+
+    def __init__(self, attachments: MemoryService) -> None:
+        self._attachments = attachments
+        self.calls_at_a_time = attachments.calls_at_a_time
+        self.addresses: list[MadeAddress] = []
+
+    def check(self) -> None:
+        """Nobody stops it."""
+
+    def call(self, method: Method[Response], request: Any) -> Response:
+        """Answer a request."""
+        if method.name != CREATE.name:
+            return self._attachments.call(method, request)
+        response: Any = method.response()
+        for asked in request.addresses:
+            token = secrets.token_urlsafe(32)
+            url = f"https://duly.test/events/{token}"
+            self.addresses.append(MadeAddress(asked.key, asked.title, url))
+            lifetime = to_timedelta(asked.expires_in) if asked.HasField("expires_in") else _WEEK
+            response.results.add(token=token, url=url, expires_at=to_timestamp(datetime.now(UTC) + lifetime))
+        answer: Response = response
+        return answer
+
+
 class _Files:
     """The attachments of one attempt, in memory."""
 
     def __init__(self, codec: Codec | None) -> None:
         self._service = MemoryService()
+        self.frontend = _Frontend(self._service)
         self._codec = codec
 
-    def for_task(self, _task_id: bytes) -> MemoryService:
-        return self._service
+    def for_task(self, _task_id: bytes) -> _Frontend:
+        return self.frontend
 
     def origin(self) -> Origin:
         return Origin("", self._service, self._codec)
@@ -314,6 +357,7 @@ def _as_run(
         added={node.label: _as_new_task(node.task, codec, files) for node in result.nodes},
         complete_within=result.complete_within.ToTimedelta() if result.HasField("complete_within") else None,
         completion_token=completion_token,
+        event_addresses=tuple(files.frontend.addresses),
         kept=files.kept(result.attachments),
         waits_for=tuple(result.event_wait.keys),
         refused_events={each.key: each.reason for each in result.event_wait.refused},

@@ -14,7 +14,13 @@ from duly.attachments.attachment import KEY
 from duly.attachments.memory import MemoryService
 from duly.attachments.service import BEGIN, FETCH, FINISH, UPLOAD
 from duly.attachments.upload import upload
-from duly_wire.v1 import attachments_pb2_grpc, hsc_pb2, task_pb2
+from duly_wire.v1 import (
+    attachments_pb2_grpc,
+    event_addresses_pb2,
+    event_addresses_pb2_grpc,
+    hsc_pb2,
+    task_pb2,
+)
 from tests.fixtures.host import Host, claimed, value_of
 from tests.fixtures.scripted_hsc import serving
 
@@ -22,7 +28,9 @@ APP = "tests.fixtures.attachment_callbacks:app"
 PERMISSION_DENIED, INVALID_ARGUMENT, UNIMPLEMENTED = 7, 3, 12
 
 
-class ScriptedFrontend(attachments_pb2_grpc.AttachmentServiceServicer):
+class ScriptedFrontend(
+    attachments_pb2_grpc.AttachmentServiceServicer, event_addresses_pb2_grpc.EventAddressServiceServicer
+):
     """Keeps attachments in memory, and what was asked."""
 
     def __init__(self) -> None:
@@ -54,6 +62,11 @@ class ScriptedFrontend(attachments_pb2_grpc.AttachmentServiceServicer):
     async def FetchParts(self, request: Any, context: Any) -> Any:  # noqa: N802
         return await self._answer(FETCH, request, context)
 
+    async def CreateEventAddresses(self, request: Any, _context: Any) -> Any:  # noqa: N802
+        self.asked.append(("CreateEventAddresses", request))
+        made = event_addresses_pb2.CreateEventAddressResult(token="secret", url="https://duly.test/secret")
+        return event_addresses_pb2.CreateEventAddressesResponse(results=[made])
+
 
 @pytest.fixture
 async def frontend(host: Host, peers: AsyncExitStack) -> ScriptedFrontend:
@@ -62,6 +75,7 @@ async def frontend(host: Host, peers: AsyncExitStack) -> ScriptedFrontend:
 
     def add(server: Any) -> None:
         attachments_pb2_grpc.add_AttachmentServiceServicer_to_server(made, server)
+        event_addresses_pb2_grpc.add_EventAddressServiceServicer_to_server(made, server)
 
     host.controller.frontend_address = await peers.enter_async_context(serving(add, "127.0.0.1:0"))
     return made
@@ -129,6 +143,21 @@ async def test_a_callback_gets_nothing_in_the_name_of_another_task(
     (request,) = (request for _, request in frontend.asked)
     assert request.task_id == str(UUID(bytes=task.claim.task_id))
     assert request.claim_token == task.claim.token
+
+
+async def test_an_address_is_made_with_the_right_of_the_task_that_asks(
+    host: Host, frontend: ScriptedFrontend
+) -> None:
+    task = claimed("shop/files.ask")
+
+    told = value_of(await ended(host, task))
+
+    assert told == ["secret", "https://duly.test/secret"]
+    (own, _), requests = zip(*frontend.asked, strict=True)
+    assert own == "CreateEventAddresses"
+    assert requests[0].addresses[0].namespace == "shop"
+    assert {request.task_id for request in requests} == {str(UUID(bytes=task.claim.task_id))}
+    assert {request.claim_token for request in requests} == {task.claim.token}
 
 
 async def test_what_nobody_understands_is_refused_and_the_process_lives(

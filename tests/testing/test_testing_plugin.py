@@ -73,6 +73,13 @@ def _app(version: str = "1", pinned: bool | Literal["only"] = True) -> duly.App:
         done.calls.append(ctx.completion_token())
         return duly.CompleteLater(DAY)
 
+    @app.callback("mail.ask")
+    def ask(key: str, ctx: duly.TaskContext) -> object:
+        if ctx.checkpointed is None:
+            done.calls.append(ctx.event_address(key, title="Well?").url)
+            ctx.checkpoint("asked")
+        return ctx.wait_for(key)
+
     @app.callback("mail.index", batch=duly.Batch(size=3), max_attempts=2)
     def index_mails(mails: list[str]) -> list[object]:
         done.calls.append(mails)
@@ -119,6 +126,18 @@ def test_a_week_of_retries_and_hourly_ticks_is_stepped_through(duly_client, duly
 def test_a_test_begins_with_no_tasks_and_by_the_clock_of_its_host(duly_client, duly_clock):
     assert [*duly_client.list()] == []
     assert abs(duly_clock.now - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+def test_a_callback_makes_an_address_with_its_claim(duly_client, duly_worker):
+    task = duly_client.schedule("mail.ask", "mail-7/answer")
+    duly_worker.run_due()
+    duly_client.send_event("mail-7/answer", True)
+
+    duly_worker.run_due()
+
+    (address,) = done.calls
+    assert address == f"https://duly.test/events/{address.rpartition('/')[2]}"
+    assert duly_client.get(task).result is True
 
 
 def test_a_node_that_waits_for_an_event_needs_no_callback(duly_client, duly_worker, duly_clock):

@@ -114,6 +114,11 @@ def _show_progress(fraction: float, note: str) -> None:
 
 def _show(done: "TestRun") -> None:
     """Print the result to stdout, anything else to stderr."""
+    for made in done.event_addresses:
+        say(
+            f"duly run: made an address for the event {one_line(made.key)}, which leads nowhere: answer with --event",
+            err=True,
+        )
     if done.outcome is duly.Outcome.SUCCESS:
         value = done.result
         if isinstance(value, bytes):

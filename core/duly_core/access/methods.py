@@ -48,7 +48,8 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.FrontendService/PurgeTasks": _REDRIVE,
     # The servicer holds each key against the grants.
     "/duly.v1.EventService/SendEvents": Need(Action.SEND),
-    "/duly.v1.EventAddressService/CreateEventAddresses": Need(Action.SEND),
+    # With the token of a claim: who may run the task.
+    "/duly.v1.EventAddressService/CreateEventAddresses": Need(Action.SEND, or_action=Action.RUN),
     # All of the namespace: the servicer says so.
     "/duly.v1.EventService/GetEventKeys": _READ,
     "/duly.v1.EventService/ListEventKeys": _READ,

@@ -11,7 +11,9 @@ create table event_address (
     created_by text,
     created_at timestamptz not null,
     expires_at timestamptz not null,
-    used_at timestamptz
+    used_at timestamptz,
+    -- The task whose callback made it; null: a client did. Of its addresses for one key one is used.
+    task_id uuid
 );
 create index event_address_by_key on event_address (key, expires_at);
 create index event_address_by_expiry on event_address (expires_at);

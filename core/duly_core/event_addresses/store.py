@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import NamedTuple
+from uuid import UUID
 
 from duly_core.events import store as store_events
 from duly_core.events.store import EventKeyId, NewEvent, SentAll
@@ -42,6 +43,13 @@ class NewAddress(NamedTuple):
     lifetime: timedelta
 
 
+class Claim(NamedTuple):
+    """The right of the callback that makes addresses."""
+
+    task_id: UUID
+    token: UUID
+
+
 class Address(NamedTuple):
     """What people see of an address."""
 
@@ -74,8 +82,12 @@ def hash_of(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
 
-async def create(store: Store, addresses: Sequence[NewAddress], created_by: str | None) -> list[Made | None]:
-    """Make addresses; their tokens, and when they end; None: the key has too many.
+async def create(
+    store: Store, addresses: Sequence[NewAddress], created_by: str | None, claim: Claim | None = None
+) -> list[Made | None]:
+    """Make addresses; their tokens, and when they end; None: the key has too many, or the claim is lost.
+
+    With `claim` they are of its task: the first use of those for one key is the only one.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; what was made is of no use to anybody.
@@ -91,6 +103,8 @@ async def create(store: Store, addresses: Sequence[NewAddress], created_by: str 
             "lifetimes": intervals([each.lifetime for each in addresses]),
             "created_by": created_by,
             "most": MOST_OF_KEY,
+            "task_id": claim.task_id if claim else None,
+            "claim_token": claim.token if claim else None,
         },
     )
     ends = {bytes(digest): expires_at for digest, expires_at in rows}
@@ -138,8 +152,9 @@ async def use(
         rows = await fetch(connection, ADDRESSES["use_event_address"], {"hash": digest})
         if not rows:
             return Used(_address(await fetch(connection, ADDRESSES["event_address"], {"hash": digest})).state)
-        ((key, created_by),) = rows
-        sender = f"{_SENDER} of {created_by}" if created_by else _SENDER
+        ((key, created_by, task_id),) = [row for is_asked, *row in rows if is_asked]
+        maker = f"task {UUID(bytes=task_id)}" if task_id else created_by
+        sender = f"{_SENDER} of {maker}" if maker else _SENDER
         event = NewEvent(EventKeyId.parse(key), f"{_SENDER}:{digest.hex()}", value, encoding, sender[:255])
         sent = await store_events.send_within(connection, [event], kept_for)
         if sent.answers[0].is_refused:

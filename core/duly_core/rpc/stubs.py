@@ -7,6 +7,7 @@ from grpc.aio import ServicerContext
 
 from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceStub
 from duly_wire.v1.controller_pb2_grpc import ControllerServiceStub
+from duly_wire.v1.event_addresses_pb2_grpc import EventAddressServiceStub
 from duly_wire.v1.fleet_pb2_grpc import FleetServiceStub
 from duly_wire.v1.hsc_pb2_grpc import HscServiceStub
 from duly_wire.v1.output_pb2_grpc import OutputServiceStub
@@ -15,6 +16,7 @@ from duly_wire.v1.registry_pb2_grpc import RegistryServiceStub
 if TYPE_CHECKING:
     from duly_wire.v1.attachments_pb2_grpc import AttachmentServiceAsyncStub
     from duly_wire.v1.controller_pb2_grpc import ControllerServiceAsyncStub
+    from duly_wire.v1.event_addresses_pb2_grpc import EventAddressServiceAsyncStub
     from duly_wire.v1.fleet_pb2_grpc import FleetServiceAsyncStub
     from duly_wire.v1.hsc_pb2_grpc import HscServiceAsyncStub
     from duly_wire.v1.output_pb2_grpc import OutputServiceAsyncStub
@@ -47,6 +49,11 @@ def fleet_stub(channel: grpc.aio.Channel) -> "FleetServiceAsyncStub":
 def attachment_stub(channel: grpc.aio.Channel) -> "AttachmentServiceAsyncStub":
     """The Frontend's attachments at the other end."""
     return cast("AttachmentServiceAsyncStub", AttachmentServiceStub(channel))
+
+
+def event_address_stub(channel: grpc.aio.Channel) -> "EventAddressServiceAsyncStub":
+    """The Frontend's addresses of events at the other end."""
+    return cast("EventAddressServiceAsyncStub", EventAddressServiceStub(channel))
 
 
 def output_stub(channel: grpc.aio.Channel) -> "OutputServiceAsyncStub":

@@ -152,11 +152,13 @@ class TestStack:
         """Renew a claim."""
         return self._thread.run(self._server.beat(holder, item))
 
-    def call_attachments(self, method: str, request: Any) -> Any:
-        """Make a call for attachments."""
+    def call_frontend(self, method: str, request: Any) -> Any:
+        """Make a call that a callback may make."""
 
         async def call() -> Any:
-            return await getattr(self._server.attachments, method)(request)
+            server = self._server
+            stub = server.event_addresses if method == "CreateEventAddresses" else server.attachments
+            return await getattr(stub, method)(request)
 
         return self._thread.run(call())
 

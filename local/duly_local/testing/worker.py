@@ -18,8 +18,8 @@ import duly
 from duly.callbacks import invoke, invoke_batch
 from duly.callbacks import lambda_of as handles
 from duly.context import TaskContext
-from duly_local.testing.attachment_calls import AttachmentCalls
 from duly_local.testing.errors import DulyTestError, check_type
+from duly_local.testing.frontend_calls import FrontendCalls
 from duly_wire.enums import Outcome
 from duly_wire.queue_names import QueueName
 from duly_wire.v1 import hsc_pb2, task_pb2
@@ -213,9 +213,7 @@ class _Beats:
         self._holder = holder
         self._task = task
         self.kept = b""
-        self.context = TaskContext.for_task(
-            task, self.progress, self.checkpoint, AttachmentCalls(stack, task)
-        )
+        self.context = TaskContext.for_task(task, self.progress, self.checkpoint, FrontendCalls(stack, task))
         self.context.started_ns = stack.nanoseconds()
 
     def progress(self, fraction: float, note: str) -> None:

@@ -12,6 +12,7 @@ from duly.errors import (
     DulyError,
     InvalidTaskError,
     PermissionDeniedError,
+    QuotaExceededError,
     RequestError,
     TaskNotFoundError,
     UnavailableError,
@@ -98,6 +99,7 @@ class AttachmentService(Protocol):
 _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_ATTACHMENT_MISSING: AttachmentMissingError,
     task_pb2.ERROR_CODE_ATTACHMENT_QUOTA_EXCEEDED: AttachmentQuotaError,
+    task_pb2.ERROR_CODE_QUOTA_EXCEEDED: QuotaExceededError,
     task_pb2.ERROR_CODE_NOT_FOUND: TaskNotFoundError,
     task_pb2.ERROR_CODE_PERMISSION_DENIED: PermissionDeniedError,
     task_pb2.ERROR_CODE_UNKNOWN_LAMBDA: UnknownLambdaError,

@@ -25,7 +25,7 @@ from duly_core.postgres.settings import StoreSettings
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
-from duly_core.rpc.stubs import Context, attachment_stub
+from duly_core.rpc.stubs import Context, attachment_stub, event_address_stub
 from duly_frontend.live_settings.follower import LiveConfig as FrontendLiveConfig
 from duly_frontend.servicers import Servicers
 from duly_frontend.settings import FrontendSettings
@@ -53,6 +53,8 @@ class _InProcess:
         return None
 
 
+_PUBLIC_URL = "https://duly.test"
+"""With which addresses of events begin: a name that leads nowhere."""
 _IN_PROCESS = cast("Context", _InProcess())
 
 
@@ -113,7 +115,7 @@ class SteppedServer:
         )
         self._frontend = Servicers(
             pools.frontend,
-            FrontendSettings(),
+            FrontendSettings(public_url=_PUBLIC_URL),
             attachments=self._attachments,
             blobs=blobs,
             timing=Timing(),
@@ -157,6 +159,8 @@ class SteppedServer:
         self._closing.push_async_callback(channel.close)
         self.attachments = attachment_stub(channel)
         """What answers calls for attachments."""
+        self.event_addresses = event_address_stub(channel)
+        """What answers calls for addresses of events."""
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -30,9 +30,9 @@ from duly_executor.claims.lease_schedule import LeaseSchedule
 from duly_executor.claims.ledger import HeldClaims
 from duly_executor.containment.cgroups_or_subreaper import open_containment
 from duly_executor.events import log
-from duly_executor.processes.attachment_relay import CALL_TIMEOUT_S, AttachmentRelay
 from duly_executor.processes.batch_lines import MOST_HELD
 from duly_executor.processes.frontend_channel import FrontendChannel
+from duly_executor.processes.frontend_relay import CALL_TIMEOUT_S, FrontendRelay
 from duly_executor.processes.pool import CallbackPool
 from duly_executor.processes.task_output import OutputSender
 from duly_executor.processes.watchdog import Watchdog
@@ -91,7 +91,7 @@ class Executor:
             self._calls, rpc.call_timeout, rpc.max_message_bytes // 2, self._held_claims.settle
         )
         self._frontend = FrontendChannel(rpc, CALL_TIMEOUT_S)
-        self._attachment_relay = AttachmentRelay(self._held_claims, self._frontend)
+        self._frontend_relay = FrontendRelay(self._held_claims, self._frontend)
         self._output_sender = OutputSender(self._held_claims, self._frontend)
         self._pool = CallbackPool(
             application,
@@ -101,7 +101,7 @@ class Executor:
             self._held_claims,
             self._reporter,
             settings,
-            self._attachment_relay,
+            self._frontend_relay,
             self._output_sender,
         )
         self._heartbeat_loop = HeartbeatLoop(
@@ -148,7 +148,7 @@ class Executor:
                 await self._work(lambdas, fail, stop)
         finally:
             await self._containment.close()
-        await self._attachment_relay.close()
+        await self._frontend_relay.close()
         await self._output_sender.close()
         await self._frontend.close()
         await self._calls.close()

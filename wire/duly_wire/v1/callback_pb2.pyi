@@ -65,7 +65,7 @@ class CallbackReport(_message.Message):
 
     @_builtins.property
     def attachment_calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttachmentCall]:
-        """What running callbacks ask of AttachmentService. Each is answered by an AttachmentAnswer."""
+        """What running callbacks ask of a Frontend. Each is answered by an AttachmentAnswer."""
 
     @_builtins.property
     def output(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallbackOutput]:
@@ -130,9 +130,9 @@ class AttachmentCall(_message.Message):
     task_id: _builtins.bytes
     """The task for which it is: it runs in this process."""
     method: _builtins.str
-    """Of AttachmentService, such as "UploadParts"."""
+    """Of AttachmentService, such as "UploadParts", or CreateEventAddresses of EventAddressService."""
     request: _builtins.bytes
-    """The serialized request. The Executor sets `claim_token` of FetchParts."""
+    """The serialized request. The Executor sets `claim_token` where there is one."""
     def __init__(
         self,
         *,

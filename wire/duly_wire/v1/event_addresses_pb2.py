@@ -27,31 +27,31 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64uly/v1/event_addresses.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"o\n\x0fNewEventAddress\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\r\n\x05title\x18\x03 \x01(\t\x12-\n\nexpires_in\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"J\n\x1b\x43reateEventAddressesRequest\x12+\n\taddresses\x18\x01 \x03(\x0b\x32\x18.duly.v1.NewEventAddress\"R\n\x1c\x43reateEventAddressesResponse\x12\x32\n\x07results\x18\x01 \x03(\x0b\x32!.duly.v1.CreateEventAddressResult\"\x89\x01\n\x18\x43reateEventAddressResult\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12.\n\nexpires_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12!\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.duly.v1.ItemError\"\'\n\x16GetEventAddressRequest\x12\r\n\x05token\x18\x01 \x01(\t\"\x83\x01\n\x17GetEventAddressResponse\x12)\n\x05state\x18\x01 \x01(\x0e\x32\x1a.duly.v1.EventAddressState\x12\r\n\x05title\x18\x02 \x01(\t\x12.\n\nexpires_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"6\n\x16UseEventAddressRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"z\n\x17UseEventAddressResponse\x12)\n\x05state\x18\x01 \x01(\x0e\x32\x1a.duly.v1.EventAddressState\x12\x11\n\treceivers\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError*\xb3\x01\n\x11\x45ventAddressState\x12#\n\x1f\x45VENT_ADDRESS_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x45VENT_ADDRESS_STATE_OPEN\x10\x01\x12\x1c\n\x18\x45VENT_ADDRESS_STATE_USED\x10\x02\x12\x1c\n\x18\x45VENT_ADDRESS_STATE_OVER\x10\x03\x12\x1f\n\x1b\x45VENT_ADDRESS_STATE_UNKNOWN\x10\x04\x32\xa6\x02\n\x13\x45ventAddressService\x12\x63\n\x14\x43reateEventAddresses\x12$.duly.v1.CreateEventAddressesRequest\x1a%.duly.v1.CreateEventAddressesResponse\x12T\n\x0fGetEventAddress\x12\x1f.duly.v1.GetEventAddressRequest\x1a .duly.v1.GetEventAddressResponse\x12T\n\x0fUseEventAddress\x12\x1f.duly.v1.UseEventAddressRequest\x1a .duly.v1.UseEventAddressResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1d\x64uly/v1/event_addresses.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"o\n\x0fNewEventAddress\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\r\n\x05title\x18\x03 \x01(\t\x12-\n\nexpires_in\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\"p\n\x1b\x43reateEventAddressesRequest\x12+\n\taddresses\x18\x01 \x03(\x0b\x32\x18.duly.v1.NewEventAddress\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x13\n\x0b\x63laim_token\x18\x03 \x01(\x0c\"R\n\x1c\x43reateEventAddressesResponse\x12\x32\n\x07results\x18\x01 \x03(\x0b\x32!.duly.v1.CreateEventAddressResult\"\x89\x01\n\x18\x43reateEventAddressResult\x12\r\n\x05token\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12.\n\nexpires_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12!\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x12.duly.v1.ItemError\"\'\n\x16GetEventAddressRequest\x12\r\n\x05token\x18\x01 \x01(\t\"\x83\x01\n\x17GetEventAddressResponse\x12)\n\x05state\x18\x01 \x01(\x0e\x32\x1a.duly.v1.EventAddressState\x12\r\n\x05title\x18\x02 \x01(\t\x12.\n\nexpires_at\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"6\n\x16UseEventAddressRequest\x12\r\n\x05token\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c\"z\n\x17UseEventAddressResponse\x12)\n\x05state\x18\x01 \x01(\x0e\x32\x1a.duly.v1.EventAddressState\x12\x11\n\treceivers\x18\x02 \x01(\x05\x12!\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x12.duly.v1.ItemError*\xb3\x01\n\x11\x45ventAddressState\x12#\n\x1f\x45VENT_ADDRESS_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x45VENT_ADDRESS_STATE_OPEN\x10\x01\x12\x1c\n\x18\x45VENT_ADDRESS_STATE_USED\x10\x02\x12\x1c\n\x18\x45VENT_ADDRESS_STATE_OVER\x10\x03\x12\x1f\n\x1b\x45VENT_ADDRESS_STATE_UNKNOWN\x10\x04\x32\xa6\x02\n\x13\x45ventAddressService\x12\x63\n\x14\x43reateEventAddresses\x12$.duly.v1.CreateEventAddressesRequest\x1a%.duly.v1.CreateEventAddressesResponse\x12T\n\x0fGetEventAddress\x12\x1f.duly.v1.GetEventAddressRequest\x1a .duly.v1.GetEventAddressResponse\x12T\n\x0fUseEventAddress\x12\x1f.duly.v1.UseEventAddressRequest\x1a .duly.v1.UseEventAddressResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.event_addresses_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_EVENTADDRESSSTATE']._serialized_start=896
-  _globals['_EVENTADDRESSSTATE']._serialized_end=1075
+  _globals['_EVENTADDRESSSTATE']._serialized_start=934
+  _globals['_EVENTADDRESSSTATE']._serialized_end=1113
   _globals['_NEWEVENTADDRESS']._serialized_start=127
   _globals['_NEWEVENTADDRESS']._serialized_end=238
   _globals['_CREATEEVENTADDRESSESREQUEST']._serialized_start=240
-  _globals['_CREATEEVENTADDRESSESREQUEST']._serialized_end=314
-  _globals['_CREATEEVENTADDRESSESRESPONSE']._serialized_start=316
-  _globals['_CREATEEVENTADDRESSESRESPONSE']._serialized_end=398
-  _globals['_CREATEEVENTADDRESSRESULT']._serialized_start=401
-  _globals['_CREATEEVENTADDRESSRESULT']._serialized_end=538
-  _globals['_GETEVENTADDRESSREQUEST']._serialized_start=540
-  _globals['_GETEVENTADDRESSREQUEST']._serialized_end=579
-  _globals['_GETEVENTADDRESSRESPONSE']._serialized_start=582
-  _globals['_GETEVENTADDRESSRESPONSE']._serialized_end=713
-  _globals['_USEEVENTADDRESSREQUEST']._serialized_start=715
-  _globals['_USEEVENTADDRESSREQUEST']._serialized_end=769
-  _globals['_USEEVENTADDRESSRESPONSE']._serialized_start=771
-  _globals['_USEEVENTADDRESSRESPONSE']._serialized_end=893
-  _globals['_EVENTADDRESSSERVICE']._serialized_start=1078
-  _globals['_EVENTADDRESSSERVICE']._serialized_end=1372
+  _globals['_CREATEEVENTADDRESSESREQUEST']._serialized_end=352
+  _globals['_CREATEEVENTADDRESSESRESPONSE']._serialized_start=354
+  _globals['_CREATEEVENTADDRESSESRESPONSE']._serialized_end=436
+  _globals['_CREATEEVENTADDRESSRESULT']._serialized_start=439
+  _globals['_CREATEEVENTADDRESSRESULT']._serialized_end=576
+  _globals['_GETEVENTADDRESSREQUEST']._serialized_start=578
+  _globals['_GETEVENTADDRESSREQUEST']._serialized_end=617
+  _globals['_GETEVENTADDRESSRESPONSE']._serialized_start=620
+  _globals['_GETEVENTADDRESSRESPONSE']._serialized_end=751
+  _globals['_USEEVENTADDRESSREQUEST']._serialized_start=753
+  _globals['_USEEVENTADDRESSREQUEST']._serialized_end=807
+  _globals['_USEEVENTADDRESSRESPONSE']._serialized_start=809
+  _globals['_USEEVENTADDRESSRESPONSE']._serialized_end=931
+  _globals['_EVENTADDRESSSERVICE']._serialized_start=1116
+  _globals['_EVENTADDRESSSERVICE']._serialized_end=1410
 # @@protoc_insertion_point(module_scope)

@@ -90,6 +90,14 @@ class CreateEventAddressesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ADDRESSES_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    CLAIM_TOKEN_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    """With `claim_token`: the task whose callback makes them. Of its addresses for one key, the first use is the only one: it ends the others that are
+    there. Keys are of the namespace of its lambda.
+    """
+    claim_token: _builtins.bytes
+    """16 bytes: that of the task's claim. Empty: a client makes them."""
     @_builtins.property
     def addresses(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewEventAddress]:
         """1 to 100."""
@@ -98,10 +106,12 @@ class CreateEventAddressesRequest(_message.Message):
         self,
         *,
         addresses: _abc.Iterable[Global___NewEventAddress] | None = ...,
+        task_id: _builtins.str = ...,
+        claim_token: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "claim_token", b"claim_token", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -145,7 +155,9 @@ class CreateEventAddressResult(_message.Message):
     def expires_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def error(self) -> _task_pb2.ItemError:
-        """INVALID_ARGUMENT, PERMISSION_DENIED; QUOTA_EXCEEDED: the key has 100 addresses that can be used."""
+        """INVALID_ARGUMENT, PERMISSION_DENIED; QUOTA_EXCEEDED: the key has 100 addresses that can be used; NOT_FOUND: the task is not held under
+        the claim token.
+        """
 
     def __init__(
         self,

@@ -55,7 +55,8 @@ class EventAddressServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def CreateEventAddresses(self, request, context):
-        """Makes addresses. A caller needs a role that may send to the key.
+        """Makes addresses. Without a claim token a caller needs a role that may send to the key. With one: a role that may run the task, and whose
+        patterns cover the key as if it were a lambda.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

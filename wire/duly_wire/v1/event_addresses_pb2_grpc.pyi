@@ -32,7 +32,9 @@ class EventAddressServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EventAddressServiceAsyncStub: ...
     CreateEventAddresses: _grpc.UnaryUnaryMultiCallable[_event_addresses_pb2.CreateEventAddressesRequest, _event_addresses_pb2.CreateEventAddressesResponse]
-    """Makes addresses. A caller needs a role that may send to the key."""
+    """Makes addresses. Without a claim token a caller needs a role that may send to the key. With one: a role that may run the task, and whose
+    patterns cover the key as if it were a lambda.
+    """
     GetEventAddress: _grpc.UnaryUnaryMultiCallable[_event_addresses_pb2.GetEventAddressRequest, _event_addresses_pb2.GetEventAddressResponse]
     """Tells what an address asks, and whether it can be used. Needs no login: the token is the right. It changes nothing."""
     UseEventAddress: _grpc.UnaryUnaryMultiCallable[_event_addresses_pb2.UseEventAddressRequest, _event_addresses_pb2.UseEventAddressResponse]
@@ -42,7 +44,9 @@ class EventAddressServiceStub:
 class EventAddressServiceAsyncStub(EventAddressServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateEventAddresses: _aio.UnaryUnaryMultiCallable[_event_addresses_pb2.CreateEventAddressesRequest, _event_addresses_pb2.CreateEventAddressesResponse]  # type: ignore[assignment]
-    """Makes addresses. A caller needs a role that may send to the key."""
+    """Makes addresses. Without a claim token a caller needs a role that may send to the key. With one: a role that may run the task, and whose
+    patterns cover the key as if it were a lambda.
+    """
     GetEventAddress: _aio.UnaryUnaryMultiCallable[_event_addresses_pb2.GetEventAddressRequest, _event_addresses_pb2.GetEventAddressResponse]  # type: ignore[assignment]
     """Tells what an address asks, and whether it can be used. Needs no login: the token is the right. It changes nothing."""
     UseEventAddress: _aio.UnaryUnaryMultiCallable[_event_addresses_pb2.UseEventAddressRequest, _event_addresses_pb2.UseEventAddressResponse]  # type: ignore[assignment]
@@ -55,7 +59,9 @@ class EventAddressServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _event_addresses_pb2.CreateEventAddressesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_event_addresses_pb2.CreateEventAddressesResponse, _abc.Awaitable[_event_addresses_pb2.CreateEventAddressesResponse]]:
-        """Makes addresses. A caller needs a role that may send to the key."""
+        """Makes addresses. Without a claim token a caller needs a role that may send to the key. With one: a role that may run the task, and whose
+        patterns cover the key as if it were a lambda.
+        """
 
     @_abc_1.abstractmethod
     def GetEventAddress(

@@ -25,8 +25,8 @@ from duly.errors import AppImportError
 from duly_core.host.slot_board import SlotWriter
 from duly_core.process.parent import become_subreaper, die_with_parent
 from duly_executor.callback import output
-from duly_executor.callback.attachment_calls import AttachmentCalls
 from duly_executor.callback.exit_recorder import ExitRecorder
+from duly_executor.callback.frontend_calls import FrontendCalls
 from duly_executor.callback.kept_output import OUTPUT_NOT_KEPT, KeptOutput
 from duly_executor.callback.other_user import become_callback_user
 from duly_executor.callback.report_sender import ReportSender
@@ -61,10 +61,10 @@ def main() -> None:
     report_sender = ReportSender(link)
     exit_recorder = ExitRecorder(int(words_fd))
     exit_recorder.listen()
-    attachment_calls = AttachmentCalls(report_sender)
+    frontend_calls = FrontendCalls(report_sender)
     is_kept = os.environ.pop(OUTPUT_NOT_KEPT, None) is None  # nor do its own children see it
     kept_output = KeptOutput(report_sender) if is_kept else None
-    runner = Slots(app, board, report_sender, exit_recorder, attachment_calls, kept_output)
+    runner = Slots(app, board, report_sender, exit_recorder, frontend_calls, kept_output)
     hello = callback_pb2.CallbackReport(hello=callback_pb2.CallbackHello(lambdas=app.lambdas()))
     link.sendall(frames.write(hello))
     send = partial(_or_die, report_sender.send_for_ever)
@@ -72,7 +72,7 @@ def main() -> None:
     if kept_output is not None:
         keep = partial(_or_die, kept_output.send_for_ever)
         threading.Thread(target=keep, name="duly-output", daemon=True).start()
-    _or_die(partial(_obey, link, runner, attachment_calls))
+    _or_die(partial(_obey, link, runner, frontend_calls))
     os._exit(0)  # callbacks may still run: nobody waits for them any more
 
 
@@ -107,7 +107,7 @@ def _or_die(work: Callable[[], None]) -> None:
         os._exit(os.EX_SOFTWARE)
 
 
-def _obey(link: socket.socket, slots: Slots, attachment_calls: AttachmentCalls) -> None:
+def _obey(link: socket.socket, slots: Slots, frontend_calls: FrontendCalls) -> None:
     with link.makefile("rb") as stream:
         while (order := frames.read(stream, callback_pb2.CallbackOrder)) is not None:
             for task_id in order.cancel:
@@ -115,7 +115,7 @@ def _obey(link: socket.socket, slots: Slots, attachment_calls: AttachmentCalls) 
             if order.interrupt:
                 slots.interrupt(order.interrupt)
             for answer in order.attachment_answers:
-                attachment_calls.answer(answer)
+                frontend_calls.answer(answer)
             if order.recall:
                 slots.recall()
             slots.start(order.tasks, order.start_before_boottime_ns)

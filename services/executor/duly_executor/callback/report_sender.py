@@ -31,7 +31,7 @@ class ReportSender:
         """All but results and progress."""
         self._progress: dict[TaskId, callback_pb2.CallbackProgress] = {}
         self._checkpoints: dict[TaskId, callback_pb2.CallbackCheckpoint] = {}
-        self._attachment_calls: list[callback_pb2.AttachmentCall] = []
+        self._frontend_calls: list[callback_pb2.AttachmentCall] = []
         self._output: list[callback_pb2.CallbackOutput] = []
         """As results: any thread appends, and needs no lock."""
 
@@ -82,7 +82,7 @@ class ReportSender:
     def attachment_call(self, call: callback_pb2.AttachmentCall) -> None:
         """A callback asks for something of AttachmentService."""
         with self._lock:
-            self._attachment_calls.append(call)
+            self._frontend_calls.append(call)
         self._wake()
 
     def takes_output(self) -> bool:
@@ -111,7 +111,7 @@ class ReportSender:
                 self._progress.clear()
                 checkpoints = list(self._checkpoints.values())
                 self._checkpoints.clear()
-                calls, self._attachment_calls = self._attachment_calls, []
+                calls, self._frontend_calls = self._frontend_calls, []
             try:
                 if output:
                     for each in frames.divided(output, callback_pb2.CallbackOutput.ByteSize):

@@ -15,10 +15,10 @@ from duly.errors import describe
 from duly_core.host.slot_board import SlotWriter
 from duly_core.process import failpoints
 from duly_executor.callback import output
-from duly_executor.callback.attachment_calls import AttachmentCalls
 from duly_executor.callback.attempt import AsyncLoop, Attempt
 from duly_executor.callback.batch import BatchContext, BatchTask
 from duly_executor.callback.exit_recorder import ExitRecorder
+from duly_executor.callback.frontend_calls import FrontendCalls
 from duly_executor.callback.kept_output import KeptOutput
 from duly_executor.callback.priority_queue import PriorityQueue
 from duly_executor.callback.report_sender import ReportSender
@@ -39,7 +39,7 @@ class Slots:
         board: SlotWriter,
         report_sender: ReportSender,
         exit_recorder: ExitRecorder,
-        attachment_calls: AttachmentCalls,
+        frontend_calls: FrontendCalls,
         kept_output: KeptOutput | None,
     ) -> None:
         self._callbacks = app.callbacks
@@ -47,7 +47,7 @@ class Slots:
         self._report_sender = report_sender
         self._keep = report_sender.checkpoint
         self._exit_recorder = exit_recorder
-        self._attachment_calls = attachment_calls
+        self._frontend_calls = frontend_calls
         self._kept_output = kept_output
         self._codec = app.codec
         self._pid = os.getpid()
@@ -157,7 +157,7 @@ class Slots:
             task,
             lambda done, note: self._report_sender.progress(task_id, done, note),
             self._keep,
-            self._attachment_calls,
+            self._frontend_calls,
             speaker.keep,
         )
         attempt = self._running[task_id] = Attempt(task, context, self._loop)
@@ -233,7 +233,7 @@ class Slots:
             task,
             lambda done, note: self._report_sender.progress(task_id, done, note),
             self._keep,
-            self._attachment_calls,
+            self._frontend_calls,
             speaker.keep,
         )
 

@@ -14,10 +14,10 @@ from duly_core.process import failpoints
 from duly_executor import events
 from duly_executor.claims.ledger import HeldClaims
 from duly_executor.containment.process_group import Containment
-from duly_executor.processes.attachment_relay import AttachmentRelay
 from duly_executor.processes.batch_lines import BatchLines, terms_of
 from duly_executor.processes.dispatch import Dispatcher
 from duly_executor.processes.exit_handler import ExitHandler
+from duly_executor.processes.frontend_relay import FrontendRelay
 from duly_executor.processes.process import CallbackProcess
 from duly_executor.processes.report_checks import checked
 from duly_executor.processes.starter import ProcessStarter
@@ -45,10 +45,10 @@ class CallbackPool:
         held_claims: HeldClaims,
         reporter: ResultReporter,
         settings: ExecutorSettings,
-        attachment_relay: AttachmentRelay,
+        frontend_relay: FrontendRelay,
         output_sender: OutputSender,
     ) -> None:
-        self._attachment_relay = attachment_relay
+        self._frontend_relay = frontend_relay
         self._output_sender = output_sender
         self._journal = journal
         self._board = board = journal.board
@@ -226,7 +226,7 @@ class CallbackPool:
             process.waits_since = None
         self._held_claims.note_told(report, process.tasks)
         if report.attachment_calls:
-            self._attachment_relay.take(process, report.attachment_calls)
+            self._frontend_relay.take(process, report.attachment_calls)
         if report.output:
             self._output_sender.take(process, report.output)
         ends: list[tuple[hsc_pb2.ClaimedTask, hsc_pb2.TaskResult]] = []

@@ -3,16 +3,21 @@
 import json
 from collections.abc import Callable, Collection
 from datetime import timedelta
+from uuid import UUID
 
-from duly_core.access.current import restriction, scheduler
-from duly_core.access.grants import Scope
+from duly_core.access.current import require, restriction, scheduler
 from duly_core.access.roles import Action
+from duly_core.attachments.store import claimed_lambda
 from duly_core.config.live_sections import LiveFrontendSettings
+from duly_core.errors import InvalidRequestError
 from duly_core.event_addresses import store as store_addresses
 from duly_core.event_addresses.store import LONGEST, MOST_OF_KEY, SHORTEST, TITLE_LIMIT, NewAddress, State
 from duly_core.events.rules import MOST_KEPT, VALUE_LIMIT
+from duly_core.events.store import EventKeyId
+from duly_core.lambdas.names import namespace_of
 from duly_core.postgres.notifications import Notifier
 from duly_core.rpc.requests.checks import check_count, check_text, read_duration
+from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.rpc.requests.problem import Problem, check_each
 from duly_core.rpc.stubs import Context
 from duly_core.tasks.task import Encoding
@@ -25,6 +30,7 @@ from duly_wire.v1 import event_addresses_pb2, event_addresses_pb2_grpc, task_pb2
 _MOST = 100
 _LIFETIME = timedelta(days=7)
 _TOKEN_LIMIT = 128
+_CLAIM_TOKEN_BYTES = 16
 
 _STATES = {
     State.OPEN: event_addresses_pb2.EVENT_ADDRESS_STATE_OPEN,
@@ -32,6 +38,11 @@ _STATES = {
     State.OVER: event_addresses_pb2.EVENT_ADDRESS_STATE_OVER,
     State.UNKNOWN: event_addresses_pb2.EVENT_ADDRESS_STATE_UNKNOWN,
 }
+_NO_SUCH_CLAIM = Problem(
+    "claim_token",
+    "the task is not held under this token: its claim was lost, or the task has ended",
+    task_pb2.ERROR_CODE_NOT_FOUND,
+)
 _TOO_MANY = Problem(
     "key",
     f"the key has {MOST_OF_KEY} addresses that can be used: use a key for each thing that is waited for",
@@ -64,10 +75,18 @@ class EventAddressServicer(event_addresses_pb2_grpc.EventAddressServiceServicer)
         self, request: event_addresses_pb2.CreateEventAddressesRequest, _context: Context
     ) -> event_addresses_pb2.CreateEventAddressesResponse:
         check_count("addresses", len(request.addresses), _MOST)
-        scope = restriction(Action.SEND)
-        asked = check_each(lambda each: _read(each, scope), request.addresses)
+        try:
+            claim, namespace = await self._claim(request)
+        except Problem as problem:
+            refused = event_addresses_pb2.CreateEventAddressResult(error=problem.to_wire())
+            return event_addresses_pb2.CreateEventAddressesResponse(
+                results=[refused] * len(request.addresses)
+            )
+        asked = check_each(_reader(claim, namespace), request.addresses)
         valid = [each for each in asked if not isinstance(each, Problem)]
-        made = iter(await store_addresses.create(self._stores.writes, valid, scheduler()) if valid else [])
+        made = iter(
+            await store_addresses.create(self._stores.writes, valid, scheduler(), claim) if valid else []
+        )
         return event_addresses_pb2.CreateEventAddressesResponse(
             results=[
                 event_addresses_pb2.CreateEventAddressResult(error=each.to_wire())
@@ -76,6 +95,30 @@ class EventAddressServicer(event_addresses_pb2_grpc.EventAddressServiceServicer)
                 for each in asked
             ]
         )
+
+    async def _claim(
+        self, request: event_addresses_pb2.CreateEventAddressesRequest
+    ) -> tuple[store_addresses.Claim | None, str]:
+        """Return the right of a callback, and the namespace of its keys; None: a client makes addresses.
+
+        Raises:
+            Problem: the task is not held under this token.
+            InvalidRequestError: the token is none.
+            PermissionDeniedError: the caller may not run the task.
+        """
+        token = request.claim_token
+        if not token:
+            if request.task_id:
+                raise InvalidRequestError("task_id", "needs the claim_token; leave out both as a client")
+            return None, ""
+        if len(token) != _CLAIM_TOKEN_BYTES:
+            raise InvalidRequestError("claim_token", f"must be {_CLAIM_TOKEN_BYTES} bytes, or be left out")
+        task_id = parse_task_id(request.task_id)
+        name = await claimed_lambda(self._stores.reads, task_id, token)
+        if name is None:
+            raise _NO_SUCH_CLAIM
+        require(Action.RUN, name)
+        return store_addresses.Claim(UUID(bytes=task_id), UUID(bytes=token)), namespace_of(name)
 
     def _made(self, made: store_addresses.Made | None) -> event_addresses_pb2.CreateEventAddressResult:
         if made is None:
@@ -116,9 +159,24 @@ class EventAddressServicer(event_addresses_pb2_grpc.EventAddressServiceServicer)
         self._notifier.due_in(timedelta(), due, len(due))
 
 
-def _read(asked: event_addresses_pb2.NewEventAddress, scope: Scope | None) -> NewAddress:
-    key = read_key(asked.namespace, asked.key)
-    check_event_key(scope, key.namespace, key.key)
+def _reader(
+    claim: store_addresses.Claim | None, namespace: str
+) -> Callable[[event_addresses_pb2.NewEventAddress], NewAddress]:
+    """Return what checks addresses: a callback's are of its namespace, and of keys that its worker's patterns cover."""
+    scope, runs = restriction(Action.SEND), restriction(Action.RUN)
+
+    def read(asked: event_addresses_pb2.NewEventAddress) -> NewAddress:
+        key = read_key(asked.namespace, asked.key)
+        if claim is not None and asked.namespace != namespace:
+            raise Problem("namespace", f"must be {namespace!r}, that of the task's lambda")
+        if claim is None or not (runs is None or runs.covers_event_key(key.namespace, key.key)):
+            check_event_key(scope, key.namespace, key.key)
+        return _read(asked, key)
+
+    return read
+
+
+def _read(asked: event_addresses_pb2.NewEventAddress, key: EventKeyId) -> NewAddress:
     check_text("title", asked.title, TITLE_LIMIT)
     lifetime = _LIFETIME
     if asked.HasField("expires_in"):

@@ -1,4 +1,4 @@
-"""Makes the calls for attachments that callback processes ask for: for tasks that run in them, and a few at a time.
+"""Makes the calls that callback processes ask of a Frontend: for tasks that run in them, and a few at a time.
 
 What a process asks is hostile input: a callback can write to its link.
 """
@@ -16,14 +16,14 @@ from google.protobuf.message import DecodeError
 
 from duly_core.errors import DulyError, InvalidRequestError
 from duly_core.rpc.requests.field_count import check_field_count
-from duly_core.rpc.stubs import attachment_stub
-from duly_executor.callback.attachment_calls import MOST_CALLS
+from duly_core.rpc.stubs import attachment_stub, event_address_stub
+from duly_executor.callback.frontend_calls import MOST_CALLS
 from duly_executor.claims.ledger import HeldClaims
 from duly_executor.events import log
 from duly_executor.processes.frontend_channel import FrontendChannel
 from duly_executor.processes.process import CallbackProcess
 from duly_wire.retry_info import pause_of
-from duly_wire.v1 import attachments_pb2, callback_pb2, task_pb2
+from duly_wire.v1 import attachments_pb2, callback_pb2, event_addresses_pb2, task_pb2
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -38,6 +38,7 @@ _REQUESTS: Mapping[str, type["Message"]] = {
     "UploadParts": attachments_pb2.UploadPartsRequest,
     "FinishUploads": attachments_pb2.FinishUploadsRequest,
     "FetchParts": attachments_pb2.FetchPartsRequest,
+    "CreateEventAddresses": event_addresses_pb2.CreateEventAddressesRequest,
 }
 
 
@@ -50,7 +51,7 @@ _TOO_MANY = _Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "this process has too m
 _AGAIN_AFTER = timedelta(milliseconds=200)
 
 
-class AttachmentRelay:
+class FrontendRelay:
     """Between callback processes and a Frontend."""
 
     def __init__(self, held_claims: HeldClaims, frontend: FrontendChannel) -> None:
@@ -85,7 +86,7 @@ class AttachmentRelay:
                 answer = await self._answer(process, call)
             process.answer(answer)
         except Exception:  # noqa: BLE001 (the callback waits for an answer, and is told by its own timeout)
-            log.exception("attachment call failed unexpectedly", method=call.method[:32])
+            log.exception("call of a callback failed unexpectedly", method=call.method[:32])
             process.answer(
                 _refusal(call, _Refused(grpc.StatusCode.INTERNAL, "the Executor failed: see its log"))
             )
@@ -108,7 +109,8 @@ class AttachmentRelay:
             refused = "this worker's Controller tells no Frontend to ask: update it"
             return _refusal(call, _Refused(grpc.StatusCode.FAILED_PRECONDITION, refused))
         try:
-            response = await getattr(attachment_stub(channel), call.method)(request, timeout=CALL_TIMEOUT_S)
+            stub = event_address_stub(channel) if _is_of_addresses(request) else attachment_stub(channel)
+            response = await getattr(stub, call.method)(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             return _failure(call, error)
         return callback_pb2.AttachmentAnswer(call=call.call, response=response.SerializeToString())
@@ -131,12 +133,16 @@ class AttachmentRelay:
         except (InvalidRequestError, DecodeError) as error:
             return _Refused(grpc.StatusCode.INVALID_ARGUMENT, f"the request cannot be read: {error}")
         request.DiscardUnknownFields()
-        if isinstance(request, attachments_pb2.FetchPartsRequest):
+        if isinstance(request, attachments_pb2.FetchPartsRequest) or _is_of_addresses(request):
             request.task_id = str(UUID(bytes=call.task_id))
             request.claim_token = held.token
         else:
             setattr(request, "lambda", getattr(held.task, "lambda").partition("@")[0])
         return request
+
+
+def _is_of_addresses(request: object) -> bool:
+    return isinstance(request, event_addresses_pb2.CreateEventAddressesRequest)
 
 
 def _refusal(call: callback_pb2.AttachmentCall, refused: _Refused) -> callback_pb2.AttachmentAnswer:

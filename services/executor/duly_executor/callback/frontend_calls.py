@@ -1,4 +1,4 @@
-"""Brings calls for attachments from a callback process to its Executor, which makes them: this process has no gRPC."""
+"""Brings calls for a Frontend from a callback process to its Executor, which makes them: this process has no gRPC."""
 
 import itertools
 import os
@@ -32,7 +32,7 @@ class _Waiting(NamedTuple):
     """On the monotonic clock."""
 
 
-class AttachmentCalls:
+class FrontendCalls:
     """The calls of all tasks of this process; any thread may make one."""
 
     def __init__(self, report_sender: ReportSender) -> None:
@@ -60,7 +60,7 @@ class AttachmentCalls:
         """
         if os.getpid() != self._pid:
             raise DulyError(
-                "attachments cannot be fetched or sent in a forked process: do it before the fork"
+                "a forked process sends and fetches no attachments, and makes no addresses: do it before the fork"
             )
         number = next(self._numbers)
         try:
@@ -96,7 +96,7 @@ class _OfTask:
 
     calls_at_a_time = MOST_CALLS
 
-    def __init__(self, calls: AttachmentCalls, task_id: bytes) -> None:
+    def __init__(self, calls: FrontendCalls, task_id: bytes) -> None:
         self._calls = calls
         self._task_id = task_id
 
