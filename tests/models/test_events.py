@@ -4,6 +4,7 @@ import os
 from base64 import b64decode
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -43,6 +44,9 @@ LEASE = timedelta(days=1)
 KEPT = 300 * SECOND
 EVENTS: dict[str, Statement] = events._EVENTS
 PICKS = st.integers(0, 1000)
+_LEFT = """
+insert into event_wait (key, task_id, fence, wait, needs_all) values (%s, %s, 0, 'earlier', false) on conflict do nothing
+"""
 WAITS = st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True)
 
 
@@ -105,11 +109,12 @@ class EventMachine(RuleBasedStateMachine):
     def _held(self) -> list[TaskId]:
         return [task_id for task_id in self.claims if self.tasks[task_id].status is Status.CLAIMED]
 
-    @rule(name=st.sampled_from(LAMBDAS))
-    def schedule(self, name: str) -> None:
-        task = NewTask(self._bytes(), name, b"{}")
-        self.world.run(schedule.schedule(self.world.store, [task]))
-        self.tasks[task.task_id] = ModelTask(name[0], self.now)
+    @rule(name=st.sampled_from(LAMBDAS), count=st.integers(1, 2))
+    def schedule(self, name: str, count: int) -> None:
+        tasks = [NewTask(self._bytes(), name, b"{}") for _ in range(count)]
+        self.world.run(schedule.schedule(self.world.store, tasks))
+        for task in tasks:
+            self.tasks[task.task_id] = ModelTask(name[0], self.now)
 
     @rule()
     def claim(self) -> None:
@@ -155,6 +160,22 @@ class EventMachine(RuleBasedStateMachine):
             for task_id, result in results.items():
                 assert result.event_wait is not None
                 self._wait(self.tasks[task_id], result.event_wait)
+
+    @rule(keys=WAITS, needs_all=st.booleans())
+    def all_wait(self, keys: list[str], *, needs_all: bool) -> None:
+        """All that can run wait for the same: more than one page of tasks, some of which have events of these keys."""
+        self.claim()
+        if held := self._held():
+            asked = [(number, keys, needs_all, 60) for number in range(len(held))]
+            self.wait(asked, repeated=False, forged=False)
+
+    @precondition(lambda self: self.tasks)
+    @rule()
+    def earlier_waits_leave_rows(self) -> None:
+        """What ends a wait may leave its rows: their fence is of an earlier run."""
+        for task_id, task in self.tasks.items():
+            for key in KEYS:
+                self.world.execute(_LEFT, [str(EventKeyId(task.namespace, key)), UUID(bytes=task_id)])
 
     @precondition(lambda self: self._held())
     @rule(number=PICKS, which=PICKS, repeated=st.booleans(), forged=st.booleans())
@@ -335,8 +356,8 @@ def test_events_do_what_their_model_does(world: World, examples: int) -> None:
     run_state_machine_as_test(machine_on(world), settings=budget)
 
 
-MUTATIONS = {
-    "a wait needs no token": ("wait_for_event", "assoc.token = asked.token and ", ""),
+MUTATIONS: dict[str, tuple[str, str | tuple[str, ...], str]] = {
+    "a wait needs no token": ("wait_for_event", ("assoc.token = asked.token and ", "assoc.token = held.token and "), ""),
     "an event of before the task counts": ("wait_for_event", "event.sent_at >= wanted.created_at and", ""),
     "an event is received twice": ("wait_for_event", "jsonb_array_elements(wanted.received)", "jsonb_array_elements('[]'::jsonb)"),
     "a wait for all ends with the first": ("end_event_waits", "bool_and(not needs_all or there = needed)", "true"),
@@ -354,7 +375,7 @@ MUTATIONS = {
         "assoc.next_trigger_at <= (select duly_now()) + interval '30 s'",
     ),
 }  # fmt: skip
-"""Guards, taken out: a statement, and what stands in it for what."""
+"""Guards, taken out: a statement, and what stands in it for what. Where two guards do the same, both."""
 
 
 def _home(statement: str) -> dict[str, Statement]:
@@ -362,9 +383,13 @@ def _home(statement: str) -> dict[str, Statement]:
 
 
 def _mutated(name: str) -> Statement:
-    statement, guard, instead = MUTATIONS[name]
+    statement, guards, instead = MUTATIONS[name]
     found = _home(statement)[statement]
-    return Statement(found.name, found.sql.replace(guard, instead), found.anew)
+    sql = found.sql
+    for guard in (guards,) if isinstance(guards, str) else guards:
+        assert guard in sql, f"{statement} has no {guard!r}"
+        sql = sql.replace(guard, instead)
+    return Statement(found.name, sql, found.anew)
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
