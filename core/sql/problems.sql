@@ -248,12 +248,6 @@ from dead_letter as dead
 order by dead.finished_at desc, dead.task_id desc
 limit %(most)b::int8;
 
--- name: failures_of_dead_letters
-select task.task_id, coalesce(task.failure_kind, 0), left(task.failure_message, 2000)
-from task
-where task.task_id = any (%(task_ids)b::uuid[])
-    and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])];
-
 -- name: blocked_sessions
 select blocked.key, blocked.blocked_at, blocked.blocked_by, blocked.length, task.lambda
 from (

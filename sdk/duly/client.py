@@ -253,6 +253,7 @@ class AsyncClient(
         rate: float | None = None,
         limit: int | None = None,
         dry_run: bool = False,
+        cause: str = "",
         **which: Unpack[DeadLetterFilter],
     ) -> Redrive:
         """Let all dead letters that the filters find run again, those that ended first before the others.
@@ -262,11 +263,12 @@ class AsyncClient(
         - `rate`: so many a second become due, from now on; None is all at once. Their times are written
           with them, so nobody has to stay for it.
         - `limit`: redrive at most so many. `dry_run`: only count.
+        - `cause`: only those that failed by it: the `fingerprint` of a `ProblemCause`.
 
         What fails again meanwhile is not redriven again. Raises InvalidTaskError, UnavailableError (a note
         tells how many were redriven before).
         """
-        request = filtered(frontend_pb2.RedriveTasksRequest(), which, DeadLetterFilter)
+        request = filtered(frontend_pb2.RedriveTasksRequest(cause=cause), which, DeadLetterFilter)
         return await dead_letters.redrive_where(self._caller, request, rate, limit, dry_run=dry_run)
 
     async def dead_letters(

@@ -112,7 +112,7 @@ CHANGES = {
     Kind.PAUSED: ("/gates/remove", "Remove this gate?"),
     Kind.BREAKER_OPEN: ("/gates/remove-breaker", "Remove this breaker?"),
     Kind.SLOTS_HELD: ("/problems/kill", "Kill 1 task?"),
-    Kind.DEAD_LETTERS: ("/dead-letters/redrive-cause", "Redrive 1 dead letter?"),
+    Kind.DEAD_LETTERS: ("/dead-letters/redrive", "Redrive 1 dead letter?"),
     Kind.RESOURCE_FULL: ("/resources/capacity", "Capacity of database"),
 }
 WITHOUT_PAGE = {Kind.STORE_AWAY, Kind.STORE_SLOW, Kind.TOKEN_EXPIRES}

@@ -313,9 +313,7 @@ async def test_dead_letters_are_redriven_one_by_one_and_by_a_filter_that_is_coun
     assert await task_states.status(UUID(other).bytes) == "fatal_failure"
 
 
-async def test_dead_letters_of_one_cause_are_a_row_and_are_redriven_together(
-    browser, task_states, monkeypatch
-):
+async def test_dead_letters_of_one_cause_are_a_row_and_are_redriven_at_a_rate(browser, task_states):
     await task_states.register()
     await task_states.register("bill.pay")
     ours = [await dead_letter(task_states, f"ValueError: row {n} of 'ann{n}' is gone") for n in range(3)]
@@ -329,20 +327,16 @@ async def test_dead_letters_of_one_cause_are_a_row_and_are_redriven_together(
         if n == "3"
     }
     shown = (await browser.get(f"/dead-letters?cause={cause}")).text
-    asked = await browser.post("/dead-letters/redrive-cause", cause=cause)
-    with monkeypatch.context() as patched:
-        patched.setattr(dead_letters, "_SPENT", 0)
-        patched.setattr(dead_letters, "_REDRIVEN_A_CALL", 1)
-        stopped = await browser.confirmed("/dead-letters/redrive-cause", cause=cause)
-    done = await browser.confirmed("/dead-letters/redrive-cause", cause=cause)
-    again = await browser.post("/dead-letters/redrive-cause", cause=cause)
+    asked = await browser.post("/dead-letters/redrive", cause=cause, rate="0.1")
+    done = await browser.confirmed("/dead-letters/redrive", cause=cause, rate="0.1")
+    again = await browser.post("/dead-letters/redrive", cause=cause)
 
     assert page.count('data-label="Cause"') == 3
     assert "row … of &#39;…&#39; is gone" in page
     assert [each in shown for each in (*ours, other, same)] == [True, True, True, False, False]
     assert "Redrive 3 dead letters?" in asked.text
-    assert "1 task was redriven. More have this cause: redrive again." in stopped.text
-    assert "2 tasks were redriven." in done.text
+    assert "(ValueError row … of &#39;…&#39; is gone), due at 0.1 a second, the last in 20 s." in asked.text
+    assert "3 tasks were redriven." in done.text
     assert again.status_code == 303
     states = [await task_states.status(UUID(each).bytes) for each in (*ours, other, same)]
     assert states == ["new", "new", "new", "fatal_failure", "fatal_failure"]

@@ -1,6 +1,7 @@
 """Dead letters over the wire: listed by filters, redriven by ids and by filters, and every refusal."""
 
 import asyncio
+import itertools
 from datetime import timedelta
 from uuid import UUID
 
@@ -12,6 +13,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from duly_core.postgres.notifications import Listener
 from duly_core.postgres.settings import StoreSettings
+from duly_core.tasks import dead_letters
+from duly_core.tasks.causes import cause_of
 from duly_wire.enums import FailureKind
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import frontend_pb2, task_pb2
@@ -192,6 +195,10 @@ BAD_REDRIVES = {
     "offset beyond the horizon": ({"offset": Duration(seconds=366 * DAY)}, "offset", "from 0 to 365d"),
     "contradictory offset": ({"offset": Duration(seconds=1, nanos=-1)}, "offset", "contradict"),
     "an invalid as_of": ({"as_of": Timestamp(seconds=-HUGE)}, "as_of", "year"),
+    "no fingerprint": ({"cause": "ValueError"}, "cause", "16 hexadecimal digits"),
+    "a place without a cause": ({"after": "x"}, "after", "goes with a cause"),
+    "no place": ({"cause": "0" * 16, "after": "x"}, "after", "next_after"),
+    "a place beyond time": ({"cause": "0" * 16, "after": "f" * 32}, "after", "next_after"),
 }
 
 
@@ -223,3 +230,45 @@ async def test_no_ids_and_too_many_are_refused(frontend):
         refused = await refusal(frontend.stub.RedriveTask(request))
 
         assert (refused.code, refused.field) == (grpc.StatusCode.INVALID_ARGUMENT, "task_ids")
+
+
+async def failed(task_states, message, **overrides):
+    claimed = await task_states.claimed(**overrides)
+    await task_states.fail(claimed, message=message)
+    return str(UUID(bytes=claimed.task_id))
+
+
+GONE = "ValueError: row 7 of 'ann' is gone"
+
+
+async def test_only_dead_letters_of_a_cause_are_redriven_at_a_rate(frontend, task_states, monkeypatch, dsn):
+    ours = [await failed(task_states, f"ValueError: row {n} of 'ann{n}' is gone") for n in range(3)]
+    other = await failed(task_states, "OSError: disk 3 is full")
+    last = await failed(task_states, GONE)
+    cause = cause_of(LAMBDA, int(FailureKind.CALLBACK), GONE).fingerprint
+    monkeypatch.setattr(dead_letters, "_LOOKED_AT", 2)
+    monkeypatch.setattr(dead_letters, "_MOST_LOOKED_AT", 2)
+
+    pages, counted, after = [], 0, ""
+    while True:
+        page = await redrive_where(frontend, cause=cause, dry_run=True, after=after)
+        counted, after = counted + page.count, page.next_after
+        if not page.more:
+            break
+    more = {}
+    while True:
+        page = await redrive_where(frontend, cause=cause, rate=0.1, limit=1, **more)
+        pages.append(page.count)
+        more = {"as_of": page.as_of, "offset": page.next_offset, "after": page.next_after}
+        if not page.more:
+            break
+
+    assert (counted, page.cause) == (4, cause)
+    assert sum(pages) == 4
+    assert max(pages) == 1
+    with psycopg.connect(dsn) as connection:
+        rows = dict(connection.execute("select task_id, next_trigger_at from task_assoc"))
+    due = [rows[UUID(each)] for each in (*ours, last)]
+    apart = [later - earlier for earlier, later in itertools.pairwise(due)]
+    assert all(timedelta(seconds=9) < each < timedelta(seconds=11) for each in apart)
+    assert (await get(frontend, other)).status == task_pb2.TASK_STATUS_FATAL_FAILURE

@@ -613,6 +613,7 @@ CASES = {
     "lock_uncompleted": ({"limit": 10}, WAITING_UNTIL | SESSIONS | GRAPHS | USES | QUOTAS),
     "release": (HELD | {"started_at": [None] * 3, "reasons": [None] * 3}, ASSOC),
     "applied_before": (HELD, ASSOC | ENTITY),
+    "failures_of_dead_letters": ({"task_ids": IDS}, ENTITY),
     "cancel": ({"task_ids": IDS, "only_if_requested": False, "by": None}, ASSOC | END),
     "redrive": (
         {"task_ids": IDS, "ahead": [SECOND] * 3, "as_of": None, "by": None, "keyed": []},

@@ -41,6 +41,7 @@ OF_RESOURCES = {
     "resources_as_declared",
     "scheduling_quotas",
     "backlog",
+    "failures_of_dead_letters",
 }
 """For people, and for the first task that names one."""
 OF_GRAPHS = {

@@ -39,7 +39,6 @@ CASES = {
     "blocked_sessions": ({"most": 10}, 10),
     "serving_hosts_of_lambdas": (QUEUES | {"late": "2 s", "most": 5}, 5 * LAMBDAS),
     "last_hosts_of_lambdas": (QUEUES, 50 * LAMBDAS),
-    "failures_of_dead_letters": ({"task_ids": ["00000000-0000-7000-8000-000000000000"]}, 0),
 }
 """Of each statement what it is asked, and how many rows of the large tables it may read."""
 SMALL = {

@@ -13,6 +13,7 @@ import duly
 from duly_cli.tasks import bulk
 from duly_core.results.store import set_results
 from duly_core.tasks.task import Result
+from duly_frontend.tasks import dead_letters
 from duly_frontend.tasks.service import FrontendServicer
 from duly_wire.enums import FailureKind, Outcome
 from duly_wire.ids import new_task_id
@@ -237,6 +238,36 @@ async def test_what_the_page_shows_finds_a_task_that_failed_too_often(run_duly, 
     assert said[2].stdout.strip().startswith("redriven: 1")
 
 
+async def test_the_command_of_the_board_redrives_the_tasks_of_one_cause(
+    run_duly, client, dead_letter, board, monkeypatch
+):
+    ours = [await dead_letter() for _ in range(3)]
+    monkeypatch.setattr(board, "_every", timedelta())
+    await board.run_once()
+    (problem,) = (await client.problems()).problems
+    other = await dead_letter(FailureKind.EXCEPTION)
+
+    _, *command = shlex.split(problem.commands[1].command)
+    said = await run_duly(*command, "--yes")
+    again = await run_duly(*command, "--dry-run")
+
+    assert said.stdout.strip() == "redriven: 3, the last due in 0s"
+    assert again.stdout.strip() == "no dead letters match"
+    assert await statuses(client, [*ours, other]) == [NEW] * 3 + [FATAL]
+
+
+async def test_an_older_frontend_that_ignores_the_cause_redrives_nothing(client, dead_letter, monkeypatch):
+    task_id = await dead_letter()
+    monkeypatch.setattr(dead_letters, "of_cause", lambda _request: None)
+    to_wire = dead_letters.page_to_wire
+    monkeypatch.setattr(dead_letters, "page_to_wire", lambda page, _cause: to_wire(page, ""))
+
+    with pytest.raises(duly.DulyError, match="upgrade it first"):
+        await client.redrive_where(cause="0" * 16)
+
+    assert await statuses(client, [task_id]) == [FATAL]
+
+
 @pytest.mark.parametrize("answer", ["y", "n"])
 async def test_at_a_terminal_it_asks(run_duly, client, dead_letter, monkeypatch, answer):
     task_id = await dead_letter()
@@ -257,6 +288,9 @@ BAD_COMMANDS = [
     (["redrive", "--all", "--rate", "5/d"], 2, "'5/d' is not a rate"),
     (["redrive", "--all", "--rate", "0/s"], 2, "must be more than 0"),
     (["redrive", "--all", "--limit", "0"], 2, "--limit"),
+    (["redrive", "some-id", "--cause", "0" * 16], 2, "either task ids or filters: --cause"),
+    (["redrive", "--all", "--cause", "0" * 16], 2, "--all cannot be combined with filters"),
+    (["redrive", "--cause", "ValueError", "--yes"], 1, "cause: must be 16 hexadecimal digits"),
     (["redrive", "--kind", "sadness"], 2, "'sadness' is not a kind of failure: callback, exception"),
     (["redrive", "--since", "yesterday"], 2, "'yesterday' is not an instant"),
     (["redrive", "--lambda", "nobody.knows", "--yes"], 1, "no lambda 'nobody.knows' is registered"),

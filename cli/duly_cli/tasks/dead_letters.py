@@ -86,6 +86,14 @@ def redrive(
     kind: Kind = None,
     since: Since = None,
     until: Until = None,
+    cause: Annotated[
+        str,
+        typer.Option(
+            help="Only those that failed by this cause, as `duly status` has it.",
+            metavar="FINGERPRINT",
+            show_default=False,
+        ),
+    ] = "",
     everything: Everything = False,
     rate: Annotated[
         str | None,
@@ -102,11 +110,15 @@ def redrive(
     """Run dead letters again, with failures and crashes at 0: those named, or those that match the filters."""
     which = which_tasks(lambda_name, collection, kind=kind, since=since, until=until)
     if task_ids:
-        refuse_filters(which or everything or rate or limit or dry_run, "--rate, --limit, --dry-run")
+        refuse_filters(
+            which or cause or everything or rate or limit or dry_run, "--cause, --rate, --limit, --dry-run"
+        )
         with connected(address) as client:
             answers = client.redrive_many(task_ids)
         say_answers(task_ids, answers, lambda status: f"redriven, is {status.name.lower()}")
         return
+    if cause:
+        which["cause"] = cause
     check_filter(which, everything=everything, instead="task ids, filters such as --lambda or --since")
     a_second = _rate(rate)
     with connected(address) as client:

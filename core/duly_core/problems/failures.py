@@ -8,12 +8,12 @@ from uuid import UUID
 
 from duly_core.lambdas.names import base_name
 from duly_core.lambdas.session_names import SessionId
-from duly_core.postgres.arrays import uuids
 from duly_core.postgres.pool import Store
 from duly_core.problems.kinds import Kind, Severity
 from duly_core.problems.problem import AboutTask, FoundProblem, found
 from duly_core.problems.statements import PROBLEMS
-from duly_core.tasks.causes import Cause, cause_of
+from duly_core.tasks.causes import Cause
+from duly_core.tasks.dead_letters import causes_of
 
 _MOST_LETTERS = 1_000
 """The newest are looked at."""
@@ -59,10 +59,7 @@ class DeadLetterCauses:
         missing = sorted(lambdas.keys() - self._causes.keys())
         if not missing:
             return
-        for task_id, kind, message in await store.run(
-            PROBLEMS["failures_of_dead_letters"], {"task_ids": uuids(missing)}
-        ):
-            self._causes[task_id] = cause_of(base_name(lambdas[task_id]), kind, message or "")
+        self._causes |= await causes_of(store, missing)
 
 
 def _dead(cause: Cause, letters: Sequence[_Letter], now: datetime, *, is_complete: bool) -> FoundProblem:

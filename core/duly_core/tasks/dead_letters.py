@@ -2,18 +2,21 @@
 
 import asyncio
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from psycopg.rows import TupleRow
 
 from duly_core.access.current import scheduler
+from duly_core.lambdas.names import base_name
 from duly_core.lambdas.store import list_names
 from duly_core.postgres.arrays import uuids
 from duly_core.postgres.pool import Connection, Store, fetch
-from duly_core.postgres.statements import TRANSITIONS
+from duly_core.postgres.statements import READS, TRANSITIONS
 from duly_core.tasks import queries as task_queries
+from duly_core.tasks.causes import Cause, cause_of
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import TaskFilter, get_tasks
 from duly_core.tasks.unique_keys import KeyOfTask, lock_and_look, of_dead_letters, take
@@ -23,6 +26,10 @@ _TRIES = 3
 """A task may end between the look at it and the redrive."""
 _MOST_PAGES = 50
 """Of dead letters that one call of a redrive by filter reads, because other tasks have the unique keys of some."""
+_LOOKED_AT = 1_000
+"""Dead letters of a page whose causes are read."""
+_MOST_LOOKED_AT = 5_000
+"""In one call: each costs a read of its failure."""
 
 
 class Verdict(enum.Enum):
@@ -67,6 +74,23 @@ class Page:
     """For the next call."""
     due_in: timedelta | None = None
     """How far ahead the first of them is due; None if there was none."""
+    after: "Place | None" = None
+    """Of a redrive by cause: the last that was looked at, behind which the next call begins."""
+
+
+class Place(NamedTuple):
+    """A dead letter, in the order in which they ended."""
+
+    ended_at: datetime
+    task_id: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class OfCause:
+    """Only the dead letters of one cause; those behind a place."""
+
+    fingerprint: str
+    after: Place | None = None
 
 
 async def redrive(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, Answer]:
@@ -103,8 +127,12 @@ async def redrive(store: Store, task_ids: Sequence[TaskId]) -> dict[TaskId, Answ
     return answers
 
 
-async def redrive_where(store: Store, wanted: TaskFilter, spread: Spread, limit: int) -> Page:
+async def redrive_where(
+    store: Store, wanted: TaskFilter, spread: Spread, limit: int, of_cause: OfCause | None = None
+) -> Page:
     """Let up to `limit` of the dead letters that the filter finds run again, those that ended first before the others.
+
+    With a cause a call looks at 5,000 at most, and may find none of it among them.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; asked again, what was redriven is not dead.
@@ -114,38 +142,100 @@ async def redrive_where(store: Store, wanted: TaskFilter, spread: Spread, limit:
     # a caller that paused goes on from now: nothing is made up for with a burst
     start = max(spread.offset, now - as_of) if spread.rate else timedelta()
     done: list[TupleRow] = []
-    more, after = True, None
+    more, looked_at = True, 0
+    after = of_cause.after if of_cause else None
     for _ in range(_MOST_PAGES):
-        most = limit - len(done)
-        found = await task_queries.first_dead(store, wanted, as_of, most + 1, after)
-        more = len(found) > most
-        ids = [task_id for _, task_id in found[:most]]
-        ahead = {task_id: start + place * apart for place, task_id in enumerate(ids)}
-        ordered = sorted(ids)
+        found = await _look(store, wanted, as_of, limit - len(done), after, of_cause)
+        more, after, looked_at = found.more, found.last or after, looked_at + found.looked_at
+        ahead = {task_id: start + place * apart for place, task_id in enumerate(found.ids)}
+        ordered = sorted(found.ids)
         rows, taken = await _redrive(store, ordered, [ahead[task_id] for task_id in ordered], as_of)
         done += rows
         start = max((ahead[row[0]] + apart for row in rows), default=start)
-        if not (taken and more and len(done) < limit):
+        # what is left out for its key, or its cause, would be found again: the next page begins behind it
+        is_over = looked_at >= _MOST_LOOKED_AT if of_cause else not taken
+        if is_over or not more or len(done) >= limit:
             break
-        after = found[most - 1]  # what is left out for its key would be found again
     return Page(
         count=len(done),
         # without progress the next call would find the same
-        more=more and bool(done),
+        more=more and (bool(done) or of_cause is not None),
         spread=replace(spread, as_of=as_of, offset=start),
         due_in=min((row[1] for row in done), default=None),
+        after=after if of_cause else None,
     )
 
 
-async def count_where(store: Store, wanted: TaskFilter, spread: Spread) -> Page:
+async def count_where(
+    store: Store, wanted: TaskFilter, spread: Spread, of_cause: OfCause | None = None
+) -> Page:
     """How many dead letters a redrive with this filter would take; changes nothing.
+
+    With a cause a call counts among 5,000 at most.
 
     Raises:
         StoreUnavailableError: the store cannot tell now.
     """
     _, as_of = await task_queries.begun_at(store, spread.as_of)
-    count = await task_queries.count(store, task_queries.dead(wanted, as_of))
-    return Page(count, more=False, spread=replace(spread, as_of=as_of))
+    counted = replace(spread, as_of=as_of)
+    if of_cause is None:
+        count = await task_queries.count(store, task_queries.dead(wanted, as_of))
+        return Page(count, more=False, spread=counted)
+    count, looked_at, more, after = 0, 0, True, of_cause.after
+    while more and looked_at < _MOST_LOOKED_AT:
+        found = await _look(store, wanted, as_of, _LOOKED_AT, after, of_cause)
+        more, after = found.more, found.last or after
+        count, looked_at = count + len(found.ids), looked_at + found.looked_at
+    return Page(count, more=more, spread=counted, after=after)
+
+
+async def causes_of(store: Store, task_ids: Collection[TaskId]) -> dict[TaskId, Cause]:
+    """Return why dead letters failed for good; those that are gone are left out.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    asked = {"task_ids": uuids(sorted(task_ids))}
+    return {
+        task_id: cause_of(base_name(lambda_name), kind, message or "")
+        for task_id, lambda_name, kind, message in await store.run(READS["failures_of_dead_letters"], asked)
+    }
+
+
+class _Found(NamedTuple):
+    """A page of what a redrive takes."""
+
+    ids: list[TaskId]
+    """In the order in which they ended."""
+    last: Place | None
+    """The last that was looked at."""
+    looked_at: int
+    more: bool
+
+
+async def _look(
+    store: Store,
+    wanted: TaskFilter,
+    as_of: datetime,
+    most: int,
+    after: Place | None,
+    of_cause: OfCause | None,
+) -> _Found:
+    """Return up to `most` dead letters behind a place."""
+    look_at = _LOOKED_AT if of_cause else most
+    found = [Place(*each) for each in await task_queries.first_dead(store, wanted, as_of, look_at + 1, after)]
+    more, found = len(found) > look_at, found[:look_at]
+    if of_cause is None or not found:
+        return _Found([each.task_id for each in found], found[-1] if found else None, len(found), more)
+    causes = await causes_of(store, [each.task_id for each in found])
+    by_it = [
+        place
+        for place, each in enumerate(found)
+        if each.task_id in causes and causes[each.task_id].fingerprint == of_cause.fingerprint
+    ]
+    if len(by_it) > most:
+        more, found, by_it = True, found[: by_it[most]], by_it[:most]
+    return _Found([found[place].task_id for place in by_it], found[-1], len(found), more)
 
 
 async def _redrive(

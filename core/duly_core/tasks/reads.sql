@@ -548,3 +548,10 @@ where (
         and jsonb_array_length(jsonb_path_query_array(task.received, '$[*] ? (!exists (@.refused))')) - aside.count >= %(most)b::int4
     )
     or pg_column_size(task.received) - aside.bytes >= %(most_bytes)b::int4
+
+-- name: failures_of_dead_letters
+-- Why they failed for good: enough of it to tell the cause. The ids are in order.
+select task.task_id, task.lambda, coalesce(task.failure_kind, 0), left(task.failure_message, 2000)
+from task
+where task.task_id = any (%(task_ids)b::uuid[])
+    and task.task_id between (%(task_ids)b::uuid[])[1] and (%(task_ids)b::uuid[])[cardinality(%(task_ids)b::uuid[])]

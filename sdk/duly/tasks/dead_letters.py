@@ -60,11 +60,14 @@ async def redrive_where(
     *,
     dry_run: bool,
 ) -> Redrive:
-    """Redrive what the request's filter finds, page by page, at most `limit`, at `rate` tasks a second."""
+    """Redrive what the request's filter and cause find, page by page, at most `limit`, at `rate` tasks a second."""
     if rate is not None and not rate > 0:
         raise InvalidTaskError("rate must be more than 0 tasks a second, or None for all at once", "rate")
     if limit is not None and limit < 1:
         raise InvalidTaskError("limit must be at least 1, or None for all", "limit")
+    if request.cause and not dry_run:
+        request.dry_run = True
+        _check_cause(request, await caller.call(caller.frontend.RedriveTasks, request))
     request.rate = rate or 0
     request.dry_run = dry_run
     count = 0
@@ -84,14 +87,26 @@ async def redrive_where(
             elif count:
                 error.add_note(f"{count:,} dead letters were redriven before")
             raise
+        _check_cause(request, response)
         count += response.count
-        if not response.more or count == limit:
+        if not response.more or (limit is not None and count >= limit):
             break
         request.as_of.CopyFrom(response.as_of)
         request.offset.CopyFrom(response.next_offset)
+        request.after = response.next_after
     if dry_run and limit is not None:
         count = min(count, limit)
     return Redrive(count, to_datetime(response.as_of), _spread(count, rate, response, dry_run=dry_run))
+
+
+def _check_cause(
+    request: frontend_pb2.RedriveTasksRequest, response: frontend_pb2.RedriveTasksResponse
+) -> None:
+    """Refuse the answer of a Frontend that does not know causes, and so meant dead letters of any."""
+    if response.cause != request.cause:
+        raise DulyError(
+            "the Frontend is of an older release, which cannot redrive by cause: upgrade it first"
+        )
 
 
 def _spread(

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from duly_console.causes import PACE
 from duly_console.formatting import counted
 from duly_console.rendering import query
 from duly_console.viewer import Viewer
@@ -150,8 +151,13 @@ def _button(problem: problems_pb2.Problem, viewer: Viewer, back: str) -> Button 
             fields = {"fingerprint": problem.fingerprint, "back": back}
             return Button("/problems/kill", f"Kill {counted(len(problem.tasks), 'task')} ...", fields)
         case problems_pb2.PROBLEM_ACTION_KIND_REDRIVE if viewer.may("REDRIVE", target):
-            fields = {"lambda": target, "cause": problem.cause.fingerprint}
-            return Button("/dead-letters/redrive-cause", "Redrive ...", fields)
+            fields = {
+                "lambda": target,
+                "cause": problem.cause.fingerprint,
+                "rate": f"{PACE}",
+                "back": back,
+            }
+            return Button("/dead-letters/redrive", "Redrive ...", fields)
         case problems_pb2.PROBLEM_ACTION_KIND_CHANGE_RESOURCE if operates and target:
             return Button("/resources/capacity", "Change the capacity ...", {"name": target, "back": back})
     return None

@@ -9,6 +9,9 @@ from duly_core.tasks import causes
 from duly_core.tasks.causes import Cause
 from duly_wire.v1 import task_pb2
 
+PACE = 10
+"""Tasks a second of one cause, if nobody says another: a fix is tried before all run again."""
+
 
 @dataclass
 class Group:

@@ -64,7 +64,6 @@ CHANGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/tasks/{task_id}/reveal", "reveal task", payloads.reveal),
     ("/problems/kill", "kill tasks of a problem", problems.kill),
     ("/dead-letters/redrive", "redrive", dead_letters.redrive),
-    ("/dead-letters/redrive-cause", "redrive cause", dead_letters.redrive_cause),
     ("/lambdas/{name:path}/change", "change lambda", lambdas.change),
     ("/lambdas/{name:path}/pause", "pause lambda", lambdas.pause),
     ("/lambdas/{name:path}/resume", "resume lambda", lambdas.resume),

@@ -782,6 +782,8 @@ class RedriveTasksRequest(_message.Message):
     AS_OF_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     rate: _builtins.float
     """How many tasks a second become due; 0: all at once. The times are written now, so the caller need not stay."""
@@ -789,6 +791,12 @@ class RedriveTasksRequest(_message.Message):
     """The largest number of tasks for this call: 1 to 1,000; 0 is 1,000."""
     dry_run: _builtins.bool
     """Changes nothing, and counts all tasks that match, beyond the limit too."""
+    cause: _builtins.str
+    """Only tasks that failed by this cause: ProblemCause.fingerprint. Empty: any. A call looks at 5,000 dead letters at most; it may
+    find none of the cause among them, and say that there are more. An older Frontend ignores it: see RedriveTasksResponse.cause.
+    """
+    after: _builtins.str
+    """With a cause: absent in the first call. In the next calls: next_after of the answer."""
     @_builtins.property
     def failure_kinds(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.FailureKind.ValueType]:
         """Empty: any."""
@@ -823,10 +831,12 @@ class RedriveTasksRequest(_message.Message):
         as_of: _timestamp_pb2.Timestamp | None = ...,
         offset: _duration_pb2.Duration | None = ...,
         dry_run: _builtins.bool = ...,
+        cause: _builtins.str = ...,
+        after: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "finished_after", b"finished_after", "finished_before", b"finished_before", "offset", b"offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "collection", b"collection", "dry_run", b"dry_run", "failure_kinds", b"failure_kinds", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "limit", b"limit", "offset", b"offset", "rate", b"rate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "as_of", b"as_of", "cause", b"cause", "collection", b"collection", "dry_run", b"dry_run", "failure_kinds", b"failure_kinds", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "limit", b"limit", "offset", b"offset", "rate", b"rate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -840,10 +850,16 @@ class RedriveTasksResponse(_message.Message):
     MORE_FIELD_NUMBER: _builtins.int
     AS_OF_FIELD_NUMBER: _builtins.int
     NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    NEXT_AFTER_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """How many tasks this call redrove. With dry_run: how many match."""
     more: _builtins.bool
-    """True if more tasks may match: call again. Always false with dry_run."""
+    """True if more tasks may match: call again. With dry_run only if there is a cause: the next call counts others."""
+    next_after: _builtins.str
+    """For the next call, with a cause."""
+    cause: _builtins.str
+    """The cause of the request. Empty: an older Frontend answered, for tasks of any cause. So begin with a dry_run."""
     @_builtins.property
     def as_of(self) -> _timestamp_pb2.Timestamp:
         """For the next call."""
@@ -859,10 +875,12 @@ class RedriveTasksResponse(_message.Message):
         more: _builtins.bool = ...,
         as_of: _timestamp_pb2.Timestamp | None = ...,
         next_offset: _duration_pb2.Duration | None = ...,
+        next_after: _builtins.str = ...,
+        cause: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "next_offset", b"next_offset"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "count", b"count", "more", b"more", "next_offset", b"next_offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "cause", b"cause", "count", b"count", "more", b"more", "next_after", b"next_after", "next_offset", b"next_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

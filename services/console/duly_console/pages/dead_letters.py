@@ -1,14 +1,14 @@
 """Dead letters: tasks that failed for good, by cause; redrive one, those of a cause, or those that a filter finds."""
 
 import asyncio
-from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from starlette.responses import Response
 
 from duly_console import formatting
-from duly_console.causes import grouped
+from duly_console.causes import PACE, grouped
 from duly_console.errors import PageError
 from duly_console.formatting import count, counted
 from duly_console.page import PAGE_SIZE, Page
@@ -22,10 +22,8 @@ _MOST_A_REQUEST = 20
 _SPENT = 0.5
 """No call begins when this part of the page's time is over: a page that took too long could not say what was done."""
 _FILTERS = ("lambda", "collection", "failure", "ended_from", "ended_before")
-_FIELDS = (*_FILTERS, "rate", "as_of")
+_FIELDS = (*_FILTERS, "cause", "rate", "as_of")
 _GROUPED_A_CALL = 500
-_REDRIVEN_A_CALL = 100
-"""Tasks of one cause: after each call the page looks at its time."""
 _MOST_GROUPED = 2_000
 """Dead letters that are read to be grouped, the newest."""
 
@@ -43,6 +41,7 @@ async def show_list(page: Page) -> Response:
         if lambda_name
         else page.viewer.may_somewhere("REDRIVE"),
         "group": None,
+        "pace": PACE,
         "first": "",
         "next": "",
     }
@@ -85,100 +84,72 @@ async def _newest(page: Page, wanted: Wanted) -> tuple[list[task_pb2.Task], bool
             return found, bool(request.page_token)
 
 
-async def redrive_cause(page: Page) -> Response:
-    """Redrive the dead letters of one cause: count first, then ask, then do it."""
-    form = {name: value for name, value in page.form.items() if name in (*_FILTERS, "cause", "as_of")}
-    back = query("/dead-letters", **{name: form.get(name, "") for name in _FILTERS})
-    until = asyncio.get_running_loop().time() + page.timeout * _SPENT
-    tasks, _ = await _newest(page, Wanted.of(form))
-    group = next((each for each in grouped(tasks) if each.cause.fingerprint == form.get("cause")), None)
-    if group is None:
-        return page.redirect(back, "No dead letter has this cause any more: nothing to redrive.")
-    if not page.is_confirmed:
-        number = counted(len(group.tasks), "dead letter")
-        text = (
-            f"{number} of {group.cause.lambda_name} failed by this cause, and all become due at once: "
-            f"{group.cause.exception} {group.cause.message[:200]}. Their failures and crashes count from 0 again. "
-            "Those that end after this count stay dead letters."
-        )
-        newest = max((task.finished_at for task in group.tasks), key=lambda stamp: stamp.ToNanoseconds())
-        return page.confirm(
-            f"Redrive {number}?",
-            text,
-            f"Redrive {count(len(group.tasks))}",
-            back,
-            **{**form, "as_of": newest.ToJsonString()},
-        )
-    counted_at = _counted_at(form.get("as_of", ""))
-    ids = [
-        task.task_id for task in group.tasks if task.finished_at.ToNanoseconds() <= counted_at.ToNanoseconds()
-    ]
-    done, refusals = await _redrive_named(page, ids, until)
-    told = f"{counted(done, 'task was', 'tasks were')} redriven."
-    if refusals:
-        told += f" {counted(len(refusals), 'was', 'were')} not: {refusals[0]}."
-    if done + len(refusals) < len(ids):
-        told += " More have this cause: redrive again."
-    return page.redirect(back, told)
-
-
-async def _redrive_named(page: Page, ids: Sequence[str], until: float) -> tuple[int, list[str]]:
-    """Redrive tasks by their ids, some at least; return how many, and why others were not that were tried by `until`."""
-    done, refusals = 0, []
-    for start in range(0, len(ids), _REDRIVEN_A_CALL):
-        if start and asyncio.get_running_loop().time() > until:
-            break
-        request = frontend_pb2.RedriveTaskRequest(task_ids=ids[start : start + _REDRIVEN_A_CALL])
-        answer: frontend_pb2.RedriveTaskResponse = await page.call(page.stubs.frontend.RedriveTask, request)
-        refused = [each.error.message for each in answer.results if each.error.code]
-        done += len(answer.results) - len(refused)
-        refusals += refused
-    return done, refusals
-
-
 async def redrive(page: Page) -> Response:
-    """Redrive what a filter finds: count first, then ask, then do it."""
+    """Redrive what a filter finds, or those of a cause: count first, then ask, then do it."""
     form = {name: value for name, value in page.form.items() if name in _FIELDS}
     request = _request(page)
-    back = query(
-        "/dead-letters",
-        **{name: value for name, value in form.items() if name not in ("rate", "as_of")},
-    )
+    shown = {name: value for name, value in form.items() if name not in ("rate", "as_of", "cause")}
+    back = page.back(query("/dead-letters", **shown))
+    until = asyncio.get_running_loop().time() + page.timeout * _SPENT
     if not page.is_confirmed:
         request.dry_run = True
-        would: frontend_pb2.RedriveTasksResponse = await page.call(page.stubs.frontend.RedriveTasks, request)
-        if not would.count:
-            return page.redirect(back, "No dead letter of a registered lambda matches: nothing to redrive.")
-        pace = f"at {request.rate:g} a second" if request.rate else "all at once"
-        number = counted(would.count, "dead letter")
-        text = (
-            f"{number} {'matches' if would.count == 1 else 'match'}, due {pace}. Failures and crashes count from 0 "
-            "again. Those that end after this count stay dead letters."
-        )
+        would, is_more = await _in_pages(page, request, until)
+        if not would:
+            which = "has this cause any more" if request.cause else "of a registered lambda matches"
+            return page.redirect(back, f"No dead letter {which}: nothing to redrive.")
+        number = f"{'at least ' if is_more else ''}{counted(would, 'dead letter')}"
+        text = f"{await _said(page, request, number, would)} Failures and crashes count from 0 again. "
         return page.confirm(
             f"Redrive {number}?",
-            text,
-            f"Redrive {count(would.count)}",
+            text + "Those that end after this count stay dead letters.",
+            f"Redrive {'all' if is_more else count(would)}",
             back,
-            **{**form, "as_of": would.as_of.ToJsonString()},
+            **{**form, "as_of": request.as_of.ToJsonString(), "back": page.form.get("back", "")},
         )
-    done, is_more = 0, True
-    until = asyncio.get_running_loop().time() + page.timeout * _SPENT
-    for _ in range(_MOST_A_REQUEST):
-        answer: frontend_pb2.RedriveTasksResponse = await page.call(page.stubs.frontend.RedriveTasks, request)
-        done += answer.count
-        is_more = answer.more
-        if not is_more or asyncio.get_running_loop().time() > until:
-            break
-        request.as_of.CopyFrom(answer.as_of)
-        request.offset.CopyFrom(answer.next_offset)
+    done, is_more = await _in_pages(page, request, until)
     rest = " More match: redrive again." if is_more else ""
     return page.redirect(back, f"{counted(done, 'task was', 'tasks were')} redriven.{rest}")
 
 
+async def _in_pages(page: Page, request: frontend_pb2.RedriveTasksRequest, until: float) -> tuple[int, bool]:
+    """Send a request for one page after the other; return how many tasks they redrove, and whether there are more."""
+    done, is_more = 0, True
+    for _ in range(_MOST_A_REQUEST):
+        answer: frontend_pb2.RedriveTasksResponse = await page.call(page.stubs.frontend.RedriveTasks, request)
+        if answer.cause != request.cause:
+            raise PageError(503, "The Frontend is of an older release, which cannot redrive by cause.")
+        done += answer.count
+        is_more = answer.more
+        request.as_of.CopyFrom(answer.as_of)
+        if not is_more or asyncio.get_running_loop().time() > until:
+            break
+        request.offset.CopyFrom(answer.next_offset)
+        request.after = answer.next_after
+    return done, is_more
+
+
+async def _said(page: Page, request: frontend_pb2.RedriveTasksRequest, number: str, would: int) -> str:
+    """Return what a redrive does, in words."""
+    pace = "all at once"
+    if request.rate:
+        last = formatting.span(timedelta(seconds=(would - 1) / request.rate))
+        pace = f"at {request.rate:g} a second" + (f", the last in {last}" if would > 1 else "")
+    if not request.cause:
+        return f"{number} {'matches' if would == 1 else 'match'}, due {pace}."
+    listed = frontend_pb2.ListTasksRequest(page_size=_GROUPED_A_CALL)
+    setattr(listed, "lambda", getattr(request, "lambda"))
+    groups = grouped((await _read(page, listed)).tasks)
+    cause = next((each.cause for each in groups if each.cause.fingerprint == request.cause), None)
+    said = f" ({f'{cause.exception} {cause.message[:200]}'.strip()})" if cause else ""
+    of = f" of {cause.lambda_name}" if cause else ""
+    return f"{number}{of} failed by this cause{said}, due {pace}."
+
+
 def _request(page: Page) -> frontend_pb2.RedriveTasksRequest:
     form = page.form
-    request = frontend_pb2.RedriveTasksRequest(collection=form.get("collection", ""))
+    request = frontend_pb2.RedriveTasksRequest(
+        collection=form.get("collection", ""), cause=form.get("cause", "")
+    )
     setattr(request, "lambda", form.get("lambda", ""))
     if kind := form.get("failure"):
         found = formatting.number(kind, "failure")

@@ -251,13 +251,16 @@ def _dead_letters(problem: FoundProblem, now: datetime) -> Said:
         (
             (_plain("dead-letters", "list", "--lambda", name), "shows them"),
             (
-                _plain("dead-letters", "redrive", "--lambda", name, "--rate", "10/s"),
-                "runs all dead letters of the lambda again, once the cause is fixed",
+                _plain("redrive", "--lambda", name, "--cause", problem.key, "--rate", _PACE),
+                "runs those of this cause again, once it is fixed",
             ),
         ),
         problems_pb2.PROBLEM_ACTION_KIND_REDRIVE,
         name,
     )
+
+
+_PACE = "10/s"
 
 
 def _kind_words(kind: int) -> str:

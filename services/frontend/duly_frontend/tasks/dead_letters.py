@@ -1,20 +1,62 @@
 """What clients ask about dead letters, held against the rules; and the store's answers for the wire."""
 
 import math
+import re
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from duly_core.config.settings import format_duration
 from duly_core.errors import InvalidRequestError
 from duly_core.rpc.requests.checks import limit, read_duration
 from duly_core.rpc.requests.problem import Problem
-from duly_core.tasks.dead_letters import Answer, Page, Spread, Verdict
+from duly_core.tasks.dead_letters import Answer, OfCause, Page, Place, Spread, Verdict
 from duly_frontend.lists.filters import instant
 from duly_frontend.tasks.wire import NO_SUCH_TASK, STATUS_TO_WIRE
 from duly_wire.ids import TaskId
 from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import frontend_pb2, task_pb2
+
+
+_FINGERPRINT = re.compile(r"[0-9a-f]{16}")
+_PLACE = struct.Struct(">q16s")
+"""When the dead letter ended, in microseconds since 1970; and its id."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC) - _EPOCH
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def of_cause(request: frontend_pb2.RedriveTasksRequest) -> OfCause | None:
+    """Which cause the dead letters of a call are to have, and behind which it begins; None: any.
+
+    Raises:
+        InvalidRequestError: the cause or the place is unusable.
+    """
+    if not request.cause:
+        if request.after:
+            raise InvalidRequestError("after", "goes with a cause only: leave it out")
+        return None
+    if not _FINGERPRINT.fullmatch(request.cause):
+        raise InvalidRequestError(
+            "cause", "must be 16 hexadecimal digits, as `duly status` and the page of dead letters have it"
+        )
+    return OfCause(request.cause, _read_place(request.after) if request.after else None)
+
+
+def _write_place(place: Place) -> str:
+    return urlsafe_b64encode(_PLACE.pack((place.ended_at - _EPOCH) // _MICROSECOND, place.task_id)).decode()
+
+
+def _read_place(text: str) -> Place:
+    try:
+        microseconds, task_id = _PLACE.unpack(urlsafe_b64decode(text))
+    except (ValueError, struct.error):
+        microseconds = -1
+    if not 0 <= microseconds < _LATEST // _MICROSECOND:
+        raise InvalidRequestError("after", "must be next_after of the answer before")
+    return Place(_EPOCH + microseconds * _MICROSECOND, task_id)
 
 
 def spread(request: frontend_pb2.RedriveTasksRequest, horizon: timedelta) -> Spread:
@@ -40,10 +82,14 @@ def spread(request: frontend_pb2.RedriveTasksRequest, horizon: timedelta) -> Spr
     return Spread(rate, instant(request, "as_of"), offset)
 
 
-def page_to_wire(page: Page) -> frontend_pb2.RedriveTasksResponse:
+def page_to_wire(page: Page, cause: str) -> frontend_pb2.RedriveTasksResponse:
     """What a call did, and where the next one goes on."""
     response = frontend_pb2.RedriveTasksResponse(
-        count=page.count, more=page.more, next_offset=to_duration(page.spread.offset)
+        count=page.count,
+        more=page.more,
+        next_offset=to_duration(page.spread.offset),
+        next_after=_write_place(page.after) if page.after else "",
+        cause=cause,
     )
     if page.spread.as_of is not None:
         response.as_of.CopyFrom(to_timestamp(page.spread.as_of))

@@ -287,17 +287,18 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         scope = scope_of(Action.REDRIVE, getattr(request, "lambda"))
         wanted = replace(filters.of_redrive(request), scope=scope)
         spread = dead_letters.spread(request, self._live().horizon)
+        of_cause = dead_letters.of_cause(request)
         limit = checks.limit(request.limit)
         name = wanted.lambda_name
         if name and name not in await self._known.payload_limits({name}):
             raise InvalidRequestError("lambda", unknown_lambda(name))
         async with self._stores.listing("RedriveTasks") as lists:
             if request.dry_run:
-                page = await store_dead_letters.count_where(lists, wanted, spread)
-                return dead_letters.page_to_wire(page)
-            page = await store_dead_letters.redrive_where(lists, wanted, spread, limit)
+                page = await store_dead_letters.count_where(lists, wanted, spread, of_cause)
+                return dead_letters.page_to_wire(page, request.cause)
+            page = await store_dead_letters.redrive_where(lists, wanted, spread, limit, of_cause)
         self._redriven(page.count, page.due_in)
-        return dead_letters.page_to_wire(page)
+        return dead_letters.page_to_wire(page, request.cause)
 
     def _redriven(self, count: int, due_in: timedelta | None) -> None:
         if count and due_in is not None:
