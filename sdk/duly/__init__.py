@@ -89,6 +89,7 @@ if TYPE_CHECKING:
         ProblemCommand,
         ProblemHost,
         Problems,
+        ProblemSession,
     )
     from duly.sync_client import Client
     from duly.tasks.handle import Handle, TypedTask
@@ -175,6 +176,7 @@ __all__ = [
     "ProblemCommand",
     "ProblemHost",
     "ProblemKind",
+    "ProblemSession",
     "ProblemSeverity",
     "ProblemStatus",
     "Problems",
@@ -265,6 +267,7 @@ _LOADED_WHEN_NAMED = {
     "Problem": "problems.views",
     "ProblemAction": "problems.views",
     "ProblemCause": "problems.views",
+    "ProblemSession": "problems.views",
     "ProblemCommand": "problems.views",
     "ProblemHost": "problems.views",
     "Problems": "problems.views",

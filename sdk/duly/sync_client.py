@@ -270,6 +270,7 @@ class Client(Blocking):
     get_session = blocking(AsyncClient.get_session)
     sessions = iterating(AsyncClient.sessions, AsyncClient.session_pages)
     unblock_session = blocking(AsyncClient.unblock_session)
+    unblock_sessions = blocking(AsyncClient.unblock_sessions, drawn="sessions")
 
     schedule_graph = blocking(AsyncClient.schedule_graph)
     get_graph = blocking(AsyncClient.get_graph)

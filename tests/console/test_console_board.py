@@ -16,7 +16,8 @@ from duly_console.viewer import Viewer
 from duly_core.access.grants import UNRESTRICTED
 from duly_core.problems import store as store_problems
 from duly_core.problems.kinds import Kind, Severity
-from duly_core.problems.problem import AboutHost, AboutTask, FoundProblem, found
+from duly_core.problems.problem import AboutHost, AboutSession, AboutTask, FoundProblem, found
+from duly_wire.enums import Outcome
 from duly_wire.v1 import fleet_pb2_grpc, frontend_pb2
 from tests.fixtures.console import browse
 from tests.fixtures.problems import ran
@@ -27,6 +28,7 @@ LAMBDA = "mail.send"
 HOST_ID = "rack-1:1:a"
 NASTY = '<script>alert("x")</script>'
 _CARD = re.compile(r'<li class="card c-(\w+)" id="card-(\w+)">(.*?)</li>', re.DOTALL)
+_HIDDEN = re.compile(r'type="hidden" name="(\w+)" value="([^"]*)"')
 _TAG = re.compile(r"<[^>]+>")
 MINUTES = timedelta(minutes=1)
 
@@ -61,7 +63,7 @@ def form_of(card: str) -> tuple[str, dict[str, str]] | None:
     """Return where the button of a card leads to, and what it sends."""
     if not (action := re.search(r'<form action="([^"]+)"', card)):
         return None
-    hidden = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', card))
+    hidden = dict(_HIDDEN.findall(card))
     return action[1], {name: unescape(value) for name, value in hidden.items() if name != "csrf"}
 
 
@@ -100,7 +102,11 @@ async def all_kinds(frontend, client, task_states, dead) -> Sequence[FoundProble
         Kind.TOKEN_EXPIRES: {"subject": "t1", "lambdas": {}},
         Kind.SLOTS_HELD: {"holders": [holder]},
         Kind.DEAD_LETTERS: {"key": cause_of(answer.results[0].task).fingerprint},
-        Kind.SESSIONS_BLOCKED: {"key": "default", "values": {"namespace": ""}},
+        Kind.SESSIONS_BLOCKED: {
+            "key": "default",
+            "sessions": [AboutSession(NASTY, str(dead), datetime.now(UTC), 2)],
+            "values": {"namespace": ""},
+        },
     }
     about_hosts = (Kind.NO_HOST, Kind.SILENT_HOSTS, Kind.CLOCKS_APART)
     return [
@@ -112,6 +118,7 @@ CHANGES = {
     Kind.PAUSED: ("/gates/remove", "Remove this gate?"),
     Kind.BREAKER_OPEN: ("/gates/remove-breaker", "Remove this breaker?"),
     Kind.SLOTS_HELD: ("/problems/kill", "Kill 1 task?"),
+    Kind.SESSIONS_BLOCKED: ("/problems/unblock", "Unblock 1 session?"),
     Kind.DEAD_LETTERS: ("/dead-letters/redrive", "Redrive 1 dead letter?"),
     Kind.RESOURCE_FULL: ("/resources/capacity", "Capacity of database"),
 }
@@ -330,6 +337,35 @@ async def test_a_redrive_from_the_card_redrives_the_tasks_of_this_cause(
     assert (await client.get(dead)).status is not duly.TaskStatus.FATAL_FAILURE
 
 
+async def test_blocked_sessions_are_unblocked_from_their_card(browser, store, board, client, task_states):
+    await task_states.register()
+    keys = ["a", NASTY]
+    for key in keys:
+        for _ in range(2):
+            await client.schedule(LAMBDA, session=duly.Session(key, on_failure=duly.SessionPolicy.BLOCK))
+    await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
+    await board.run_once()
+    found_problems = (await client.problems(kinds=[duly.ProblemKind.SESSIONS_BLOCKED])).problems
+    path, fields = form_of(cards((await browser.get("/")).text)[found_problems[0].fingerprint]) or ("", {})
+
+    asked = await browser.post(path, **fields)
+    sent = {name: unescape(value) for name, value in _HIDDEN.findall(asked.text) if name != "csrf"}
+    await client.unblock_session("a")
+    done = await browser.post(path, **sent)
+    told = (await browser.get("/")).text
+    again = await browser.post(path, **sent)
+
+    assert NASTY not in asked.text
+    assert "Unblock 2 sessions?" in asked.text
+    assert done.status_code == 303
+    assert "2 sessions are unblocked." in told
+    assert again.status_code == 303
+    assert [each async for each in client.sessions(blocked=True)] == []
+    for seen in ("", "{", "[1]", "[]", '[["a"]]', '[["a", 1]]', "[" * 100_000):
+        bad = await browser.post(path, confirm="yes", seen=seen)
+        assert bad.status_code in (400, 413), seen[:20]
+
+
 async def test_buttons_are_those_of_the_roles_of_the_person(guarded, store, all_kinds):
     await publish(store, *all_kinds)
     by_kind = {each.kind: each.fingerprint for each in all_kinds}
@@ -344,5 +380,5 @@ async def test_buttons_are_those_of_the_roles_of_the_person(guarded, store, all_
             }
 
     assert found_forms["operator"] == set(CHANGES)
-    assert found_forms["owner"] == {Kind.SLOTS_HELD, Kind.DEAD_LETTERS}
+    assert found_forms["owner"] == {Kind.SLOTS_HELD, Kind.DEAD_LETTERS, Kind.SESSIONS_BLOCKED}
     assert found_forms["auditor"] == set()

@@ -10,13 +10,14 @@ import typer
 from duly_cli.__main__ import app
 from duly_core.access.grants import Scope
 from duly_core.problems.kinds import CAUSES_FIRST, Kind, Severity
-from duly_core.problems.problem import AboutHost, AboutTask, FoundProblem, found, ranked
+from duly_core.problems.problem import AboutHost, AboutSession, AboutTask, FoundProblem, found, ranked
 from duly_frontend.problems.texts import hits, say
 from duly_frontend.problems.wire import problem_to_wire
 
 NOW = datetime(2026, 11, 27, 3, tzinfo=UTC)
 HOST = AboutHost("rack-1:1:a", "rack-1", "", NOW, timedelta(seconds=9))
 TASK = AboutTask("0190a8a0-0000-7000-8000-000000000000", "mail.send", "processing", NOW, "rack-1:1:a/0", 1)
+SESSION = AboutSession("of-another smith", TASK.task_id, NOW, 3)
 VALUES = {
     Kind.STORE_AWAY: {"error": "no answer"},
     Kind.STORE_SLOW: {"milliseconds": 700},
@@ -38,7 +39,7 @@ VALUES = {
         "message": "…",
         "newest_at": NOW.isoformat(),
     },
-    Kind.SESSIONS_BLOCKED: {"sessions": 2, "session": "ann smith", "namespace": "shop"},
+    Kind.SESSIONS_BLOCKED: {"count": 2, "namespace": "shop"},
     Kind.SILENT_HOSTS: {"number": 1},
     Kind.POOL_DRIVER_FAILS: {"failure": "no such Deployment"},
     Kind.CERTIFICATE_EXPIRES: {"expires_at": NOW.isoformat()},
@@ -57,6 +58,7 @@ def one(
         lambdas={"mail.send": tasks},
         hosts=[HOST],
         holders=[TASK],
+        sessions=[SESSION] if kind is Kind.SESSIONS_BLOCKED else (),
         **VALUES.get(kind, {}),
     )
 
@@ -105,14 +107,23 @@ def test_a_problem_is_the_same_after_it_was_kept(kind: Kind) -> None:
 OTHERS = {
     Kind.LATE: {"why": "the fair key of-another of bank.pay"},
     Kind.POOL_DRIVER_FAILS: {"failure": "no such Deployment: of-another"},
-    Kind.SESSIONS_BLOCKED: {"sessions": 1, "session": "of-another", "namespace": "shop"},
+    Kind.SESSIONS_BLOCKED: {"count": 1, "namespace": "shop"},
 }
 """Values that say something of others."""
 
 
 @pytest.mark.parametrize("kind", list(OTHERS), ids=lambda kind: kind.name)
 def test_who_sees_some_lambdas_reads_nothing_of_others(kind: Kind) -> None:
-    problem = found(kind, Severity.WARNING, NOW, "mail.send", lambdas={"mail.send": 3}, **OTHERS[kind])
+    sessions = [SESSION] if kind is Kind.SESSIONS_BLOCKED else ()
+    problem = found(
+        kind,
+        Severity.WARNING,
+        NOW,
+        "mail.send",
+        lambdas={"mail.send": 3},
+        sessions=sessions,
+        **OTHERS[kind],
+    )
     seen = problem.seen_by(Scope((), ("mail.send",), "ann"))
     assert seen is not None
     message = problem_to_wire(seen, NOW)
@@ -130,6 +141,7 @@ def test_who_sees_all_tasks_of_a_lambda_sees_which_session_is_blocked() -> None:
 
     assert seen is not None
     assert say(seen, NOW) == say(one(Kind.SESSIONS_BLOCKED), NOW)
+    assert [each.key for each in problem_to_wire(seen, NOW).sessions] == [SESSION.key]
 
 
 def test_each_kind_has_its_place_in_the_order_of_causes() -> None:

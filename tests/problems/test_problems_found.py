@@ -203,7 +203,13 @@ async def test_sessions_that_failed_tasks_block_are_one_problem_of_the_lambda(bo
 
     assert (blocked.subject, blocked.hits) == (LAMBDA, f"2 tasks of {LAMBDA}")
     assert blocked.text == f"failed tasks block 2 sessions of {LAMBDA}"
-    assert blocked.commands[1].command == "duly sessions unblock a"
+    assert [each.key for each in blocked.sessions] == ["a", "b"]
+    assert blocked.session_count == 2
+    redrives, unblocks = blocked.commands[1:]
+    assert redrives.command == "duly redrive " + " ".join(
+        each.blocked_by_task_id for each in blocked.sessions
+    )
+    assert unblocks.command == f"duly sessions unblock --blocked --lambda {LAMBDA}"
 
 
 async def test_clocks_that_differ_are_one_problem_with_the_worst_first(board, client, fleet):

@@ -206,3 +206,39 @@ async def test_more_waiting_tasks_than_one_answer_holds_are_refused(frontend, re
     answer = await refusal(sessions.GetSession(sessions_pb2.GetSessionRequest(keys=keys, max_tasks=1_000)))
 
     assert (answer.field, "at most 10,000 for all sessions" in answer.message) == ("max_tasks", True)
+
+
+async def test_all_blocked_sessions_of_a_lambda_are_counted_and_unblocked(client, registered, task_states, run_duly):
+    await task_states.register("other.job")
+    for name, key in ((LAMBDA, "a"), (LAMBDA, "b"), ("other.job", "c")):
+        for _ in range(2):
+            await client.schedule(name, session=duly.Session(key, on_failure=duly.SessionPolicy.BLOCK))
+    await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
+    all_of_it = ["sessions", "unblock", "--blocked", "--lambda", LAMBDA]
+
+    counted = await run_duly(*all_of_it, "--dry-run")
+    asked = await run_duly(*all_of_it)
+    done = await run_duly(*all_of_it, "--yes")
+    none = await run_duly(*all_of_it, "--yes")
+    several = await run_duly("sessions", "unblock", "a", "c")
+
+    assert counted.stdout == "would be unblocked: 2\n"
+    assert (asked.exit_code, "add --yes" in asked.stderr) == (2, True)
+    assert done.stdout == "unblocked: 2\n"
+    assert none.stdout == "no session is blocked\n"
+    assert (several.exit_code, several.stdout) == (1, "c: unblocked\n")
+    assert several.stderr.startswith("a: ")
+    for words in ([], ["a", "--blocked"], ["a", "b", "--blocked-by", "x"], ["a", "--dry-run"]):
+        assert (await run_duly("sessions", "unblock", *words)).exit_code == 2
+
+
+async def test_sessions_are_unblocked_as_they_were_listed(client, registered, task_states):
+    for key in ("a", "b"):
+        for _ in range(2):
+            await client.schedule(LAMBDA, session=duly.Session(key, on_failure=duly.SessionPolicy.BLOCK))
+    await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
+    listed = [each async for each in client.sessions(blocked=True)]
+
+    assert await client.unblock_sessions(listed) == [None, None]
+    assert await client.unblock_sessions(iter(listed)) == [None, None]
+    assert [each async for each in client.sessions(blocked=True)] == []

@@ -9,11 +9,13 @@ import typer
 
 import duly
 from duly_cli.output.colour import status_style
+from duly_cli.output.error_text import error_text
 from duly_cli.output.json_text import as_object, show_all
-from duly_cli.output.safe_text import one_line, say
+from duly_cli.output.safe_text import counted, one_line, say
 from duly_cli.output.table import columns
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.verbs import Verbs
+from duly_cli.tasks.bulk import DryRun, Yes, confirm
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
 
 _Key = Annotated[str, typer.Argument(metavar="KEY", help="The session's key.")]
@@ -102,7 +104,10 @@ def show_session(
 
 @_sessions.command()
 def unblock(
-    key: _Key,
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY", help="The keys of sessions; or say --blocked.", show_default=False),
+    ] = None,
     namespace: _Namespace = _DEFAULT,
     blocked_by: Annotated[
         str | None,
@@ -110,12 +115,69 @@ def unblock(
             help="Only if this task blocks it; safe to repeat.", metavar="TASK_ID", show_default=False
         ),
     ] = None,
+    blocked: Annotated[
+        bool, typer.Option("--blocked", help="All blocked sessions of the namespace.")
+    ] = False,
+    lambda_name: Annotated[
+        str,
+        typer.Option(
+            "--lambda", help="With --blocked: that a task of this lambda blocks.", show_default=False
+        ),
+    ] = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
-    """Let the next task of a blocked session run; to run the failed task again, use `duly redrive`."""
+    """Let the next task of blocked sessions run; to run the failed tasks again, use `duly redrive`."""
+    if bool(keys) is blocked:
+        raise typer.BadParameter("say which: keys of sessions, or --blocked")
+    if blocked_by is not None and (blocked or len(keys or ()) > 1):
+        raise typer.BadParameter("--blocked-by goes with one key")
+    if keys and (lambda_name or dry_run):
+        raise typer.BadParameter("--lambda and --dry-run go with --blocked")
     with connected(address) as client:
-        client.unblock_session(key, namespace=_read(namespace), blocked_by=blocked_by)
-    say(f"{key}: unblocked")
+        if blocked:
+            _unblock_all(client, _read(namespace), lambda_name, dry_run=dry_run, yes=yes)
+            return
+        failed = False
+        for key in keys or ():
+            try:
+                client.unblock_session(key, namespace=_read(namespace), blocked_by=blocked_by)
+            except duly.DulyError as error:
+                if len(keys or ()) == 1:
+                    raise
+                say(f"{one_line(key)}: {error_text(error)}", err=True)
+                failed = True
+            else:
+                say(f"{one_line(key)}: unblocked")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _unblock_all(client: duly.Client, namespace: str, lambda_name: str, *, dry_run: bool, yes: bool) -> None:
+    """Count the blocked sessions of a namespace, ask, and unblock these: what is blocked later stays so."""
+    found = [*client.sessions(namespace=namespace, blocked=True, page_size=1000)]
+    if lambda_name:
+        blockers = client.get_many([each.blocked_by_task_id or "" for each in found])
+        found = [
+            each
+            for each, task in zip(found, blockers, strict=True)
+            if task is not None and task.lambda_name == lambda_name
+        ]
+    if not found:
+        say("no session is blocked")
+        return
+    if dry_run:
+        say(f"would be unblocked: {len(found):,}")
+        return
+    if not yes:
+        say(f"{counted(len(found), 'blocked session')}: the next task of each runs, without the failed one")
+        confirm("unblock", len(found))
+    refused = [each for each in client.unblock_sessions(found) if each is not None]
+    say(f"unblocked: {len(found) - len(refused):,}")
+    if refused:
+        say(f"not unblocked: {len(refused):,}, the first because {error_text(refused[0])}", err=True)
+        raise typer.Exit(1)
 
 
 def _read(namespace: str) -> str:

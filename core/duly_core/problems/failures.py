@@ -10,7 +10,7 @@ from duly_core.lambdas.names import base_name
 from duly_core.lambdas.session_names import SessionId
 from duly_core.postgres.pool import Store
 from duly_core.problems.kinds import Kind, Severity
-from duly_core.problems.problem import AboutTask, FoundProblem, found
+from duly_core.problems.problem import AboutSession, AboutTask, FoundProblem, found
 from duly_core.problems.statements import PROBLEMS
 from duly_core.tasks.causes import Cause
 from duly_core.tasks.dead_letters import causes_of
@@ -90,7 +90,7 @@ async def sessions_blocked(store: Store) -> list[FoundProblem]:
         StoreUnavailableError: ask again.
     """
     rows = await store.run(PROBLEMS["blocked_sessions"], {"most": _MOST_SESSIONS})
-    groups: dict[tuple[str, str], list[tuple[SessionId, datetime, UUID | bytes, int]]] = {}
+    groups: dict[tuple[str, str], list[tuple[SessionId, datetime, bytes, int]]] = {}
     for key, blocked_at, blocked_by, length, lambda_name in rows:
         session = SessionId.parse(key)
         of = base_name(lambda_name or ""), session.namespace
@@ -98,18 +98,22 @@ async def sessions_blocked(store: Store) -> list[FoundProblem]:
     problems = []
     for (name, namespace), blocked in groups.items():
         waiting = sum(length for *_, length in blocked)
+        blocked.sort(key=lambda each: each[1])
         problems.append(
             found(
                 Kind.SESSIONS_BLOCKED,
                 Severity.WARNING,
-                min(blocked_at for _, blocked_at, _, _ in blocked),
+                blocked[0][1],
                 name,
                 namespace,
                 lambdas=Counter({name: waiting}) if name else {},
                 tasks=waiting,
                 at_least=len(rows) >= _MOST_SESSIONS,
-                sessions=len(blocked),
-                session=blocked[0][0].key,
+                sessions=[
+                    AboutSession(session.key, str(UUID(bytes=bytes(blocked_by))), blocked_at, length)
+                    for session, blocked_at, blocked_by, length in blocked
+                ],
+                count=len(blocked),
                 namespace=namespace,
             )
         )

@@ -17,12 +17,14 @@ MOST_LAMBDAS = 200
 """Of one problem so many names are kept: those with most tasks."""
 MOST_SHOWN = 20
 """Hosts and tasks of one problem."""
+MOST_SESSIONS = 100
+"""Of one problem: one click unblocks them."""
 LONGEST_VALUE = 500
 PATTERN = "pattern"
 """Of the values: the lambdas that a gate is for."""
 _OF_ALL = {Kind.LATE: "why", Kind.POOL_DRIVER_FAILS: "failure"}
 """Values that may name lambdas, keys and machines of others."""
-_OF_ALL_TASKS = {Kind.SESSIONS_BLOCKED: ("session", "sessions")}
+_OF_ALL_TASKS = {Kind.SESSIONS_BLOCKED: ("count", "session", "sessions")}
 """Values about all tasks of the subject, of any principal."""
 _PLACES = {kind: place for place, kind in enumerate(CAUSES_FIRST)}
 
@@ -51,6 +53,18 @@ class AboutTask:
     units: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class AboutSession:
+    """A session that a failed task blocks."""
+
+    key: str
+    blocked_by: str
+    """The id of the task."""
+    blocked_at: datetime
+    length: int
+    """Tasks that wait in it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundProblem:
     """One thing that is wrong, however many tasks it hits."""
@@ -72,6 +86,7 @@ class FoundProblem:
     hosts: Sequence[AboutHost] = ()
     host_count: int = 0
     holders: Sequence[AboutTask] = ()
+    sessions: Sequence[AboutSession] = ()
     values: Mapping[str, str]
     """What its sentence needs beside these: whose gate, why, how many."""
 
@@ -120,6 +135,7 @@ class FoundProblem:
             lambda_count=len(lambdas),
             tasks=sum(lambdas.values()),
             holders=[each for each in self.holders if scope.covers_all_of(each.lambda_name)],
+            sessions=self.sessions if scope.covers_all_of(self.subject) else (),
             values=self._values_seen_by(scope),
         )
 
@@ -160,6 +176,9 @@ class FoundProblem:
                 ]
                 for each in self.holders
             ],
+            "sessions": [
+                [each.key, each.blocked_by, _text(each.blocked_at), each.length] for each in self.sessions
+            ],
             "values": dict(self.values),
         }
 
@@ -196,6 +215,11 @@ class FoundProblem:
                 AboutTask(task_id, name, status, _instant(since), holder, units)
                 for task_id, name, status, since, holder, units in facts["holders"]
             ],
+            sessions=[
+                AboutSession(key, blocked_by, datetime.fromisoformat(blocked_at), length)
+                # a Frontend of the release before writes none
+                for key, blocked_by, blocked_at, length in facts.get("sessions", ())
+            ],
             values=facts["values"],
         )
 
@@ -212,6 +236,7 @@ def found(
     at_least: bool = False,
     hosts: Sequence[AboutHost] = (),
     holders: Iterable[AboutTask] = (),
+    sessions: Sequence[AboutSession] = (),
     **values: object,
 ) -> FoundProblem:
     """Return a problem whose facts are bounded: names of queues become those of their lambdas, texts are cut."""
@@ -233,6 +258,7 @@ def found(
         hosts=hosts[:MOST_SHOWN],
         host_count=len(hosts),
         holders=[*islice(holders, MOST_SHOWN)],
+        sessions=sessions[:MOST_SESSIONS],
         values={name: clean(str(value)) for name, value in values.items()},
     )
 

@@ -60,6 +60,19 @@ class ProblemCause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemSession:
+    """A session that a failed task blocks."""
+
+    key: str
+    # Empty: the default one.
+    namespace: str
+    blocked_by_task_id: str
+    blocked_at: datetime
+    # Tasks that wait in it.
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """One thing that is wrong, however many tasks it hits. What you may not see of it is left out."""
 
@@ -88,6 +101,9 @@ class Problem:
     action: ProblemAction | None
     # Of dead letters.
     cause: ProblemCause | None
+    # Of blocked sessions: at most 100, those that were blocked first.
+    sessions: tuple[ProblemSession, ...]
+    session_count: int
 
     @classmethod
     def from_proto(cls, problem: problems_pb2.Problem) -> Problem:
@@ -99,6 +115,7 @@ class Problem:
             tasks=tuple(view(RelatedTask, each) for each in problem.tasks),
             commands=tuple(view(ProblemCommand, each) for each in problem.commands),
             action=view(ProblemAction, problem.action) if problem.HasField("action") else None,
+            sessions=tuple(view(ProblemSession, each) for each in problem.sessions),
             cause=view(ProblemCause, problem.cause) if problem.HasField("cause") else None,
         )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
+from duly.errors import DulyError
 from duly.sessions.session import SessionState
+from duly.tasks.reads import in_chunks
 from duly.transport import error_mapping
 from duly.transport.client_part import ClientPart
 from duly_wire.v1 import sessions_pb2, task_pb2
@@ -71,3 +73,25 @@ class SessionCalls(ClientPart):
         )
         (result,) = (await caller.call(caller.sessions.UnblockSession, request)).results
         error_mapping.check(result)
+
+    async def unblock_sessions(self, sessions: Iterable[SessionState]) -> list[DulyError | None]:
+        """Let the next task of many blocked sessions run, as they were listed; return for each, in order, why not, or None.
+
+        Of each only the block that the list showed ends, so that a repeat does no harm. A SessionNotBlockedError says that there was
+        nothing to do.
+        """
+        caller, listed = self._caller, [*sessions]
+        answers: list[DulyError | None] = [None] * len(listed)
+        for namespace in sorted({each.namespace for each in listed}):
+            places = [place for place, each in enumerate(listed) if each.namespace == namespace]
+            for some in in_chunks(places):
+                request = sessions_pb2.UnblockSessionRequest(
+                    keys=[listed[place].key for place in some],
+                    namespace=namespace,
+                    blocked_by_task_ids=[listed[place].blocked_by_task_id or "" for place in some],
+                )
+                results = (await caller.call(caller.sessions.UnblockSession, request)).results
+                for place, result in zip(some, results, strict=True):
+                    if result.HasField("error"):
+                        answers[place] = error_mapping.from_item(result.error)
+        return answers

@@ -150,6 +150,12 @@ def _button(problem: problems_pb2.Problem, viewer: Viewer, back: str) -> Button 
         case problems_pb2.PROBLEM_ACTION_KIND_CANCEL_TASKS if problem.tasks and _may_end(problem, viewer):
             fields = {"fingerprint": problem.fingerprint, "back": back}
             return Button("/problems/kill", f"Kill {counted(len(problem.tasks), 'task')} ...", fields)
+        case problems_pb2.PROBLEM_ACTION_KIND_UNBLOCK_SESSIONS if problem.sessions and _may_unblock(
+            problem, viewer
+        ):
+            fields = {"fingerprint": problem.fingerprint, "back": back}
+            number = counted(len(problem.sessions), "session")
+            return Button("/problems/unblock", f"Unblock {number} ...", fields)
         case problems_pb2.PROBLEM_ACTION_KIND_REDRIVE if viewer.may("REDRIVE", target):
             fields = {
                 "lambda": target,
@@ -165,6 +171,12 @@ def _button(problem: problems_pb2.Problem, viewer: Viewer, back: str) -> Button 
 
 def _may_end(problem: problems_pb2.Problem, viewer: Viewer) -> bool:
     return all(viewer.may("CHANGE", getattr(each, "lambda")) for each in problem.tasks)
+
+
+def _may_unblock(problem: problems_pb2.Problem, viewer: Viewer) -> bool:
+    if not problem.subject:
+        return viewer.may_everywhere("REDRIVE")
+    return viewer.may("REDRIVE", problem.subject)
 
 
 def _link(problem: problems_pb2.Problem, viewer: Viewer) -> Link | None:

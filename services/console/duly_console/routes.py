@@ -62,6 +62,7 @@ CHANGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/tasks/{task_id}/redrive", "redrive task", tasks.redrive),
     ("/tasks/{task_id}/answer", "answer task", event_answers.answer),
     ("/tasks/{task_id}/reveal", "reveal task", payloads.reveal),
+    ("/problems/unblock", "unblock sessions", problems.unblock),
     ("/problems/kill", "kill tasks of a problem", problems.kill),
     ("/dead-letters/redrive", "redrive", dead_letters.redrive),
     ("/lambdas/{name:path}/change", "change lambda", lambdas.change),

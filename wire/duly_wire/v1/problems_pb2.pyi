@@ -178,6 +178,8 @@ class _ProblemActionKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pro
     """Shows the pool `target`."""
     PROBLEM_ACTION_KIND_SHOW_TOKENS: _ProblemActionKind.ValueType  # 9
     """Shows the tokens."""
+    PROBLEM_ACTION_KIND_UNBLOCK_SESSIONS: _ProblemActionKind.ValueType  # 10
+    """Unblocks the sessions of the namespace `target` that the problem has (Problem.sessions)."""
 
 class ProblemActionKind(_ProblemActionKind, metaclass=_ProblemActionKindEnumTypeWrapper): ...
 
@@ -200,6 +202,8 @@ PROBLEM_ACTION_KIND_SHOW_POOL: ProblemActionKind.ValueType  # 8
 """Shows the pool `target`."""
 PROBLEM_ACTION_KIND_SHOW_TOKENS: ProblemActionKind.ValueType  # 9
 """Shows the tokens."""
+PROBLEM_ACTION_KIND_UNBLOCK_SESSIONS: ProblemActionKind.ValueType  # 10
+"""Unblocks the sessions of the namespace `target` that the problem has (Problem.sessions)."""
 Global___ProblemActionKind: _TypeAlias = ProblemActionKind  # noqa: Y015
 
 @_typing.final
@@ -305,6 +309,8 @@ class Problem(_message.Message):
     COMMANDS_FIELD_NUMBER: _builtins.int
     ACTION_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    SESSION_COUNT_FIELD_NUMBER: _builtins.int
     fingerprint: _builtins.str
     """Of what it is about: it stays the same while the problem lasts, and when it comes back."""
     kind: Global___ProblemKind.ValueType
@@ -322,6 +328,7 @@ class Problem(_message.Message):
     """How many lambdas it hits, and the names of those with most tasks: at most 20."""
     host_count: _builtins.int
     """Hosts and services that it is about: at most 20 of host_count."""
+    session_count: _builtins.int
     @_builtins.property
     def since_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -344,6 +351,12 @@ class Problem(_message.Message):
     def cause(self) -> Global___ProblemCause:
         """Of dead letters: what they have in common. Its message is left out for those who may not read payloads."""
 
+    @_builtins.property
+    def sessions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProblemSession]:
+        """Of blocked sessions: those that were blocked first, at most 100 of session_count. Absent for a caller who may not read all
+        tasks of the lambda.
+        """
+
     def __init__(
         self,
         *,
@@ -364,14 +377,53 @@ class Problem(_message.Message):
         commands: _abc.Iterable[Global___ProblemCommand] | None = ...,
         action: Global___ProblemAction | None = ...,
         cause: Global___ProblemCause | None = ...,
+        sessions: _abc.Iterable[Global___ProblemSession] | None = ...,
+        session_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "cause", b"cause", "since_at", b"since_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "at_least", b"at_least", "cause", b"cause", "commands", b"commands", "fingerprint", b"fingerprint", "hits", b"hits", "host_count", b"host_count", "hosts", b"hosts", "kind", b"kind", "lambda_count", b"lambda_count", "lambdas", b"lambdas", "severity", b"severity", "since_at", b"since_at", "subject", b"subject", "task_count", b"task_count", "tasks", b"tasks", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "at_least", b"at_least", "cause", b"cause", "commands", b"commands", "fingerprint", b"fingerprint", "hits", b"hits", "host_count", b"host_count", "hosts", b"hosts", "kind", b"kind", "lambda_count", b"lambda_count", "lambdas", b"lambdas", "session_count", b"session_count", "sessions", b"sessions", "severity", b"severity", "since_at", b"since_at", "subject", b"subject", "task_count", b"task_count", "tasks", b"tasks", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Problem: _TypeAlias = Problem  # noqa: Y015
+
+@_typing.final
+class ProblemSession(_message.Message):
+    """A session that a failed task blocks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    BLOCKED_BY_TASK_ID_FIELD_NUMBER: _builtins.int
+    BLOCKED_AT_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    namespace: _builtins.str
+    """Empty: the default one."""
+    blocked_by_task_id: _builtins.str
+    """The dead letter that blocks it."""
+    length: _builtins.int
+    """Tasks that wait in it."""
+    @_builtins.property
+    def blocked_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+        blocked_by_task_id: _builtins.str = ...,
+        blocked_at: _timestamp_pb2.Timestamp | None = ...,
+        length: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blocked_at", b"blocked_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocked_at", b"blocked_at", "blocked_by_task_id", b"blocked_by_task_id", "key", b"key", "length", b"length", "namespace", b"namespace"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProblemSession: _TypeAlias = ProblemSession  # noqa: Y015
 
 @_typing.final
 class ProblemHost(_message.Message):

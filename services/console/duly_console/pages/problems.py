@@ -1,4 +1,6 @@
-"""The incident board: what is wrong now, and the change that only the board offers."""
+"""The incident board: what is wrong now, and the changes that only the board offers."""
+
+import json
 
 import grpc
 from starlette.responses import Response
@@ -6,9 +8,10 @@ from starlette.responses import Response
 from duly_console.errors import PageError
 from duly_console.formatting import counted
 from duly_console.page import Page, check
-from duly_wire.v1 import frontend_pb2, problems_pb2
+from duly_wire.v1 import frontend_pb2, problems_pb2, sessions_pb2
 
 _MOST_KILLED = 100
+_SESSIONS_NAMED = 5
 
 
 async def problems_of(
@@ -28,8 +31,8 @@ async def kill(page: Page) -> Response:
     """Kill the tasks that cause a problem, such as those that hold the slots: count first, then ask, then do it."""
     back = page.back("/")
     if not page.is_confirmed:
-        problem = await _read(page)
-        if problem is None:
+        problem = await _read(page, problems_pb2.PROBLEM_ACTION_KIND_CANCEL_TASKS)
+        if problem is None or not problem.tasks:
             return page.redirect(back, "This is not a problem any more: nothing was killed.")
         number = counted(len(problem.tasks), "task")
         text = (
@@ -54,12 +57,59 @@ async def kill(page: Page) -> Response:
     return page.redirect(back, told)
 
 
-async def _read(page: Page) -> problems_pb2.Problem | None:
-    """Return the problem that the form names, if it still has tasks to kill."""
+async def unblock(page: Page) -> Response:
+    """Unblock the sessions of a problem: count first, then ask, then do it."""
+    back = page.back("/")
+    if not page.is_confirmed:
+        problem = await _read(page, problems_pb2.PROBLEM_ACTION_KIND_UNBLOCK_SESSIONS)
+        if problem is None or not problem.sessions:
+            return page.redirect(back, "This is not a problem any more: nothing was unblocked.")
+        number = counted(len(problem.sessions), "session")
+        named = ", ".join(repr(each.key) for each in problem.sessions[:_SESSIONS_NAMED])
+        more = len(problem.sessions) - _SESSIONS_NAMED
+        text = (
+            f"The next task of {'this session runs' if len(problem.sessions) == 1 else 'each session runs'}: {named}"
+            f"{f' and {more} more' if more > 0 else ''}. The failed tasks stay dead letters. To run them again before those that "
+            "wait, go back, and redrive them."
+        )
+        seen = json.dumps([[each.key, each.blocked_by_task_id] for each in problem.sessions])
+        namespace = problem.sessions[0].namespace
+        return page.confirm(
+            f"Unblock {number}?", text, f"Unblock {number}", back, seen=seen, namespace=namespace, back=back
+        )
+    keys, blockers = _seen(page.form.get("seen", ""))
+    request = sessions_pb2.UnblockSessionRequest(
+        keys=keys, blocked_by_task_ids=blockers, namespace=page.form.get("namespace", "")
+    )
+    answer: sessions_pb2.UnblockSessionResponse = await page.call(page.stubs.sessions.UnblockSession, request)
+    refused = [each.error for each in answer.results if each.error.code]
+    if len(refused) == len(keys):
+        check(refused[0])
+    told = f"{counted(len(keys) - len(refused), 'session is', 'sessions are')} unblocked."
+    if refused:
+        told += f" {counted(len(refused), 'is', 'are')} not: {refused[0].message}."
+    return page.redirect(back, told)
+
+
+def _seen(text: str) -> tuple[list[str], list[str]]:
+    """Read the sessions that the person saw, and what blocked each then."""
+    try:
+        pairs = json.loads(text)
+        keys, blockers = [key for key, _ in pairs], [blocker for _, blocker in pairs]
+    except (ValueError, TypeError, RecursionError):
+        keys, blockers = [], []
+    if not keys or not all(isinstance(each, str) and each for each in (*keys, *blockers)):
+        raise PageError(400, "The form is not valid. Load the page again.")
+    return keys, blockers
+
+
+async def _read(
+    page: Page, action: "problems_pb2.ProblemActionKind.ValueType"
+) -> problems_pb2.Problem | None:
+    """Return the problem that the form names, if this still ends it."""
     answer: problems_pb2.ListProblemsResponse = await page.call(
         page.stubs.problems.ListProblems, problems_pb2.ListProblemsRequest()
     )
     named = page.form.get("fingerprint", "")
     found = next((each for each in answer.problems if each.fingerprint == named), None)
-    is_kill = found is not None and found.action.kind == problems_pb2.PROBLEM_ACTION_KIND_CANCEL_TASKS
-    return found if is_kill and found is not None and found.tasks else None
+    return found if found is not None and found.action.kind == action else None

@@ -270,7 +270,10 @@ def _kind_words(kind: int) -> str:
 
 def _sessions(problem: FoundProblem, _now: datetime) -> Said:
     values = problem.values
-    session, count = values["session"], int(values["sessions"] or 0)
+    # rows of the release before have other names
+    count = int(values.get("count") or values.get("sessions") or 0)
+    sessions = problem.sessions[:_MOST_IDS]
+    session = sessions[0].key if sessions else ""
     namespace = ["--namespace", values["namespace"]] if values["namespace"] else []
     who = f" of {problem.subject}" if problem.subject else ""
     if not count:  # its caller does not see how many
@@ -280,11 +283,26 @@ def _sessions(problem: FoundProblem, _now: datetime) -> Said:
     else:
         blocks = f"failed tasks block {number(count, 'session')}"
     lists = _plain("sessions", "list", "--blocked", *namespace), "lists them, with the task that blocks each"
-    unblocks = _plain("sessions", "unblock", *namespace, session), "lets the next task of this one run"
+    if not sessions:
+        return Said(
+            f"{blocks}{who}", (lists,), problems_pb2.PROBLEM_ACTION_KIND_SHOW_SESSIONS, values["namespace"]
+        )
+    if count == 1:
+        unblocks = "sessions", "unblock", *namespace, session
+    else:
+        of = ("--lambda", problem.subject) if problem.subject else ()
+        unblocks = "sessions", "unblock", "--blocked", *namespace, *of
     return Said(
         f"{blocks}{who}",
-        (lists, unblocks) if session else (lists,),
-        problems_pb2.PROBLEM_ACTION_KIND_SHOW_SESSIONS,
+        (
+            lists,
+            (
+                _plain("redrive", *(each.blocked_by for each in sessions)),
+                "runs the failed tasks again, before those that wait, once the cause is fixed",
+            ),
+            (_plain(*unblocks), "goes on without them: the next task runs"),
+        ),
+        problems_pb2.PROBLEM_ACTION_KIND_UNBLOCK_SESSIONS,
         values["namespace"],
     )
 

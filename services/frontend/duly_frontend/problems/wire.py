@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import cast
 
 from duly_core.problems.kinds import Kind
-from duly_core.problems.problem import MOST_SHOWN, AboutHost, AboutTask, FoundProblem, clean
+from duly_core.problems.problem import MOST_SHOWN, AboutHost, AboutSession, AboutTask, FoundProblem, clean
 from duly_core.tasks.lifecycle import Status
 from duly_frontend.problems.texts import hits, say
 from duly_frontend.tasks.wire import STATUS_TO_WIRE
@@ -37,6 +37,9 @@ def problem_to_wire(problem: FoundProblem, now: datetime) -> problems_pb2.Proble
     )
     if said.action:
         message.action.CopyFrom(problems_pb2.ProblemAction(kind=said.action, target=said.target))
+    if problem.kind is Kind.SESSIONS_BLOCKED:
+        message.sessions.extend(_session(each, problem.values["namespace"]) for each in problem.sessions)
+        message.session_count = int(problem.values.get("count") or 0)
     if problem.kind is Kind.DEAD_LETTERS:
         message.cause.CopyFrom(
             problems_pb2.ProblemCause(
@@ -47,6 +50,16 @@ def problem_to_wire(problem: FoundProblem, now: datetime) -> problems_pb2.Proble
             )
         )
     return message
+
+
+def _session(session: AboutSession, namespace: str) -> problems_pb2.ProblemSession:
+    return problems_pb2.ProblemSession(
+        key=session.key,
+        namespace=namespace,
+        blocked_by_task_id=session.blocked_by,
+        blocked_at=to_timestamp(session.blocked_at),
+        length=session.length,
+    )
 
 
 def _host(host: AboutHost) -> problems_pb2.ProblemHost:

@@ -19,7 +19,6 @@ from duly_wire.ids import TaskId
 from duly_wire.time_conversion import to_duration, to_timestamp
 from duly_wire.v1 import frontend_pb2, task_pb2
 
-
 _FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 _PLACE = struct.Struct(">q16s")
 """When the dead letter ended, in microseconds since 1970; and its id."""
