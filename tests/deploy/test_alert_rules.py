@@ -12,6 +12,7 @@ from prometheus_client import REGISTRY
 import duly
 from duly_core.gates.cache import GateCache
 from duly_core.lambdas.names import QueueKey
+from duly_core.problems.kinds import Kind, Severity
 from duly_store_consumer.counting.backlog_watch import BacklogWatch
 from duly_store_consumer.gate_loop import GateLoop
 from duly_wire.enums import Priority
@@ -161,30 +162,55 @@ def test_the_objective_alerts_by_how_fast_its_budget_goes(tmp_path, late, step, 
     assert firing(tmp_path, starts(late, step), alerts, at, interval) == ""
 
 
-def test_a_clock_that_differs_is_told_by_the_kind_of_its_process(tmp_path):
-    skewed = {'duly_skewed_clocks{kind="host"}': 2, 'duly_skewed_clocks{kind="service"}': 0}
+def on_board(kind, severity):
+    """What a Frontend shows of a problem of a lambda."""
+    labels = f'kind="{kind.name.lower()}",severity="{severity.name.lower()}"'
+    return {f"duly_problems{{{labels}}}": 1, f'duly_lambda_problems{{lambda="{LAMBDA}",{labels}}}': 1}
 
-    assert firing(tmp_path, lasting(skewed), [("ClocksDiffer", 'kind="host",severity="ticket"')]) == ""
+
+OF_LAMBDA = f'lambda="{LAMBDA}",'
+PAGES = {
+    Kind.NO_HOST: ("TasksWait", OF_LAMBDA),
+    Kind.SLOTS_HELD: ("TasksWait", OF_LAMBDA),
+    Kind.LATE: ("TasksWait", OF_LAMBDA),
+    Kind.BREAKER_OPEN: ("BreakerOpen", OF_LAMBDA),
+    Kind.SERVICE_AWAY: ("ServiceAway", ""),
+}
+"""Of what is critical."""
+TICKETS = {
+    Kind.DEAD_LETTERS: ("DeadLetters", OF_LAMBDA),
+    Kind.SESSIONS_BLOCKED: ("SessionsBlocked", ""),
+    Kind.CLOCKS_APART: ("ClocksDiffer", ""),
+    Kind.POOL_DRIVER_FAILS: ("PoolDriverFails", ""),
+    Kind.CERTIFICATE_EXPIRES: ("CertificateExpires", ""),
+} | {
+    kind: ("BoardProblem", f'kind="{kind.name.lower()}",')
+    for kind in (
+        Kind.LATE,
+        Kind.LAMBDA_GONE,
+        Kind.RESOURCE_FULL,
+        Kind.SILENT_HOSTS,
+        Kind.STORE_SLOW,
+        Kind.TOKEN_EXPIRES,
+    )
+}
+"""Of what is a warning."""
 
 
-@pytest.mark.parametrize(
-    ("problems", "alerts"),
-    [
-        ({'duly_problems{kind="service_away",severity="critical"}': 1}, [("ServiceAway", 'severity="page"')]),
-        (
-            {'duly_problems{kind="certificate_expires",severity="warning"}': 1},
-            [("CertificateExpires", 'severity="ticket"')],
-        ),
-        ({'duly_problems{kind="paused",severity="information"}': 3}, []),
-        (
-            {f'duly_lambda_problems{{lambda="{LAMBDA}",kind="slots_held",severity="critical"}}': 1},
-            [("TasksWait", f'lambda="{LAMBDA}",severity="page"')],
-        ),
-        ({f'duly_lambda_problems{{lambda="{LAMBDA}",kind="late",severity="warning"}}': 1}, []),
-    ],
-)
-def test_what_the_board_says_pages_or_does_not(tmp_path, problems, alerts):
-    assert firing(tmp_path, lasting(problems), alerts) == ""
+@pytest.mark.parametrize("kind", [*Kind], ids=lambda kind: kind.name)
+def test_each_problem_of_the_board_has_its_alert_and_information_has_none(tmp_path, kind):
+    assert firing(tmp_path, lasting(on_board(kind, Severity.INFORMATION)), []) == ""
+    for severity, of_kinds, how in (
+        (Severity.CRITICAL, PAGES, 'severity="page"'),
+        (Severity.WARNING, TICKETS, 'severity="ticket"'),
+    ):
+        if kind in of_kinds:
+            name, labels = of_kinds[kind]
+            assert firing(tmp_path, lasting(on_board(kind, severity)), [(name, labels + how)]) == ""
+
+
+def test_only_what_somebody_wants_or_a_board_cannot_keep_has_no_alert():
+    assert {*Kind} - {*PAGES, *TICKETS} == {Kind.PAUSED, Kind.STORE_AWAY}
 
 
 def test_a_board_that_nobody_computes_is_told(tmp_path):

@@ -35,6 +35,7 @@ CASES = {
     "parked_by_resource": ({"most_looked_at": 2_000, "most": 10}, 10),
     "parked_on_gates": ({"gates": ["a", "b"], "most": 10}, 0),
     "held_lambdas": ({"most": 10}, 10),
+    "unclaimed_references": ({"objective": "5 s", "most": 10}, 10),
     "newest_dead_letters": ({"most": 10}, 10),
     "blocked_sessions": ({"most": 10}, 10),
     "serving_hosts_of_lambdas": (QUEUES | {"late": "2 s", "most": 5}, 5 * LAMBDAS),

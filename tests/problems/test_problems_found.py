@@ -77,6 +77,30 @@ async def test_a_silent_host_that_leaves_nobody_without_a_host_is_a_warning(boar
     assert (await client.problems(lambda_name=LAMBDA)).problem_count == 1
 
 
+async def test_references_that_nobody_claims_are_late_with_the_tasks_that_were_not_sent(
+    board, client, task_states, fleet, clock
+):
+    await task_states.register()
+    for _ in range(3):
+        await task_states.enqueued()
+    await fleet.ReportHost(a_report("rack-1:1:a"))
+    await clock.tick(7 * SECOND)
+    await client.schedule(LAMBDA)
+    await clock.tick(7 * SECOND)
+    await fleet.ReportHost(a_report("rack-1:1:a"))
+
+    late = (await problems(board, client))[ProblemKind.LATE]
+    await clock.tick(4 * INTERVAL)
+    found = await problems(board, client)
+
+    assert late.hits == f"4 tasks of {LAMBDA}"
+    assert late.text == (
+        f"tasks of {LAMBDA} are 14 s late: its reference was sent to the queue of {LAMBDA} 14 s ago, and no host has claimed it"
+    )
+    assert [*found] == [ProblemKind.NO_HOST]
+    assert found[ProblemKind.NO_HOST].hits == f"4 tasks of {LAMBDA}"
+
+
 async def test_due_tasks_that_a_pause_holds_are_counted_with_it_and_no_problem_of_their_own(
     board, store, client, task_states, clock
 ):

@@ -144,6 +144,21 @@ where first.due_at < duly_now() - %(objective)b::interval
 order by first.due_at
 limit %(most)b::int8
 
+-- name: unclaimed_references
+-- Queues whose references in SQS nobody has claimed for so long, with the task that was due first: of what is on its way or
+-- runs, those rows whose silence becomes suspicious first.
+select watched.lambda, watched.priority, min(watched.due_at), count(*),
+    (array_agg(watched.task_id order by watched.due_at))[1]
+from (
+    select assoc.task_id, assoc.lambda, assoc.priority, assoc.due_at, assoc.status
+    from task_assoc as assoc
+    where assoc.status in ('enqueued', 'claimed', 'processing')
+    order by assoc.next_trigger_at
+    limit %(most)b::int8
+) as watched
+where watched.status = 'enqueued' and watched.due_at < duly_now() - %(objective)b::interval
+group by watched.lambda, watched.priority
+
 -- name: unregistered_queues
 select asked.lambda
 from unnest(%(lambdas)b::text[]) as asked (lambda)

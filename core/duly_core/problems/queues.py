@@ -18,6 +18,7 @@ from duly_core.problems.problem import AboutHost, FoundProblem, found
 from duly_core.problems.statements import PROBLEMS
 from duly_core.process.newer_values import known
 from duly_wire.enums import Priority
+from duly_wire.ids import TaskId
 from duly_wire.queue_names import QueueName
 
 OBJECTIVE = timedelta(seconds=5)
@@ -33,6 +34,8 @@ _MOST_OF_A_QUEUE = 5_000
 _MOST_HOSTS = 5
 _MOST_LAST_HOSTS = 1_000
 _MOST_HELD = 10_000
+_MOST_WATCHED = 10_000
+"""Tasks on their way or running that are looked at for references that nobody claims."""
 _MOST_CARDS = 50
 
 
@@ -46,6 +49,8 @@ class LateQueues:
     """Due tasks, as far as they were counted."""
     is_complete: bool = True
     """No queue has more than were counted."""
+    unclaimed: dict[QueueKey, TaskId] = field(default_factory=dict)
+    """Of queues with references in SQS that nobody claims: the task that was due first."""
 
     def lambdas(self, queues: Iterable[QueueKey]) -> Counter[str]:
         """Return how many due tasks the lambdas of queues have."""
@@ -87,7 +92,24 @@ async def read_late(store: Store) -> LateQueues:
             late.counts[QueueKey(name, Priority(priority))] = max(1, count)
             late.is_complete &= count < most
     late.is_complete &= len(counted) == len(late.since)
+    await _add_unclaimed(store, late)
     return late
+
+
+async def _add_unclaimed(store: Store, late: LateQueues) -> None:
+    """Add tasks whose references are in SQS: as late as those that are not sent yet."""
+    asked = {"objective": OBJECTIVE, "most": _MOST_WATCHED}
+    seen = 0
+    for name, priority, due_at, count, task_id in await store.run(PROBLEMS["unclaimed_references"], asked):
+        seen += count
+        of_priority = known(Priority, priority)
+        if of_priority is None:
+            continue
+        queue = QueueKey(name, of_priority)
+        late.counts[queue] = late.counts.get(queue, 0) + count
+        if due_at <= late.since.get(queue, due_at):
+            late.since[queue], late.unclaimed[queue] = due_at, task_id
+    late.is_complete &= seen < _MOST_WATCHED
 
 
 def held_by_gates(late: LateQueues, gates: GateSet) -> dict[str, list[QueueKey]]:
@@ -196,8 +218,8 @@ def _no_host(late: LateQueues, queues: list[QueueKey], last: tuple[AboutHost, st
     )
 
 
-async def first_tasks(store: Store, queues: Sequence[QueueKey]) -> dict[QueueKey, bytes]:
-    """Return the oldest task of queues; of those that have none any more, nothing.
+async def first_tasks(store: Store, late: LateQueues, queues: Sequence[QueueKey]) -> dict[QueueKey, TaskId]:
+    """Return the oldest task of late queues; of those that have none any more, nothing.
 
     Raises:
         StoreUnavailableError: ask again.
@@ -209,4 +231,5 @@ async def first_tasks(store: Store, queues: Sequence[QueueKey]) -> dict[QueueKey
             "priorities": int2s([queue.priority for queue in queues]),
         },
     )
-    return {QueueKey(name, Priority(priority)): task_id for name, priority, task_id in rows}
+    ready = {QueueKey(name, Priority(priority)): task_id for name, priority, task_id in rows}
+    return ready | {queue: late.unclaimed[queue] for queue in queues if queue in late.unclaimed}

@@ -1,7 +1,7 @@
 """Finds why queues are late: cheap reads for all of them, then Explain for some of those that are left."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from duly_core.explain.reads import read_explained
@@ -11,7 +11,7 @@ from duly_core.problems.kinds import Kind, Severity
 from duly_core.problems.problem import AboutTask, FoundProblem, found
 from duly_core.problems.queues import LONG, LateQueues, first_tasks, split_by_hosts
 from duly_core.tasks.lifecycle import Status
-from duly_frontend.explain.pending import pending_reasons
+from duly_frontend.explain.pending import enqueued_reasons, pending_reasons
 from duly_frontend.tasks.wire import STATUS_TO_WIRE
 from duly_wire.ids import TaskId
 from duly_wire.v1 import explain_pb2
@@ -33,9 +33,14 @@ _OF_ITSELF = frozenset(
         explain_pb2.REASON_KIND_LAMBDA_DELETED,
         explain_pb2.REASON_KIND_ENDS_SOON,
         explain_pb2.REASON_KIND_EXPIRES,
+        explain_pb2.REASON_KIND_ENQUEUED,
     }
 )
-"""Reasons of a task that say nothing about another queue."""
+"""Reasons of a task that say nothing about another queue; or that say only that it is in SQS, if there is a better one."""
+
+
+_STOPS = _OF_ITSELF - {explain_pb2.REASON_KIND_ENQUEUED, explain_pb2.REASON_KIND_EXPIRES}
+"""Reasons by which a task in SQS waits for itself."""
 
 
 async def find_late(
@@ -57,14 +62,14 @@ async def _explained(
     """Explain the oldest task of queues that the same hosts serve, those first that hit most queues."""
     groups = sorted(by_hosts.values(), key=len, reverse=True)
     first = {queues[0]: queues for queues in groups[:_MOST_EXPLAINED]}
-    tasks = await first_tasks(store, [*first])
+    tasks = await first_tasks(store, late, [*first])
     slots: dict[str, list[QueueKey]] = {}
     holders: dict[str, explain_pb2.Reason] = {}
     others: list[QueueKey] = [queue for queues in groups[_MOST_EXPLAINED:] for queue in queues]
     text = ""
     for queue, queues in first.items():
         reasons = await _reasons(store, tasks.get(queue))
-        main = next((each for each in reasons if each.kind not in _OF_ITSELF), None)
+        main = next((each for each in reasons if each.kind not in _OF_ITSELF), None) or _unclaimed(reasons)
         holder = None if main is None else held_by(main, now)
         if main is not None and holder is not None:
             slots.setdefault(holder, []).extend(queues)
@@ -82,9 +87,18 @@ async def _explained(
 
 async def _reasons(store: Store, task_id: TaskId | None) -> list[explain_pb2.Reason]:
     row = None if task_id is None else await read_explained(store, task_id)
+    if row is not None and row["status"] == Status.ENQUEUED:
+        return await enqueued_reasons(store, row, None)
     if row is None or row["status"] not in (Status.NEW, Status.RETRIABLE_FAILURE):
         return []
     return await pending_reasons(store, row, None, withheld=True)
+
+
+def _unclaimed(reasons: Sequence[explain_pb2.Reason]) -> explain_pb2.Reason | None:
+    """Return the reason that says that nobody claims a reference in SQS."""
+    if {each.kind for each in reasons} & _STOPS:
+        return None
+    return next((each for each in reasons if each.kind == explain_pb2.REASON_KIND_ENQUEUED), None)
 
 
 def held_by(reason: explain_pb2.Reason, now: datetime) -> str | None:
