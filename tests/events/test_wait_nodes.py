@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 import duly
+from duly.callbacks.codec import head_of, payload_of, result_of, reveal
 from duly.encryption import AesGcm
 from duly_cli.graphs import drawing
 from duly_core.errors import OverloadedError, StoreUnavailableError
@@ -15,6 +16,7 @@ from duly_core.tasks import polling
 from duly_hsc.wait_nodes import WaitNodes
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.settings import StoreConsumerSettings
+from duly_wire.encrypted_events import EncryptedEvents, SentValue, written
 from duly_wire.enums import ReasonKind
 from duly_wire.v1 import events_pb2, graphs_pb2, registry_pb2, task_pb2
 from tests.fixtures.graph_states import claim_work, end
@@ -262,29 +264,91 @@ def test_the_sdk_names_what_is_wrong_with_a_wait(asked, words):
         duly.NewGraph("order").wait("approval", **asked)
 
 
-def test_a_graph_that_waits_is_not_scheduled_with_a_codec():
-    graph = duly.NewGraph("order")
-    graph.wait("approval")
-
-    with pytest.raises(duly.InvalidTaskError, match="let a callback call"):
-        graph.to_proto(AesGcm({"1": bytes(32)}, "1"))
-
-
 async def test_what_no_node_could_serve_fails_for_good(client, task_states, wait_nodes):
     async with client.graph("order") as g:
-        g.wait("approval", key="order-7")
+        g.wait("approval")  # the first node that waits makes the lambda known
     no_key, no_wait = [
         await client.schedule("duly.wait", payload) for payload in ({"timeout_seconds": 9}, {"other": 1})
     ]
-    encrypted = duly.NewEvent("order-7", "secret").to_proto(AesGcm({"1": bytes(32)}, "1"))
-    sent = await client._caller.events.SendEvents(events_pb2.SendEventsRequest(events=[encrypted]))
 
     await wait_nodes.run_once()
     await wait_nodes.run_once()
 
-    assert not sent.results[0].HasField("error")
-    ended = await client.get_many([no_key, no_wait, g.scheduled.task_ids["approval"]])
-    assert [each.failure.kind.name for each in ended] == ["BAD_PAYLOAD", "BAD_PAYLOAD", "BAD_RESULT"]
+    ended = await client.get_many([no_key, no_wait])
+    assert [each.failure.kind.name for each in ended] == ["BAD_PAYLOAD", "BAD_PAYLOAD"]
+
+
+CODEC = AesGcm({"1": bytes(32)}, "1")
+
+
+@pytest.mark.parametrize(
+    ("asked", "result"),
+    [
+        ({"key": "finance"}, "secret"),
+        ({"key": ["legal", "finance"]}, {"key": "finance", "value": "secret"}),
+        ({"key": ["legal", "finance"], "needs": "all"}, {"legal": True, "finance": "secret"}),
+    ],
+    ids=["one", "first", "all"],
+)
+async def test_with_a_codec_the_server_sees_no_value_and_who_has_the_key_reads_the_result(
+    client, frontend, task_states, wait_nodes, asked, result
+):
+    async with duly.AsyncClient(frontend.address, codec=CODEC) as owner:
+        async with owner.graph("order") as g:
+            g.task(LAMBDA, label="ship", after=g.wait("approval", **asked))
+        await owner.send_event("finance", "secret")
+        await wait_nodes.run_once()
+        await client.send_event("legal", True)  # a person in the console, who has no key
+        await wait_nodes.run_once()
+        approval = g.scheduled.task_ids["approval"]
+        stranger, reader = await client.get(approval), await owner.get(approval)
+
+        assert reader.result == result
+        assert b"secret" not in stranger.result_bytes
+    (claimed,) = await claim_work(task_states.store)
+    assert claimed.lambda_name == LAMBDA
+
+
+def _wrapped(namespace, needs, *events):
+    values = tuple(SentValue(key, encoding, data) for key, encoding, data in events)
+    return written(EncryptedEvents(namespace, needs, values), head_of("1"))
+
+
+def test_a_value_that_was_encrypted_for_another_key_is_no_result():
+    sent = duly.NewEvent("order-8", True).to_proto(CODEC)
+    own = _wrapped("", "", ("order-8", sent.value_encoding, sent.value))
+    moved = _wrapped("", "", ("order-7", sent.value_encoding, sent.value))
+    elsewhere = _wrapped("shop", "", ("order-8", sent.value_encoding, sent.value))
+    bound_to = result_of(bytes(16))
+
+    assert reveal(CODEC, own, task_pb2.ENCODING_ENCRYPTED, bound_to) == (b"true", task_pb2.ENCODING_JSON)
+    for each in (moved, elsewhere, own[:-9], own[:20], own.replace(b'"needs":""', b'"needs":"x"')):
+        with pytest.raises(duly.DecryptionError):
+            reveal(CODEC, each, task_pb2.ENCODING_ENCRYPTED, bound_to)
+    with pytest.raises(duly.DecryptionError):  # as a payload it is nothing
+        reveal(CODEC, own, task_pb2.ENCODING_ENCRYPTED, payload_of(LAMBDA))
+    with pytest.raises(duly.DecryptionError, match="key 1"):
+        reveal(None, own, task_pb2.ENCODING_ENCRYPTED, bound_to)
+
+
+def test_bytes_among_several_keys_are_no_result():
+    sent = duly.NewEvent("a", b"\xff").to_proto(CODEC)
+    wrapped = _wrapped("", "first", ("a", sent.value_encoding, sent.value))
+
+    with pytest.raises(duly.DecryptionError, match="no JSON"):
+        reveal(CODEC, wrapped, task_pb2.ENCODING_ENCRYPTED, result_of(bytes(16)))
+
+
+def test_a_codec_leaves_what_a_node_waits_for_to_the_server():
+    graph = duly.NewGraph("order")
+    graph.task(LAMBDA, "secret", label="check")
+    graph.wait("approval", key="order-7")
+
+    check, approval = graph.to_proto(CODEC).nodes
+
+    assert check.task.payload_encoding == task_pb2.ENCODING_ENCRYPTED
+    assert json.loads(approval.task.payload)["key"] == "order-7"
+    assert json.loads(graph.to_definition(CODEC)[1].task.payload)["key"] == "order-7"
 
 
 async def test_what_could_not_be_written_is_handed_back(client, hsc, task_states, wait_nodes, monkeypatch):

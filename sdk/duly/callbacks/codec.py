@@ -6,16 +6,19 @@ Duly's servers read only this head.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
 
 from duly.callbacks.payload import decode
-from duly.errors import DecryptionError
+from duly.errors import DecryptionError, PayloadError
+from duly_wire import encrypted_events
 from duly_wire.v1 import task_pb2
 
 HEAD = b"\xd0\x01"
 """D0 announces a second byte of UTF-8, and 01 is none."""
+_RESULT = b"result\0"
 
 
 class Codec(Protocol):
@@ -49,7 +52,7 @@ def payload_of(lambda_name: str) -> bytes:
 
 def result_of(task_id: str | bytes) -> bytes:
     """Return what a result is bound to; `task_id` is in text form, or its 16 bytes."""
-    return b"result\0" + _id_bytes(task_id)
+    return _RESULT + _id_bytes(task_id)
 
 
 def checkpoint_of(task_id: str | bytes) -> bytes:
@@ -81,8 +84,33 @@ def reveal(codec: Codec | None, data: bytes, encoding: int, bound_to: bytes) -> 
         return data, encoding
     if codec is None:
         raise not_decrypted(data)
+    if bound_to.startswith(_RESULT) and (events := encrypted_events.read(data)) is not None:
+        return _revealed(codec, data, events)
     plain = codec.decrypt(data, bound_to)
     return plain[1:], plain[0]
+
+
+def _revealed(codec: Codec, data: bytes, events: encrypted_events.EncryptedEvents) -> tuple[bytes, int]:
+    """Return the result of a node that waited for these events. Raises DecryptionError."""
+    values = [
+        (each.key, *reveal(codec, each.data, each.encoding, event_of(events.namespace, each.key)))
+        for each in events.values
+    ]
+    if not events.needs:
+        ((_, value, encoding),) = values
+        return value, encoding
+    try:
+        read = {key: decode(value, encoding) for key, value, encoding in values}
+        said: object = read
+        if events.needs == "first":
+            ((key, only),) = read.items()
+            said = {"key": key, "value": only}
+        return json.dumps(said).encode(), task_pb2.ENCODING_JSON
+    except (ValueError, TypeError, RecursionError, PayloadError) as error:  # bytes, or what is no JSON
+        raise DecryptionError(
+            f"the value of an event is no JSON: where a node waits for several keys, send JSON to each ({error})",
+            key_id_of(data),
+        ) from error
 
 
 def reveal_if_possible(codec: Codec | None, data: bytes, encoding: int, bound_to: bytes) -> tuple[bytes, int]:

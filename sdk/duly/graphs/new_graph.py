@@ -235,7 +235,7 @@ class NewGraph:
         - `after`, `ignore_failure`: as for `task`.
         - `namespace`: of the key; some other node of the graph must be of it.
 
-        Raises InvalidTaskError. With a codec the graph cannot be scheduled: events are encrypted for their keys.
+        With a codec the event's value is encrypted, and so is the result; keys and times are not. Raises InvalidTaskError.
         """
         keys = _keys_of(label, key, needs)
         try:
@@ -385,11 +385,8 @@ def node_of(
 
 def _encrypt(node: graphs_pb2.GraphNode, codec: Codec | None, identity: str) -> None:
     task = node.task
-    if codec is not None and is_wait(node):
-        raise InvalidTaskError(
-            f"{node.label!r}: with a codec no node waits for an event: let a callback call ctx.wait_for",
-            "codec",
-        )
+    if is_wait(node):  # the HSC reads what it waits for
+        return
     encoded = task.payload, task.payload_encoding
     task.payload, task.payload_encoding = protect(
         codec, encoded, payload_of(getattr(task, "lambda")), identity

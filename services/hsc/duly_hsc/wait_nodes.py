@@ -11,12 +11,14 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.events.rules import EventWait
 from duly_core.events.wait_nodes import WAIT_NAME, WaitNode, is_wait_lambda, read_wait_node, received_by
 from duly_core.graphs.predecessors import GraphPlace
+from duly_core.lambdas.names import namespace_of
 from duly_core.lambdas.store import list_names
 from duly_core.postgres.pool import Store
 from duly_core.tasks.claim_tokens import new_prefix
 from duly_core.tasks.claims import Caller
 from duly_core.tasks.task import Applied, ClaimedTask, Encoding, Result
 from duly_hsc.caller_groups import Claimed
+from duly_wire.encrypted_events import EncryptedEvents, SentValue, written
 from duly_wire.enums import FailureKind, Outcome
 from duly_wire.ids import TaskId, id_text
 
@@ -162,9 +164,9 @@ def _late(task: ClaimedTask, node: WaitNode, missing: Sequence[str]) -> Result:
 
 
 def _answered(task: ClaimedTask, node: WaitNode, events: Sequence[Mapping[str, Any]]) -> Result:
-    if any(each["encoding"] not in (Encoding.JSON, Encoding.RAW) for each in events):
-        words = "the event is encrypted, bound to its key: let a callback wait for it"
-        return _failed(task, FailureKind.BAD_RESULT, words)
+    encrypted = [each for each in events if each["encoding"] == Encoding.ENCRYPTED]
+    if encrypted:
+        return _encrypted(task, node, events, b64decode(encrypted[0]["value"]))
     if not node.needs:
         (event,) = events
         value, encoding = b64decode(event["value"]), Encoding(event["encoding"])
@@ -182,12 +184,25 @@ def _answered(task: ClaimedTask, node: WaitNode, events: Sequence[Mapping[str, A
         encoded = json.dumps(result, separators=(",", ":"), allow_nan=False).encode()
     except (ValueError, RecursionError):  # 1e400 is a number in JSON, and none that can be written again
         return _failed(task, FailureKind.BAD_RESULT, "the value of an event has a number that is too large")
-    if len(encoded) > _RESULT_LIMIT:
+    return _succeeded(task, encoded, Encoding.JSON)
+
+
+def _encrypted(
+    task: ClaimedTask, node: WaitNode, events: Sequence[Mapping[str, Any]], encrypted: bytes
+) -> Result:
+    """Return the values as they were sent: who reads the result has the key, and this server has none."""
+    values = tuple(SentValue(each["key"], each["encoding"], b64decode(each["value"])) for each in events)
+    received = EncryptedEvents(namespace_of(task.lambda_name), node.needs, values)
+    return _succeeded(task, written(received, encrypted), Encoding.ENCRYPTED)
+
+
+def _succeeded(task: ClaimedTask, result: bytes, encoding: Encoding) -> Result:
+    if len(result) > _RESULT_LIMIT:
         words = (
-            f"the values of its events have {len(encoded):,} bytes together, the limit is {_RESULT_LIMIT:,}"
+            f"the values of its events have {len(result):,} bytes together, the limit is {_RESULT_LIMIT:,}"
         )
         return _failed(task, FailureKind.BAD_RESULT, words)
-    return Result(task.task_id, task.token, Outcome.SUCCESS, encoded, Encoding.JSON)
+    return Result(task.task_id, task.token, Outcome.SUCCESS, result, encoding)
 
 
 def _json_of(event: Mapping[str, Any]) -> object:
