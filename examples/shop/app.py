@@ -32,16 +32,14 @@ def reserve(order: Order) -> None:
     outside.reserve(order.number, order.items)
 
 
-@app.callback("order.ask")
-def ask(order: Order) -> None:
-    """Ask the boss whether she approves a large order."""
-    outside.mails.append(("boss@example.org", f"approve {order.number}?"))
-
-
 @app.callback("order.approve")
 def approve(order: Order, ctx: duly.TaskContext) -> None:
-    """Wait for her answer, without a slot: for three days, then it is a no."""
-    if not ctx.wait_for(f"{order.number}/approval", type=bool, timeout=timedelta(days=3), default=False):
+    """Mail the boss a page with two buttons, and wait without a slot: for three days, then it is a no."""
+    answer = f"{order.number}/approval"
+    if ctx.checkpointed is None:
+        outside.mails.append(("boss@example.org", ctx.event_address(answer, title="Ship it?").url))
+        ctx.checkpoint("mailed")
+    if not ctx.wait_for(answer, type=bool, timeout=timedelta(days=3), default=False):
         raise duly.FatalFailure("nobody approves it")
 
 

@@ -1,4 +1,4 @@
-"""What the web site does: it places orders, passes the answers of the boss on, and changes prices.
+"""What the web site does: it places orders, and changes prices.
 
 `set_up` is what the team runs once.
 """
@@ -6,7 +6,7 @@
 from datetime import date, timedelta
 
 import duly
-from examples.shop.app import Order, Price, approve, ask, charge, pay_suppliers, publish, reserve, ship, undo
+from examples.shop.app import Order, Price, approve, charge, pay_suppliers, publish, reserve, ship, undo
 
 LARGE = 1_000
 """A person approves orders from this total on."""
@@ -18,17 +18,12 @@ def place(client: duly.Client, order: Order) -> str:
         ready = graph.task(reserve, order)
         undone = []
         if order.total >= LARGE:
-            ready = graph.task(approve, order, after=graph.task(ask, order, after=ready))
+            ready = graph.task(approve, order, after=ready)
             undone.append(ready.failed)
         paid = graph.task(charge, order, after=ready)
         graph.task(ship, order, after=paid)
         graph.task(undo, order, after=duly.any_of(*undone, paid.failed))
     return graph.graph_id
-
-
-def answer(client: duly.Client, order: str, *, approved: bool) -> None:
-    """Pass the answer of the boss on: her mail has a link to the page that calls this."""
-    client.send_event(f"{order}/approval", approved)
 
 
 def change_price(client: duly.Client, price: Price) -> None:

@@ -48,10 +48,11 @@ def test_the_payment_provider_gets_ten_calls_at_a_time(
 def test_a_large_order_waits_for_the_boss(duly_client: duly.Client, duly_clock: DulyClock) -> None:
     orders.place(duly_client, LARGE)
     duly_clock.advance(2 * DAY)
-    assert outside.mails == [("boss@example.org", "approve A-2?")]
+    ((to, address),) = outside.mails
+    assert (to, address.startswith("https://")) == ("boss@example.org", True)
     assert outside.charged == {}
 
-    orders.answer(duly_client, "A-2", approved=True)
+    duly_client.send_event("A-2/approval", True)  # as the buttons of the page do
     duly_clock.advance(timedelta())
 
     assert list(outside.charged.values()) == [1_200]
@@ -67,7 +68,7 @@ def test_a_large_order_that_nobody_approves_is_undone(
     assert outside.stock["desk"] == 4
 
     if says_no:
-        orders.answer(duly_client, "A-2", approved=False)
+        duly_client.send_event("A-2/approval", False)
     duly_clock.advance(3 * DAY)
 
     assert (outside.charged, outside.shipped, outside.stock["desk"]) == ({}, [], 5)
