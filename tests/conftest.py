@@ -50,6 +50,7 @@ pytest_plugins = [
     "tests.fixtures.services",
     "tests.fixtures.command_line",  # after services, which it imports
     "tests.fixtures.console",  # after services, which it imports
+    "tests.fixtures.console_pages",
     "tests.fixtures.retention",
     "tests.fixtures.forked_process",
     "tests.fixtures.host",  # after those whose helpers it imports: pytest rewrites a module's asserts once

@@ -118,14 +118,16 @@ def test_plots_follow_what_happens_while_the_page_is_seen(open_page):
     expect(page.locator("[data-series=held] b")).not_to_have_text("\u2013")
 
 
-def test_the_keyboard_reaches_search_and_content(open_page):
+def test_the_keyboard_reaches_content_search_and_palette(open_page):
     page = open_page("/lambdas")
 
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
     page.keyboard.press("Enter")
     page.keyboard.press("/")
-    assert page.evaluate("document.activeElement.id") == "search"
+    assert page.evaluate("document.activeElement.id") == "palette-input"
+    page.keyboard.press("Escape")
+    page.locator("#search").focus()
     page.keyboard.type("test.echo")
     page.keyboard.press("Enter")
     page.wait_for_url("**/tasks?lambda=test.echo")

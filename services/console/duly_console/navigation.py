@@ -37,3 +37,16 @@ SECTIONS = (
         Link("/audit", "Audit", "AUDIT", everywhere=True),
     )),
 )  # fmt: skip
+
+COMMANDS = (
+    Link("/gates#g-lambda", "Set a gate: pause, delay or drop tasks", "OPERATE", everywhere=True),
+    Link("/lambdas", "Pause or resume a lambda", "OPERATE"),
+    Link("/dead-letters", "Redrive dead letters", "REDRIVE"),
+    Link("/sessions?blocked=1", "Unblock a session", "REDRIVE", everywhere=True, or_namespace=True),
+    Link("/resources", "Change the capacity of a resource", "OPERATE", everywhere=True),
+    Link("/settings", "Change a setting", "OPERATE", everywhere=True),
+    Link("/tasks?status=live", "Tasks that have not ended", "READ"),
+    Link("/tasks?status=processing", "Tasks that run", "READ"),
+    Link("/queues?order=age", "Queues with the longest wait", "READ"),
+)
+"""What the command palette offers besides the pages: lists with a filter, and forms. It changes nothing itself."""

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import jinja2
 
 from duly_console import formatting
-from duly_console.navigation import SECTIONS
+from duly_console.navigation import COMMANDS, SECTIONS
 from duly_core.lambdas.names import namespace_of
 
 
@@ -24,6 +24,7 @@ def open_templates(static_version: str) -> jinja2.Environment:
     environment.globals |= {
         "static": f"/static/{static_version}",
         "sections": SECTIONS,
+        "commands": COMMANDS,
         "words": formatting.words,
     }
     filters: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from duly_console.navigation import Link
 from duly_core.access.grants import UNRESTRICTED, Access, Grant
 from duly_core.access.roles import Action, Role
 from duly_wire.v1 import access_pb2
@@ -49,6 +50,12 @@ class Viewer:
     def may_everywhere(self, action: str) -> bool:
         """Whether an action is allowed for what belongs to no lambda."""
         return self.access.scope(Action[action]).is_everything
+
+    def may_open(self, link: Link) -> bool:
+        """Whether a page of the menu, or a command of the palette, shows anything to this person."""
+        if not link.everywhere:
+            return self.may_somewhere(link.action)
+        return self.may_everywhere(link.action) or (link.or_namespace and bool(self.namespaces(link.action)))
 
 
 def viewer_of(answer: access_pb2.GetAccessResponse) -> Viewer:

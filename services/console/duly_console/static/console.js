@@ -1,4 +1,4 @@
-// The console works without this script. It adds the key "/", parts of pages that refresh themselves, live plots, and
+// The console works without this script. It adds parts of pages that refresh themselves, live plots, and
 // pages of errors that try again. Nothing that is seen is replaced by a failed, partial or late answer.
 "use strict";
 (() => {
@@ -6,24 +6,8 @@
   const WINDOW = 300; // seconds that a plot shows; its times are UTC, as those of the pages
   document.documentElement.classList.add("with-js");
 
-  document.addEventListener("keydown", (event) => {
-    const typing = event.target.closest && event.target.closest("input, textarea, select");
-    const search = document.getElementById("search");
-    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey && search) {
-      event.preventDefault();
-      search.focus();
-      search.select();
-    }
-  });
   document.querySelectorAll("select[data-submits]").forEach((select) => {
     select.addEventListener("change", () => select.form.submit());
-  });
-
-  document.addEventListener("click", async (event) => {
-    const copy = event.target.closest?.("[data-copies]");
-    if (!copy) return;
-    const code = copy.parentElement.querySelector("code");
-    try { await navigator.clipboard.writeText(code.textContent); copy.textContent = "Copied"; } catch { getSelection().selectAllChildren(code); copy.textContent = "Selected"; }
   });
 
   // Relative times go on between two answers, by the console's clock.
