@@ -7,6 +7,8 @@ is in nanoseconds, every id is a UUID in text form. Empty text stands for "none"
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+MACHINE_BUSY = "machine_busy"
+"""The kind of the faults that say when the machine was too slow to keep to any timing."""
 SUCCEEDED = "success"
 """The outcome of an execution whose callback returned; the others are `journal.OUTCOMES`."""
 

@@ -4,8 +4,10 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from math import ceil
 from random import Random
 
+from tests.chaos.pickers import reaches_picks
 from tests.chaos.topology import (
     FRONTEND,
     HSC,
@@ -28,6 +30,13 @@ _ONE_IN_FAILOVER, _FAILOVER_AT = 10, 3
 """Seeds that end in 3 have a standby."""
 _ONE_IN_AUTH, _AUTH_AT = 4, 3
 """Seeds in which each caller needs a token and a role."""
+_BURST_EVERY_S = 12.0
+_ONE_IN_QUIET = 2
+"""Seeds with stretches in which nothing reaches those who give tasks their turn. Other faults go on."""
+_QUIET_EVERY_S, _QUIET_FROM_S, _QUIET_S = 30.0, 10.0, 8.0
+"""The aftermath of what was done before, a burst of tasks with fair keys, and their waits."""
+_BURST_AFTER_S = 3.5
+"""The burst of such a stretch, after it began."""
 _GAP_S = 2.2
 """Between two faults, on average: faults last for seconds, so that several go on at a time."""
 
@@ -69,6 +78,8 @@ class Plan:
     """Whether hosts contain callbacks without cgroups, whatever is done to them."""
     mutation: str = ""
     """What is wrong with Duly in this run, by its name in `mutations.py`; none: nothing is."""
+    quiet: tuple[float, ...] = ()
+    """When the stretches begin in which nothing reaches those who give tasks their turn."""
 
     @property
     def lease(self) -> timedelta:
@@ -100,6 +111,15 @@ class Plan:
     def punctual(self) -> bool:
         """Whether what is done may make no task late: notifications are lost, or the Store Consumer is away from a store."""
         return self.queue == "store" and all(fault.kind.startswith(_PUNCTUAL) for fault in self.faults)
+
+    @property
+    def bursts(self) -> tuple[float, ...]:
+        """When tasks with fair keys come; the first of them only tell that there are keys."""
+        quiet = [begin + _BURST_AFTER_S for begin in self.quiet]
+        usual = [_BURST_EVERY_S * number for number in range(ceil(self.seconds / _BURST_EVERY_S))]
+        return tuple(
+            sorted((*quiet, *(at for at in usual if all(abs(at - one) >= _QUIET_S for one in quiet))))
+        )
 
     @property
     def own_postgres(self) -> bool:
@@ -275,16 +295,18 @@ def make_plan(
     if kinds and not only and seed % _ONE_IN_FAILOVER == _FAILOVER_AT:
         kinds.append("postgres_failover")
     lease_s = TIMINGS[profile][1].total_seconds()
+    quiet = _quiet(seconds) if seed % _ONE_IN_QUIET and lease_s < _QUIET_EVERY_S else ()
     return Plan(
         seed,
         seconds,
         queue,
         chosen,
-        tuple(_faults(random, kinds, seconds, chosen, lease_s)),
+        tuple(_faults(random, kinds, seconds, chosen, lease_s, quiet)),
         profile,
         auth or seed % _ONE_IN_AUTH == _AUTH_AT,
         weaker_containment,
         mutation,
+        quiet,
     )
 
 
@@ -307,8 +329,18 @@ def _is_meant(known: str, name: str) -> bool:
     return known == name or (KINDS[known].usual and known.startswith(f"{name}_"))
 
 
+def _quiet(seconds: float) -> tuple[float, ...]:
+    count = (seconds - _QUIET_FROM_S - _QUIET_S) // _QUIET_EVERY_S + 1
+    return tuple(_QUIET_FROM_S + _QUIET_EVERY_S * number for number in range(int(count)))
+
+
 def _faults(
-    random: Random, kinds: list[str], seconds: float, topology: Topology, lease_s: float
+    random: Random,
+    kinds: list[str],
+    seconds: float,
+    topology: Topology,
+    lease_s: float,
+    quiet: tuple[float, ...],
 ) -> list[Fault]:
     """Dealt from a shuffled deck, so that every run meets many kinds."""
     faults: list[Fault] = []
@@ -322,14 +354,31 @@ def _faults(
             ]
             if not deck:
                 break
+        following = next((begin for begin in quiet if at < begin + _QUIET_S), None)
+        drawn = _draw(random, deck, topology, lease_s, None if following is None else following - at)
+        if drawn is None and following is not None:
+            at = following + _QUIET_S
+        if drawn is None:
+            continue
+        name, target, lasting = drawn
+        lasting = round(min(lasting, seconds - at), 2)
+        amount = KINDS[name].amount(random)
+        faults.append(Fault(len(faults) + 1, round(at, 2), name, target, lasting, amount))
+        at += random.uniform(0.5, 1.5) * _GAP_S
+    return faults
+
+
+def _draw(
+    random: Random, deck: list[str], topology: Topology, lease_s: float, most_s: float | None
+) -> tuple[str, str, float] | None:
+    """Draw a kind, its target, and how long it lasts; `most_s`: if it reaches picks. None: no card of the deck fits."""
+    for _ in range(len(deck)):
         kind = KINDS[name := deck.pop()]
         lasting = kind.seconds(random)
         if kind.seconds is _pause:
             lasting *= lease_s / _LEASE_S
-        lasting = min(lasting, seconds - at)
         target = random.choice(kind.targets(topology))
-        faults.append(
-            Fault(len(faults) + 1, round(at, 2), name, target, round(lasting, 2), kind.amount(random))
-        )
-        at += random.uniform(0.5, 1.5) * _GAP_S
-    return faults
+        if most_s is None or lasting < most_s or not reaches_picks(name, target):
+            return name, target, lasting
+        deck.insert(0, name)
+    return None

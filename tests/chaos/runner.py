@@ -156,6 +156,7 @@ class Run:
                 peaceful=self._plan.peaceful,
                 harmless=self._plan.harmless,
                 contained=self._plan.contained,
+                bursts=self._plan.bursts,
                 tokens=system.tokens,
                 topology=self._plan.topology,
             )

@@ -9,18 +9,20 @@ LAMBDA = BY_NAME["fair"].lambda_name
 KEYS = ("", "ann", "bob", "eve")
 """The first is that of the tasks without a key."""
 MOST_WEIGHT = 3
-BURST_EVERY_S = 12.0
 AFTER_S = (0.1, 0.6)
 """The tasks of the other keys come so long after the flood."""
 _FLOOD, _FEW = 150, 3
+_SLOTFULS, _MOST = 6, 400
+"""A flood fills all slots so many times: what comes after it must wait."""
 
 
-def choose_burst(random: Random) -> tuple[list[duly.NewTask], list[duly.NewTask]]:
+def choose_burst(random: Random, slots: int) -> tuple[list[duly.NewTask], list[duly.NewTask]]:
     """Return the flood of one key, and the few tasks of each of the others."""
     flooding = random.choice(KEYS)
     few = [_task(random, key) for key in KEYS if key != flooding for _ in range(_FEW)]
     random.shuffle(few)
-    return [_task(random, flooding) for _ in range(_FLOOD)], few
+    flood = min(_MOST, max(_FLOOD, _SLOTFULS * slots))
+    return [_task(random, flooding) for _ in range(flood)], few
 
 
 def choose_weights(random: Random) -> dict[str, int | None]:

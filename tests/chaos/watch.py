@@ -11,7 +11,7 @@ import psycopg
 
 from duly_core.process.clock import since_boot_ns
 from tests.chaos import audit
-from tests.chaos.history import Fault, Sample, Seen
+from tests.chaos.history import MACHINE_BUSY, Fault, Sample, Seen
 from tests.chaos.journal import SUFFIX
 from tests.chaos.process_tree import descendants
 from tests.chaos.stack import System
@@ -73,7 +73,7 @@ class Watch:
                 if before is not None and before.until_ns == at_ns:
                     self._busy[-1] = replace(before, until_ns=now_ns), before_ns + longest
                 else:
-                    self._busy.append((Fault("machine_busy", "machine", at_ns, now_ns), longest))
+                    self._busy.append((Fault(MACHINE_BUSY, "machine", at_ns, now_ns), longest))
             at_ns, waited = now_ns, waited_now
 
     def _waited(self) -> dict[int, int]:

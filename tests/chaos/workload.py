@@ -2,6 +2,7 @@
 
 import asyncio
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.chaos.random_graphs import random_graph, time_tables
 from tests.chaos.scarce import CAPACITIES, PER_KEY, RATES, choose_needs, choose_session, told, told_of
 from tests.chaos.scheduled import Scheduled, acked_task
 from tests.chaos.topology import SLOTS, Topology
-from tests.chaos.turns import AFTER_S, BURST_EVERY_S, KEYS, LAMBDA, MOST_WEIGHT, choose_burst, choose_weights
+from tests.chaos.turns import AFTER_S, KEYS, LAMBDA, MOST_WEIGHT, choose_burst, choose_weights
 
 _BATCH_EVERY_S = 0.1
 _PAUSE_S = 0.1
@@ -69,6 +70,7 @@ class Workload:
         peaceful: bool,
         harmless: bool = False,
         contained: bool = False,
+        bursts: Sequence[float] = (),
         tokens: Tokens,
         topology: Topology,
     ) -> None:
@@ -79,6 +81,7 @@ class Workload:
         self._peaceful = peaceful
         self._harmless = harmless
         self._contained = contained
+        self._bursts = bursts
         self._topology = topology
         self._scheduled: list[Scheduled] = []
         self._changes: list[Change] = []
@@ -124,7 +127,7 @@ class Workload:
             if passed >= graphs * _GRAPH_EVERY_S:
                 graphs += 1
                 self._start(self._schedule_graph())
-            if passed >= bursts * BURST_EVERY_S:
+            if bursts < len(self._bursts) and passed >= self._bursts[bursts]:
                 bursts += 1
                 self._start(self._schedule_burst(is_first=bursts == 1))
             await asyncio.sleep(_BATCH_EVERY_S)
@@ -332,7 +335,7 @@ class Workload:
 
     async def _schedule_burst(self, *, is_first: bool) -> None:
         """One key floods its lambda, then the others come; some weights are set in between."""
-        flood, few = choose_burst(self._random)
+        flood, few = choose_burst(self._random, self._slots)
         if is_first:  # turns begin with the first task that has a key
             await self._schedule([self._with_key(new) for new in few])
             return
@@ -346,13 +349,16 @@ class Workload:
         pickers = len(
             self._topology.store_consumer_names() if self._topology.has_queue else self._topology.hsc_names()
         )
-        slots = self._topology.hosts * self._topology.executors * SLOTS
         return Scheduled(
             BY_NAME["fair"],
             new.to_proto(),
             fair_round=pickers * MOST_WEIGHT * (len(KEYS) - 1),
-            fair_room=pickers * slots,
+            fair_room=pickers * self._slots,
         )
+
+    @property
+    def _slots(self) -> int:
+        return self._topology.hosts * self._topology.executors * SLOTS
 
     async def _set_weights(self, weights: dict[str, int | None]) -> None:
         request = registry_pb2.SetFairWeightsRequest(

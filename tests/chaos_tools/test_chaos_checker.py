@@ -1646,6 +1646,26 @@ def test_a_fair_key_waits_for_a_round_of_the_others_and_for_what_was_picked() ->
     assert "C19.starved" not in rules(broken.history())
 
 
+def test_a_fair_key_is_judged_while_hosts_are_broken_and_the_machine_is_busy() -> None:
+    tape = Tape()
+    tape.faults.append(Fault("pause_host", "host-1", tape.now, tape.now + 60 * SECOND))
+    tape.faults.append(Fault("net_delay", "host-1>hsc-1", tape.now, tape.now + 60 * SECOND))
+    flooded(tape, 8)
+    busy = Fault("machine_busy", "machine", tape.now - 60 * SECOND, tape.now)
+
+    assert "C19.starved" in rules(tape.history())
+    assert "C19.starved" in rules(tape.history(faults=(*tape.faults, busy)))
+
+
+def test_waits_of_fair_keys_count_if_more_was_due_of_others_than_may_start_before_them() -> None:
+    few, many = Tape(), Tape()
+    flooded(few, 7)
+    flooded(many, 8)
+
+    assert check(few.history()).figures["fair_waits"] == 0
+    assert check(many.history()).figures["fair_waits"] == 1
+
+
 def test_the_tasks_of_one_pick_have_no_order_among_themselves() -> None:
     tape = Tape()
     flooded(tape, 8)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.chaos import kinds
 from tests.chaos.faults import _BY_PREFIX
+from tests.chaos.pickers import reaches_picks
 from tests.chaos.plan import KINDS, make_plan
 from tests.chaos.topology import Topology
 
@@ -144,3 +145,44 @@ def test_daemons_are_started_only_where_their_end_is_promised() -> None:
     assert make_plan(1, 60, only=["kill_callback", "notification"], queue="store").contained
     assert not make_plan(1, 60, only=["kill_executor"]).contained
     assert any(kinds.choose(random, peaceful=False, contained=True).name == "daemon" for _ in range(5_000))
+
+
+def test_stretches_of_odd_seeds_leave_those_who_pick_alone() -> None:
+    for seed in range(1, 40, 2):
+        plan = make_plan(seed, 60)
+        assert plan.quiet == (10, 40)
+        assert {13.5, 43.5} < {*plan.bursts}
+        met = {
+            fault.kind
+            for fault in plan.faults
+            if any(begin <= fault.at_s < begin + 8 for begin in plan.quiet)
+        }
+        assert met  # others go on
+        for fault in plan.faults:
+            if reaches_picks(fault.kind, fault.target):
+                ends = max(fault.at_s, fault.at_s + fault.seconds)
+                assert all(ends <= begin or fault.at_s >= begin + 8 for begin in plan.quiet)
+    assert make_plan(2, 60).quiet == ()
+    assert make_plan(1, 60, profile="production").quiet == ()  # a pause of it does not fit between two
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "reaches"),
+    [
+        ("pause_hsc", "hsc-1", True),
+        ("kill_server", "server-1", True),
+        ("postgres_lock", "postgres", True),
+        ("clock_jump?", "postgres", True),
+        ("net_delay", "server-1>postgres", True),
+        ("net_delay", "host-1>hsc-1", False),
+        ("point_raise", "hsc.claim_work.after", True),
+        ("point_raise", "hsc.release.after", False),
+        ("point_crash", "hsc.release.after", True),
+        ("point_crash", "executor.take.before", False),
+        ("pause_host", "host-1", False),
+        ("notification_lose", "postgres", False),
+        ("machine_busy", "machine", False),
+    ],
+)
+def test_a_fault_reaches_picks_by_its_kind_and_target(kind: str, target: str, *, reaches: bool) -> None:
+    assert reaches_picks(kind, target) is reaches

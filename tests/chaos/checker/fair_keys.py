@@ -1,7 +1,7 @@
 """C19, keys of one lambda take turns: a key with a due task waits for at most a round of the others.
 
 Only stretches are judged in which nothing was done to those who pick, to the store or to its clock: there a pick may be lost, or
-what it locked may stay locked.
+what it locked may stay locked (`tests/chaos/pickers.py`). Hosts and their links may be broken meanwhile, and the machine may be busy.
 """
 
 from bisect import bisect_left, bisect_right
@@ -13,7 +13,8 @@ from duly_core.tasks.lifecycle import HELD, Status
 from tests.chaos.checker.cases import Case
 from tests.chaos.checker.lines import Lines
 from tests.chaos.checker.verdict import Violation
-from tests.chaos.history import SECOND, History, Transition
+from tests.chaos.history import MACHINE_BUSY, SECOND, History, Transition
+from tests.chaos.pickers import reaches_picks
 
 _SEEN_NS = SECOND // 4
 """A pick that began before a task was committed may be written so much later."""
@@ -21,9 +22,9 @@ _FOUND_NS = SECOND * 3 // 2
 """The same of a task without a key, which the Store Consumer finds each second."""
 _BEGUN_NS = 4 * SECOND
 """Turns begin two seconds after the first task with a key."""
+_BUSY_TIMES = 2
+"""On a busy machine all of that takes so many times as long."""
 _AFTERMATH_NS = 3 * SECOND
-_OF_PICKERS = ("hsc", "server", "store-consumer", "postgres", "machine", "queue")
-_ANYWHERE = ("point_", "claim_", "clock_", "sqs_")
 
 
 class Pick(NamedTuple):
@@ -36,13 +37,15 @@ class Pick(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A task that waited for its first turn while nothing was broken."""
+    """A task until its first turn, while nothing was done to those who pick."""
 
     task_id: str
     key: str
     since: int
-    """By the sequence of the moves."""
+    """By the sequence of the moves. Beyond that of the pick: its turn came at once."""
     pick: Pick
+    is_contended: bool
+    """When it came, more tasks of other keys were due than may start before it."""
 
 
 def waits_of(history: History, cases: Mapping[str, Case]) -> tuple[list[Pick], list[Wait]]:
@@ -62,20 +65,44 @@ def waits_of(history: History, cases: Mapping[str, Case]) -> tuple[list[Pick], l
         default=0,
     )
     first = {pick.task_id: pick for pick in reversed(picks)}
+    due = _Due(fair, first)
     waits = []
     for case in fair:
         pick, joined = first.get(case.task_id), case.transitions[0]
         if pick is None or case.acked is None or joined.after != Status.NEW:
             continue
-        seen_ns = _SEEN_NS if case.acked.fair_key else _FOUND_NS
-        since_ns = max(joined.at_ns + seen_ns, begun_ns + _BEGUN_NS)
-        place = bisect_left(instants, since_ns)
-        if place == len(moves) or moves[place].sequence >= pick.sequence:
-            continue
         until_ns = next(move.at_ns for move in case.transitions if move.sequence == pick.sequence)
-        if not _is_disturbed(history, joined.at_ns, until_ns):
-            waits.append(Wait(case.task_id, case.acked.fair_key, moves[place].sequence, pick))
+        slower = _BUSY_TIMES if _is_busy(history, joined.at_ns, until_ns) else 1
+        if _is_disturbed(history, joined.at_ns, until_ns):
+            continue
+        seen_ns = _SEEN_NS if case.acked.fair_key else _FOUND_NS
+        place = bisect_left(instants, max(joined.at_ns + slower * seen_ns, begun_ns + slower * _BEGUN_NS))
+        since = moves[place].sequence if place < len(moves) else pick.sequence + 1
+        ahead = due.of_others(case.acked.fair_key, joined.sequence)
+        is_contended = ahead > case.acked.fair_round + case.acked.fair_room
+        waits.append(Wait(case.task_id, case.acked.fair_key, since, pick, is_contended))
     return picks, waits
+
+
+class _Due:
+    """How many tasks of each key were due: they had come, and had no turn yet."""
+
+    def __init__(self, fair: Sequence[Case], first: Mapping[str, Pick]) -> None:
+        self._came: dict[str, list[int]] = defaultdict(list)
+        self._picked: dict[str, list[int]] = defaultdict(list)
+        for case in fair:
+            if case.acked is not None and case.task_id in first:
+                self._came[case.acked.fair_key].append(case.transitions[0].sequence)
+                self._picked[case.acked.fair_key].append(first[case.task_id].sequence)
+        for sequences in (*self._came.values(), *self._picked.values()):
+            sequences.sort()
+
+    def of_others(self, key: str, sequence: int) -> int:
+        return sum(
+            bisect_left(came, sequence) - bisect_left(self._picked[other], sequence)
+            for other, came in self._came.items()
+            if other != key
+        )
 
 
 def fair_keys(history: History, cases: Mapping[str, Case], lines: Lines) -> Iterator[Violation]:
@@ -86,6 +113,8 @@ def fair_keys(history: History, cases: Mapping[str, Case], lines: Lines) -> Iter
         of_key[pick.key].append(pick.sequence)
     sequences = [pick.sequence for pick in picks]
     for wait in waits:
+        if wait.since >= wait.pick.sequence:
+            continue
         acked = cases[wait.task_id].acked
         assert acked is not None
         own = _between(of_key[wait.key], wait)
@@ -122,9 +151,16 @@ def _is_disturbed(history: History, from_ns: int, until_ns: int) -> bool:
     return any(
         fault.from_ns <= until_ns
         and from_ns <= fault.until_ns + _AFTERMATH_NS
-        and (fault.kind.startswith(_ANYWHERE) or any(name in fault.target for name in _OF_PICKERS))
+        and reaches_picks(fault.kind, fault.target)
         for fault in history.faults
     ) or any(before <= until_ns and from_ns <= after for before, after in history.clock_moves)
+
+
+def _is_busy(history: History, from_ns: int, until_ns: int) -> bool:
+    return any(
+        fault.kind == MACHINE_BUSY and fault.from_ns <= until_ns and from_ns <= fault.until_ns + SECOND
+        for fault in history.faults
+    )
 
 
 def _shown(case: Case, wait: Wait) -> list[Transition]:

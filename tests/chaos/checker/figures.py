@@ -28,7 +28,7 @@ def figures_of(history: History, cases: dict[str, Case]) -> dict[str, float]:
         "waited": sum(
             any(move.after == Status.WAITING for move in case.transitions) for case in cases.values()
         ),
-        "fair_waits": len(waits_of(history, cases)[1]),
+        "fair_waits": sum(wait.is_contended for wait in waits_of(history, cases)[1]),
         "graphs": len(history.graphs),
         "nodes": len(history.nodes),
         "skipped": sum(row.skipped for row in history.graphs),
