@@ -32,7 +32,7 @@ from duly_cli.graphs import commands as graphs
 from duly_cli.lambdas import commands as lambdas
 from duly_cli.lambdas import register
 from duly_cli.limits import commands as resources
-from duly_cli.local import conformance, stack
+from duly_cli.local import conformance, new_project, stack
 from duly_cli.pools import autoscaler
 from duly_cli.pools import commands as pools
 from duly_cli.postgres import db, migrate
@@ -91,6 +91,7 @@ def _options(
 # in the order in which help shows their panels
 stack.add_commands(app)
 run_here.add_command(app)
+new_project.add_command(app)
 conformance.add_command(app)
 schedule.add_command(app)
 tasks.add_commands(app)

@@ -95,6 +95,6 @@ ADVICE: Mapping[str, str] = {
     **dict.fromkeys(("trace", "debug", "why"), "`duly explain TASK_ID` says why a task does not run"),
     "namespace": "a lambda's namespace is in its name: NAMESPACE/NAME; `duly lambdas` lists them",
     "serve": "`duly up MODULE:APP` runs all of Duly here, `duly server` the services alone",
-    "init": "`duly up MODULE:APP` begins with nothing; `duly migrate` makes the tables of a store",
+    **dict.fromkeys(("new", "startproject", "scaffold"), "`duly init FOLDER` makes a project"),
 }
 """What is said to a word that is no command, where something is to be said."""

@@ -1,0 +1,1 @@
+"""`duly init`: the files of a new project, from the templates beside this module."""
