@@ -20,6 +20,7 @@ from playwright.async_api import Browser, BrowserContext, Page, Request, Route, 
 
 import duly_console
 from duly_console.app import console_app
+from duly_console.changes.streams import Streams
 from duly_console.http_server import HttpServer
 from duly_console.session_cookie import SessionCookies
 from duly_console.settings import ConsoleSettings
@@ -117,8 +118,10 @@ async def installation(postgres_server) -> AsyncIterator[Installation]:
         channel = open_channel(to_frontend.address, RpcSettings())
         closing.push_async_callback(channel.close)
         settings = ConsoleSettings(listen="127.0.0.1:0", page_timeout=timedelta(seconds=1))
-        app = console_app(settings, SessionCookies.open("", timedelta(hours=1)), channel, secure=False)
-        server = HttpServer(app, settings, RpcSettings())
+        streams = Streams(50)
+        cookies = SessionCookies.open("", timedelta(hours=1))
+        app = console_app(settings, cookies, channel, secure=False, streams=streams)
+        server = HttpServer(app, settings, RpcSettings(), streams.close)
         stop = asyncio.Event()
         serving = asyncio.create_task(server.serve(stop))
         lines: dict[str, BreakableLine] = {"Postgres": to_postgres, "the Frontend": to_frontend}
@@ -215,10 +218,37 @@ async def graph(installation: Installation) -> Shown:
     )
 
 
+async def list_of_tasks(installation: Installation) -> Shown:
+    """One of a lambda of its own."""
+    name = f"list.of-{new_task_id().hex[-12:]}"
+    await installation.states.register(name)
+    store = installation.states.store
+    (first, second) = (NewTask(new_task_id().bytes, name, b"{}") for _ in range(2))
+    await schedule.schedule(store, [first])
+    return Shown(
+        f"/tasks?lambda={name}",
+        (name, str(UUID(bytes=first.task_id)), "new"),
+        ("#rows",),
+        lambda: schedule.schedule(store, [second]),
+        str(UUID(bytes=second.task_id)),
+    )
+
+
+async def list_of_graphs(installation: Installation) -> Shown:
+    """One that runs, and then does not."""
+    shown = await graph(installation)
+    graph_id = shown.path.rpartition("/")[2]
+    return Shown(
+        "/graphs?running=1", ("g", graph_id, "running"), ("#rows",), shown.change, "No graph matches."
+    )
+
+
 REFRESHED: dict[str, Callable[[Installation], Awaitable[Shown]]] = {
     "overview.html": overview,
     "task.html": task,
     "graph.html": graph,
+    "tasks.html": list_of_tasks,
+    "graphs.html": list_of_graphs,
 }
 
 
@@ -495,6 +525,80 @@ async def test_a_rate_that_cannot_be_computed_keeps_the_last_one_dimmed(page):
     assert await legend.get_attribute("title") == "As of 00:16:42 UTC"
 
 
+async def tick_never(page: Page) -> None:
+    """Only a stream tells the page of a change."""
+    await page.add_init_script(
+        """document.addEventListener("readystatechange", () => {
+            if (document.readyState === "interactive") document.body.dataset.tick = "3600000";
+        })"""
+    )
+
+
+@pytest.mark.parametrize("template", cases(REFRESHED, "task.html", "graph.html"))
+async def test_a_stream_tells_an_open_page_of_a_change_before_any_tick(page, installation, template):
+    shown = await REFRESHED[template](installation)
+    await tick_never(page)
+    async with page.expect_request("**/changes?**"):
+        await page.goto(shown.path)
+    await mark(page)
+
+    await shown.change()
+    if template == "overview.html":  # a gate alone is told of with the next tick
+        await installation.states.new()
+
+    await expect(page.locator("main")).to_contain_text(shown.then)
+    await expect_mark(page)
+    assert await page.evaluate("scrollY") >= 77
+
+
+@pytest.mark.parametrize("missing", ["no EventSource", "no stream"])
+async def test_without_a_stream_ticks_go_on(page, installation, missing):
+    shown = await task(installation)
+    if missing == "no EventSource":
+        await page.add_init_script("delete window.EventSource")
+    else:
+        await page.route("**/changes?**", lambda route: route.fulfill(status=429))
+    await page.goto(shown.path)
+
+    await shown.change()
+
+    await expect(page.locator("#facts .status").first).to_have_text("cancelled")
+    await expect_no_trouble(page)
+
+
+async def test_a_refresh_takes_away_nothing_that_is_selected(page, installation):
+    shown = await task(installation)
+    await page.goto(shown.path)
+    await page.evaluate("getSelection().selectAllChildren(document.querySelector('#facts .lead'))")
+    selected = await page.evaluate("getSelection().toString()")
+
+    await shown.change()
+    for _ in range(3):
+        async with page.expect_response(lambda answer: answer.request.resource_type == "fetch"):
+            pass
+
+    assert await page.evaluate("getSelection().toString()") == selected
+    await expect_no_trouble(page)
+    await expect(page.locator("#facts .status").first).to_have_text("new")
+    await page.evaluate("getSelection().removeAllRanges()")
+    await expect(page.locator("#facts .status").first).to_have_text("cancelled")
+
+
+async def test_a_hidden_page_has_no_stream(page, installation):
+    shown = await task(installation)
+    async with page.expect_request("**/changes?**") as opened:
+        await page.goto(shown.path)
+    stream = await opened.value
+
+    async with page.expect_event("requestfailed", lambda request: request == stream):
+        await page.evaluate(
+            """() => {
+                Object.defineProperty(document, "hidden", { get: () => true });
+                document.dispatchEvent(new Event("visibilitychange"));
+            }"""
+        )
+
+
 async def test_a_refresh_keeps_the_focus_within_what_it_replaces(page, installation):
     shown = await overview(installation)
     await page.goto(shown.path)
@@ -584,10 +688,11 @@ async def test_a_refresh_keeps_the_focus_on_a_link_whose_row_moves(page, install
     assert await page.evaluate("document.activeElement.getAttribute('href')") == href
 
 
-async def test_relative_times_go_on_while_nothing_is_asked(page, installation):
+async def test_relative_times_go_on_while_nothing_is_answered(page, installation):
     new = await installation.states.new()
     await tasks.cancel_tasks(installation.states.store, [new.task_id])
     await page.goto("/tasks")
+    await in_place_of(page, "/tasks", lambda route: route.abort())
     ago = page.locator("td time[data-ago]").first
     assert re.fullmatch(r"now|\d+ s ago", await ago.inner_text())
 

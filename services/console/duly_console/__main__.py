@@ -6,7 +6,8 @@ import argparse
 import asyncio
 from typing import Any
 
-from duly_console.app import console_app
+from duly_console.app import console_app, most_streams
+from duly_console.changes.streams import Streams
 from duly_console.events import log
 from duly_console.http_server import HttpServer
 from duly_console.oidc.open_oidc import open_oidc
@@ -34,8 +35,9 @@ def build(**overrides: object) -> Serve:
         # a call without a person's token has none: the process's own is no person's
         channel = open_channel(settings.frontend_address, rpc_settings.model_copy(update={"token_file": ""}))
         try:
-            app = console_app(settings, cookies, channel, secure=is_secure, oidc=oidc)
-            server = HttpServer(app, settings, rpc_settings)
+            streams = Streams(most_streams(settings))
+            app = console_app(settings, cookies, channel, secure=is_secure, oidc=oidc, streams=streams)
+            server = HttpServer(app, settings, rpc_settings, streams.close)
             log.info("console serves", address=server.address, url=settings.public_url or server.url)
             tell_serving(server.address)
             await server.serve(stop)

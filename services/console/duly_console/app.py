@@ -10,10 +10,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from duly_console.browser_checks import HEADERS, ONLY_BY_TLS, BrowserChecks
+from duly_console.changes.streams import Streams
+from duly_console.changes.subjects import PATH as FOLLOW
 from duly_console.frontend_calls import FrontendStubs
 from duly_console.guard import Guard
 from duly_console.http_server import HEALTH
 from duly_console.oidc.open_oidc import Oidc
+from duly_console.pages.changes import ChangesPage
 from duly_console.pages.event_address import EventAddressPages
 from duly_console.pages.sign_in import START, SignIn
 from duly_console.rendering import open_templates
@@ -27,6 +30,9 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
     """Return the application."""
     sign_in = SignIn(guard)
     addresses = EventAddressPages(guard)
+    changes = ChangesPage(
+        guard.streams, lambda request: guard.session(request) is not None, guard.viewer_again
+    )
     routes = [
         Route(HEALTH, _healthy),
         Route("/static/{version}/{name}", static.serve),
@@ -37,6 +43,7 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
         Route("/events/{token}", guard.bare_page("event address", addresses.show), methods=["GET"]),
         Route("/events/{token}", guard.bare_page("use event address", addresses.use), methods=["POST"]),
         Route("/theme", guard.open_page("theme", sign_in.set_theme), methods=["POST"]),
+        Route(FOLLOW, guard.page("changes", changes.follow, is_marked=False), methods=["GET"]),
         *(
             Route(path, guard.page(name, make, is_marked=path not in ("/live", "/trends")), methods=["GET"])
             for path, name, make in PAGES
@@ -72,6 +79,7 @@ def console_app(
     *,
     secure: bool,
     oidc: Oidc | None = None,
+    streams: Streams | None = None,
 ) -> ASGIApp:
     """Return the application of a console.
 
@@ -81,6 +89,7 @@ def console_app(
         channel: to the Frontend; it must show no token of its own.
         secure: whether browsers come by TLS.
         oidc: signs people in by an identity provider; None: there are tokens only.
+        streams: of pages that follow changes, for whoever ends them; None: nobody does.
     """
     static = StaticFiles()
     guard = Guard(
@@ -91,8 +100,14 @@ def console_app(
         BrowserChecks(settings.listen, settings.public_url),
         secure=secure,
         oidc=oidc,
+        streams=Streams(most_streams(settings)) if streams is None else streams,
     )
     return build_app(guard, static)
+
+
+def most_streams(settings: ConsoleSettings) -> int:
+    """Return how many streams may be open: each keeps a connection, and half of them are for pages."""
+    return max(1, settings.max_connections // 2)
 
 
 async def _healthy(_request: Request) -> Response:

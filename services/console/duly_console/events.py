@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 import structlog
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 from duly_core.process.seldom_log import SeldomLog
 from duly_core.process.telemetry import SECONDS
@@ -19,6 +19,11 @@ _page_seconds = Histogram(
 )
 _connections_refused = Counter(
     "duly_console_refused_total", "Requests on connections beyond the bounds, which were answered with 503."
+)
+_streams = Gauge("duly_console_streams", "Pages of the console that follow changes by a stream now.")
+_streams_refused = Counter(
+    "duly_console_streams_refused_total",
+    "Streams of changes beyond the bounds: their pages look by themselves.",
 )
 _sign_ins = Counter(
     "duly_console_sign_ins_total",
@@ -79,6 +84,16 @@ def connection_refused(peer: str) -> None:
     """Count a request on a connection beyond the bounds, and log whose it was."""
     _connections_refused.inc()
     _refusals.warn(peer=peer)
+
+
+def streams_are_open(number: int) -> None:
+    """Set how many streams of changes are open."""
+    _streams.set(number)
+
+
+def stream_refused() -> None:
+    """Count a stream of changes beyond the bounds."""
+    _streams_refused.inc()
 
 
 def page_served(page: str, status: int, seconds: float) -> None:

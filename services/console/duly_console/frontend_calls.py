@@ -24,6 +24,7 @@ from duly_wire.v1 import (
     sessions_pb2_grpc,
     settings_pb2_grpc,
     time_tables_pb2_grpc,
+    watches_pb2_grpc,
 )
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from duly_wire.v1.sessions_pb2_grpc import SessionServiceAsyncStub
     from duly_wire.v1.settings_pb2_grpc import SettingsServiceAsyncStub
     from duly_wire.v1.time_tables_pb2_grpc import TimeTableServiceAsyncStub
+    from duly_wire.v1.watches_pb2_grpc import WatchServiceAsyncStub
 
 Answer = TypeVar("Answer")
 
@@ -79,6 +81,7 @@ class FrontendStubs:
         self.time_tables = cast(
             "TimeTableServiceAsyncStub", time_tables_pb2_grpc.TimeTableServiceStub(channel)
         )
+        self.watches = cast("WatchServiceAsyncStub", watches_pb2_grpc.WatchServiceStub(channel))
 
 
 class FrontendCalls:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
 
@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from duly_console import cookie_parts, events
 from duly_console.attachment_links import AttachmentLinks
 from duly_console.browser_checks import BrowserChecks, is_token
+from duly_console.changes.streams import Streams
 from duly_console.errors import PageError, SignInNeededError, of_call
 from duly_console.frontend_calls import FrontendCalls, FrontendStubs
 from duly_console.oidc.open_oidc import Oidc
@@ -36,6 +37,7 @@ _MOST_FIELDS = 200
 _TOO_LATE = (
     "The Frontend or Postgres did not answer in time. If only this page fails, ask for less: use its filters."
 )
+_FOR_SCRIPTS = frozenset({"/live", "/trends", "/changes"})
 _PASSING = frozenset({500, 502, 503, 504})
 """Statuses of pages that may be shown a moment later: a browser asks for such a page again by itself."""
 
@@ -53,6 +55,8 @@ class Guard:
     """Whether browsers come by TLS."""
     oidc: Oidc | None = None
     """Signs people in by an identity provider; None: there are tokens only."""
+    streams: Streams = field(default_factory=lambda: Streams(100))
+    """Those of pages that follow changes: they end with their session."""
 
     @property
     def cookie(self) -> str:
@@ -115,6 +119,7 @@ class Guard:
     def end(self, session: Session) -> None:
         """Read copies of this session's cookie as none of ours, and forget what a provider gave it."""
         self.cookies.end(session)
+        self.streams.end(session.csrf)
         if self.oidc is not None:
             self.oidc.renewals.forget(session)
 
@@ -177,6 +182,14 @@ class Guard:
             return response
         finally:
             events.page_served(name, status, time.perf_counter() - started)
+
+    async def viewer_again(self, page: Page) -> Viewer:
+        """Ask the Frontend again what the person of a page may do.
+
+        Raises:
+            grpc.aio.AioRpcError: the Frontend does not answer, or the token is not valid.
+        """
+        return viewer_of(await page.call(page.stubs.access.GetAccess, access_pb2.GetAccessRequest()))
 
     async def _problems(self, calls: FrontendCalls) -> problems_pb2.ListProblemsResponse | None:
         """Return what is wrong now; None: the Frontend does not say in time."""
@@ -289,7 +302,7 @@ class Guard:
         )
 
     def _to_sign_in(self, request: Request) -> Response:
-        if request.headers.get("hx-request") == "true" or request.url.path.endswith(("/live", "/trends")):
+        if request.headers.get("hx-request") == "true" or request.url.path in _FOR_SCRIPTS:
             return Response("sign in again", status_code=401, media_type="text/plain")
         where = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         back = where if request.method == "GET" and where != "/" else ""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -117,9 +118,10 @@ async def _only_health(app: ASGIApp, scope: Scope, receive: Receive, send: Send)
 class _Server(uvicorn.Server):
     """Waits for an event where uvicorn would wake ten times a second, and for no peer that says nothing by TLS."""
 
-    def __init__(self, config: uvicorn.Config, stop: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, stop: asyncio.Event, end_streams: Callable[[], None]) -> None:
         super().__init__(config)
         self._stop = stop
+        self._end_streams = end_streams
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         config = self.config
@@ -146,18 +148,26 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         self.server_state.default_headers = self.config.encoded_headers
         await self._stop.wait()
+        self._end_streams()  # it would wait for them
 
 
 class HttpServer:
     """Serves an application to browsers."""
 
-    def __init__(self, app: ASGIApp, settings: ConsoleSettings, rpc: RpcSettings) -> None:
-        """Make one, with its socket.
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ConsoleSettings,
+        rpc: RpcSettings,
+        end_streams: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Make one, with its socket; `end_streams` ends answers that go on for long, when it stops.
 
         Raises:
             SettingsError: others could reach it without TLS, or its certificate cannot be used.
             PortInUseError: somebody else listens there.
         """
+        self._end_streams = end_streams
         context = tls_context(rpc)
         if context is None and not rpc.allow_plaintext:
             refuse_strangers(settings.listen)
@@ -189,7 +199,7 @@ class HttpServer:
 
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until told to stop; running pages may end."""
-        await _Server(self._config, stop)._serve([self._socket])  # noqa: SLF001 (`serve` would take the signals)
+        await _Server(self._config, stop, self._end_streams)._serve([self._socket])  # noqa: SLF001 (`serve` would take the signals)
 
     def close(self) -> None:
         """Free the port of a server that never served."""

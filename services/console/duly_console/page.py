@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from duly_console.attachment_links import AttachmentLinks
 from duly_console.board import status_of
+from duly_console.changes.subjects import may_follow, subject_of
 from duly_console.errors import PageError
 from duly_console.frontend_calls import FrontendCalls, FrontendStubs
 from duly_console.session_cookie import Session
@@ -53,6 +54,11 @@ class Page:
     """To attachments."""
     notice: str = ""
     """What the page that follows a redirect tells."""
+
+    @property
+    def calls(self) -> FrontendCalls:
+        """Calls of the Frontend as the person who looks."""
+        return self._calls
 
     @property
     def stubs(self) -> FrontendStubs:
@@ -107,8 +113,9 @@ class Page:
 
     @property
     def is_fragment(self) -> bool:
-        """Whether a script asks for a part of a page."""
-        return self.request.headers.get("hx-request") == "true"
+        """Whether a script asks for a part of a page, or for a stream."""
+        headers = self.request.headers
+        return headers.get("hx-request") == "true" or headers.get("accept", "") == "text/event-stream"
 
 
 def render(templates: jinja2.Environment, template: str, page: Page | None, **values: Any) -> str:
@@ -122,11 +129,18 @@ def render(templates: jinja2.Environment, template: str, page: Page | None, **va
         "mark": status_of(page.problems, page.viewer) if page else None,
         "notice": page.session.notice if page else "",
         "path": page.request.url.path if page else "",
+        "address": _address(page.request) if page else "",
+        "follows": page is not None and may_follow(subject_of(page.request.url.path), page.viewer),
         "now": datetime.now(UTC),
         "deadline": round((timeout + _WAY) * 1000),
         "theme": theme if theme in ("light", "dark") else "",
     }
     return templates.get_template(template).render(known | values)
+
+
+def _address(request: Request) -> str:
+    """Return the path and the query of a page: of a list, what it is a list of."""
+    return request.url.path + (f"?{request.url.query}" if request.url.query else "")
 
 
 def local_path(path: str) -> str:

@@ -45,6 +45,7 @@
   // Without one a bar tells since when, what may have changed is dimmed, and asking goes on.
   const setting = (name) => Number(document.body.dataset[name]);
   const every = () => setting("tick"); // ms from one look at what is due to the next
+  const pause = () => Math.min(every() / 2, 1000); // ms at least from one request for a part to the next
   const deadline = () => setting("deadline"); // ms: a later answer is dropped
   const PATIENCE = 5000; // ms without an answer until the bar tells
   const SLOW = 5; // ticks from one refresh of a larger part to the next; the most ticks until a failed one is repeated
@@ -69,20 +70,25 @@
       this.seenAt = Date.now(); // the same by the browser's clock
       this.ticket = 0;
       this.startedAt = null; // by a clock that never steps; null: no request is under way
-      this.notBefore = performance.now() + every() / 2;
+      this.notBefore = performance.now() + pause();
       this.failures = 0;
       this.isDue = false;
+      this.isChanged = false; // a stream told so
+      this.shownAt = performance.now();
       this.isOld = false; // its values may have changed: they are dimmed
       this.isSilent = false; // it was asked for, and no good answer came: the bar tells
     }
 
-    isTime() {
-      return this.startedAt === null && performance.now() >= this.notBefore && (this.isDue || this.isOld || ticks % this.ticks === 0);
+    isTime(isOnTime) {
+      return this.startedAt === null && performance.now() >= this.notBefore && (this.isDue || this.isOld || (isOnTime && ticks % this.ticks === 0)
+        || (this.isChanged && performance.now() >= this.changesFrom()));
     }
+
+    changesFrom() { return this.shownAt + (this.ticks - 1) * pause(); } // a larger part: not each second
 
     begin() {
       const ticket = ++this.ticket;
-      this.isDue = false;
+      this.isDue = this.isChanged = false;
       this.startedAt = performance.now();
       this.startedOnClock = Date.now();
       this.abort = null;
@@ -113,11 +119,29 @@
       this.notBefore = performance.now() - took + Math.min(took * 10, LONGEST) - every() / 2;
       this.answeredAt = answeredAt;
       this.seenAt = Date.now();
+      this.shownAt = performance.now();
       this.failures = 0;
       this.isOld = this.isSilent = false;
       answered(answeredAt);
       show();
       age();
+    }
+
+    // A good answer that is not shown: it would take away what is selected, or what is typed. It is asked for again.
+    hold(ticket) {
+      if (this.ticket !== ticket || this.startedAt === null) return;
+      this.end();
+      this.notBefore = performance.now() + every() / 2;
+      this.failures = 0;
+      this.isDue = true;
+      this.isSilent = false;
+      show();
+    }
+
+    isInUse() {
+      const chosen = getSelection(), has = (node) => node && this.elements().some((each) => each.contains(node));
+      if (chosen && !chosen.isCollapsed && (has(chosen.anchorNode) || has(chosen.focusNode))) return true;
+      return this.elements().some((each) => [...each.querySelectorAll("input:not([type=hidden]), textarea")].some((field) => field.value !== field.defaultValue));
     }
 
     fail(ticket, reason) {
@@ -209,13 +233,14 @@
     if (ctx.part?.elements().some((each) => each.contains(document.activeElement))) ctx.focused = keyOf(document.activeElement);
     if (ctx.response.status === 401) { event.preventDefault(); location.reload(); return; } // which leads to the page to sign in at
     ctx.problem = ctx.part && !ctx.part.awaits(ctx.ticket) ? REASONS.late : problemOf(ctx);
-    if (ctx.problem) event.preventDefault();
+    ctx.isHeld = Boolean(!ctx.problem && ctx.part?.isInUse());
+    if (ctx.problem || ctx.isHeld) event.preventDefault();
   });
   document.addEventListener("htmx:finally:request", (event) => {
     const { ctx } = event.detail, isShown = ctx.status === "swapped";
     if (ctx.response?.status === 401) return;
     if (ctx.part) {
-      if (isShown) { ctx.opened.forEach((id) => { const found = document.getElementById(id); if (found) found.open = true; }); focusAgain(ctx.part, ctx.focused); ctx.part.succeed(ctx.ticket, ctx.answeredAt); } else ctx.part.fail(ctx.ticket, ctx.problem || REASONS.silent);
+      if (isShown) { ctx.opened.forEach((id) => { const found = document.getElementById(id); if (found) found.open = true; }); focusAgain(ctx.part, ctx.focused); ctx.part.succeed(ctx.ticket, ctx.answeredAt); } else if (ctx.isHeld) ctx.part.hold(ctx.ticket); else ctx.part.fail(ctx.ticket, ctx.problem || REASONS.silent);
       return;
     }
     // a form that was sent in the background stays, with what was typed
@@ -232,14 +257,49 @@
   age();
   setInterval(age, 1000);
 
-  let next = null, ticks = 1;
-  const tick = () => {
+  let next = null, ticks = 1, tickedAt = 0;
+  // A stream tells that something has changed: what is shown is asked for at once, and not with a later tick. It has no values.
+  // Without it the ticks go on as ever. It is open while the page is seen: browsers have few connections to a console.
+  const SILENT = 45000; // ms without a sign of life, which comes every 15 s: the stream is dead
+  const stream = { source: null, failures: 0, notBefore: 0, heardAt: 0, isDone: !("follows" in document.body.dataset) || !window.EventSource };
+  const refreshSoon = () => {
+    parts.forEach((part) => { part.isChanged = true; });
+    clearTimeout(next);
+    next = setTimeout(() => tick(false), Math.max(Math.random() * pause() / 5, pause() - (performance.now() - tickedAt)));
+  };
+  const unfollow = () => { stream.source?.close(); stream.source = null; };
+  const lost = () => {
+    unfollow();
+    stream.failures += 1;
+    stream.notBefore = performance.now() + every() * Math.min(2 ** (stream.failures - 1), 30) * (0.75 + Math.random() / 2);
+    refreshSoon(); // if the console is away, the page is to say so
+  };
+  const follow = () => {
+    if (stream.source && performance.now() - stream.heardAt > SILENT) lost();
+    if (!parts.size) unfollow();
+    if (stream.source || stream.isDone || document.hidden || !parts.size || performance.now() < stream.notBefore) return;
+    const source = new EventSource(`/changes?of=${encodeURIComponent(document.body.dataset.path)}`);
+    Object.assign(stream, { source, heardAt: performance.now() });
+    const on = (name, heard) => source.addEventListener(name, () => { if (stream.source === source) { stream.heardAt = performance.now(); heard(); } });
+    on("begun", () => { if (stream.failures) refreshSoon(); });
+    on("beat", () => { stream.failures = 0; });
+    on("changed", () => { stream.failures = 0; refreshSoon(); });
+    on("away", refreshSoon);
+    on("done", () => { stream.isDone = true; unfollow(); refreshSoon(); });
+    source.onerror = () => { if (stream.source === source) lost(); };
+  };
+  window.addEventListener("pagehide", unfollow);
+  const tick = (isOnTime = true) => {
     next = null;
     if (document.hidden) return;
     findParts();
-    parts.forEach((part) => { if (part.isTime()) part.begin(); });
-    ticks += 1;
-    if (parts.size) next = setTimeout(tick, every());
+    parts.forEach((part) => { if (part.isTime(isOnTime)) part.begin(); });
+    if (isOnTime) ticks += 1;
+    tickedAt = performance.now();
+    const changed = [...parts.values()].filter((part) => part.isChanged && part.startedAt === null);
+    const soonest = Math.min(...changed.map((part) => Math.max(pause(), Math.max(part.changesFrom(), part.notBefore) - tickedAt)));
+    if (parts.size) next = soonest < every() ? setTimeout(() => tick(false), soonest) : setTimeout(tick, every());
+    follow();
   };
   const seenAgain = () => {
     clearTimeout(next);
@@ -250,7 +310,7 @@
     show();
     tick();
   };
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) seenAgain(); });
+  document.addEventListener("visibilitychange", () => { if (document.hidden) unfollow(); else seenAgain(); });
   window.addEventListener("pageshow", (event) => { if (event.persisted) seenAgain(); });
 
   const retry = document.getElementById("retry");
