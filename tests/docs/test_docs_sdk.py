@@ -20,7 +20,7 @@ SHOWN = [
 ]
 MODULES = {
     "duly.transactional": ("schedule", "schedule_async"),
-    "duly.testing": ("TIMED_OUT", "TestRun", "run", "run_batch"),
+    "duly.testing": ("MadeAddress", "TIMED_OUT", "TestRun", "run", "run_batch"),
     "duly.encryption": ("AesGcm",),
     "duly.otel": ("instrument", "trace_of", "uninstrument"),
     "duly.webhooks": ("Delivery", "Headers", "key_from_text", "new_key", "signed_headers", "verify"),
