@@ -1,5 +1,6 @@
 """The database's own record of every write of a task's state (`audit.sql`), and how the tables stand at the end."""
 
+import re
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -84,11 +85,14 @@ _NODES = "select task_id::text, graph_id::text, label, any_of from graph_node or
 _EDGES = "select from_task::text, to_task::text, fires_on from graph_edge order by to_task, from_task"
 
 _TIME_TABLES = """
-select name, every_us * 1000, (floor(created_us / every_us) + 1)::int8 * every_us * 1000, next_us * 1000, overlap
+select name, every_us * 1000, (floor(created_us / every_us) + 1)::int8 * every_us * 1000, next_us * 1000, overlap,
+    calendar is not null, coalesce(on_closed = 2, false), case when business_hours then hours else '{}' end
 from (
-    select name, (extract(epoch from every) * 1000000)::int8 as every_us, extract(epoch from created_at) * 1000000 as created_us,
-        (extract(epoch from next_tick_at) * 1000000)::int8 as next_us, overlap
-    from time_table
+    select time_table.name, (extract(epoch from every) * 1000000)::int8 as every_us,
+        extract(epoch from time_table.created_at) * 1000000 as created_us,
+        (extract(epoch from next_tick_at) * 1000000)::int8 as next_us, overlap,
+        time_table.calendar, on_closed, business_hours, calendar.hours
+    from time_table left join calendar on calendar.name = time_table.calendar
 ) as in_us
 order by name
 """
@@ -202,9 +206,20 @@ def read_ticks(dsn: str) -> tuple[tuple[TimeTableRow, ...], tuple[TickRow, ...]]
     """The time tables, which all have an interval, and the tasks of their ticks."""
     with psycopg.connect(dsn) as connection:
         return (
-            tuple(TimeTableRow(*row) for row in connection.execute(_TIME_TABLES)),
+            tuple(
+                TimeTableRow(*row, open_minutes=tuple(minute_of(line) for line in hours))
+                for *row, hours in connection.execute(_TIME_TABLES)
+            ),
             tuple(TickRow(*row) for row in connection.execute(_TICKS)),
         )
+
+
+def minute_of(hours: str) -> int:
+    """Return the minute of the day of business hours that are one minute long, each day."""
+    days, begin, end = re.fullmatch(r"(\S+) (\d\d:\d\d)-(\d\d:\d\d)", hours).groups()  # type: ignore[union-attr]
+    first, last = (60 * int(each[:2]) + int(each[3:]) for each in (begin, end))
+    assert (days, last) == ("MON-SUN", first + 1), hours
+    return first
 
 
 def read_uses(dsn: str) -> tuple[UseRow, ...]:

@@ -287,6 +287,11 @@ class TimeTableRow:
     """Ticks before this one were decided."""
     overlap: int = 1
     """duly.v1.Overlap: with 1 each tick has a task, with 2 those have that come when no task of it lives."""
+    has_calendar: bool = False
+    moves: bool = False
+    """A tick in closed time moves to the next opening; else it is left out."""
+    open_minutes: tuple[int, ...] = ()
+    """Of the day in UTC, if it has a calendar. Each is an opening of its own; without any all is closed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Graphs and time tables of a run: small graphs of every shape; time tables that tick each second."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
+from typing import Any
 
 import duly
 from duly.graphs.new_graph import AnyOf, Edge, NewGraph, NewNode
@@ -17,6 +18,10 @@ _ONE_IN_IGNORING = 4
 _ONE_IN_SESSION = 4
 _SECOND = timedelta(seconds=1)
 _WINDOW = timedelta(hours=1)
+_MINUTE, _DAY = timedelta(minutes=1), timedelta(days=1)
+_OPEN_MINUTES = 40
+HOURS, HOLIDAYS = "every-other-minute", "closed-for-days"
+"""Calendars. Their names are in no namespace, so everybody who reads may see them: nothing of the run is in them."""
 
 
 def random_graph(random: Random) -> tuple[NewGraph, Mapping[str, TaskKind]]:
@@ -45,20 +50,45 @@ def random_graph(random: Random) -> tuple[NewGraph, Mapping[str, TaskKind]]:
     return graph, kinds
 
 
+def calendars(now: datetime) -> dict[str, dict[str, Any]]:
+    """Return calendars by name, as they are put: one is open in every other minute, one is closed for days."""
+    minutes = [(now + _MINUTE * number) for number in range(0, _OPEN_MINUTES * 2, 2)]
+    today = now.date()
+    return {
+        HOURS: {"weekend": [], "hours": [_line(60 * at.hour + at.minute) for at in minutes]},
+        HOLIDAYS: {"weekend": [], "closed": [today + _DAY * number for number in range(-1, 3)]},
+    }
+
+
+def _line(minute: int) -> str:
+    begin, end = (f"{each // 60:02}:{each % 60:02}" for each in (minute, minute + 1))
+    return f"MON-SUN {begin}-{end}"
+
+
 def time_tables() -> list[time_tables_pb2.NewTimeTable]:
     """Return time tables of which no tick may be lost."""
     tables = []
     in_session = {"session": duly.Session(SESSIONS[0]), "resources": [choose_tenant(Random(0))]}
-    for name, kind, overlap, places in (
-        ("chaos.all", "quick", duly.Overlap.ALLOW, {}),
-        ("chaos.skip", "nap", duly.Overlap.SKIP, {}),
-        ("chaos.session", "quick", duly.Overlap.ALLOW, in_session),
+    hours = {"calendar": HOURS, "business_hours": True}
+    for name, kind, overlap, every, places in (
+        ("chaos.all", "quick", duly.Overlap.ALLOW, _SECOND, {}),
+        ("chaos.skip", "nap", duly.Overlap.SKIP, _SECOND, {}),
+        ("chaos.session", "quick", duly.Overlap.ALLOW, _SECOND, in_session),
+        ("chaos.open", "quick", duly.Overlap.ALLOW, _SECOND, hours | {"on_closed": duly.OnClosed.SKIP}),
+        ("chaos.moved", "quick", duly.Overlap.ALLOW, 7 * _SECOND, hours | {"on_closed": duly.OnClosed.NEXT}),
+        (
+            "chaos.never",
+            "quick",
+            duly.Overlap.ALLOW,
+            _SECOND,
+            {"calendar": HOLIDAYS, "on_closed": duly.OnClosed.SKIP},
+        ),
     ):
         table = new_time_table(
             name,
             BY_NAME[kind].lambda_name,
             {"kind": kind},
-            every=_SECOND,
+            every=every,
             catch_up=duly.CatchUp.ALL,
             catch_up_window=_WINDOW,
             overlap=overlap,

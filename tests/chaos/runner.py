@@ -167,7 +167,7 @@ class Run:
                 peaceful=self._plan.peaceful,
             )
             await workload.wait_until_registered(_REGISTERED_WITHIN)
-            await workload.declare_resources()
+            await workload.declare()
         started_ns = since_boot_ns()
         watch, replayer = Watch(system), Replayer(system, self._random("replay"))
         intruders = Intruders(system, workload.some_task, self._random("intruders"))

@@ -12,8 +12,8 @@ MOST_WEIGHT = 3
 AFTER_S = (0.1, 0.6)
 """The tasks of the other keys come so long after the flood."""
 _FLOOD, _FEW = 150, 3
-_SLOTFULS, _MOST = 6, 400
-"""A flood fills all slots so many times: what comes after it must wait."""
+_SLOTFULS, _MOST = 4, 300
+"""A flood fills all slots so many times, if they are not very many: what comes after it must wait."""
 
 
 def choose_burst(random: Random, slots: int) -> tuple[list[duly.NewTask], list[duly.NewTask]]:

@@ -17,7 +17,7 @@ from tests.chaos.calls import Calls
 from tests.chaos.events import Addresses, sent_to
 from tests.chaos.history import SECOND, AckedTask, AddressUse, Change
 from tests.chaos.kinds import BY_NAME, CHANGED, IN_SESSIONS, KINDS, choose
-from tests.chaos.random_graphs import random_graph, time_tables
+from tests.chaos.random_graphs import calendars, random_graph, time_tables
 from tests.chaos.scarce import CAPACITIES, PER_KEY, RATES, choose_needs, choose_session, told, told_of
 from tests.chaos.scheduled import Scheduled, acked_task
 from tests.chaos.topology import SLOTS, Topology
@@ -107,18 +107,21 @@ class Workload:
             while not wanted <= {each.name for each in await client.lambdas()}:
                 await asyncio.sleep(_PAUSE_S)
 
-    async def declare_resources(self) -> None:
-        """As an operator would, before anything is broken."""
+    async def declare(self) -> None:
+        """Resources and calendars, as an operator would, before anything is broken."""
         async with duly.AsyncClient(self._client.address, token=self._tokens.token(OPERATOR)) as client:
             for name, capacity in CAPACITIES.items():
                 await client.put_resource(name, capacity, rate=RATES.get(name), per_key=name in PER_KEY)
+            for name, calendar in calendars(datetime.now(UTC)).items():
+                await client.put_calendar(name, **calendar)
 
     async def run(self, seconds: float) -> None:
         """Schedule for so long; calls may go on beyond."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         graphs = bursts = 0
-        self._start(self._make_time_tables())
+        for new in time_tables():  # each by itself: one after the other they may take longer than a call
+            self._start(self._make_time_table(new))
         while (passed := loop.time() - started) < seconds:
             batch = [self._next() for _ in range(int(passed * self._rate) - self._sent)]
             self._sent += len(batch)
@@ -414,8 +417,8 @@ class Workload:
                 "CancelGraph", graphs_pb2.CancelGraphRequest(graph_id=answer.graph_id), "graphs"
             )
 
-    async def _make_time_tables(self) -> None:
-        request = time_tables_pb2.PutTimeTablesRequest(tables=time_tables())
+    async def _make_time_table(self, new: time_tables_pb2.NewTimeTable) -> None:
+        request = time_tables_pb2.PutTimeTablesRequest(tables=[new])
         answer, _ = await self._client.call("PutTimeTables", request, "time_tables")
         self.problems += [
             f"a time table is refused: {result.error.message}"

@@ -1178,6 +1178,25 @@ def _(tape):
         tape.tick("t", number).enqueue().succeed()
 
 
+@plants("C14.closed: a tick is in a minute that is closed")
+def _(tape):
+    tape.time_tables.append(
+        TimeTableRow("t", SECOND, 58 * SECOND, 62 * SECOND, has_calendar=True, open_minutes=(0,))
+    )
+    for number in (58, 59, 60):
+        tape.tick("t", number).enqueue().succeed()
+    return replace_rule(tape.history(), "C14.astray")
+
+
+@plants("C14.lost: a tick that moves to an opening has no task")
+def _(tape):
+    tape.time_tables.append(
+        TimeTableRow(
+            "t", 7 * SECOND, 63 * SECOND, 126 * SECOND, has_calendar=True, moves=True, open_minutes=(2,)
+        )
+    )
+
+
 @plants("C14.astray: a task of a tick that was not decided")
 def _(tape):
     tape.time_tables.append(TimeTableRow("t", SECOND, 5 * SECOND, 6 * SECOND))
@@ -1644,6 +1663,21 @@ def test_a_fair_key_waits_for_a_round_of_the_others_and_for_what_was_picked() ->
     found = [each for each in check(too_long.history()).violations if each.rule == "C19.starved"]
     assert [each.task_id for each in found] == [victim.acked.task_id]
     assert "C19.starved" not in rules(broken.history())
+
+
+def test_ticks_are_left_out_of_closed_time_or_are_one_tick_at_the_next_opening() -> None:
+    tape = Tape()
+    hours = {"has_calendar": True, "open_minutes": (0, 2)}
+    tape.time_tables += [
+        TimeTableRow("skips", SECOND, 58 * SECOND, 122 * SECOND, **hours),
+        TimeTableRow("moves", 7 * SECOND, 56 * SECOND, 126 * SECOND, moves=True, **hours),
+        TimeTableRow("never", SECOND, 56 * SECOND, 200_000 * SECOND, has_calendar=True),
+    ]
+    for name, numbers in (("skips", (58, 59, 120, 121)), ("moves", (56, 120))):
+        for number in numbers:
+            tape.tick(name, number).enqueue().succeed()
+
+    assert rules(tape.history()) == []
 
 
 def test_a_fair_key_is_judged_while_hosts_are_broken_and_the_machine_is_busy() -> None:

@@ -35,6 +35,7 @@ C13 early   a node runs when what it waits for has happened
    skip        what can never run is skipped, nothing else is, and it never runs
    counts, whole, graph    a graph ends with its nodes, counts them right, and has all of them or none
 C14 twice, lost, astray    each tick that was decided has one task, and nothing else has
+   closed      with a calendar no tick is in closed time; ticks that move to one opening are one
    overlap     where ticks are left out while a task lives, no two live at a time
 C15 update, priority    a change is in force for each start after its answer
    due         nothing starts before the time that it was moved to
