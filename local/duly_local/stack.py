@@ -225,7 +225,10 @@ class LocalStack:
             return
         told = f"all is ready; clients connect to {self.frontend_address}"
         if self.options.ports != "usual":
-            told += f" (in their shells: export DULY_ADDRESS={self.frontend_address})"
+            console = (
+                f" DULY_CONSOLE_LISTEN={self.ports.address(CONSOLE)}" if self.options.console else ""
+            )  # for `duly ui`
+            told += f" (in their shells: export DULY_ADDRESS={self.frontend_address}{console})"
         self._output.write("duly", told)
         if not self.options.apps:
             self._output.write("duly", "no worker runs here: `duly up module:app` would start one")

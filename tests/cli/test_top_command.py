@@ -11,6 +11,7 @@ import termios
 from datetime import UTC, datetime, timedelta
 
 import duly
+from duly_cli.fleet.top import _fitted
 from duly_cli.fleet.top_rates import RateMeter
 from tests.fixtures.task_states import LAMBDA
 
@@ -102,3 +103,14 @@ async def test_on_a_terminal_pictures_replace_each_other_until_it_is_interrupted
     text = shown.decode()
     assert text.startswith("\x1b[?1049h")
     assert all(len(line.split("\x1b")[0]) <= 80 for line in text.split("\n"))
+
+
+def test_names_that_differ_at_their_end_stay_apart() -> None:
+    names = [f"a-namespace-with-a-long-name/department.invoices.yearly.{end}" for end in ("mail", "print")]
+    table = [("PRIORITY", "LAMBDA"), *(("normal", name) for name in names)]
+
+    (_, *rows) = _fitted(table, 40)
+
+    assert all(len("  ".join(row)) <= 40 for row in rows)
+    assert [row[-1][-4:] for row in rows] == ["mail", "rint"]
+    assert all(row[-1].startswith("a-name") for row in rows)

@@ -173,7 +173,7 @@ def _host_numbers(hosts: Sequence[duly.Host]) -> dict[str, int]:
 
 
 def picture_lines(picture: Picture, width: int | None) -> Iterator[str]:
-    """A picture as lines; lambdas' names are cut to the width."""
+    """A picture as lines; the middle of a lambda's name is left out where the name exceeds the width."""
     numbers = _host_numbers(picture.hosts)
     states = ", ".join(
         f"{numbers[name]} {name}"
@@ -194,7 +194,7 @@ def picture_lines(picture: Picture, width: int | None) -> Iterator[str]:
 
 
 def _fitted(table: Sequence[Sequence[str]], width: int) -> Sequence[Sequence[str]]:
-    """Return a table within a width: columns are left out for a name of some length, then names are cut."""
+    """Return a table within a width: columns are left out for a name of some length, then the middle of names is."""
     wanted = min(_WANTED_NAME, max(len(row[-1]) for row in table))
     for head in (*_LEFT_OUT_FIRST, ""):
         columns_before = [*zip(*(row[:-1] for row in table), strict=True)]
@@ -203,7 +203,7 @@ def _fitted(table: Sequence[Sequence[str]], width: int) -> Sequence[Sequence[str
             break
         place = table[0].index(head)
         table = [(*row[:place], *row[place + 1 :]) for row in table]
-    return [(*row[:-1], _cut(row[-1], max(room, _LEAST_NAME))) for row in table]
+    return [(*row[:-1], _shortened(row[-1], max(room, _LEAST_NAME))) for row in table]
 
 
 def _gates_line(gates: Sequence[duly.Gate], width: int | None) -> str:
@@ -235,6 +235,14 @@ def _rate_text(rate: float | None, *, is_estimated: bool) -> str:
     if rate < _FEW:
         return f"{'~' if is_estimated else ''}{rate:.1f}"
     return number_text(duly.TaskCount(round(rate), is_estimated))
+
+
+def _shortened(name: str, room: int) -> str:
+    """Return a name within a width: its middle is left out, because names often differ at their end."""
+    if len(name) <= room:
+        return name
+    kept = room - len(_CUT)
+    return f"{name[: kept // 2]}{_CUT}{name[len(name) - (kept - kept // 2) :]}"
 
 
 def _cut(text: str, room: int) -> str:
