@@ -54,8 +54,8 @@
     const fitting = all.filter((each) => matches(each.title, words)).sort((one, other) => rank(one.title, lower) - rank(other.title, lower));
     const named = lambdas.filter((name) => name.toLowerCase().includes(lower)).sort((one, other) => rank(one, lower) - rank(other, lower));
     return [
-      ...fitting.slice(0, 5),
-      ...named.slice(0, 5).map((name) => ({ title: name, kind: "lambda", run: go(`/lambdas/${encodeURIComponent(name)}`) })),
+      ...[...fitting.slice(0, 5), ...named.slice(0, 5).map((name) => ({ title: name, kind: "lambda", run: go(`/lambdas/${encodeURIComponent(name)}`) }))]
+        .sort((one, other) => rank(one.title, lower) - rank(other.title, lower)),
       ...(named.includes(text) ? [{ title: `Tasks of ${text}`, kind: "tasks", run: go(`/tasks?lambda=${encodeURIComponent(text)}`) }, { title: `Pause ${text} \u2026`, kind: "opens the form", run: go(`/lambdas/${encodeURIComponent(text)}#p-duration`) }] : []),
       { title: `Find \u201c${text}\u201d`, kind: "search", run: go(`${search.getAttribute("action")}?${new URLSearchParams({ [search.querySelector("input").name]: text })}`) },
     ].slice(0, MOST);
