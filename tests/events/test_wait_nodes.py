@@ -419,7 +419,8 @@ async def test_a_graph_tells_which_event_a_node_waits_for_since_when_and_until_w
     before = (await client.get_graph(g.graph_id)).nodes["approval"]
     await wait_nodes.run_once()
 
-    nodes = (await client.get_graph(g.graph_id)).nodes
+    graph = await client.get_graph(g.graph_id)
+    nodes = graph.nodes
     lines = [*drawing.text(await client.get_graph(g.graph_id))]
 
     assert (before.awaited_events, before.awaited_since_at, before.awaited_until_at) == ("", None, None)
@@ -429,6 +430,9 @@ async def test_a_graph_tells_which_event_a_node_waits_for_since_when_and_until_w
     assert nodes["ship"].awaited_events == ""
     assert f"the event a, b since {nodes['approval'].awaited_since_at:%Y-%m-%d %H:%M:%S}Z, until" in lines[2]
     assert lines[3].endswith("approval")
+    assert (nodes["approval"].runs, nodes["approval"].started_at) == (1, None)
+    (step,) = graph.critical_path
+    assert (step.label, step.open, step.ran) == ("approval", True, timedelta())
 
 
 async def test_people_read_what_a_node_waits_for_and_are_not_told_to_start_a_worker(

@@ -45,7 +45,8 @@ def text(graph: "duly.Graph") -> Iterator[str]:
         )
         for node in graph.nodes.values()
     ]
-    yield from columns(("LABEL", "STATUS", "WAITED", "TOOK", "LAMBDA", "TASK ID", "WAITS FOR"), rows)
+    heads = ("LABEL", "STATUS", "WAITED", "TOOK", "LAMBDA", "TASK ID", "WAITS FOR")
+    yield from columns(heads, rows, left_out_first=("WAITED", "TOOK"))
     yield from _critical_path(graph)
 
 

@@ -170,6 +170,7 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         if not request.without_nodes:
             async with self._stores.load.reads.turn(current_caller()):
                 rows = await graph_reads.get_nodes(self._stores.reads, graph_id)
+            rows = [_without_run(row) for row in rows]
             began_at = state.created_at.ToDatetime(UTC)
             timeline = await self._sliced(graph_reads.computing_timeline(rows, began_at))
             to_wire = partial(graph_answers.node_to_wire, ready_at=timeline.ready_at)
@@ -328,6 +329,11 @@ class GraphServicer(graphs_pb2_grpc.GraphServiceServicer):
         if not request.HasField("timeout"):
             return _DEFAULT_WAIT
         return read_duration("timeout", request.timeout, self._live().max_wait)
+
+
+def _without_run(row: graph_reads.NodeRow) -> graph_reads.NodeRow:
+    """Return a node; one that waits for an event is claimed to begin its wait, and runs nothing."""
+    return {**row, "started_at": None} if is_wait_lambda(row["lambda"] or "") else row
 
 
 def _checking_lambdas(action: Action, nodes: Iterable[graphs_pb2.GraphNode]) -> Steps[None]:
