@@ -25,12 +25,12 @@ import psycopg
 import duly
 from benchmarks import cpu
 from duly import webhooks
-from duly.http_lambdas.sender import Sender
 from duly_cli.startup.light_start import http_lambdas
 from duly_local.child_spec import SupervisionTiming
 from duly_local.merged_output import MergedOutput
 from duly_local.options import StackOptions
 from duly_local.stack import LocalStack
+from duly_wire.guarded_http import Sender
 
 PAYLOAD = {"number": 1, "padding": "x" * 70}
 LAMBDA = "bench.async"

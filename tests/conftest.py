@@ -58,5 +58,6 @@ pytest_plugins = [
     "tests.fixtures.callback_process",
     "tests.fixtures.controllers",
     "tests.fixtures.problems",  # after task_states, which it imports
+    "tests.fixtures.receivers",
     "tests.fixtures.attachments",  # after services and task_states, which it imports
 ]

@@ -36,7 +36,7 @@ from duly_cli.local import conformance, new_project, stack
 from duly_cli.pools import autoscaler
 from duly_cli.pools import commands as pools
 from duly_cli.postgres import db, migrate
-from duly_cli.problems import status
+from duly_cli.problems import notifications, status
 from duly_cli.sessions import commands as sessions
 from duly_cli.settings import commands as settings
 from duly_cli.settings import config
@@ -120,6 +120,7 @@ queues.add_commands(app)
 services.add_commands(app)
 top.add_command(app)
 status.add_command(app)
+notifications.add_commands(app)
 console_address.add_command(app)
 completion.add_command(app)
 reveal.add_command(app)

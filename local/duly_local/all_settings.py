@@ -19,6 +19,7 @@ _SECTIONS = (
     ("duly_core.rpc.settings", "RpcSettings"),
     ("duly_core.access.settings", "AuthSettings"),
     ("duly_core.process.telemetry", "TelemetrySettings"),
+    ("duly_core.notifications.settings", "NotificationSettings"),
 )
 
 

@@ -83,6 +83,8 @@ if TYPE_CHECKING:
     from duly.graphs.new_graph import NewGraph, NewNode, any_of
     from duly.pools.pool import AnnouncedWorkers, AutoscalerLeader, DeclaredPool, PoolPlan, WorkerPool
     from duly.problems.views import (
+        NotificationTarget,
+        NotificationTest,
         Problem,
         ProblemAction,
         ProblemCause,
@@ -161,6 +163,8 @@ __all__ = [
     "NewNode",
     "NewTask",
     "NewToken",
+    "NotificationTarget",
+    "NotificationTest",
     "OnClosed",
     "OnConflict",
     "Outcome",
@@ -264,6 +268,8 @@ _LOADED_WHEN_NAMED = {
     "DeclaredPool": "pools.pool",
     "PoolPlan": "pools.pool",
     "WorkerPool": "pools.pool",
+    "NotificationTarget": "problems.views",
+    "NotificationTest": "problems.views",
     "Problem": "problems.views",
     "ProblemAction": "problems.views",
     "ProblemCause": "problems.views",

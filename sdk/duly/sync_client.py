@@ -319,6 +319,8 @@ class Client(Blocking):
 
     explain = blocking(AsyncClient.explain)
     problems = blocking(AsyncClient.problems)
+    notification_targets = blocking(AsyncClient.notification_targets)
+    test_notification_target = blocking(AsyncClient.test_notification_target)
     hosts = iterating(AsyncClient.hosts, AsyncClient.host_pages)
     services = blocking(AsyncClient.services)
     queues = iterating(AsyncClient.queues, AsyncClient.queue_pages)

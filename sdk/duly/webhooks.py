@@ -11,37 +11,40 @@ the id, the time and the body. Duly's own one beside it also covers the lambda, 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
 import re
-import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from duly.errors import SignatureError
+from duly_wire import signatures
+from duly_wire.signatures import KEY_ID, KEY_PREFIX, key_from_text, new_key, signed_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-KEY_PREFIX = "whsec_"
-"""Stands before the base64 of a key, as Standard Webhooks writes it."""
-KEY_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+__all__ = [
+    "COMPLETION_TOKEN",
+    "KEY_ID",
+    "KEY_PREFIX",
+    "TOLERANCE",
+    "Delivery",
+    "Headers",
+    "key_from_text",
+    "new_key",
+    "signed_headers",
+    "verify",
+]
+
 TOLERANCE = timedelta(minutes=5)
 """How far the time of a request may be from the receiver's clock."""
 
-_SHORTEST_KEY = 24
-_LONGEST_KEY = 64
-_STANDARD = "v1"
-_OWN = "duly1"
 _MOST_SIGNATURES = 20
 _TIMESTAMP = re.compile(r"[0-9]{1,12}")
 _COUNT = re.compile(r"[0-9]{1,19}")
-# In the order in which they are signed.
-_TASK, _TIME, _LAMBDA = "webhook-id", "webhook-timestamp", "duly-lambda"
-_ATTEMPT, _FENCE, _DEADLINE = "duly-attempt", "duly-fence", "duly-deadline"
-_SIGNATURE = "webhook-signature"
+_TASK, _TIME, _LAMBDA = signatures.ID, signatures.TIME, signatures.LAMBDA
+_ATTEMPT, _FENCE, _DEADLINE = signatures.ATTEMPT, signatures.FENCE, signatures.DEADLINE
 COMPLETION_TOKEN = "duly-completion-token"  # noqa: S105 (the name of a header)
 """The header with the token by which a receiver completes the task later; no signature covers it."""
 
@@ -66,60 +69,6 @@ class Delivery:
     completion_token: str = field(repr=False, default="")
     """Answer 202 without Retry-After, and complete the task with it later (`Client.complete`). Keep it out of logs. No signature covers
     it; a wrong one completes nothing."""
-
-
-def key_from_text(text: str) -> bytes:
-    """Return the key that `whsec_` and base64 stand for. Raises ValueError, which does not quote it."""
-    text = text.strip()
-    if not text.startswith(KEY_PREFIX):
-        raise ValueError(f"a signing key begins with {KEY_PREFIX}: make one with duly.webhooks.new_key()")
-    try:
-        key = base64.b64decode(text.removeprefix(KEY_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError(f"what follows {KEY_PREFIX} is not base64") from None
-    if not _SHORTEST_KEY <= len(key) <= _LONGEST_KEY:
-        raise ValueError(f"a signing key has {_SHORTEST_KEY} to {_LONGEST_KEY} bytes, not {len(key)}")
-    return key
-
-
-def new_key() -> str:
-    """Return a new signing key as text: `whsec_` and the base64 of 32 random bytes."""
-    import secrets
-
-    return KEY_PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
-
-
-def signed_headers(
-    keys: Mapping[str, bytes],
-    body: bytes,
-    *,
-    task_id: str,
-    lambda_name: str,
-    attempt: int,
-    fence: int,
-    deadline: datetime,
-    now: float | None = None,
-) -> dict[str, str]:
-    """Return the headers of a request: what it says of the task, and a signature with each of the keys.
-
-    For whatever sends such requests: Duly's HTTP lambdas, and tests of receivers. `now` is in seconds since 1970; None: the
-    clock's.
-    """
-    timestamp = str(int(time.time() if now is None else now))
-    headers = {
-        _TASK: task_id,
-        _TIME: timestamp,
-        _LAMBDA: lambda_name,
-        _ATTEMPT: str(attempt),
-        _FENCE: str(fence),
-        _DEADLINE: deadline.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-    }
-    standard, own = _standard_content(headers, body), _own_content(headers, body)
-    headers[_SIGNATURE] = " ".join(
-        f"{_STANDARD},{_sign(key, standard)} {_OWN},{key_id}:{_sign(key, own)}"
-        for key_id, key in keys.items()
-    )
-    return headers
 
 
 class Headers(Protocol):
@@ -158,24 +107,10 @@ def verify(
         fence=_count(said, _FENCE),
         deadline=_deadline(said[_DEADLINE]),
         sent_at=sent_at,
-        key_id=_verified(_header(found, _SIGNATURE), known, _own_content(said, body)),
+        key_id=_verified(_header(found, signatures.SIGNATURE), known, signatures.own_content(said, body)),
         body=body,
         completion_token=found.get(COMPLETION_TOKEN, ""),
     )
-
-
-def _standard_content(headers: Mapping[str, str], body: bytes) -> bytes:
-    return f"{headers[_TASK]}.{headers[_TIME]}.".encode() + body
-
-
-def _own_content(headers: Mapping[str, str], body: bytes) -> bytes:
-    """Return what Duly's own signature covers: a line each, which no header's value can break, then the body."""
-    said = (_OWN, *(headers[name] for name in (_TASK, _TIME, _LAMBDA, _ATTEMPT, _FENCE, _DEADLINE)))
-    return "".join(f"{each}\n" for each in said).encode() + body
-
-
-def _sign(key: bytes, content: bytes) -> str:
-    return binascii.b2a_base64(hmac.digest(key, content, "sha256"), newline=False).decode()
 
 
 def _header(headers: Mapping[str, str], name: str) -> str:
@@ -219,14 +154,14 @@ def _deadline(text: str) -> datetime:
     return deadline
 
 
-def _verified(signatures: str, keys: Mapping[str, bytes], content: bytes) -> str:
+def _verified(made: str, keys: Mapping[str, bytes], content: bytes) -> str:
     """Return the id of the key that made one of these signatures."""
-    for each in signatures.split(" ")[:_MOST_SIGNATURES]:
+    for each in made.split(" ")[:_MOST_SIGNATURES]:
         version, _, rest = each.partition(",")
         key_id, _, signature = rest.partition(":")
-        if version != _OWN or (key := keys.get(key_id)) is None:
+        if version != signatures.OWN or (key := keys.get(key_id)) is None:
             continue
-        if hmac.compare_digest(signature.encode(), _sign(key, content).encode()):
+        if hmac.compare_digest(signature.encode(), signatures.sign(key, content).encode()):
             return key_id
         raise SignatureError(
             f"the signature with the key {key_id!r} is wrong: the request was forged or changed"

@@ -88,6 +88,8 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.PoolService/DeletePools": {},
     "/duly.v1.PoolService/ListPools": {},
     "/duly.v1.ProblemService/ListProblems": _READ,
+    "/duly.v1.ProblemService/ListNotificationTargets": {},
+    "/duly.v1.ProblemService/TestNotificationTargets": {},
     "/duly.v1.RegistryService/RegisterLambdas": {"owner": "OK", "host": "OK"},
     "/duly.v1.RegistryService/ListLambdas": _READ,
     "/duly.v1.RegistryService/GetLambda": _READ,

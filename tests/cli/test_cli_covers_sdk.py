@@ -111,6 +111,8 @@ METHODS = {
     "watch": "events watch",
     "event_address": "events address",
     "problems": "status",
+    "notification_targets": "notifications list",
+    "test_notification_target": "notifications test",
 }
 OPTIONS = {
     "statuses": "status",

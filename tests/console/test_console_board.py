@@ -100,6 +100,7 @@ async def all_kinds(frontend, client, task_states, dead) -> Sequence[FoundProble
         Kind.SERVICE_AWAY: {"subject": "hsc"},
         Kind.CERTIFICATE_EXPIRES: {"subject": "frontend"},
         Kind.TOKEN_EXPIRES: {"subject": "t1", "lambdas": {}},
+        Kind.NOTIFICATIONS_FAIL: {"subject": "ops", "lambdas": {}},
         Kind.SLOTS_HELD: {"holders": [holder]},
         Kind.DEAD_LETTERS: {"key": cause_of(answer.results[0].task).fingerprint},
         Kind.SESSIONS_BLOCKED: {
@@ -122,7 +123,7 @@ CHANGES = {
     Kind.DEAD_LETTERS: ("/dead-letters/redrive", "Redrive 1 dead letter?"),
     Kind.RESOURCE_FULL: ("/resources/capacity", "Capacity of database"),
 }
-WITHOUT_PAGE = {Kind.STORE_AWAY, Kind.STORE_SLOW, Kind.TOKEN_EXPIRES}
+WITHOUT_PAGE = {Kind.STORE_AWAY, Kind.STORE_SLOW, Kind.TOKEN_EXPIRES, Kind.NOTIFICATIONS_FAIL}
 
 
 async def test_each_kind_has_a_card_with_its_words_a_command_and_a_page_that_asks_or_shows_more(

@@ -4,7 +4,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from duly.http_lambdas.addresses import is_allowed
+from duly_wire.public_addresses import is_allowed
 
 
 @pytest.mark.parametrize(

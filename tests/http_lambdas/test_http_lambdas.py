@@ -19,10 +19,10 @@ from duly.callbacks.payload import SentPayload
 from duly.callbacks.predecessors import Predecessor
 from duly.errors import AppImportError
 from duly.http_lambdas.ended_event import ended_event
-from duly.http_lambdas.sender import Sender
 from duly.testing import TestRun, run
 from duly_local.certificates import make_authority, make_certificate
 from duly_wire.enums import TaskStatus
+from duly_wire.guarded_http import Sender
 from duly_wire.ids import new_task_id_text
 from duly_wire.v1 import task_pb2
 from tests.fixtures.waiting import until
@@ -164,7 +164,7 @@ async def test_bytes_and_nothing_are_posted_as_such(receiver: Receiver, payload,
 async def test_a_connection_that_idles_is_closed_in_time(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("duly.http_lambdas.sender._IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("duly_wire.guarded_http._IDLE_SECONDS", 0.05)
     sender = Sender((ip_network("127.0.0.1/32"),), timedelta(seconds=5), "")
 
     await sender.post(f"http://127.0.0.1:{receiver.port}/cookie", b"1", {}, LIMIT, timedelta(seconds=5))

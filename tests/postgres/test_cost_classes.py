@@ -70,6 +70,7 @@ OF_FEW_ROWS = {
     "graphs/graphs.sql",
     "limits/limits.sql",
     "live_settings/live_settings.sql",
+    "notifications/notifications.sql",
     "postgres/catalogue.sql",
     "postgres/server.sql",
 }

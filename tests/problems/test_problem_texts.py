@@ -44,6 +44,7 @@ VALUES = {
     Kind.POOL_DRIVER_FAILS: {"failure": "no such Deployment"},
     Kind.CERTIFICATE_EXPIRES: {"expires_at": NOW.isoformat()},
     Kind.TOKEN_EXPIRES: {"principal": "ann", "note": "laptop", "expires_at": NOW.isoformat()},
+    Kind.NOTIFICATIONS_FAIL: {"failure": "it answered 500"},
 }
 
 

@@ -21,6 +21,7 @@ STEPPED = {
 }
 LEFT_OUT = {  # and what only shows people what there is: `_watch` of the Store Consumer
     "problem board": "it shows people what there is",
+    "notifications": "it tells people what there is",
     "retention": "a test sees what it did, however far it steps",
     "output sweep": "the same",
     "event address sweep": "the same",

@@ -421,6 +421,8 @@ class ProblemKind(Named):
     """Tasks of lambdas are due that nobody has registered, or that were deleted."""
     SERVICE_AWAY = 17
     """No process of the service `subject` reports itself."""
+    NOTIFICATIONS_FAIL = 18
+    """Notifications to the target `subject` do not arrive."""
 
 
 class ProblemActionKind(Named):

@@ -82,6 +82,8 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.PoolService/ListPools": Need(Action.READ, Reach.ALL),
     # What hits lambdas that the caller may read: the servicer leaves out the rest.
     "/duly.v1.ProblemService/ListProblems": _READ,
+    "/duly.v1.ProblemService/ListNotificationTargets": Need(Action.READ, Reach.ALL),
+    "/duly.v1.ProblemService/TestNotificationTargets": _OPERATE,
     "/duly.v1.RegistryService/RegisterLambdas": Need(Action.REGISTER, or_action=Action.RUN),
     "/duly.v1.RegistryService/ListLambdas": _READ,
     "/duly.v1.RegistryService/GetLambda": _READ,

@@ -50,6 +50,7 @@ TABLES: dict[str, Rights] = {
         "own_setting": "s",
         "problem": "siud",
         "problem_board": "su",
+        "notification_target": "siu",
         "resource": "siud",
         "resource_use": "siud",
         "role_grant": "sid",

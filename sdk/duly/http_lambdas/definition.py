@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
 from duly.callbacks.outcomes import CompleteLater
-from duly.http_lambdas.addresses import Network, is_allowed
 from duly.lambdas.policy import Policy
 from duly.lambdas.toml_file import POLICY, TomlFile
 from duly.webhooks import KEY_ID, key_from_text
+from duly_wire.public_addresses import Network, is_allowed
 
 if TYPE_CHECKING:
     from pathlib import Path

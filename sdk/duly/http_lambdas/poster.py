@@ -16,8 +16,8 @@ from duly.callbacks.payload import SentPayload
 from duly.errors import RegistrationError
 from duly.http_lambdas.answers import outcome_of
 from duly.http_lambdas.ended_event import ended_event
-from duly.http_lambdas.sender import ForbiddenAddressError, Sender
 from duly.webhooks import COMPLETION_TOKEN, signed_headers
+from duly_wire.guarded_http import ForbiddenAddressError, Sender
 from duly_wire.v1 import task_pb2
 
 if TYPE_CHECKING:

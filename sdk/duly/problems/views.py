@@ -142,3 +142,45 @@ class Problems:
     def from_proto(cls, response: problems_pb2.ListProblemsResponse) -> Problems:
         """Return the view of an answer as it came over the wire."""
         return view(cls, response, problems=tuple(map(Problem.from_proto, response.problems)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationTarget:
+    """Somebody who is told of problems, and how the last deliveries went. Addresses and secrets are not shown."""
+
+    name: str
+    # webhook, slack or email.
+    kind: str
+    # Problems of a lower severity are not told.
+    severity: ProblemSeverity
+    # What else limits it: kinds of problems, patterns of lambdas. Empty: all.
+    kinds: tuple[ProblemKind, ...]
+    lambdas: tuple[str, ...]
+    # A problem is told once it has stood for so long.
+    delay: timedelta
+    # It is told again after this time. None: never.
+    repeat: timedelta | None
+    # Ends are told, too.
+    resolved: bool
+    # When a message or a test last arrived, and when one last failed. None: none did.
+    last_success_at: datetime | None
+    last_failure_at: datetime | None
+    # Why the last one failed that did.
+    failure: str
+    # Deliveries that failed in a row until now, and since when.
+    failures: int
+    failing_since: datetime | None
+    # A message waits for its delivery.
+    is_message_under_way: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationTest:
+    """What came of a test."""
+
+    name: str
+    # Why it did not arrive. Empty: it did.
+    failure: str
+    took: timedelta
+    # The receiver got it as the id of the message.
+    message_id: str

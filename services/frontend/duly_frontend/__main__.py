@@ -16,6 +16,7 @@ from duly_core.config.timing import Timing
 from duly_core.fleet.services import AS_FRONTEND, AS_HSC, AS_STORE_CONSUMER, reporting
 from duly_core.live_settings import definitions as live_settings
 from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_core.notifications.settings import NotificationSettings
 from duly_core.postgres.health import HealthFollower
 from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.rights import FRONTEND
@@ -28,6 +29,8 @@ from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_frontend.events import log
 from duly_frontend.live_settings.follower import LiveConfig
+from duly_frontend.notifications.deliveries import Deliveries
+from duly_frontend.notifications.notifier import notifiers_of
 from duly_frontend.problems.board import ProblemBoard
 from duly_frontend.servicers import Servicers
 from duly_frontend.settings import FrontendSettings
@@ -49,6 +52,8 @@ def build(
     timing = Timing.load()
     telemetry = TelemetrySettings.load()
     trigger = TriggerSettings.load()
+    notified = NotificationSettings.load()
+    deliveries = Deliveries(notified, settings.public_url) if notified.targets else None
     migration = migration or Migration()
 
     async def serve(stop: asyncio.Event) -> None:
@@ -69,6 +74,7 @@ def build(
                 live=config.now,
                 heartbeat_timeout=config.heartbeat_timeout,
                 host_settings=config.of_hosts,
+                deliveries=deliveries,
             )
             server = RpcServer(
                 settings.listen,
@@ -96,8 +102,13 @@ def build(
                         cert_file=rpc_settings.cert_file,
                     )
                     group.create_task(repeat("problem board", board.run_once, stop, asyncio.Event()))
+                    # a loop for each target: one that does not answer delays no other
+                    for notifier in notifiers_of(stores.lists, deliveries):
+                        group.create_task(repeat("notifications", notifier.run_once, stop, asyncio.Event()))
             servicers.close()
             await server.stop()
+            if deliveries is not None:
+                await deliveries.close()
             if blobs is not None:
                 blobs.close()
 

@@ -1,7 +1,7 @@
 """What the Frontend counts, and its log."""
 
 from collections import Counter as Count
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
@@ -10,6 +10,7 @@ from duly_core.events.store import Sent
 from duly_core.problems.kinds import Kind, Severity
 from duly_core.problems.store import Board
 from duly_core.process.lambda_metrics import GaugeByLambda
+from duly_core.process.loop import worth_logging
 from duly_core.process.seldom_log import SeldomLog
 from duly_core.process.telemetry import SIZES
 from duly_core.tasks.completions import Completed, Completion
@@ -73,6 +74,14 @@ _board_at = Gauge(
     "duly_problem_board_timestamp_seconds",
     "When the incident board was computed last, by any Frontend; Unix time.",
 )
+_notifications_sent = Counter(
+    "duly_notifications_sent_total", "Messages about problems that arrived, by target.", ["target"]
+)
+_notifications_failed = Counter(
+    "duly_notifications_failed_total",
+    "Deliveries of messages about problems that failed, by target.",
+    ["target"],
+)
 _board_seconds = Gauge("duly_problem_board_seconds", "How long the last round of the incident board took.")
 groups = Histogram("duly_schedule_group_size", "Tasks written in one statement.", buckets=SIZES)
 
@@ -115,6 +124,26 @@ def events_sent(answers: Sequence[Sent]) -> None:
         for each in answers
     ).items():
         _events_sent.labels(answer).inc(count)
+
+
+def notifications_of(targets: Iterable[str]) -> None:
+    """These targets are told of problems: their counters begin at 0."""
+    for target in targets:
+        _notifications_sent.labels(target)
+        _notifications_failed.labels(target)
+
+
+def notification_sent(target: str, failures: int) -> None:
+    """A message arrived at its target, after so many failures."""
+    _notifications_sent.labels(target).inc()
+    log.info("notification sent", target=target, after_failures=failures)
+
+
+def notification_failed(target: str, failures: int, failure: str) -> None:
+    """A delivery failed; `failure` names no URL."""
+    _notifications_failed.labels(target).inc()
+    if worth_logging(failures):
+        log.warning("notification failed", target=target, failures=failures, failure=failure)
 
 
 def board_unread(kinds: Collection[Kind], error: Exception) -> None:

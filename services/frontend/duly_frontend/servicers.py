@@ -25,6 +25,7 @@ from duly_frontend.lambdas.service import RegistryServicer
 from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.limits.service import LimitServicer
 from duly_frontend.live_settings.service import SettingsServicer
+from duly_frontend.notifications.deliveries import Deliveries
 from duly_frontend.pools.service import PoolServicer
 from duly_frontend.problems.service import ProblemServicer
 from duly_frontend.sent_events.service import EventServicer
@@ -41,7 +42,7 @@ from duly_wire.v1 import fleet_pb2
 class Servicers:
     """`all` are for one RpcServer; `close` ends their long polls."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each servicer needs some of them)
         self,
         stores: FrontendStores,
         settings: FrontendSettings,
@@ -56,6 +57,7 @@ class Servicers:
         heartbeat_timeout: Callable[[], timedelta] | None = None,
         host_settings: Callable[[], fleet_pb2.HostSettings | None] = lambda: None,
         first_watch_begins_after: timedelta = FIRST_BEGINS_AFTER,
+        deliveries: Deliveries | None = None,
     ) -> None:
         """Make them.
 
@@ -72,6 +74,7 @@ class Servicers:
             heartbeat_timeout: returns how long leases are now; None: as `timing` says.
             host_settings: returns what operators have set of what hosts follow; None: it is unknown yet.
             first_watch_begins_after: how long services may go by what they read when nobody watched.
+            deliveries: of notifications; None: there are no targets.
         """
         known = LambdaCache(stores.writes)
         notifier = Notifier(stores.writes, notifications)
@@ -94,7 +97,7 @@ class Servicers:
             ExplainServicer(stores, heartbeat_timeout or (lambda: timing.heartbeat_timeout)),
             GateServicer(stores),
             PoolServicer(stores),
-            ProblemServicer(stores),
+            ProblemServicer(stores, deliveries=deliveries),
             TimeTableServicer(stores, Notifier(stores.writes, notifications), rpc, resources),
             fleet,
             InspectionServicer(stores, rpc),

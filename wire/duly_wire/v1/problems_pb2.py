@@ -23,41 +23,54 @@ _sym_db = _symbol_database.Default()
 
 
 from duly_wire.v1 import explain_pb2 as duly_dot_v1_dot_explain__pb2
+from duly_wire.v1 import task_pb2 as duly_dot_v1_dot_task__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/problems.proto\x12\x07\x64uly.v1\x1a\x15\x64uly/v1/explain.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"X\n\x13ListProblemsRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12#\n\x05kinds\x18\x03 \x03(\x0e\x32\x14.duly.v1.ProblemKind\"\x86\x02\n\x14ListProblemsResponse\x12&\n\x06status\x18\x01 \x01(\x0e\x32\x16.duly.v1.ProblemStatus\x12)\n\x05\x61s_of\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08is_stale\x18\x03 \x01(\x08\x12\"\n\x08problems\x18\x04 \x03(\x0b\x32\x10.duly.v1.Problem\x12\x15\n\rproblem_count\x18\x05 \x01(\x05\x12\x10\n\x08left_out\x18\x06 \x01(\x05\x12\'\n\x04took\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0b\x63omputed_by\x18\x08 \x01(\t\"\xaf\x04\n\x07Problem\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\"\n\x04kind\x18\x02 \x01(\x0e\x32\x14.duly.v1.ProblemKind\x12*\n\x08severity\x18\x03 \x01(\x0e\x32\x18.duly.v1.ProblemSeverity\x12\x0f\n\x07subject\x18\x04 \x01(\t\x12,\n\x08since_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x0c\n\x04hits\x18\x07 \x01(\t\x12\x12\n\ntask_count\x18\x08 \x01(\x03\x12\x10\n\x08\x61t_least\x18\t \x01(\x08\x12\x14\n\x0clambda_count\x18\n \x01(\x05\x12\x0f\n\x07lambdas\x18\x0b \x03(\t\x12\x12\n\nhost_count\x18\x0c \x01(\x05\x12#\n\x05hosts\x18\r \x03(\x0b\x32\x14.duly.v1.ProblemHost\x12#\n\x05tasks\x18\x0e \x03(\x0b\x32\x14.duly.v1.RelatedTask\x12)\n\x08\x63ommands\x18\x0f \x03(\x0b\x32\x17.duly.v1.ProblemCommand\x12&\n\x06\x61\x63tion\x18\x10 \x01(\x0b\x32\x16.duly.v1.ProblemAction\x12$\n\x05\x63\x61use\x18\x11 \x01(\x0b\x32\x15.duly.v1.ProblemCause\x12)\n\x08sessions\x18\x12 \x03(\x0b\x32\x17.duly.v1.ProblemSession\x12\x15\n\rsession_count\x18\x13 \x01(\x05\"\x8c\x01\n\x0eProblemSession\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x1a\n\x12\x62locked_by_task_id\x18\x03 \x01(\t\x12.\n\nblocked_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06length\x18\x05 \x01(\x05\"\x9e\x01\n\x0bProblemHost\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07service\x18\x03 \x01(\t\x12/\n\x0breported_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x0b\x63lock_ahead\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"2\n\x0eProblemCommand\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12\x0f\n\x07purpose\x18\x02 \x01(\t\"I\n\rProblemAction\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.duly.v1.ProblemActionKind\x12\x0e\n\x06target\x18\x02 \x01(\t\"]\n\x0cProblemCause\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\x14\n\x0c\x66\x61ilure_kind\x18\x02 \x01(\x05\x12\x11\n\texception\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t*\x84\x01\n\rProblemStatus\x12\x1e\n\x1aPROBLEM_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n\x16PROBLEM_STATUS_HEALTHY\x10\x01\x12\x1b\n\x17PROBLEM_STATUS_PROBLEMS\x10\x02\x12\x1a\n\x16PROBLEM_STATUS_UNKNOWN\x10\x03*\x92\x01\n\x0fProblemSeverity\x12 \n\x1cPROBLEM_SEVERITY_UNSPECIFIED\x10\x00\x12 \n\x1cPROBLEM_SEVERITY_INFORMATION\x10\x01\x12\x1c\n\x18PROBLEM_SEVERITY_WARNING\x10\x02\x12\x1d\n\x19PROBLEM_SEVERITY_CRITICAL\x10\x03*\xb2\x04\n\x0bProblemKind\x12\x1c\n\x18PROBLEM_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17PROBLEM_KIND_STORE_AWAY\x10\x01\x12\x1b\n\x17PROBLEM_KIND_STORE_SLOW\x10\x02\x12\x18\n\x14PROBLEM_KIND_NO_HOST\x10\x03\x12\x1b\n\x17PROBLEM_KIND_SLOTS_HELD\x10\x04\x12\x15\n\x11PROBLEM_KIND_LATE\x10\x05\x12\x1d\n\x19PROBLEM_KIND_BREAKER_OPEN\x10\x06\x12\x17\n\x13PROBLEM_KIND_PAUSED\x10\x07\x12\x1e\n\x1aPROBLEM_KIND_RESOURCE_FULL\x10\x08\x12\x1d\n\x19PROBLEM_KIND_DEAD_LETTERS\x10\t\x12!\n\x1dPROBLEM_KIND_SESSIONS_BLOCKED\x10\n\x12\x1d\n\x19PROBLEM_KIND_SILENT_HOSTS\x10\x0b\x12\x1d\n\x19PROBLEM_KIND_CLOCKS_APART\x10\x0c\x12\"\n\x1ePROBLEM_KIND_POOL_DRIVER_FAILS\x10\r\x12$\n PROBLEM_KIND_CERTIFICATE_EXPIRES\x10\x0e\x12\x1e\n\x1aPROBLEM_KIND_TOKEN_EXPIRES\x10\x0f\x12\x1c\n\x18PROBLEM_KIND_LAMBDA_GONE\x10\x10\x12\x1d\n\x19PROBLEM_KIND_SERVICE_AWAY\x10\x11*\xaf\x03\n\x11ProblemActionKind\x12#\n\x1fPROBLEM_ACTION_KIND_UNSPECIFIED\x10\x00\x12#\n\x1fPROBLEM_ACTION_KIND_REMOVE_GATE\x10\x01\x12$\n PROBLEM_ACTION_KIND_CANCEL_TASKS\x10\x02\x12\x1f\n\x1bPROBLEM_ACTION_KIND_REDRIVE\x10\x03\x12%\n!PROBLEM_ACTION_KIND_SHOW_SESSIONS\x10\x04\x12\'\n#PROBLEM_ACTION_KIND_CHANGE_RESOURCE\x10\x05\x12\"\n\x1ePROBLEM_ACTION_KIND_SHOW_HOSTS\x10\x06\x12#\n\x1fPROBLEM_ACTION_KIND_SHOW_LAMBDA\x10\x07\x12!\n\x1dPROBLEM_ACTION_KIND_SHOW_POOL\x10\x08\x12#\n\x1fPROBLEM_ACTION_KIND_SHOW_TOKENS\x10\t\x12(\n$PROBLEM_ACTION_KIND_UNBLOCK_SESSIONS\x10\n2]\n\x0eProblemService\x12K\n\x0cListProblems\x12\x1c.duly.v1.ListProblemsRequest\x1a\x1d.duly.v1.ListProblemsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x64uly/v1/problems.proto\x12\x07\x64uly.v1\x1a\x15\x64uly/v1/explain.proto\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"X\n\x13ListProblemsRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12#\n\x05kinds\x18\x03 \x03(\x0e\x32\x14.duly.v1.ProblemKind\"\x86\x02\n\x14ListProblemsResponse\x12&\n\x06status\x18\x01 \x01(\x0e\x32\x16.duly.v1.ProblemStatus\x12)\n\x05\x61s_of\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08is_stale\x18\x03 \x01(\x08\x12\"\n\x08problems\x18\x04 \x03(\x0b\x32\x10.duly.v1.Problem\x12\x15\n\rproblem_count\x18\x05 \x01(\x05\x12\x10\n\x08left_out\x18\x06 \x01(\x05\x12\'\n\x04took\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0b\x63omputed_by\x18\x08 \x01(\t\"\xaf\x04\n\x07Problem\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\"\n\x04kind\x18\x02 \x01(\x0e\x32\x14.duly.v1.ProblemKind\x12*\n\x08severity\x18\x03 \x01(\x0e\x32\x18.duly.v1.ProblemSeverity\x12\x0f\n\x07subject\x18\x04 \x01(\t\x12,\n\x08since_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0c\n\x04text\x18\x06 \x01(\t\x12\x0c\n\x04hits\x18\x07 \x01(\t\x12\x12\n\ntask_count\x18\x08 \x01(\x03\x12\x10\n\x08\x61t_least\x18\t \x01(\x08\x12\x14\n\x0clambda_count\x18\n \x01(\x05\x12\x0f\n\x07lambdas\x18\x0b \x03(\t\x12\x12\n\nhost_count\x18\x0c \x01(\x05\x12#\n\x05hosts\x18\r \x03(\x0b\x32\x14.duly.v1.ProblemHost\x12#\n\x05tasks\x18\x0e \x03(\x0b\x32\x14.duly.v1.RelatedTask\x12)\n\x08\x63ommands\x18\x0f \x03(\x0b\x32\x17.duly.v1.ProblemCommand\x12&\n\x06\x61\x63tion\x18\x10 \x01(\x0b\x32\x16.duly.v1.ProblemAction\x12$\n\x05\x63\x61use\x18\x11 \x01(\x0b\x32\x15.duly.v1.ProblemCause\x12)\n\x08sessions\x18\x12 \x03(\x0b\x32\x17.duly.v1.ProblemSession\x12\x15\n\rsession_count\x18\x13 \x01(\x05\"\x8c\x01\n\x0eProblemSession\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12\x1a\n\x12\x62locked_by_task_id\x18\x03 \x01(\t\x12.\n\nblocked_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06length\x18\x05 \x01(\x05\"\x9e\x01\n\x0bProblemHost\x12\x0f\n\x07host_id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0f\n\x07service\x18\x03 \x01(\t\x12/\n\x0breported_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12.\n\x0b\x63lock_ahead\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"2\n\x0eProblemCommand\x12\x0f\n\x07\x63ommand\x18\x01 \x01(\t\x12\x0f\n\x07purpose\x18\x02 \x01(\t\"I\n\rProblemAction\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.duly.v1.ProblemActionKind\x12\x0e\n\x06target\x18\x02 \x01(\t\"]\n\x0cProblemCause\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\x14\n\x0c\x66\x61ilure_kind\x18\x02 \x01(\x05\x12\x11\n\texception\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\" \n\x1eListNotificationTargetsRequest\"O\n\x1fListNotificationTargetsResponse\x12,\n\x07targets\x18\x01 \x03(\x0b\x32\x1b.duly.v1.NotificationTarget\"\xd7\x03\n\x12NotificationTarget\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12*\n\x08severity\x18\x03 \x01(\x0e\x32\x18.duly.v1.ProblemSeverity\x12#\n\x05kinds\x18\x04 \x03(\x0e\x32\x14.duly.v1.ProblemKind\x12\x0f\n\x07lambdas\x18\x05 \x03(\t\x12(\n\x05\x64\x65lay\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06repeat\x18\x07 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x10\n\x08resolved\x18\x08 \x01(\x08\x12\x33\n\x0flast_success_at\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0flast_failure_at\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x66\x61ilure\x18\x0b \x01(\t\x12\x10\n\x08\x66\x61ilures\x18\x0c \x01(\x05\x12\x31\n\rfailing_since\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\x14is_message_under_way\x18\x0e \x01(\x08\"/\n\x1eTestNotificationTargetsRequest\x12\r\n\x05names\x18\x01 \x03(\t\"Y\n\x1fTestNotificationTargetsResponse\x12\x36\n\x07results\x18\x01 \x03(\x0b\x32%.duly.v1.TestNotificationTargetResult\"\x8f\x01\n\x1cTestNotificationTargetResult\x12!\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x12.duly.v1.ItemError\x12\x0f\n\x07\x66\x61ilure\x18\x02 \x01(\t\x12\'\n\x04took\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nmessage_id\x18\x04 \x01(\t*\x84\x01\n\rProblemStatus\x12\x1e\n\x1aPROBLEM_STATUS_UNSPECIFIED\x10\x00\x12\x1a\n\x16PROBLEM_STATUS_HEALTHY\x10\x01\x12\x1b\n\x17PROBLEM_STATUS_PROBLEMS\x10\x02\x12\x1a\n\x16PROBLEM_STATUS_UNKNOWN\x10\x03*\x92\x01\n\x0fProblemSeverity\x12 \n\x1cPROBLEM_SEVERITY_UNSPECIFIED\x10\x00\x12 \n\x1cPROBLEM_SEVERITY_INFORMATION\x10\x01\x12\x1c\n\x18PROBLEM_SEVERITY_WARNING\x10\x02\x12\x1d\n\x19PROBLEM_SEVERITY_CRITICAL\x10\x03*\xd7\x04\n\x0bProblemKind\x12\x1c\n\x18PROBLEM_KIND_UNSPECIFIED\x10\x00\x12\x1b\n\x17PROBLEM_KIND_STORE_AWAY\x10\x01\x12\x1b\n\x17PROBLEM_KIND_STORE_SLOW\x10\x02\x12\x18\n\x14PROBLEM_KIND_NO_HOST\x10\x03\x12\x1b\n\x17PROBLEM_KIND_SLOTS_HELD\x10\x04\x12\x15\n\x11PROBLEM_KIND_LATE\x10\x05\x12\x1d\n\x19PROBLEM_KIND_BREAKER_OPEN\x10\x06\x12\x17\n\x13PROBLEM_KIND_PAUSED\x10\x07\x12\x1e\n\x1aPROBLEM_KIND_RESOURCE_FULL\x10\x08\x12\x1d\n\x19PROBLEM_KIND_DEAD_LETTERS\x10\t\x12!\n\x1dPROBLEM_KIND_SESSIONS_BLOCKED\x10\n\x12\x1d\n\x19PROBLEM_KIND_SILENT_HOSTS\x10\x0b\x12\x1d\n\x19PROBLEM_KIND_CLOCKS_APART\x10\x0c\x12\"\n\x1ePROBLEM_KIND_POOL_DRIVER_FAILS\x10\r\x12$\n PROBLEM_KIND_CERTIFICATE_EXPIRES\x10\x0e\x12\x1e\n\x1aPROBLEM_KIND_TOKEN_EXPIRES\x10\x0f\x12\x1c\n\x18PROBLEM_KIND_LAMBDA_GONE\x10\x10\x12\x1d\n\x19PROBLEM_KIND_SERVICE_AWAY\x10\x11\x12#\n\x1fPROBLEM_KIND_NOTIFICATIONS_FAIL\x10\x12*\xaf\x03\n\x11ProblemActionKind\x12#\n\x1fPROBLEM_ACTION_KIND_UNSPECIFIED\x10\x00\x12#\n\x1fPROBLEM_ACTION_KIND_REMOVE_GATE\x10\x01\x12$\n PROBLEM_ACTION_KIND_CANCEL_TASKS\x10\x02\x12\x1f\n\x1bPROBLEM_ACTION_KIND_REDRIVE\x10\x03\x12%\n!PROBLEM_ACTION_KIND_SHOW_SESSIONS\x10\x04\x12\'\n#PROBLEM_ACTION_KIND_CHANGE_RESOURCE\x10\x05\x12\"\n\x1ePROBLEM_ACTION_KIND_SHOW_HOSTS\x10\x06\x12#\n\x1fPROBLEM_ACTION_KIND_SHOW_LAMBDA\x10\x07\x12!\n\x1dPROBLEM_ACTION_KIND_SHOW_POOL\x10\x08\x12#\n\x1fPROBLEM_ACTION_KIND_SHOW_TOKENS\x10\t\x12(\n$PROBLEM_ACTION_KIND_UNBLOCK_SESSIONS\x10\n2\xb9\x02\n\x0eProblemService\x12K\n\x0cListProblems\x12\x1c.duly.v1.ListProblemsRequest\x1a\x1d.duly.v1.ListProblemsResponse\x12l\n\x17ListNotificationTargets\x12\'.duly.v1.ListNotificationTargetsRequest\x1a(.duly.v1.ListNotificationTargetsResponse\x12l\n\x17TestNotificationTargets\x12\'.duly.v1.TestNotificationTargetsRequest\x1a(.duly.v1.TestNotificationTargetsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.problems_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PROBLEMSTATUS']._serialized_start=1567
-  _globals['_PROBLEMSTATUS']._serialized_end=1699
-  _globals['_PROBLEMSEVERITY']._serialized_start=1702
-  _globals['_PROBLEMSEVERITY']._serialized_end=1848
-  _globals['_PROBLEMKIND']._serialized_start=1851
-  _globals['_PROBLEMKIND']._serialized_end=2413
-  _globals['_PROBLEMACTIONKIND']._serialized_start=2416
-  _globals['_PROBLEMACTIONKIND']._serialized_end=2847
-  _globals['_LISTPROBLEMSREQUEST']._serialized_start=123
-  _globals['_LISTPROBLEMSREQUEST']._serialized_end=211
-  _globals['_LISTPROBLEMSRESPONSE']._serialized_start=214
-  _globals['_LISTPROBLEMSRESPONSE']._serialized_end=476
-  _globals['_PROBLEM']._serialized_start=479
-  _globals['_PROBLEM']._serialized_end=1038
-  _globals['_PROBLEMSESSION']._serialized_start=1041
-  _globals['_PROBLEMSESSION']._serialized_end=1181
-  _globals['_PROBLEMHOST']._serialized_start=1184
-  _globals['_PROBLEMHOST']._serialized_end=1342
-  _globals['_PROBLEMCOMMAND']._serialized_start=1344
-  _globals['_PROBLEMCOMMAND']._serialized_end=1394
-  _globals['_PROBLEMACTION']._serialized_start=1396
-  _globals['_PROBLEMACTION']._serialized_end=1469
-  _globals['_PROBLEMCAUSE']._serialized_start=1471
-  _globals['_PROBLEMCAUSE']._serialized_end=1564
-  _globals['_PROBLEMSERVICE']._serialized_start=2849
-  _globals['_PROBLEMSERVICE']._serialized_end=2942
+  _globals['_PROBLEMSTATUS']._serialized_start=2462
+  _globals['_PROBLEMSTATUS']._serialized_end=2594
+  _globals['_PROBLEMSEVERITY']._serialized_start=2597
+  _globals['_PROBLEMSEVERITY']._serialized_end=2743
+  _globals['_PROBLEMKIND']._serialized_start=2746
+  _globals['_PROBLEMKIND']._serialized_end=3345
+  _globals['_PROBLEMACTIONKIND']._serialized_start=3348
+  _globals['_PROBLEMACTIONKIND']._serialized_end=3779
+  _globals['_LISTPROBLEMSREQUEST']._serialized_start=143
+  _globals['_LISTPROBLEMSREQUEST']._serialized_end=231
+  _globals['_LISTPROBLEMSRESPONSE']._serialized_start=234
+  _globals['_LISTPROBLEMSRESPONSE']._serialized_end=496
+  _globals['_PROBLEM']._serialized_start=499
+  _globals['_PROBLEM']._serialized_end=1058
+  _globals['_PROBLEMSESSION']._serialized_start=1061
+  _globals['_PROBLEMSESSION']._serialized_end=1201
+  _globals['_PROBLEMHOST']._serialized_start=1204
+  _globals['_PROBLEMHOST']._serialized_end=1362
+  _globals['_PROBLEMCOMMAND']._serialized_start=1364
+  _globals['_PROBLEMCOMMAND']._serialized_end=1414
+  _globals['_PROBLEMACTION']._serialized_start=1416
+  _globals['_PROBLEMACTION']._serialized_end=1489
+  _globals['_PROBLEMCAUSE']._serialized_start=1491
+  _globals['_PROBLEMCAUSE']._serialized_end=1584
+  _globals['_LISTNOTIFICATIONTARGETSREQUEST']._serialized_start=1586
+  _globals['_LISTNOTIFICATIONTARGETSREQUEST']._serialized_end=1618
+  _globals['_LISTNOTIFICATIONTARGETSRESPONSE']._serialized_start=1620
+  _globals['_LISTNOTIFICATIONTARGETSRESPONSE']._serialized_end=1699
+  _globals['_NOTIFICATIONTARGET']._serialized_start=1702
+  _globals['_NOTIFICATIONTARGET']._serialized_end=2173
+  _globals['_TESTNOTIFICATIONTARGETSREQUEST']._serialized_start=2175
+  _globals['_TESTNOTIFICATIONTARGETSREQUEST']._serialized_end=2222
+  _globals['_TESTNOTIFICATIONTARGETSRESPONSE']._serialized_start=2224
+  _globals['_TESTNOTIFICATIONTARGETSRESPONSE']._serialized_end=2313
+  _globals['_TESTNOTIFICATIONTARGETRESULT']._serialized_start=2316
+  _globals['_TESTNOTIFICATIONTARGETRESULT']._serialized_end=2459
+  _globals['_PROBLEMSERVICE']._serialized_start=3782
+  _globals['_PROBLEMSERVICE']._serialized_end=4095
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,7 @@ Problems: what is wrong now, since when, whom it hits, and what ends it. Served 
 
 from collections import abc as _abc
 from duly_wire.v1 import explain_pb2 as _explain_pb2
+from duly_wire.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
@@ -113,6 +114,8 @@ class _ProblemKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProblemKi
     """Tasks of lambdas are due that nobody has registered, or that were deleted."""
     PROBLEM_KIND_SERVICE_AWAY: _ProblemKind.ValueType  # 17
     """No process of the service `subject` reports itself."""
+    PROBLEM_KIND_NOTIFICATIONS_FAIL: _ProblemKind.ValueType  # 18
+    """Notifications to the target `subject` do not arrive."""
 
 class ProblemKind(_ProblemKind, metaclass=_ProblemKindEnumTypeWrapper): ...
 
@@ -151,6 +154,8 @@ PROBLEM_KIND_LAMBDA_GONE: ProblemKind.ValueType  # 16
 """Tasks of lambdas are due that nobody has registered, or that were deleted."""
 PROBLEM_KIND_SERVICE_AWAY: ProblemKind.ValueType  # 17
 """No process of the service `subject` reports itself."""
+PROBLEM_KIND_NOTIFICATIONS_FAIL: ProblemKind.ValueType  # 18
+"""Notifications to the target `subject` do not arrive."""
 Global___ProblemKind: _TypeAlias = ProblemKind  # noqa: Y015
 
 class _ProblemActionKind:
@@ -539,3 +544,199 @@ class ProblemCause(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProblemCause: _TypeAlias = ProblemCause  # noqa: Y015
+
+@_typing.final
+class ListNotificationTargetsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListNotificationTargetsRequest: _TypeAlias = ListNotificationTargetsRequest  # noqa: Y015
+
+@_typing.final
+class ListNotificationTargetsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TARGETS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def targets(self) -> _containers.RepeatedCompositeFieldContainer[Global___NotificationTarget]:
+        """By name; at most 20. Empty: nobody is told."""
+
+    def __init__(
+        self,
+        *,
+        targets: _abc.Iterable[Global___NotificationTarget] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["targets", b"targets"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListNotificationTargetsResponse: _TypeAlias = ListNotificationTargetsResponse  # noqa: Y015
+
+@_typing.final
+class NotificationTarget(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    SEVERITY_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    LAMBDAS_FIELD_NUMBER: _builtins.int
+    DELAY_FIELD_NUMBER: _builtins.int
+    REPEAT_FIELD_NUMBER: _builtins.int
+    RESOLVED_FIELD_NUMBER: _builtins.int
+    LAST_SUCCESS_AT_FIELD_NUMBER: _builtins.int
+    LAST_FAILURE_AT_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    FAILING_SINCE_FIELD_NUMBER: _builtins.int
+    IS_MESSAGE_UNDER_WAY_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    kind: _builtins.str
+    """webhook, slack or email."""
+    severity: Global___ProblemSeverity.ValueType
+    """Problems of a lower severity are not told."""
+    resolved: _builtins.bool
+    """Ends are told, too."""
+    failure: _builtins.str
+    """Why the last one failed that did. It names no URL."""
+    failures: _builtins.int
+    """Deliveries that failed in a row until now, and since when. Absent: the last one arrived."""
+    is_message_under_way: _builtins.bool
+    """A message waits for its delivery."""
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___ProblemKind.ValueType]:
+        """What else limits it: kinds of problems, patterns of lambdas. Empty: all."""
+
+    @_builtins.property
+    def lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def delay(self) -> _duration_pb2.Duration:
+        """A problem is told once it has stood for so long."""
+
+    @_builtins.property
+    def repeat(self) -> _duration_pb2.Duration:
+        """It is told again after this time. Absent: never."""
+
+    @_builtins.property
+    def last_success_at(self) -> _timestamp_pb2.Timestamp:
+        """When a message or a test last arrived, and when one last failed. Absent: none did."""
+
+    @_builtins.property
+    def last_failure_at(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def failing_since(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        severity: Global___ProblemSeverity.ValueType = ...,
+        kinds: _abc.Iterable[Global___ProblemKind.ValueType] | None = ...,
+        lambdas: _abc.Iterable[_builtins.str] | None = ...,
+        delay: _duration_pb2.Duration | None = ...,
+        repeat: _duration_pb2.Duration | None = ...,
+        resolved: _builtins.bool = ...,
+        last_success_at: _timestamp_pb2.Timestamp | None = ...,
+        last_failure_at: _timestamp_pb2.Timestamp | None = ...,
+        failure: _builtins.str = ...,
+        failures: _builtins.int = ...,
+        failing_since: _timestamp_pb2.Timestamp | None = ...,
+        is_message_under_way: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "failing_since", b"failing_since", "last_failure_at", b"last_failure_at", "last_success_at", b"last_success_at", "repeat", b"repeat"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "failing_since", b"failing_since", "failure", b"failure", "failures", b"failures", "is_message_under_way", b"is_message_under_way", "kind", b"kind", "kinds", b"kinds", "lambdas", b"lambdas", "last_failure_at", b"last_failure_at", "last_success_at", b"last_success_at", "name", b"name", "repeat", b"repeat", "resolved", b"resolved", "severity", b"severity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NotificationTarget: _TypeAlias = NotificationTarget  # noqa: Y015
+
+@_typing.final
+class TestNotificationTargetsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 20."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestNotificationTargetsRequest: _TypeAlias = TestNotificationTargetsRequest  # noqa: Y015
+
+@_typing.final
+class TestNotificationTargetsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TestNotificationTargetResult]:
+        """In the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___TestNotificationTargetResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestNotificationTargetsResponse: _TypeAlias = TestNotificationTargetsResponse  # noqa: Y015
+
+@_typing.final
+class TestNotificationTargetResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    TOOK_FIELD_NUMBER: _builtins.int
+    MESSAGE_ID_FIELD_NUMBER: _builtins.int
+    failure: _builtins.str
+    """Why the test did not arrive. Empty: it did."""
+    message_id: _builtins.str
+    """The receiver got it as the id of the message."""
+    @_builtins.property
+    def error(self) -> _task_pb2.ItemError:
+        """The target is unknown: nothing was sent."""
+
+    @_builtins.property
+    def took(self) -> _duration_pb2.Duration:
+        """How long the delivery took."""
+
+    def __init__(
+        self,
+        *,
+        error: _task_pb2.ItemError | None = ...,
+        failure: _builtins.str = ...,
+        took: _duration_pb2.Duration | None = ...,
+        message_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "took", b"took"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "failure", b"failure", "message_id", b"message_id", "took", b"took"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestNotificationTargetResult: _TypeAlias = TestNotificationTargetResult  # noqa: Y015

@@ -39,6 +39,16 @@ class ProblemServiceStub:
                 request_serializer=duly_dot_v1_dot_problems__pb2.ListProblemsRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_problems__pb2.ListProblemsResponse.FromString,
                 _registered_method=True)
+        self.ListNotificationTargets = channel.unary_unary(
+                '/duly.v1.ProblemService/ListNotificationTargets',
+                request_serializer=duly_dot_v1_dot_problems__pb2.ListNotificationTargetsRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_problems__pb2.ListNotificationTargetsResponse.FromString,
+                _registered_method=True)
+        self.TestNotificationTargets = channel.unary_unary(
+                '/duly.v1.ProblemService/TestNotificationTargets',
+                request_serializer=duly_dot_v1_dot_problems__pb2.TestNotificationTargetsRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_problems__pb2.TestNotificationTargetsResponse.FromString,
+                _registered_method=True)
 
 
 class ProblemServiceServicer:
@@ -52,6 +62,21 @@ class ProblemServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListNotificationTargets(self, request, context):
+        """Lists the targets of notifications that this Frontend has in its settings, without addresses and secrets, and how deliveries to
+        them went.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TestNotificationTargets(self, request, context):
+        """Sends a test to targets, and says of each what came of it. Problems are not mentioned.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ProblemServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -59,6 +84,16 @@ def add_ProblemServiceServicer_to_server(servicer, server):
                     servicer.ListProblems,
                     request_deserializer=duly_dot_v1_dot_problems__pb2.ListProblemsRequest.FromString,
                     response_serializer=duly_dot_v1_dot_problems__pb2.ListProblemsResponse.SerializeToString,
+            ),
+            'ListNotificationTargets': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListNotificationTargets,
+                    request_deserializer=duly_dot_v1_dot_problems__pb2.ListNotificationTargetsRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_problems__pb2.ListNotificationTargetsResponse.SerializeToString,
+            ),
+            'TestNotificationTargets': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestNotificationTargets,
+                    request_deserializer=duly_dot_v1_dot_problems__pb2.TestNotificationTargetsRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_problems__pb2.TestNotificationTargetsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -88,6 +123,60 @@ class ProblemService:
             '/duly.v1.ProblemService/ListProblems',
             duly_dot_v1_dot_problems__pb2.ListProblemsRequest.SerializeToString,
             duly_dot_v1_dot_problems__pb2.ListProblemsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListNotificationTargets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.ProblemService/ListNotificationTargets',
+            duly_dot_v1_dot_problems__pb2.ListNotificationTargetsRequest.SerializeToString,
+            duly_dot_v1_dot_problems__pb2.ListNotificationTargetsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TestNotificationTargets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.ProblemService/TestNotificationTargets',
+            duly_dot_v1_dot_problems__pb2.TestNotificationTargetsRequest.SerializeToString,
+            duly_dot_v1_dot_problems__pb2.TestNotificationTargetsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -35,6 +35,12 @@ class ProblemServiceStub:
     """Lists what is wrong now, the worst first. Frontends compute it about every ten seconds, one of them at a time. A caller
     without a role for all lambdas sees what hits its own ones. Changes nothing.
     """
+    ListNotificationTargets: _grpc.UnaryUnaryMultiCallable[_problems_pb2.ListNotificationTargetsRequest, _problems_pb2.ListNotificationTargetsResponse]
+    """Lists the targets of notifications that this Frontend has in its settings, without addresses and secrets, and how deliveries to
+    them went.
+    """
+    TestNotificationTargets: _grpc.UnaryUnaryMultiCallable[_problems_pb2.TestNotificationTargetsRequest, _problems_pb2.TestNotificationTargetsResponse]
+    """Sends a test to targets, and says of each what came of it. Problems are not mentioned."""
 
 @_typing.type_check_only
 class ProblemServiceAsyncStub(ProblemServiceStub):
@@ -43,6 +49,12 @@ class ProblemServiceAsyncStub(ProblemServiceStub):
     """Lists what is wrong now, the worst first. Frontends compute it about every ten seconds, one of them at a time. A caller
     without a role for all lambdas sees what hits its own ones. Changes nothing.
     """
+    ListNotificationTargets: _aio.UnaryUnaryMultiCallable[_problems_pb2.ListNotificationTargetsRequest, _problems_pb2.ListNotificationTargetsResponse]  # type: ignore[assignment]
+    """Lists the targets of notifications that this Frontend has in its settings, without addresses and secrets, and how deliveries to
+    them went.
+    """
+    TestNotificationTargets: _aio.UnaryUnaryMultiCallable[_problems_pb2.TestNotificationTargetsRequest, _problems_pb2.TestNotificationTargetsResponse]  # type: ignore[assignment]
+    """Sends a test to targets, and says of each what came of it. Problems are not mentioned."""
 
 class ProblemServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -54,5 +66,23 @@ class ProblemServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists what is wrong now, the worst first. Frontends compute it about every ten seconds, one of them at a time. A caller
         without a role for all lambdas sees what hits its own ones. Changes nothing.
         """
+
+    @_abc_1.abstractmethod
+    def ListNotificationTargets(
+        self,
+        request: _problems_pb2.ListNotificationTargetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_problems_pb2.ListNotificationTargetsResponse, _abc.Awaitable[_problems_pb2.ListNotificationTargetsResponse]]:
+        """Lists the targets of notifications that this Frontend has in its settings, without addresses and secrets, and how deliveries to
+        them went.
+        """
+
+    @_abc_1.abstractmethod
+    def TestNotificationTargets(
+        self,
+        request: _problems_pb2.TestNotificationTargetsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_problems_pb2.TestNotificationTargetsResponse, _abc.Awaitable[_problems_pb2.TestNotificationTargetsResponse]]:
+        """Sends a test to targets, and says of each what came of it. Problems are not mentioned."""
 
 def add_ProblemServiceServicer_to_server(servicer: ProblemServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

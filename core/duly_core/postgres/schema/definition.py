@@ -32,6 +32,7 @@ FILES = (
     "trends/schema.sql",
     "pools/schema.sql",
     "problems/schema.sql",
+    "notifications/schema.sql",
     "live_settings/schema.sql",
     "upkeep/functions.sql",
     "tasks/client_function.sql",

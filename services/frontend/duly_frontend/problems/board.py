@@ -10,6 +10,7 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.fleet.services import AS_FRONTEND
 from duly_core.gates.rules import Gate, GateSet
 from duly_core.gates.store import read_gates
+from duly_core.notifications import store as store_notifications
 from duly_core.postgres.pool import Store
 from duly_core.problems import store as store_problems
 from duly_core.problems.failures import DeadLetterCauses, sessions_blocked
@@ -160,6 +161,7 @@ class ProblemBoard:
             *await tried(sessions_blocked(store), [], Kind.SESSIONS_BLOCKED),
             *await tried(pools_failing(store), [], Kind.POOL_DRIVER_FAILS),
             *await tried(tokens_expiring(store, now), [], Kind.TOKEN_EXPIRES),
+            *await tried(store_notifications.failing(store), [], Kind.NOTIFICATIONS_FAIL),
             *certificate_expiring(self._cert_file, AS_FRONTEND, now),
             *store_slow(self._answered_in, now),
         ]

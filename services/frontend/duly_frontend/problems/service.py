@@ -2,19 +2,28 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from uuid import uuid4
 
 from duly_core.access.current import require, restriction
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError, StoreUnavailableError
+from duly_core.notifications import store as store_notifications
+from duly_core.notifications.rules import Message
+from duly_core.notifications.settings import MOST_TARGETS
 from duly_core.problems import store as store_problems
 from duly_core.problems.kinds import Kind, Severity
-from duly_core.problems.problem import FoundProblem, found
+from duly_core.problems.problem import FoundProblem, clean, found
 from duly_core.problems.store import Board
+from duly_core.process.clock import seconds_since_boot
 from duly_core.rpc.requests.checks import check_count, check_text
 from duly_core.rpc.requests.names import check_lambda_name
+from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.stubs import Context
+from duly_frontend.notifications.deliveries import Deliveries
+from duly_frontend.notifications.wire import target_to_wire
 from duly_frontend.problems.wire import problem_to_wire
 from duly_frontend.stores import FrontendStores
 from duly_wire.time_conversion import to_duration, to_timestamp
@@ -39,8 +48,17 @@ class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
         stores: FrontendStores,
         wall_clock: Callable[[], datetime] = _now,
         patience: timedelta = _PATIENCE,
+        deliveries: Deliveries | None = None,
     ) -> None:
-        """Make one; `wall_clock` is asked since when the store is away, and `patience` is how long it may take to answer."""
+        """Make one.
+
+        Args:
+            stores: pools of connections.
+            wall_clock: is asked since when the store is away.
+            patience: how long it may take to answer.
+            deliveries: of notifications; None: there are no targets.
+        """
+        self._deliveries = deliveries
         self._patience = patience
         self._stores = stores
         self._wall_clock = wall_clock
@@ -71,6 +89,38 @@ class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
             response.took.CopyFrom(to_duration(board.took))
         return response
 
+    async def ListNotificationTargets(  # noqa: N802
+        self, _request: problems_pb2.ListNotificationTargetsRequest, _context: Context
+    ) -> problems_pb2.ListNotificationTargetsResponse:
+        targets = {} if self._deliveries is None else self._deliveries.targets
+        states = await store_notifications.read_targets(self._stores.reads, [*targets]) if targets else {}
+        return problems_pb2.ListNotificationTargetsResponse(
+            targets=[target_to_wire(name, targets[name], states.get(name)) for name in sorted(targets)]
+        )
+
+    async def TestNotificationTargets(  # noqa: N802
+        self, request: problems_pb2.TestNotificationTargetsRequest, _context: Context
+    ) -> problems_pb2.TestNotificationTargetsResponse:
+        check_count("names", len(request.names), MOST_TARGETS)
+        results = await asyncio.gather(*map(self._test, request.names))
+        return problems_pb2.TestNotificationTargetsResponse(results=results)
+
+    async def _test(self, name: str) -> problems_pb2.TestNotificationTargetResult:
+        deliveries = self._deliveries
+        if deliveries is None or name not in deliveries.targets:
+            return problems_pb2.TestNotificationTargetResult(error=_no_target(name, deliveries).to_wire())
+        message = Message(
+            message_id=str(uuid4()), created_at=self._wall_clock(), items=(), counts={}, worst=0
+        )
+        began = seconds_since_boot()
+        outcome = await deliveries.deliver(name, message, 1)
+        took = timedelta(seconds=seconds_since_boot() - began)
+        with suppress(StoreUnavailableError):  # what came of the test is known all the same
+            await store_notifications.note_test(self._stores.writes, name, outcome.failure)
+        return problems_pb2.TestNotificationTargetResult(
+            failure=outcome.failure, took=to_duration(took), message_id=message.message_id
+        )
+
     def _away(self, error: str) -> problems_pb2.ListProblemsResponse:
         """Say that the store does not answer: all who may read anything are told, for it hits all."""
         now = self._wall_clock()
@@ -82,6 +132,12 @@ class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
             response.as_of.CopyFrom(to_timestamp(self._last.computed_at))
             response.computed_by = self._last.computed_by
         return response
+
+
+def _no_target(name: str, deliveries: Deliveries | None) -> Problem:
+    names = [] if deliveries is None else sorted(deliveries.targets)
+    there = f"there are {', '.join(names)}" if names else "the Frontend has none in its settings"
+    return Problem("names", f"no target {clean(name[:64])!r} of notifications: {there}")
 
 
 def _seen(problem: FoundProblem) -> FoundProblem | None:

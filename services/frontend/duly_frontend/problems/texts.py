@@ -354,6 +354,17 @@ def _certificate(problem: FoundProblem, now: datetime) -> Said:
     )
 
 
+def _notifications(problem: FoundProblem, _now: datetime) -> Said:
+    failure = problem.values["failure"]
+    return Said(
+        f"notifications to the target {problem.subject} do not arrive{': ' if failure else ''}{failure}",
+        (
+            (_plain("notifications", "test", problem.subject), "sends a test, and says what came of it"),
+            (_plain("notifications", "list"), "lists the targets"),
+        ),
+    )
+
+
 def _expires(text: str, now: datetime) -> str:
     left = datetime.fromisoformat(text) - now
     return f"expires in {span(left)}" if left > timedelta() else f"expired {span(-left)} ago"
@@ -377,4 +388,5 @@ _SAYINGS: Mapping[Kind, Callable[[FoundProblem, datetime], Said]] = {
     Kind.POOL_DRIVER_FAILS: _pool,
     Kind.CERTIFICATE_EXPIRES: _certificate,
     Kind.TOKEN_EXPIRES: _token,
+    Kind.NOTIFICATIONS_FAIL: _notifications,
 }

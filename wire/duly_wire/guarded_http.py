@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from duly.http_lambdas.addresses import Network, is_allowed
+from duly_wire.public_addresses import Network, is_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

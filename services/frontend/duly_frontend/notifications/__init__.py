@@ -1,0 +1,1 @@
+"""Tells targets of problems: webhooks, Slack, e-mail."""
