@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 import duly
-from duly_cli.output.error_text import error_text
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
@@ -46,44 +45,29 @@ def list_targets(watch: Watch = None, address: Address = DEFAULT_ADDRESS, as_jso
 @_notifications.command("get", hidden=True)
 @_notifications.command("show")
 def show_target(
-    target: _Name, watch: Watch = None, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False
+    name: _Name, watch: Watch = None, address: Address = DEFAULT_ADDRESS, as_json: AsJson = False
 ) -> None:
     """Show one target: what it is told, and how the last deliveries went."""
     with connected(address) as client:
 
         def show() -> None:
-            unknown = f"no target {target!r} of notifications: `duly notifications list` has their names"
-            found = one_of(client.notification_targets(), lambda each: each.name == target, unknown)
+            unknown = f"no target {name!r} of notifications: `duly notifications list` has their names"
+            found = one_of(client.notification_targets(), lambda each: each.name == name, unknown)
             show_all([found], _facts, as_object, as_json=as_json)
 
         repeatedly(show, watch, as_json=as_json)
 
 
 @_notifications.command("test")
-def send_test(
-    targets: Annotated[
-        list[str], typer.Argument(metavar="TARGET...", help="Names in the settings, such as ops.")
-    ],
-    address: Address = DEFAULT_ADDRESS,
-) -> None:
-    """Send a test message to targets, and say what came of it. Exit 1: one did not arrive."""
-    failed = False
+def send_test(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
+    """Send a test message to a target, and say what came of it. Exit 1: it did not arrive."""
     with connected(address) as client:
-        for name in targets:
-            try:
-                done = client.test_notification_target(name)
-            except duly.InvalidTaskError as error:
-                say(f"duly: {error_text(error)}", err=True)
-                failed = True
-                continue
-            seconds = f"{done.took.total_seconds():.1f} s"
-            if done.failure:
-                say(f"{name}: did not arrive ({seconds}): {one_line(done.failure)}")
-                failed = True
-            else:
-                say(f"{name}: arrived ({seconds}), id {done.message_id}")
-    if failed:
+        done = client.test_notification_target(name)
+    seconds = f"{done.took.total_seconds():.1f} s"
+    if done.failure:
+        say(f"{name}: did not arrive ({seconds}): {one_line(done.failure)}")
         raise typer.Exit(1)
+    say(f"{name}: arrived ({seconds}), id {done.message_id}")
 
 
 def _table(found: Iterable[duly.NotificationTarget]) -> Iterator[str]:
