@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,6 +49,27 @@ class Installation:
         with duly.Client(self.address) as client:
             wait_until(f"the worker with {version}.py serves", lambda: _serves(client))
 
+    @contextmanager
+    def worker_of(self, source: str, serves: str) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a worker of another application, in a folder of its own, once it serves this lambda."""
+        folder = self._folder / f"worker-{time.monotonic_ns()}"
+        folder.mkdir()
+        (folder / "application.py").write_text(source, encoding="utf-8")
+        worker = _start(["worker", "application:app"], folder, folder / "log", self._joining)
+        try:
+            with duly.Client(self.address) as client:
+                wait_until("the worker serves", lambda: _serves(client, serves))
+            yield worker
+        finally:
+            _stop(worker)
+
+    def postgres(self) -> list[int]:
+        """Return the ids of Postgres's processes, the first one first."""
+        (file,) = (self._folder / "data").rglob("postmaster.pid")
+        first = int(file.read_text(encoding="utf-8").split()[0])
+        children = Path(f"/proc/{first}/task/{first}/children").read_text(encoding="utf-8").split()
+        return [first, *map(int, children)]
+
     def stop(self) -> None:
         """Stop the worker, then the rest."""
         self._stop_worker()
@@ -75,8 +97,8 @@ def installation(folder: Path) -> Iterator[Installation]:
         running.stop()
 
 
-def _serves(client: duly.Client) -> bool:
-    return any(True for _ in client.hosts(lambda_name="mail.send", states=[duly.HostState.ALIVE]))
+def _serves(client: duly.Client, name: str = "mail.send") -> bool:
+    return any(True for _ in client.hosts(lambda_name=name, states=[duly.HostState.ALIVE]))
 
 
 def _start(command: list[str], folder: Path, log: Path, settings: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -63,7 +63,9 @@ class Camera:
         page.wait_for_timeout(_SETTLES_MS)
         page.evaluate(_REPLACE, [self._normalized(text) for text in page.evaluate(_TEXTS)])
         if heading:
-            page.get_by_role("heading", name=heading, exact=True).evaluate("node => node.scrollIntoView()")
+            page.get_by_role("heading", name=heading, exact=True).last.evaluate(
+                "node => node.scrollIntoView()"
+            )
         self.pictures[name] = page.screenshot(full_page=not heading and _is_short(page))
         page.evaluate("window.duly_frozen = false")
 

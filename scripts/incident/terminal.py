@@ -27,16 +27,16 @@ class Terminal:
         }
         self._environment.pop("COLUMNS", None)
 
-    def run(self, *arguments: str, shown: str | None = None) -> str:
+    def run(self, *arguments: str, shown: str | None = None, code: int = 0) -> str:
         """Run `duly` with `arguments`; return the command line and its output as a terminal shows them.
 
         Raises:
-            CalledProcessError: it failed.
+            CalledProcessError: it ended with another exit code than `code`.
         """
-        output = self._output([sys.executable, "-m", "duly_cli", *arguments])
+        output = self._output([sys.executable, "-m", "duly_cli", *arguments], code)
         return f"$ {shown or 'duly ' + ' '.join(map(_quoted, arguments))}\n{output}"
 
-    def _output(self, command: list[str]) -> str:
+    def _output(self, command: list[str], expected: int) -> str:
         ours, theirs = pty.openpty()
         try:
             fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", _LINES, _COLUMNS, 0, 0))
@@ -48,7 +48,7 @@ class Terminal:
             code = process.wait(_PATIENCE)
         finally:
             os.close(ours)
-        if code:
+        if code != expected:
             raise subprocess.CalledProcessError(code, command, output)
         return output
 

@@ -79,6 +79,8 @@ class _Steps:
 
     def look(self) -> None:
         """Look, as somebody does who was paged."""
+        wait_until("the board shows the breaker", lambda: self._problem(duly.ProblemKind.BREAKER_OPEN))
+        self._note("status", "status", code=1)
         self._note("top", "top", "--once")
         self._note("gates", "gates", "list")
         self._note("breakers", "breakers", "list")
@@ -109,23 +111,34 @@ class _Steps:
         """Redrive one dead letter, then all."""
         self._note("redrive-one", "redrive", self.story.dead)
         self._note("wait", "wait", self.story.dead)
-        filters = ["redrive", "--lambda", LAMBDA, "--kind", "attempts_exhausted", "--rate", "5/s"]
+        wait_until(
+            "the breaker is no problem any more", lambda: not self._problem(duly.ProblemKind.BREAKER_OPEN)
+        )
+        self._note("status-fixed", "status", code=1)
+        letters = self._problem(duly.ProblemKind.DEAD_LETTERS)
+        cause = letters.cause.fingerprint if letters and letters.cause else ""
+        filters = ["redrive", "--lambda", LAMBDA, "--cause", cause, "--rate", "5/s"]
         self._note("redrive-dry", *filters, "--dry-run")
         self._note("redrive", *filters, "--yes")
         wait_until("nothing waits or runs any more", lambda: not self._live())
         self._note("dead-letters-after", "dead-letters", "--lambda", LAMBDA)
+        wait_until("nothing is a problem", lambda: not self.client.problems().problem_count)
+        self._note("status-after", "status")
 
     def review(self) -> None:
         """Read what happened."""
         self._note("explain-dead", "explain", self.story.dead)
         self._note("explain-held-after", "explain", self.story.held)
         self._note("audit", "audit", "--since", "30m")
-        self.photograph("timeline", f"/tasks/{self.story.dead}", "Timeline")
+        self.photograph("timeline", f"/tasks/{self.story.dead}", "Runs")
         self.photograph("audit", "/audit", "")
         self.photograph("overview-after", "/", "")
 
-    def _note(self, name: str, *arguments: str) -> None:
-        self.story.outputs[name] = self.terminal.run(*arguments)
+    def _note(self, name: str, *arguments: str, code: int = 0) -> None:
+        self.story.outputs[name] = self.terminal.run(*arguments, code=code)
+
+    def _problem(self, kind: duly.ProblemKind) -> duly.Problem | None:
+        return next(iter(self.client.problems(kinds=[kind]).problems), None)
 
     def _deploy(self, version: str) -> None:
         self.installation.deploy(version)

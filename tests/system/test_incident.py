@@ -25,6 +25,13 @@ def story(running: Installation) -> Story:
     return walk(running, "10s", lambda _name, _path, _heading: None)
 
 
+def test_the_status_names_the_breaker_and_the_cause_and_is_healthy_in_the_end(story: Story) -> None:
+    assert "CRITICAL    breaker open" in story.outputs["status"]
+    assert "breaker open" not in story.outputs["status-fixed"]
+    assert "duly redrive --lambda mail.send --cause" in story.outputs["status-fixed"]
+    assert "Healthy" in story.outputs["status-after"].splitlines()[1]
+
+
 def test_the_breaker_pauses_the_lambda_and_says_why(story: Story) -> None:
     assert "breaker:mail.send" in story.outputs["top"]
     assert "runs failed" in story.outputs["gates"]
