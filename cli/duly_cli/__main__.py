@@ -37,6 +37,7 @@ from duly_cli.pools import autoscaler
 from duly_cli.pools import commands as pools
 from duly_cli.postgres import db, migrate
 from duly_cli.problems import notifications, status
+from duly_cli.search import commands as search
 from duly_cli.sessions import commands as sessions
 from duly_cli.settings import commands as settings
 from duly_cli.settings import config
@@ -95,6 +96,7 @@ new_project.add_command(app)
 conformance.add_command(app)
 schedule.add_command(app)
 tasks.add_commands(app)
+search.add_command(app)
 explain.add_command(app)
 attachments.add_commands(app)
 task_output.add_commands(app)

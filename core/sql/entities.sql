@@ -109,3 +109,10 @@ select seen.lambda, seen.priority, count(*)::int4 as rows, max(seen.next_trigger
     (select count(*) from given)::int4 as given, (select duly_now()) as now
 from seen
 group by seen.lambda, seen.priority;
+
+-- name: keep_attributes
+insert into task_attribute (name, value, task_id)
+select asked.name, asked.value, asked.task_id
+from unnest(%(names)b::text[], %(attribute_values)b::text[], %(task_ids)b::uuid[]) as asked (name, value, task_id)
+on conflict do nothing
+returning task_id;

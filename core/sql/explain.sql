@@ -141,7 +141,7 @@ select task.task_id, task.lambda, task.collection, task.priority, task.scheduled
     nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
     task_assoc.progress, task_assoc.progress_note, task_assoc.overdue_since_at, task_assoc.overdue_neighbours, task.redrives, task.session, task.session_order, task.session_policy,
     task.time_table,
-    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits,
+    task.resources, task.attributes, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits,
     coalesce(task_assoc.events, task.events) is not null as has_events, duly_now() as now, task_assoc.due_at, task_assoc.start_at, task_assoc.doom, task_assoc.open_edges,
     task_assoc.any_of, task_assoc.enqueued_at as sent_at, task_assoc.claimed_at, task_assoc.kill_requested, task_assoc.session_rank::text as session_rank,
     task_assoc.session_seq, task_assoc.passed_gates, coalesce(task_assoc.resources, task.resources) as needs,

@@ -2,7 +2,7 @@
 
 -- name: existing
 select asked.place, task.task_id,
-    task.lambda is not distinct from asked.lambda and task.collection is not distinct from asked.collection and task.session is not distinct from left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session and task.resources is not distinct from asked.resources::jsonb and task.fair_key is not distinct from asked.fair_key and task.attachments is not distinct from asked.attachments::jsonb and task.unique_key is not distinct from asked.unique_key and case
+    task.lambda is not distinct from asked.lambda and task.collection is not distinct from asked.collection and task.session is not distinct from left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session and task.resources is not distinct from asked.resources::jsonb and task.fair_key is not distinct from asked.fair_key and task.attachments is not distinct from asked.attachments::jsonb and task.unique_key is not distinct from asked.unique_key and task.attributes is not distinct from asked.attributes::jsonb and case
             -- of one that was changed since, what it was scheduled with counts (update_pending)
         when task.scheduled_as is not null
             then task.scheduled_as = sha256(asked.payload || int2send(asked.encoding) || int2send(asked.priority))
@@ -12,12 +12,12 @@ select asked.place, task.task_id,
         else task.payload = asked.payload or substr(task.payload, 1, 3 + get_byte(task.payload, 2))
             <> substr(asked.payload, 1, 3 + get_byte(asked.payload, 2))
     end as same
-from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[], %(fair_keys)b::text[], %(attachments)b::text[], %(unique_keys)b::text[]) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, place)
+from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[], %(fair_keys)b::text[], %(attachments)b::text[], %(unique_keys)b::text[], %(attribute_sets)b::text[]) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes, place)
 left join lateral (
     select key.task_id from idempotency_key as key where key.lambda = asked.lambda and key.key = asked.key limit 1
 ) as taken on true
 cross join lateral (
-    select task.task_id, task.priority, task.payload_encoding, task.payload, task.scheduled_as, task.lambda, task.collection, task.session, task.resources, task.fair_key, task.attachments, task.unique_key
+    select task.task_id, task.priority, task.payload_encoding, task.payload, task.scheduled_as, task.lambda, task.collection, task.session, task.resources, task.fair_key, task.attachments, task.unique_key, task.attributes
     from task
     where task.task_id = coalesce(taken.task_id, asked.task_id)
     limit 1

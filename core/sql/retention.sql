@@ -182,6 +182,20 @@ with page as (
 )
 select task_id from page order by task_id;
 
+-- name: attributes_without_tasks
+with page as (
+    select attribute.name, attribute.value, attribute.task_id
+    from task_attribute as attribute
+    where attribute.task_id > %(after)b and attribute.task_id < duly_first_id(least(%(ended_before)b, %(dead_before)b))
+    order by attribute.task_id
+    limit %(limit)b
+), gone as (
+    delete from task_attribute as attribute using page
+    where attribute.name = any (array[page.name]) and attribute.value = page.value and attribute.task_id = page.task_id
+        and not exists (select from task where task.task_id = page.task_id)
+)
+select task_id from page order by task_id;
+
 -- name: old_merged_tasks
 delete from merged_task
 using (

@@ -294,6 +294,8 @@ create table task (
     attachments jsonb,
     -- What it was scheduled with; who has the key now says unique_key.
     unique_key text,
+    -- Of the caller's own, to find it by: texts, integers and flags by name. Null: none.
+    attributes jsonb,
     -- Whose tick a task is; null: a client's own. Then scheduled_at is the tick.
     time_table text,
     -- How often the task was changed before it ran; the assoc counts with the entity. A claim whose snapshot has another
@@ -509,6 +511,16 @@ create table unique_key (
     primary key (lambda, key)
 );
 create index unique_key_by_task on unique_key (task_id);
+
+-- By which attributes tasks are found (decision 0105): a row for each attribute, of tasks that have some only. Apart from task, which
+-- is partitioned, so a search has one index. Rows whose tasks are gone leave with upkeep.
+create table task_attribute (
+    name text collate "C" not null check (octet_length(name) between 1 and 64),
+    value text collate "C" not null check (octet_length(value) between 1 and 256),
+    task_id uuid not null,
+    primary key (name, value, task_id)
+);
+create index task_attribute_by_task on task_attribute (task_id);
 
 -- Tasks that were not written because another task got their payload: a repeated request finds itself here. Kept for an hour.
 create table merged_task (

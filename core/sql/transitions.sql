@@ -2,7 +2,7 @@
 
 -- name: schedule
 with asked as (
-    select * from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[], %(fair_keys)b::text[], %(attachments)b::text[], %(unique_keys)b::text[]) as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key)
+    select * from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[], %(fair_keys)b::text[], %(attachments)b::text[], %(unique_keys)b::text[], %(attribute_sets)b::text[]) as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes)
 ), known as (
     select asked.*, duly_now() as asked_at
     from asked join lambda on lambda.name = any (array[asked.lambda])
@@ -12,8 +12,8 @@ with asked as (
     on conflict do nothing
     returning task_id
 ), entity as (
-    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, created_at, scheduled_at)
-    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.session_order, asked.session_policy, asked.resources::jsonb, asked.scheduled_by, asked.fair_key, asked.attachments::jsonb, asked.unique_key, asked.asked_at, greatest(asked.asked_at, coalesce(asked.scheduled_at, asked.asked_at + asked.delay, asked.asked_at))
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes, created_at, scheduled_at)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.session_order, asked.session_policy, asked.resources::jsonb, asked.scheduled_by, asked.fair_key, asked.attachments::jsonb, asked.unique_key, asked.attributes::jsonb, asked.asked_at, greatest(asked.asked_at, coalesce(asked.scheduled_at, asked.asked_at + asked.delay, asked.asked_at))
     from known as asked
     where asked.key is null or asked.task_id in (select task_id from keyed)
     on conflict (task_id) do nothing
@@ -88,8 +88,8 @@ with asked as (
     on conflict do nothing
     returning task_id
 ), entity as (
-    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, created_at, scheduled_at, time_table)
-    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, asked.payload_encoding as payload_encoding, asked.payload as payload, null::timestamptz as expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session, asked.session_order as session_order, asked.session_policy as session_policy, asked.resources::jsonb as resources, null::text as scheduled_by, asked.fair_key as fair_key, null as attachments, null::text as unique_key, asked_at, tick_at, name
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes, created_at, scheduled_at, time_table)
+    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, asked.payload_encoding as payload_encoding, asked.payload as payload, null::timestamptz as expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session, asked.session_order as session_order, asked.session_policy as session_policy, asked.resources::jsonb as resources, null::text as scheduled_by, asked.fair_key as fair_key, null as attachments, null::text as unique_key, null as attributes, asked_at, tick_at, name
     from known as asked
     where (task_id in (select task_id from keyed)) is true
     returning task_id, lambda
@@ -116,8 +116,8 @@ with asked as (
     on conflict do nothing
     returning task_id
 ), entity as (
-    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, created_at, scheduled_at, time_table)
-    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, asked.payload_encoding as payload_encoding, asked.payload as payload, null::timestamptz as expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session, asked.session_order as session_order, asked.session_policy as session_policy, asked.resources::jsonb as resources, null::text as scheduled_by, asked.fair_key as fair_key, null as attachments, null::text as unique_key, asked_at, tick_at, name
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes, created_at, scheduled_at, time_table)
+    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, asked.payload_encoding as payload_encoding, asked.payload as payload, null::timestamptz as expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session, asked.session_order as session_order, asked.session_policy as session_policy, asked.resources::jsonb as resources, null::text as scheduled_by, asked.fair_key as fair_key, null as attachments, null::text as unique_key, null as attributes, asked_at, tick_at, name
     from known as asked
     where (task_id in (select task_id from keyed)) is true
 ), ticked as (
@@ -174,7 +174,7 @@ where (known.task_id in (select task_id from joined)) is true;
 
 -- name: schedule_in_sessions
 with asked as (
-    select * from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[], %(fair_keys)b::text[], %(attachments)b::text[], %(unique_keys)b::text[]) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, place)
+    select * from unnest(%(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[], %(fair_keys)b::text[], %(attachments)b::text[], %(unique_keys)b::text[], %(attribute_sets)b::text[]) with ordinality as asked (task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes, place)
 ), known as (
     select asked.*, duly_now() as asked_at
     from asked join lambda on lambda.name = any (array[asked.lambda])
@@ -184,8 +184,8 @@ with asked as (
     on conflict do nothing
     returning task_id
 ), entity as (
-    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, created_at, scheduled_at)
-    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.session_order, asked.session_policy, asked.resources::jsonb, asked.scheduled_by, asked.fair_key, asked.attachments::jsonb, asked.unique_key, asked.asked_at, greatest(asked.asked_at, coalesce(asked.scheduled_at, asked.asked_at + asked.delay, asked.asked_at))
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes, created_at, scheduled_at)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.session_order, asked.session_policy, asked.resources::jsonb, asked.scheduled_by, asked.fair_key, asked.attachments::jsonb, asked.unique_key, asked.attributes::jsonb, asked.asked_at, greatest(asked.asked_at, coalesce(asked.scheduled_at, asked.asked_at + asked.delay, asked.asked_at))
     from known as asked
     where asked.key is null or asked.task_id in (select task_id from keyed)
     order by asked.place
@@ -243,11 +243,11 @@ from joined, (select count(done) from ordered) as once;
 with asked as (
     select *
     from unnest(
-        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[], %(fair_keys)b::text[], %(attachments)b::text[], %(unique_keys)b::text[],
+        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[], %(fair_keys)b::text[], %(attachments)b::text[], %(unique_keys)b::text[], %(attribute_sets)b::text[],
         %(max_runtimes)b::interval[], %(labels)b::text[], %(waits_for)b::int4[], %(first_edges)b::int4[],
         %(any_of)b::bool[], %(ignore_failure)b::bool[], %(timeouts_final)b::bool[], %(handled)b::int2[]
     ) with ordinality as asked (
-        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key,
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes,
         max_runtime, label, waits_for, first_edge, any_of, ignore_failure, timeout_is_final, handled, place
     )
 ), made as (
@@ -260,8 +260,8 @@ with asked as (
     select asked.*, made.graph_id, made.created_at
     from made cross join asked join lambda on lambda.name = any (array[asked.lambda])
 ), entity as (
-    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, created_at, scheduled_at, graph, max_runtime)
-    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.session_order, asked.session_policy, asked.resources::jsonb, asked.scheduled_by, asked.fair_key, asked.attachments::jsonb, asked.unique_key, asked.created_at, greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)), asked.graph_id, asked.max_runtime
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes, created_at, scheduled_at, graph, max_runtime)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.session_order, asked.session_policy, asked.resources::jsonb, asked.scheduled_by, asked.fair_key, asked.attachments::jsonb, asked.unique_key, asked.attributes::jsonb, asked.created_at, greatest(asked.created_at, coalesce(asked.scheduled_at, asked.created_at + asked.delay, asked.created_at)), asked.graph_id, asked.max_runtime
     from known as asked
     order by asked.task_id
     on conflict (task_id) do nothing
@@ -306,12 +306,12 @@ from entity full join (select count(*) as made from made) as graphs on false;
 with asked as (
     select *
     from unnest(
-        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[], %(fair_keys)b::text[], %(attachments)b::text[], %(unique_keys)b::text[],
+        %(task_ids)b::uuid[], %(lambdas)b::text[], %(collections)b::text[], %(priorities)b::int2[], %(encodings)b::int2[], %(payloads)b::bytea[], %(scheduled_at)b::timestamptz[], %(delays)b::interval[], %(expires_at)b::timestamptz[], %(keys)b::text[], %(sessions)b::text[], %(session_orders)b::int2[], %(session_policies)b::int2[], %(resources)b::text[], %(scheduled_by)b::text[], %(fair_keys)b::text[], %(attachments)b::text[], %(unique_keys)b::text[], %(attribute_sets)b::text[],
         %(max_runtimes)b::interval[], %(labels)b::text[], %(open_edges)b::int4[], %(waits_for)b::int4[],
         %(first_edges)b::int4[], %(any_of)b::bool[], %(ignore_failure)b::bool[], %(timeouts_final)b::bool[],
         %(handled)b::int2[], %(runs)b::bool[], %(skipped)b::bool[]
     ) with ordinality as asked (
-        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key,
+        task_id, lambda, collection, priority, encoding, payload, scheduled_at, delay, expires_at, key, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes,
         max_runtime, label, open_edges, waits_for, first_edge, any_of, ignore_failure, timeout_is_final, handled, runs, skipped,
         place
     )
@@ -329,8 +329,8 @@ with asked as (
     select asked.*, grown.graph_id, grown.before, grown.now, greatest(grown.now, coalesce(asked.scheduled_at, grown.now + asked.delay, grown.now)) as due_at
     from grown cross join asked join lambda on lambda.name = any (array[asked.lambda])
 ), entity as (
-    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, created_at, scheduled_at, graph, max_runtime)
-    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.session_order, asked.session_policy, asked.resources::jsonb, asked.scheduled_by, asked.fair_key, asked.attachments::jsonb, asked.unique_key, asked.now, asked.due_at, asked.graph_id, asked.max_runtime
+    insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes, created_at, scheduled_at, graph, max_runtime)
+    select asked.task_id, asked.lambda, asked.collection, asked.priority, asked.encoding, asked.payload, asked.expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session, asked.session_order, asked.session_policy, asked.resources::jsonb, asked.scheduled_by, asked.fair_key, asked.attachments::jsonb, asked.unique_key, asked.attributes::jsonb, asked.now, asked.due_at, asked.graph_id, asked.max_runtime
     from known as asked
     order by asked.task_id
     on conflict (task_id) do nothing

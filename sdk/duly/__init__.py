@@ -63,6 +63,7 @@ from duly_wire.enums import (
     QueueOrder,
     ReasonKind,
     Role,
+    SearchKind,
     SessionOrder,
     SessionPolicy,
     TaskEventKind,
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
         Problems,
         ProblemSession,
     )
+    from duly.search.hit import SearchHit
     from duly.sync_client import Client
     from duly.tasks.handle import Handle, TypedTask
     from duly.tasks.keys import TaskKey
@@ -198,6 +200,8 @@ __all__ = [
     "RunEnd",
     "ScheduledGraph",
     "ScheduledTask",
+    "SearchHit",
+    "SearchKind",
     "SentEvent",
     "ServedLambda",
     "ServiceInstance",
@@ -253,6 +257,7 @@ _LOADED_WHEN_NAMED = {
     "RelatedTask": "explain.views",
     "EventAddress": "events.address",
     **dict.fromkeys(("EventKey", "EventWaiter", "KeptEvent", "NewEvent", "SentEvent"), "events.event"),
+    "SearchHit": "search.hit",
     "Activity": "fleet.activity",
     "ExecutorInfo": "fleet.views",
     "Host": "fleet.views",

@@ -334,6 +334,7 @@ class Client(Blocking):
     revoke_tokens = blocking(AsyncClient.revoke_tokens, drawn="token_ids")
     reveal = blocking(AsyncClient.reveal)
     activity = blocking(AsyncClient.activity)
+    search = blocking(AsyncClient.search)
     audit_events = iterating(AsyncClient.audit_events, AsyncClient.audit_event_pages)
 
     def graph(

@@ -108,6 +108,7 @@ METHODS = {
     "audit_events": "audit list",
     "reveal": "reveal",
     "activity": "activity",
+    "search": "search",
     "watch": "events watch",
     "event_address": "events address",
     "problems": "status",
@@ -124,6 +125,7 @@ OPTIONS = {
     "task": "task_ids",
     "names": "names",
     "graph": "graph_id",
+    "attributes": "attribute",
 }
 """Parameters whose options have another name."""
 WRITTEN_IN_PYTHON = {"graph", "schedule_graph", "get_graph_definition"}
@@ -172,6 +174,7 @@ ANOTHER_WAY = {
     ("wait", "raise_on_failure"): "the exit code says so",
     ("wait_many", "raise_on_failure"): "the exit code says so",
     ("list", "page_size"): "--limit decides",
+    ("list", "attributes"): "--where",
     ("sessions", "page_size"): "--limit decides",
     ("hosts", "page_size"): "--limit decides",
     ("hosts", "include_lambdas"): "duly hosts HOST_ID",

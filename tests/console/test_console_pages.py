@@ -178,31 +178,45 @@ async def test_lambdas_are_listed_by_pages_and_by_a_part_of_their_name(browser, 
     assert (await browser.get("/lambdas/shop/other")).status_code == 200
 
 
-async def test_the_field_for_searches_finds_a_task_by_its_id_and_else_a_lambda(browser):
-    task_id = str(new_task_id())
-
-    by_id = await browser.get("/tasks", params={"q": task_id.upper()})
-    by_name = await browser.get("/tasks", params={"q": LAMBDA})
-
-    assert by_id.headers["location"] == f"/tasks/{task_id}"
-    assert by_name.headers["location"] == f"/tasks?lambda={LAMBDA}"
-
-
-async def test_the_field_for_searches_finds_lambdas_by_a_part_of_their_name(browser, task_states):
-    for name in ("mail.send", "mail.send.later", "bill.pay"):
-        await task_states.register(name)
+async def test_the_field_for_searches_opens_the_only_hit_and_says_what_became_of_an_id(browser, task_states):
+    await task_states.register()
+    gone, task_id = str(new_task_id()), await dead_letter(task_states)
 
     found = {
-        part: (await browser.get("/tasks", params={"q": part})).headers["location"]
-        for part in ("mail", "mail.send", "ill.p", "nothing")
+        text: (await browser.get("/search", params={"q": text})).headers["location"]
+        for text in (task_id.upper(), task_id[-12:], gone, "ail.sen")
     }
 
     assert found == {
-        "mail": "/lambdas?name=mail",
-        "mail.send": "/tasks?lambda=mail.send",
-        "ill.p": "/tasks?lambda=bill.pay",
-        "nothing": "/tasks?lambda=nothing",
+        task_id.upper(): f"/tasks/{task_id}",
+        task_id[-12:]: f"/tasks/{task_id}",
+        gone: f"/tasks/{gone}",
+        "ail.sen": f"/lambdas/{LAMBDA}",
     }
+    assert (await browser.get("/tasks", params={"q": "a b"})).headers["location"] == "/search?q=a+b"
+
+
+async def test_several_hits_are_shown_by_kind_and_told_to_scripts(browser, frontend, task_states):
+    for name in ("mail.send", "mail.send.later", "bill.pay"):
+        await task_states.register(name)
+    in_session = {"lambda": LAMBDA, "session": {"key": "mail to ann"}}
+    await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[in_session]))
+
+    page = (await browser.get("/search", params={"q": "mail"})).text
+    told = (await browser.get("/search.json", params={"q": "mail"})).json()
+    nothing = (await browser.get("/search", params={"q": NASTY})).text
+
+    assert page.index('<h2 id="found-lambda">') < page.index('<h2 id="found-session">')
+    assert 'href="/lambdas/mail.send.later"' in page
+    assert 'href="/sessions/session?key=mail+to+ann"' in page
+    assert "bill.pay" not in page
+    assert [(group["kind"], [hit["title"] for hit in group["hits"]]) for group in told["groups"]] == [
+        ("lambda", ["mail.send", "mail.send.later"]),
+        ("session", ["mail to ann"]),
+    ]
+    assert "Nothing was found" in nothing
+    assert NASTY not in nothing
+    assert (await browser.get("/search", params={"q": "x" * 301})).status_code == 400
 
 
 async def test_a_filter_that_is_not_valid_is_refused_with_a_reason(browser):

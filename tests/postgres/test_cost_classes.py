@@ -24,7 +24,14 @@ HELD_BY = {
     # the autoscaler reads tasks in each round; pools, their plans and hosts are few
     "pools/pools.sql": test_pool_plans.CASES.keys() | test_pool_plans.OF_POOLS,
     # by id, and no test looks at their plans, but for that of the last
-    "tasks/entities.sql": {"purge", "keep_checkpoints", "note_overdue", "lock_child_sessions", "give_turns"},
+    "tasks/entities.sql": {
+        "purge",
+        "keep_checkpoints",
+        "note_overdue",
+        "lock_child_sessions",
+        "give_turns",
+        "keep_attributes",
+    },
     # there are thousands of time tables, not millions; no test looks at the plans
     "time_tables/time_tables.sql": {
         "time_table_clock",

@@ -94,6 +94,10 @@ KEPT = {
         {"task_ids": IDS, "tokens": IDS, "checkpoints": [b"a"] * 3},
         {"task_assoc_pkey", "task_pkey"},
     ),
+    "keep_attributes": (
+        {"task_ids": IDS, "names": NAMES, "attribute_values": NAMES},
+        set(),
+    ),
     "lock_child_sessions": (
         {"task_ids": IDS, "tokens": IDS, "parents": IDS, "lambdas": [LAMBDA] * 3, "sessions": NAMES},
         {"task_assoc_pkey", "session_pkey"},
@@ -131,6 +135,7 @@ ANEW = {
         {"idempotency_key_by_task", "task_first_pkey"},
     ),
     "unique_keys_without_tasks": (PAGE, {"unique_key_by_task", "unique_key_pkey", "task_first_pkey"}),
+    "attributes_without_tasks": (PAGE, {"task_attribute_by_task", "task_attribute_pkey", "task_first_pkey"}),
     "expired_events": (LIMITS, {"event_by_expiry", "event_pkey", "event_key_pkey"}),
     "ended_event_waits": (PAGE, {"event_wait_pkey", "event_wait_by_task", "task_assoc_pkey"}),
     "idle_event_keys": (LIMITS, {"event_key_pkey", "event_wait_pkey"}),

@@ -446,3 +446,22 @@ class ProblemActionKind(Named):
     """Shows the pool `target`."""
     SHOW_TOKENS = 9
     """Shows the tokens."""
+
+
+class SearchKind(Named):
+    """What a search found, and by what."""
+
+    TASK = 1
+    """A task, by a part of its id."""
+    GRAPH = 2
+    LAMBDA = 3
+    SESSION = 4
+    IDEMPOTENCY_KEY = 5
+    """A task, by its idempotency key."""
+    UNIQUE_KEY = 6
+    """The task that has a unique key."""
+    HOST = 7
+    CAUSE = 8
+    """A cause of dead letters."""
+    ATTRIBUTE = 9
+    """A task, by one of its attributes."""

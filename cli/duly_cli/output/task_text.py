@@ -76,6 +76,9 @@ def _problem(task: duly.Task, name: str) -> str:
 def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
     """A task, a line for each thing that is worth one; `max_attempts` is its lambda's."""
     values = task_as_json(task)
+    values["attributes"] = ", ".join(
+        f"{name}={as_json(value)}" for name, value in values["attributes"].items()
+    )
     if task.progress:
         values["progress"] = f"{task.progress * 100:.0f} %"
     if since := _overdue_since(task):

@@ -1,5 +1,8 @@
 """Reads what options are given: durations, instants, priorities; an error names the option."""
 
+import json
+import re
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import TypeVar, overload
@@ -11,6 +14,8 @@ from duly.keep import KEEP, Keep
 
 Member = TypeVar("Member", bound=IntEnum)
 Value = TypeVar("Value")
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+"""As it would be written: 007 is a text."""
 
 
 def invalid(option: str, message: str) -> typer.BadParameter:
@@ -116,3 +121,36 @@ def parse_session(key: str | None, order: str, on_failure: str) -> duly.Session 
         parse_member("--session-order", order, duly.SessionOrder, "an order"),
         parse_member("--session-on-failure", on_failure, duly.SessionPolicy, "a policy"),
     )
+
+
+def parse_attributes(texts: Iterable[str], option: str) -> dict[str, str | int | bool]:
+    """Return attributes of the command line: order=17 is an integer, urgent=true a flag, `zip="17"` a text as JSON has it.
+
+    >>> parse_attributes(["order=17", "zip=007", "urgent=true"], "--attribute")
+    {'order': 17, 'zip': '007', 'urgent': True}
+
+    Raises:
+        typer.BadParameter: one is no NAME=VALUE, or a name is given twice.
+    """
+    found: dict[str, str | int | bool] = {}
+    for text in texts:
+        name, mark, value = text.partition("=")
+        if not (name and mark and value):
+            raise invalid(option, f"{text!r} is no attribute: write NAME=VALUE, such as order=17")
+        if name in found:
+            raise invalid(option, f"{name} is given twice")
+        found[name] = _attribute_value(value, option)
+    return found
+
+
+def _attribute_value(text: str, option: str) -> str | int | bool:
+    if text in ("true", "false"):
+        return text == "true"
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if text.startswith('"'):
+        try:
+            return str(json.loads(text))
+        except ValueError:
+            raise invalid(option, f"{text!r} is no text in quotes, as JSON has it") from None
+    return text

@@ -12,6 +12,7 @@ from duly_cli.attachments.progress_bar import ProgressBar
 from duly_cli.limits.commands import parse_need
 from duly_cli.output.safe_text import say
 from duly_cli.startup.option_values import (
+    parse_attributes,
     parse_duration,
     parse_member,
     parse_moment,
@@ -99,6 +100,14 @@ def schedule(
         list[str] | None,
         typer.Option(
             help="A resource of which it takes a unit while it runs, or WEIGHT units: NAME, NAME=WEIGHT, NAME/KEY. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="What you find the task by: order=17. At most 8; repeatable. `duly list --where order=17` finds it.",
             show_default=False,
         ),
     ] = None,
@@ -191,6 +200,7 @@ def schedule(
             idempotency_key=idempotency_key,
             session=parse_session(session, session_order, session_on_failure),
             resources=tuple(parse_need(each) for each in resource or ()),
+            attributes=parse_attributes(attribute or (), "--attribute"),
             lambda_version=lambda_version,
             domain=domain,
             requires=requires or (),

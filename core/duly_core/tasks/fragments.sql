@@ -359,5 +359,5 @@ task.task_id, task.lambda, {{fields.shown_of_task}},
     nullif(task_assoc.next_trigger_at, 'infinity') as next_trigger_at, task_assoc.holder, task_assoc.cancel_requested,
     task_assoc.progress, task_assoc.progress_note, task_assoc.overdue_since_at, task_assoc.overdue_neighbours, task.redrives, task.session, task.session_order, task.session_policy,
     task.time_table,
-    task.resources, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits,
+    task.resources, task.attributes, task_assoc.parked_on, task_assoc.parked_key, task.graph, task.edits,
     coalesce(task_assoc.events, task.events) is not null as has_events

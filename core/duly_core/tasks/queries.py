@@ -3,18 +3,21 @@
 Only names of our own are put into their text. Values are literals there, so Postgres plans each for what it asks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from duly_core.postgres.pool import Store
+from duly_core.tasks import attributes
 from duly_core.tasks.lifecycle import FINAL, Status
 from duly_core.tasks.scope import scope_condition, scope_parameters
 from duly_core.tasks.store import SUMMARY, TaskFilter, TaskRow, select_text
 from duly_wire.ids import TaskId
 
+_PAGES_OF_ATTRIBUTES = 5
+"""That one page of a list looks at."""
 _JOINED = "task left join task_assoc on task_assoc.task_id = task.task_id"
 _LIVE = "task_assoc join task on task.task_id = task_assoc.task_id"
 _DEAD = "dead_letter join task on task.task_id = dead_letter.task_id"
@@ -41,13 +44,39 @@ class Query:
         return f"select {columns} from {self.source} {where} {rest}"  # noqa: S608 (the names are our own)
 
 
+class Listed(NamedTuple):
+    """Tasks of a list."""
+
+    rows: list[TaskRow]
+    read_to: TaskId | None = None
+    """Below this id there may be more, though there are fewer rows than asked for; None: that says it."""
+
+
 async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> list[TaskRow]:
     """Up to `limit` tasks, newest id first, from below `before` on; without payloads and results."""
-    return await select_text(store, *list_query(wanted, before, limit))
+    return (await list_page(store, wanted, before, limit)).rows
 
 
-def list_query(wanted: TaskFilter, before: TaskId | None, limit: int) -> tuple[str, Mapping[str, Any]]:
-    """Return the query of `list_tasks`, and its parameters."""
+async def list_page(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> Listed:
+    """Return what `list_tasks` does. Of tasks with attributes a bounded number is looked at."""
+    if not wanted.attributes:
+        return Listed(await select_text(store, *list_query(wanted, before, limit)))
+    rows: list[TaskRow] = []
+    for _ in range(_PAGES_OF_ATTRIBUTES):
+        found = await attributes.find(store, wanted.attributes, before)
+        if found.task_ids:
+            query = list_query(wanted, None, limit - len(rows), found.task_ids)
+            rows += await select_text(store, *query)
+        before = found.read_to
+        if before is None or len(rows) >= limit:
+            return Listed(rows)
+    return Listed(rows, before)
+
+
+def list_query(
+    wanted: TaskFilter, before: TaskId | None, limit: int, among: Sequence[TaskId] | None = None
+) -> tuple[str, Mapping[str, Any]]:
+    """Return the query of `list_tasks`, and its parameters; `among`: only these tasks."""
     # live tasks are few and finished ones many: a list of live ones begins with the assoc rows
     only_live = bool(wanted.statuses) and not wanted.statuses & FINAL
     source, key = (_LIVE, "task_assoc.task_id") if only_live else (_JOINED, "task.task_id")
@@ -59,6 +88,9 @@ def list_query(wanted: TaskFilter, before: TaskId | None, limit: int) -> tuple[s
     if before is not None:
         found.append(f"{key} < %(before)s")
     parameters = _parameters(wanted) | {"before": UUID(bytes=before or bytes(16)), "limit": limit}
+    if among is not None:
+        found.append(f"{key} = any(%(among)s::uuid[])")
+        parameters["among"] = [UUID(bytes=each) for each in among]
     query = Query(source, key, found, parameters)
     return query.select(SUMMARY, f"order by {key} desc limit %(limit)s"), parameters
 

@@ -17,6 +17,7 @@ from duly_core.postgres.arrays import byteas, int2s, intervals, texts, timestamp
 from duly_core.postgres.pool import Connection, Step, Store, fetch
 from duly_core.postgres.statements import ENTITIES, READS, TRANSITIONS, Statement
 from duly_core.postgres.task_fields import FIELDS, TaskField
+from duly_core.tasks import attribute_rules, attributes
 from duly_core.tasks.task import NewTask, ResourceNeed, Scheduled, Scheduling, Token
 from duly_wire.ids import TaskId
 
@@ -34,9 +35,12 @@ async def schedule(store: Store, tasks: Sequence[NewTask], *, tell: bool = False
     Raises:
         StoreUnavailableError: nothing is known of the outcome; ask again with the same tasks.
     """
-    if not any(task.session is not None or task.attachments for task in tasks):
+    if not any(task.session is not None or task.attachments or task.attributes for task in tasks):
         return await _write(store, tasks, tell=tell)
-    kinds = [(task.session is not None, bool(task.attachments) and task.session is None) for task in tasks]
+    kinds = [
+        (task.session is not None, bool(task.attachments or task.attributes) and task.session is None)
+        for task in tasks
+    ]
     if len(set(kinds)) == 1:
         return await _write(store, tasks, tell=tell)
     # plain tasks are not to wait for what others need; those of sessions are written in their order
@@ -72,7 +76,7 @@ async def _write(
     told = {} if in_sessions else {"tell": tell}
     missing: dict[int, NotStored] = {}
     rows: list[TupleRow] = []
-    if any(columns["attachments"]):
+    if any(columns["attachments"]) or any(columns["attributes"]):
         rows, missing = await _write_with_uses(store, statement, [tasks[place] for place in ordered], told)
     else:
         if not is_plain_one and not any(map(any, map(columns.__getitem__, _SELDOM))):
@@ -158,7 +162,7 @@ async def _write_plain(
 async def _write_with_uses(
     store: Store, statement: Statement, tasks: Sequence[NewTask], told: Mapping[str, Any]
 ) -> tuple[list[TupleRow], dict[int, NotStored]]:
-    """Write tasks with what they use, without those that use what is not stored.
+    """Write tasks with what they use, and what they are found by, without those that use what is not stored.
 
     Returns:
         The rows of the statement, and by the numbers of the tasks that were left out, from 1, what is not stored.
@@ -200,7 +204,7 @@ async def missing_of(connection: Connection, tasks: Sequence[NewTask]) -> dict[T
 
 
 async def keep_inputs(connection: Connection, tasks: Sequence[NewTask], written: Collection[TaskId]) -> None:
-    """Write what tasks use, of those that were written in this transaction, after `missing_of`.
+    """Write what tasks use, and what they are found by, of those that were written in this transaction, after `missing_of`.
 
     Raises:
         StoreUnavailableError: the store does not answer.
@@ -214,6 +218,7 @@ async def keep_inputs(connection: Connection, tasks: Sequence[NewTask], written:
         },
         by_run=False,
     )
+    await attributes.keep(connection, tasks, written)
 
 
 async def lock_child_sessions(
@@ -324,6 +329,7 @@ _DERIVED: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "resources": ("resources", written_needs),
     "attachments": ("attachments", written_uses),
     "unique": ("unique", lambda unique: unique and unique.key),
+    "attributes": ("attributes", attribute_rules.written),
 }
 """Fields that are not as NewTask has them: of what they are made, and how."""
 

@@ -70,6 +70,8 @@ class TaskFilter:
     """What the caller may reach; None: all."""
     domain: str = ""
     """With it `lambda_name` means its queues in that domain."""
+    attributes: tuple[tuple[str, str], ...] = ()
+    """All of these, as texts: lists alone know them."""
 
 
 async def select_text(store: Store, query: str, parameters: Mapping[str, Any]) -> list[TaskRow]:

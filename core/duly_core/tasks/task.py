@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from duly_core.attachments.rules import AttachmentUse, NotStored
 from duly_core.events.rules import EventWait
 from duly_core.lambdas.names import QueueKey
+from duly_core.tasks.attribute_rules import Attributes
 from duly_wire.enums import (
     FailureKind,
     HeldWhile,
@@ -121,6 +122,8 @@ class NewTask(NamedTuple):
     """What it uses: of these the store keeps a copy in the task, for claims."""
     unique: Unique | None = None
     """None: other tasks of the lambda do not matter."""
+    attributes: Attributes = ()
+    """To find it by."""
 
 
 class TaskChange(NamedTuple):

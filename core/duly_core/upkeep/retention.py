@@ -138,6 +138,7 @@ class Retention:
         await self._forget("idle_resource_keys", limits, done)
         await self._forget("old_merged_tasks", {}, done)
         await self._walk("unique_keys_without_tasks", limits, now, done)
+        await self._walk("attributes_without_tasks", limits, now, done)
         await self._forget("expired_events", {}, done)
         await self._walk("ended_event_waits", {}, now, done)
         await self._forget("idle_event_keys", {}, done)

@@ -199,6 +199,21 @@ with page as (
 )
 select task_id from page order by task_id
 
+-- name: attributes_without_tasks
+-- Removes the attributes, of a page of older ids, whose tasks are gone. Answers with the ids of the page.
+with page as (
+    select attribute.name, attribute.value, attribute.task_id
+    from task_attribute as attribute
+    where attribute.task_id > %(after)b and attribute.task_id < duly_first_id(least(%(ended_before)b, %(dead_before)b))
+    order by attribute.task_id
+    limit %(limit)b
+), gone as (
+    delete from task_attribute as attribute using page
+    where attribute.name = any (array[page.name]) and attribute.value = page.value and attribute.task_id = page.task_id
+        and not exists (select from task where task.task_id = page.task_id)
+)
+select task_id from page order by task_id
+
 -- name: old_merged_tasks
 -- Notes of merged tasks that no repeat asks for any more. Their ids begin with their time.
 delete from merged_task

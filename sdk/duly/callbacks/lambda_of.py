@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from duly.context import TaskContext
     from duly.limits.resource import ResourceNeed
     from duly.sessions.session import Session
+    from duly.tasks.attributes import AttributeValue
     from duly.tasks.unique import Debounce, Unique
     from duly_wire.enums import Priority
 
@@ -43,6 +44,7 @@ class TaskOptions(TypedDict, total=False):
     domain: str
     requires: Iterable[str]
     resources: Iterable[ResourceNeed | str]
+    attributes: Mapping[str, AttributeValue] | None
 
 
 class SessionOptions(TaskOptions, total=False):

@@ -1,8 +1,9 @@
-"""The calls of InspectionService: a task with its payload, and the activity of Duly."""
+"""The calls of InspectionService: a task with its payload, the activity of Duly, and searches."""
 
 from __future__ import annotations
 
 from duly.fleet.activity import Activity
+from duly.search.hit import SearchHit
 from duly.tasks.reads import TaskRef, found_ids
 from duly.tasks.task import Task
 from duly.transport import error_mapping
@@ -33,3 +34,18 @@ class InspectionCalls(ClientPart):
         caller = self._caller
         request = inspection_pb2.GetActivityRequest()
         return Activity.from_proto(await caller.call(caller.inspection.GetActivity, request))
+
+    async def search(self, text: str, *, limit: int = 5) -> list[SearchHit]:
+        """Return what a text may mean, by kind: a part of an id, a name, a key, a failure. Only what the caller may read is found.
+
+        - `text`: four or more digits of the id of a task or graph, its begin or its end, or both with `…` between; a part of the name of a
+          lambda, graph or host; the begin of the key of a session; a whole idempotency key or unique key; an attribute as in `order=17`; a part of an exception or
+          its message, or the fingerprint of a cause.
+        - `limit`: of each kind, 1 to 20.
+
+        The cost is bounded, so not all is found: the ends of ids are sought among the newest. Raises PermissionDeniedError.
+        """
+        caller = self._caller
+        request = inspection_pb2.SearchRequest(text=text, limit=limit)
+        response = await caller.call(caller.inspection.Search, request)
+        return [SearchHit.from_proto(each) for each in response.hits]

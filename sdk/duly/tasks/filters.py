@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any, TypedDict, TypeVar
 
+from duly.tasks.attributes import AttributeValue, attribute_filters
 from duly.tasks.new_task import aware
 from duly.transport.enum_members import member
 from duly_wire.enums import FailureKind, Priority, TaskStatus
@@ -28,6 +29,8 @@ class ListFilter(TaskFilter, total=False):
 
     # With lambda_name: those of the lambda in this domain.
     domain: str
+    # Of all of these; 17 and "17" are found alike.
+    attributes: Mapping[str, AttributeValue]
 
 
 class CancelFilter(TaskFilter, total=False):
@@ -75,7 +78,9 @@ def filtered(request: Request, which: Mapping[str, Any], known: type) -> Request
     for name, value in which.items():
         if name not in known.__annotations__:
             raise TypeError(f"{name!r} is no filter: use {', '.join(known.__annotations__)}")
-        if name in _KINDS:
+        if name == "attributes":
+            to.attributes.extend(attribute_filters(value))
+        elif name in _KINDS:
             getattr(to, name).extend(member(name, each, _KINDS[name]) for each in value)
         elif name == "lambda_name":
             setattr(to, "lambda", value)

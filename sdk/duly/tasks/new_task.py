@@ -13,6 +13,7 @@ from duly.errors import InvalidTaskError, PayloadTooLargeError
 from duly.limits.resource import ResourceNeed, needs_to_fields
 from duly.sessions.session import Session, session_of
 from duly.tasks.arguments import check_names, wrong_type
+from duly.tasks.attributes import attributes_bytes
 from duly.tasks.quick_init import quick_init
 from duly.tasks.unique import Unique, unique_bytes
 from duly.transport.enum_members import member
@@ -23,10 +24,11 @@ from duly_wire.time_conversion import timestamp_fields, to_duration, to_timestam
 from duly_wire.v1 import frontend_pb2, task_pb2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from duly.attachments.encoded import Encoded
     from duly.callbacks.codec import Codec
+    from duly.tasks.attributes import AttributeValue
     from duly.tasks.unique import Debounce
 
 
@@ -73,6 +75,7 @@ class NewTask:
     requires: Iterable[str] = ()
     unique: Unique | str | None = None
     debounce: Debounce | None = None
+    attributes: Mapping[str, AttributeValue] | None = None
 
     @property
     def queue(self) -> str:
@@ -138,7 +141,7 @@ class NewTask:
             fields["idempotency_key"] = _key(self.idempotency_key)
         if self.session is not None:
             fields["session"] = session_of(self.session).to_fields()
-        if self.resources or self.unique is not None or self.debounce is not None:
+        if self.resources or self.unique is not None or self.debounce is not None or self.attributes:
             fields |= self._serialized_fields()
         if encoded is not None:
             fields["attachments"] = encoded.serialized_uses()
@@ -151,6 +154,8 @@ class NewTask:
             fields["resources"] = needs.SerializeToString()
         if self.unique is not None or self.debounce is not None:
             fields["unique"] = unique_bytes(self.unique, self.debounce)
+        if self.attributes:
+            fields["attributes"] = attributes_bytes(self.attributes)
         return fields
 
 

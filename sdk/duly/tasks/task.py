@@ -17,14 +17,17 @@ from duly.callbacks.codec import (
 from duly.callbacks.payload import decode
 from duly.limits.resource import ResourceNeed
 from duly.sessions.session import Session
+from duly.tasks.attributes import attributes_of
 from duly.transport.message_fields import view
 from duly_wire.enums import AttemptOutcome, FailureKind, Priority, TaskStatus
 from duly_wire.queue_names import QueueName
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
 
     from duly.callbacks.codec import Codec
+    from duly.tasks.attributes import AttributeValue
     from duly_wire.v1 import task_pb2
 
 
@@ -120,6 +123,8 @@ class Task:
     scheduled_by: str = ""
     # Whose work it is, as the caller said; empty: it was not said.
     fair_key: str = ""
+    # What its caller finds it by.
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     # Since when its callback is to end, and does not, and how many others in its process have time to end first; None: unknown.
     overdue_since_at: datetime | None = None
     overdue_neighbours: int = 0
@@ -183,6 +188,7 @@ class Task:
             result_encoding=result_encoding,
             checkpoint_bytes=checkpoint,
             attempts=tuple(Attempt.from_proto(attempt) for attempt in task.attempts),
+            attributes=attributes_of(task.attributes),
             resources=tuple(ResourceNeed.from_proto(need) for need in task.resources),
             attachments=tuple(AttachmentUse.from_proto(use, task.task_id) for use in task.attachments),
         )

@@ -225,3 +225,22 @@ def _indented(value: object) -> str:
 def total_slots(executors: Iterable[fleet_pb2.Executor]) -> int:
     """Return how many callbacks Executors may run at a time."""
     return sum(each.processes * each.slots for each in executors)
+
+
+def attribute(made: task_pb2.Attribute) -> str:
+    """Return the value of an attribute, as searches have it."""
+    kind = made.WhichOneof("value")
+    if kind == "number":
+        return str(made.number)
+    return str(made.flag).lower() if kind == "flag" else made.text
+
+
+def as_filter(made: task_pb2.Attribute) -> str:
+    """Return an attribute as the filter of a list has it: with its value in quotes, if it would not be read otherwise.
+
+    >>> as_filter(task_pb2.Attribute(name="city", text="Rome, Italy"))
+    'city="Rome, Italy"'
+    """
+    value = attribute(made)
+    is_plain = value == value.strip() and "," not in value and not value.startswith('"')
+    return f"{made.name}={value if is_plain else json.dumps(value, ensure_ascii=False)}"

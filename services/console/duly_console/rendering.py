@@ -46,6 +46,8 @@ def open_templates(static_version: str) -> jinja2.Environment:
             "total_slots",
             "next_step",
             "times",
+            "attribute",
+            "as_filter",
         )
     }
     environment.filters |= filters | {"query": query, "namespace_of": namespace_of}

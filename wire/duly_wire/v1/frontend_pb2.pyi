@@ -42,6 +42,7 @@ class NewTask(_message.Message):
     FAIR_KEY_FIELD_NUMBER: _builtins.int
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
     UNIQUE_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
     payload: _builtins.bytes
     """At most the lambda's payload limit (256 KiB by default, never above 1 MiB)."""
     payload_encoding: _task_pb2.Encoding.ValueType
@@ -67,6 +68,8 @@ class NewTask(_message.Message):
     """A serialized AttachmentUses: serialized for the reason of `resources`. Empty: it uses none."""
     unique: _builtins.bytes
     """A serialized Unique: serialized for the reason of `resources`. Empty: other tasks of the lambda do not matter."""
+    attributes: _builtins.bytes
+    """A serialized Attributes: serialized for the reason of `resources`. Empty: it has none."""
     @_builtins.property
     def scheduled_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -100,10 +103,11 @@ class NewTask(_message.Message):
         fair_key: _builtins.str = ...,
         attachments: _builtins.bytes = ...,
         unique: _builtins.bytes = ...,
+        attributes: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "expires_at", b"expires_at", "scheduled_at", b"scheduled_at", "session", b"session", "when", b"when"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "collection", b"collection", "delay", b"delay", "expires_at", b"expires_at", "fair_key", b"fair_key", "idempotency_key", b"idempotency_key", "lambda", b"lambda", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "scheduled_at", b"scheduled_at", "session", b"session", "task_id", b"task_id", "unique", b"unique", "when", b"when"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "attributes", b"attributes", "collection", b"collection", "delay", b"delay", "expires_at", b"expires_at", "fair_key", b"fair_key", "idempotency_key", b"idempotency_key", "lambda", b"lambda", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "scheduled_at", b"scheduled_at", "session", b"session", "task_id", b"task_id", "unique", b"unique", "when", b"when"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_when: _TypeAlias = _typing.Literal["scheduled_at", "delay"]  # noqa: Y015
     _WhichOneofArgType_when: _TypeAlias = _typing.Literal["when", b"when"]  # noqa: Y015
@@ -500,6 +504,7 @@ class ListTasksRequest(_message.Message):
     FINISHED_AFTER_FIELD_NUMBER: _builtins.int
     FINISHED_BEFORE_FIELD_NUMBER: _builtins.int
     DOMAIN_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     page_size: _builtins.int
     """1 to 1,000; 0 is 100."""
@@ -525,6 +530,10 @@ class ListTasksRequest(_message.Message):
     def finished_before(self) -> _timestamp_pb2.Timestamp:
         """Only tasks that ended before this time."""
 
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttributeFilter]:
+        """Only tasks that have all of these: at most 8. A page may have fewer tasks than `page_size`, or none, and a next page."""
+
     def __init__(
         self,
         *,
@@ -537,14 +546,38 @@ class ListTasksRequest(_message.Message):
         finished_after: _timestamp_pb2.Timestamp | None = ...,
         finished_before: _timestamp_pb2.Timestamp | None = ...,
         domain: _builtins.str = ...,
+        attributes: _abc.Iterable[Global___AttributeFilter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_after", b"finished_after", "finished_before", b"finished_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["collection", b"collection", "domain", b"domain", "failure_kinds", b"failure_kinds", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "page_size", b"page_size", "page_token", b"page_token", "priorities", b"priorities", "statuses", b"statuses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "collection", b"collection", "domain", b"domain", "failure_kinds", b"failure_kinds", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "page_size", b"page_size", "page_token", b"page_token", "priorities", b"priorities", "statuses", b"statuses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListTasksRequest: _TypeAlias = ListTasksRequest  # noqa: Y015
+
+@_typing.final
+class AttributeFilter(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.str
+    """The value as text: a number in decimal digits, `true` or `false`. 17 and "17" are found alike."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AttributeFilter: _TypeAlias = AttributeFilter  # noqa: Y015
 
 @_typing.final
 class ListTasksResponse(_message.Message):

@@ -53,6 +53,47 @@ TREND_MARK_KIND_VERSION: TrendMarkKind.ValueType  # 5
 TREND_MARK_KIND_POOL: TrendMarkKind.ValueType  # 6
 Global___TrendMarkKind: _TypeAlias = TrendMarkKind  # noqa: Y015
 
+class _SearchKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SearchKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SearchKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SEARCH_KIND_UNSPECIFIED: _SearchKind.ValueType  # 0
+    SEARCH_KIND_TASK: _SearchKind.ValueType  # 1
+    """By a part of its id."""
+    SEARCH_KIND_GRAPH: _SearchKind.ValueType  # 2
+    SEARCH_KIND_LAMBDA: _SearchKind.ValueType  # 3
+    SEARCH_KIND_SESSION: _SearchKind.ValueType  # 4
+    SEARCH_KIND_IDEMPOTENCY_KEY: _SearchKind.ValueType  # 5
+    """A task, by its idempotency key."""
+    SEARCH_KIND_UNIQUE_KEY: _SearchKind.ValueType  # 6
+    """The task that has the unique key."""
+    SEARCH_KIND_HOST: _SearchKind.ValueType  # 7
+    SEARCH_KIND_CAUSE: _SearchKind.ValueType  # 8
+    """A cause of dead letters: of the newest 1,000."""
+    SEARCH_KIND_ATTRIBUTE: _SearchKind.ValueType  # 9
+    """A task, by one of its attributes: NAME=VALUE."""
+
+class SearchKind(_SearchKind, metaclass=_SearchKindEnumTypeWrapper): ...
+
+SEARCH_KIND_UNSPECIFIED: SearchKind.ValueType  # 0
+SEARCH_KIND_TASK: SearchKind.ValueType  # 1
+"""By a part of its id."""
+SEARCH_KIND_GRAPH: SearchKind.ValueType  # 2
+SEARCH_KIND_LAMBDA: SearchKind.ValueType  # 3
+SEARCH_KIND_SESSION: SearchKind.ValueType  # 4
+SEARCH_KIND_IDEMPOTENCY_KEY: SearchKind.ValueType  # 5
+"""A task, by its idempotency key."""
+SEARCH_KIND_UNIQUE_KEY: SearchKind.ValueType  # 6
+"""The task that has the unique key."""
+SEARCH_KIND_HOST: SearchKind.ValueType  # 7
+SEARCH_KIND_CAUSE: SearchKind.ValueType  # 8
+"""A cause of dead letters: of the newest 1,000."""
+SEARCH_KIND_ATTRIBUTE: SearchKind.ValueType  # 9
+"""A task, by one of its attributes: NAME=VALUE."""
+Global___SearchKind: _TypeAlias = SearchKind  # noqa: Y015
+
 @_typing.final
 class RevealTaskRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -355,3 +396,108 @@ class TrendMark(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrendMark: _TypeAlias = TrendMark  # noqa: Y015
+
+@_typing.final
+class SearchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """At most 300 bytes. Four or more digits of an id, its begin or its end, or both with `…` between; a part of the name of a lambda, graph
+    or host; the begin of the key of a session; an idempotency key or a unique key; an attribute, NAME=VALUE; the fingerprint of a cause, or a part of an
+    exception and its message.
+    """
+    limit: _builtins.int
+    """Of each kind: 1 to 20; 0 is 5."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchRequest: _TypeAlias = SearchRequest  # noqa: Y015
+
+@_typing.final
+class SearchResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HITS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hits(self) -> _containers.RepeatedCompositeFieldContainer[Global___SearchHit]:
+        """By kind, in the order of the kinds."""
+
+    @_builtins.property
+    def more(self) -> _containers.RepeatedScalarFieldContainer[Global___SearchKind.ValueType]:
+        """Kinds of which there are more hits."""
+
+    def __init__(
+        self,
+        *,
+        hits: _abc.Iterable[Global___SearchHit] | None = ...,
+        more: _abc.Iterable[Global___SearchKind.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hits", b"hits", "more", b"more"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchResponse: _TypeAlias = SearchResponse  # noqa: Y015
+
+@_typing.final
+class SearchHit(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    LAMBDA_FIELD_NUMBER: _builtins.int
+    NAMESPACE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    IS_MARKED_FIELD_NUMBER: _builtins.int
+    kind: Global___SearchKind.ValueType
+    id: _builtins.str
+    """Of a task, graph or host; the name of a lambda; the key of a session; the fingerprint of a cause."""
+    namespace: _builtins.str
+    """Of a session; empty: the default one."""
+    text: _builtins.str
+    """The name of a graph or host, the owner of a lambda, what failed of a cause."""
+    status: _task_pb2.TaskStatus.ValueType
+    """Of a task."""
+    tasks: _builtins.int
+    """Live ones of a session, dead letters of a cause, open nodes of a graph."""
+    is_marked: _builtins.bool
+    """A session is blocked, a host has stopped, a graph has a failure that it does not handle."""
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """When a task or graph was made; when a host reported last."""
+
+    def __init__(
+        self,
+        *,
+        kind: Global___SearchKind.ValueType = ...,
+        id: _builtins.str = ...,
+        namespace: _builtins.str = ...,
+        text: _builtins.str = ...,
+        status: _task_pb2.TaskStatus.ValueType = ...,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        tasks: _builtins.int = ...,
+        is_marked: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "id", b"id", "is_marked", b"is_marked", "kind", b"kind", "lambda", b"lambda", "namespace", b"namespace", "status", b"status", "tasks", b"tasks", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SearchHit: _TypeAlias = SearchHit  # noqa: Y015

@@ -49,6 +49,11 @@ class InspectionServiceStub:
                 request_serializer=duly_dot_v1_dot_inspection__pb2.GetTrendsRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_inspection__pb2.GetTrendsResponse.FromString,
                 _registered_method=True)
+        self.Search = channel.unary_unary(
+                '/duly.v1.InspectionService/Search',
+                request_serializer=duly_dot_v1_dot_inspection__pb2.SearchRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_inspection__pb2.SearchResponse.FromString,
+                _registered_method=True)
 
 
 class InspectionServiceServicer:
@@ -76,6 +81,14 @@ class InspectionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Search(self, request, context):
+        """Finds what a text may mean: parts of ids, names, keys, causes of dead letters. The cost is bounded, so it may not find
+        all: the ends of ids are sought among the newest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_InspectionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -93,6 +106,11 @@ def add_InspectionServiceServicer_to_server(servicer, server):
                     servicer.GetTrends,
                     request_deserializer=duly_dot_v1_dot_inspection__pb2.GetTrendsRequest.FromString,
                     response_serializer=duly_dot_v1_dot_inspection__pb2.GetTrendsResponse.SerializeToString,
+            ),
+            'Search': grpc.unary_unary_rpc_method_handler(
+                    servicer.Search,
+                    request_deserializer=duly_dot_v1_dot_inspection__pb2.SearchRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_inspection__pb2.SearchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -176,6 +194,33 @@ class InspectionService:
             '/duly.v1.InspectionService/GetTrends',
             duly_dot_v1_dot_inspection__pb2.GetTrendsRequest.SerializeToString,
             duly_dot_v1_dot_inspection__pb2.GetTrendsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Search(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.InspectionService/Search',
+            duly_dot_v1_dot_inspection__pb2.SearchRequest.SerializeToString,
+            duly_dot_v1_dot_inspection__pb2.SearchResponse.FromString,
             options,
             channel_credentials,
             insecure,

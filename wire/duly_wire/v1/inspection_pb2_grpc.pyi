@@ -39,6 +39,10 @@ class InspectionServiceStub:
     """Tells how much work comes and goes, and how late tasks start, over all lambdas. It is cheap: 1,000 rows are read."""
     GetTrends: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.GetTrendsRequest, _inspection_pb2.GetTrendsResponse]
     """Tells what happened in each minute of a day, or in each hour of a week, of one lambda or of all; and what was changed meanwhile."""
+    Search: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.SearchRequest, _inspection_pb2.SearchResponse]
+    """Finds what a text may mean: parts of ids, names, keys, causes of dead letters. The cost is bounded, so it may not find
+    all: the ends of ids are sought among the newest.
+    """
 
 @_typing.type_check_only
 class InspectionServiceAsyncStub(InspectionServiceStub):
@@ -51,6 +55,10 @@ class InspectionServiceAsyncStub(InspectionServiceStub):
     """Tells how much work comes and goes, and how late tasks start, over all lambdas. It is cheap: 1,000 rows are read."""
     GetTrends: _aio.UnaryUnaryMultiCallable[_inspection_pb2.GetTrendsRequest, _inspection_pb2.GetTrendsResponse]  # type: ignore[assignment]
     """Tells what happened in each minute of a day, or in each hour of a week, of one lambda or of all; and what was changed meanwhile."""
+    Search: _aio.UnaryUnaryMultiCallable[_inspection_pb2.SearchRequest, _inspection_pb2.SearchResponse]  # type: ignore[assignment]
+    """Finds what a text may mean: parts of ids, names, keys, causes of dead letters. The cost is bounded, so it may not find
+    all: the ends of ids are sought among the newest.
+    """
 
 class InspectionServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -78,5 +86,15 @@ class InspectionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_inspection_pb2.GetTrendsResponse, _abc.Awaitable[_inspection_pb2.GetTrendsResponse]]:
         """Tells what happened in each minute of a day, or in each hour of a week, of one lambda or of all; and what was changed meanwhile."""
+
+    @_abc_1.abstractmethod
+    def Search(
+        self,
+        request: _inspection_pb2.SearchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inspection_pb2.SearchResponse, _abc.Awaitable[_inspection_pb2.SearchResponse]]:
+        """Finds what a text may mean: parts of ids, names, keys, causes of dead letters. The cost is bounded, so it may not find
+        all: the ends of ids are sought among the newest.
+        """
 
 def add_InspectionServiceServicer_to_server(servicer: InspectionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

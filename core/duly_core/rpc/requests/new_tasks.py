@@ -12,6 +12,7 @@ from uuid import UUID
 from duly_core.access.current import scheduler
 from duly_core.config.settings import format_duration
 from duly_core.rpc.requests.attachment_uses import task_uses
+from duly_core.rpc.requests.attributes import new_attributes
 from duly_core.rpc.requests.checks import check_text, read_instant
 from duly_core.rpc.requests.names import check_lambda_name, check_name, unknown_lambda
 from duly_core.rpc.requests.problem import Problem
@@ -103,6 +104,7 @@ def new_task(
         fair_key or None,
         attachments,
         new_unique(asked, attachments=bool(attachments)) if asked.unique else None,
+        new_attributes(asked.attributes) if asked.attributes else (),
     )
     if given_id and abs(time.time() - _made_at(task.task_id)) > _ID_CLOCK_SLACK_S:
         raise ProblemUnlessRepeatedError(_NOT_OF_TODAY, task)
@@ -112,7 +114,7 @@ def new_task(
 
 
 _said = attrgetter("lambda", "collection", "payload", "payload_encoding", "priority", "task_id", "fair_key")
-_said_seldom = attrgetter("idempotency_key", "resources", "attachments", "unique")
+_said_seldom = attrgetter("idempotency_key", "resources", "attachments", "unique", "attributes")
 _PLAIN_ENCODINGS = frozenset(ENCODINGS) - {task_pb2.ENCODING_ENCRYPTED, task_pb2.ENCODING_ATTACHMENT}
 
 
@@ -168,6 +170,7 @@ def plain_tasks(
         (fair_key or None for fair_key in fair_keys),
         repeat(()),  # attachments
         repeat(None),  # unique
+        repeat(()),  # attributes
     )
     return [*map(NewTask._make, zip(*columns, strict=False))]
 

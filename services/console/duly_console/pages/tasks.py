@@ -1,7 +1,8 @@
 """Tasks: the list with its filters, one task with its history, cancel and redrive."""
 
 import asyncio
-import uuid
+import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -17,13 +18,16 @@ from duly_console.rendering import query
 from duly_console.waterfall import WIDTH, bars, is_success, scale, waterfall
 from duly_wire.enums import TaskStatus
 from duly_wire.time_conversion import to_datetime, to_timestamp
-from duly_wire.v1 import explain_pb2, frontend_pb2, registry_pb2, task_pb2
+from duly_wire.v1 import explain_pb2, frontend_pb2, task_pb2
 
 FINAL: frozenset[int] = frozenset(status.value for status in TaskStatus if status.is_final)
 """The statuses in which a task has ended."""
 HELD = frozenset((task_pb2.TASK_STATUS_CLAIMED, task_pb2.TASK_STATUS_PROCESSING))
 """Those in which a worker has it."""
 _EVENT = "event:"
+_ATTRIBUTE = re.compile(
+    r'(?P<name>[a-z][a-z0-9_.-]*)\s*=\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<plain>[^,"][^,]*?))\s*(?:,|$)'
+)
 LIVE: Any = tuple(status.value for status in TaskStatus if not status.is_final)
 """The others."""
 
@@ -39,6 +43,8 @@ class Wanted:
     ended_from: str = ""
     ended_before: str = ""
     failure: str = ""
+    where: str = ""
+    """Attributes: NAME=VALUE, with commas between; a comma in a value stands within quotes, as in JSON."""
 
     @classmethod
     def of(cls, said: "Page | Mapping[str, str]") -> "Wanted":
@@ -68,11 +74,42 @@ class Wanted:
             request.priorities.append(_number(self.priority, "priority"))
         if self.failure:
             request.failure_kinds.append(_number(self.failure, "failure"))
+        for name, value in attributes(self.where):
+            request.attributes.add(name=name, value=value)
         if self.ended_from:
             request.finished_after.CopyFrom(to_timestamp(instant(self.ended_from)))
         if self.ended_before:
             request.finished_before.CopyFrom(to_timestamp(instant(self.ended_before)))
         return request
+
+
+def attributes(text: str) -> list[tuple[str, str]]:
+    """Read attributes as people write them.
+
+    >>> attributes('order=17, city="Rome, Italy"')
+    [('order', '17'), ('city', 'Rome, Italy')]
+
+    Raises:
+        PageError: the text is not such.
+    """
+    found, rest = [], text.strip()
+    while rest:
+        match = _ATTRIBUTE.match(rest)
+        if match is None:
+            raise PageError(
+                400, f"{rest[:50]!r} is no attribute: write NAME=VALUE, and commas between several."
+            )
+        quoted = match["quoted"]
+        found.append((match["name"], match["plain"] if quoted is None else _unquoted(quoted)))
+        rest = rest[match.end() :].strip()
+    return found
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        raise PageError(400, f"{text[:50]!r} is no text in quotes.") from None
 
 
 def _number(text: str, kind: str) -> Any:
@@ -98,8 +135,8 @@ def instant(text: str) -> datetime:
 async def show_list(page: Page) -> Response:
     """List tasks, the newest first."""
     sought = page.asked("q")
-    if sought:
-        return await _found(page, sought)
+    if sought:  # as the field for searches asked before it had a page of its own
+        return RedirectResponse(query("/search", q=sought), status_code=303)
     wanted = Wanted.of(page)
     request = wanted.request(page.asked("page"))
     answer: frontend_pb2.ListTasksResponse = await page.call(page.stubs.frontend.ListTasks, request)
@@ -112,21 +149,6 @@ async def show_list(page: Page) -> Response:
         first=query("/tasks", **said) if page.asked("page") else "",
         next=query("/tasks", **said, page=answer.next_page_token) if answer.next_page_token else "",
     )
-
-
-async def _found(page: Page, sought: str) -> Response:
-    """Go to what was typed into the field for searches: a task's id, a lambda's name, or a part of one."""
-    try:
-        return RedirectResponse(f"/tasks/{uuid.UUID(sought)}", status_code=303)
-    except ValueError:
-        pass
-    request = registry_pb2.ListLambdasRequest(name_part=sought, page_size=PAGE_SIZE)
-    answer: registry_pb2.ListLambdasResponse = await page.call(page.stubs.registry.ListLambdas, request)
-    names = [getattr(each, "lambda").name for each in answer.lambdas]
-    if len(names) > 1 and sought not in names:
-        return RedirectResponse(query("/lambdas", name=sought), status_code=303)
-    name = names[0] if len(names) == 1 else sought
-    return RedirectResponse(query("/tasks", **{"lambda": name}), status_code=303)
 
 
 async def read_task(page: Page) -> task_pb2.Task:

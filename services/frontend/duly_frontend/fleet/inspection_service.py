@@ -8,6 +8,7 @@ from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_frontend.access.reach import readable, refused
+from duly_frontend.search.answer import search
 from duly_frontend.stores import FrontendStores
 from duly_frontend.tasks.reads import TaskReader
 from duly_frontend.trends.read import get_trends
@@ -59,3 +60,9 @@ class InspectionServicer(inspection_pb2_grpc.InspectionServiceServicer):
     ) -> inspection_pb2.GetTrendsResponse:
         async with self._stores.listing("GetTrends") as lists:
             return await get_trends(lists, request)
+
+    async def Search(  # noqa: N802
+        self, request: inspection_pb2.SearchRequest, _context: Context
+    ) -> inspection_pb2.SearchResponse:
+        async with self._stores.listing("Search") as lists:
+            return await search(lists, request)

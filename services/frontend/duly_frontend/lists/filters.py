@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from duly_core.errors import InvalidRequestError
+from duly_core.rpc.requests.attributes import wanted_attributes
 from duly_core.rpc.requests.checks import read_instant
 from duly_core.rpc.requests.names import check_domain
 from duly_core.rpc.requests.problem import Problem
@@ -40,7 +41,17 @@ def of_list(request: frontend_pb2.ListTasksRequest) -> TaskFilter:
             check_domain("domain", request.domain)
         except Problem as problem:
             raise InvalidRequestError(problem.field, problem.message) from problem
-    return replace(_filter(request), statuses=statuses, priorities=priorities, domain=request.domain)
+    try:
+        attributes = wanted_attributes(request.attributes)
+    except Problem as problem:
+        raise InvalidRequestError(problem.field, problem.message) from problem
+    return replace(
+        _filter(request),
+        statuses=statuses,
+        priorities=priorities,
+        domain=request.domain,
+        attributes=attributes,
+    )
 
 
 def of_redrive(request: frontend_pb2.RedriveTasksRequest) -> TaskFilter:

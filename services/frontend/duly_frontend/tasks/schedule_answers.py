@@ -17,7 +17,7 @@ _REFUSALS = {
     ),
     Scheduling.CONFLICT: Problem(
         "idempotency_key",
-        "another task has this key or id, with another lambda, payload, priority, collection, session, resources, fair key or attachments: "
+        "another task has this key or id, with another lambda, payload, priority, collection, session, resources, fair key, attachments or attributes: "
         "use another key for another task",
         task_pb2.ERROR_CODE_KEY_CONFLICT,
     ),

@@ -236,10 +236,11 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         scope = scope_of(Action.READ, getattr(request, "lambda"))
         wanted, before = replace(filters.of_list(request), scope=scope), page_token.read(request)
         async with self._stores.listing("ListTasks") as lists:
-            rows = await task_queries.list_tasks(lists, wanted, before, limit=size + 1)
+            rows, read_to = await task_queries.list_page(lists, wanted, before, limit=size + 1)
         payloads = restriction(Action.READ_PAYLOAD)
         page = await self._sliced(each(lambda row: task_to_wire(row, payloads), rows[:size]))
-        token = page_token.write(request, UUID(page[-1].task_id).bytes) if len(rows) > size else ""
+        last = UUID(page[-1].task_id).bytes if len(rows) > size else read_to
+        token = page_token.write(request, last) if last is not None else ""
         return frontend_pb2.ListTasksResponse(tasks=page, next_page_token=token)
 
     async def CancelTask(  # noqa: N802

@@ -9,7 +9,9 @@ from duly_core.events.rules import PARKED_ON as EVENT
 from duly_core.lambdas.session_names import SessionId
 from duly_core.postgres.task_fields import SHOWN
 from duly_core.rpc.requests.attachment_uses import use_to_wire
+from duly_core.rpc.requests.attributes import attribute_to_wire
 from duly_core.rpc.requests.problem import Problem
+from duly_core.tasks.attribute_rules import read as read_attributes
 from duly_core.tasks.completions import PARKED_ON
 from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import TaskRow
@@ -80,6 +82,8 @@ def task_to_wire(row: TaskRow, payloads: Scope | None = None) -> task_pb2.Task:
         task.graph_id = str(row["graph"])
     if row.get("attachments"):
         task.attachments.extend(map(use_to_wire, read_uses(row["attachments"])))
+    for name, value in read_attributes(row["attributes"]):
+        task.attributes.append(attribute_to_wire(name, value))
     for need in row["resources"] or ():
         task.resources.add(**need)
     if row["parked_on"] is not None and row["parked_on"] != IN_NO_SESSION_YET:

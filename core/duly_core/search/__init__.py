@@ -1,0 +1,1 @@
+"""What people search for: parts of ids, names, keys, causes and attributes."""

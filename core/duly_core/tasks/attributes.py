@@ -1,0 +1,111 @@
+"""Finds tasks by their attributes: the rows of `task_attribute`, of which only tasks with attributes have some."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from duly_core.postgres.arrays import texts, uuids
+from duly_core.postgres.pool import Connection, Store, fetch
+from duly_core.postgres.statements import ENTITIES
+from duly_core.tasks.attribute_rules import text_of
+from duly_core.tasks.store import select_text
+from duly_core.tasks.task import NewTask
+from duly_wire.ids import TaskId
+
+MOST_READ = 2_000
+"""Tasks with the rarest of the attributes that one page looks at."""
+
+_TIME_BYTES = 6
+"""With which an id begins: the milliseconds since 1970."""
+_HAVE = "task_attribute.name = %(name_{n})s and task_attribute.value = %(value_{n})s"
+
+
+class Found(NamedTuple):
+    """Some of the tasks that have all attributes of a search."""
+
+    task_ids: list[TaskId]
+    """The newest first."""
+    read_to: TaskId | None
+    """Below it there may be more; None: there are none."""
+
+
+async def keep(connection: Connection, tasks: Sequence[NewTask], written: Collection[TaskId]) -> None:
+    """Write the attributes of tasks that were written in this transaction.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = [
+        (task.task_id, name, text_of(value))
+        for task in tasks
+        if task.attributes and task.task_id in written
+        for name, value in task.attributes
+    ]
+    if not rows:
+        return
+    task_ids, names, values = zip(*sorted(rows), strict=True)
+    await fetch(
+        connection,
+        ENTITIES["keep_attributes"],
+        {"task_ids": uuids(task_ids), "names": texts(names), "attribute_values": texts(values)},
+    )
+
+
+async def find(store: Store, wanted: Sequence[tuple[str, str]], before: TaskId | None) -> Found:
+    """Return tasks that have all of these attributes, from below `before` on.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    if len(wanted) > 1:
+        wanted = await _rarest_first(store, wanted)
+    rows = await select_text(store, *find_query(wanted, before))
+    read_to = None
+    if len(rows) == MOST_READ:
+        read_to = _after_the_millisecond_of(rows[-1]["task_id"].bytes)
+        if rows[0]["task_id"].bytes < read_to:  # more than a page of one millisecond
+            read_to = rows[-1]["task_id"].bytes
+        else:
+            rows = [row for row in rows if row["task_id"].bytes >= read_to]
+    return Found([row["task_id"].bytes for row in rows if row["has_all"]], read_to)
+
+
+def _after_the_millisecond_of(task_id: TaskId) -> TaskId:
+    """Return a bound that names a time and no task: the token of a page tells of no task that its caller may not see."""
+    return (int.from_bytes(task_id[:_TIME_BYTES]) + 1).to_bytes(_TIME_BYTES) + bytes(
+        len(task_id) - _TIME_BYTES
+    )
+
+
+def find_query(wanted: Sequence[tuple[str, str]], before: TaskId | None) -> tuple[str, dict[str, object]]:
+    """Return the query for tasks that have the first of these attributes, each with whether it has the others, and its parameters."""
+    others = [
+        f"exists (select from task_attribute where {_HAVE.format(n=n)} and task_attribute.task_id = first.task_id)"
+        for n in range(1, len(wanted))
+    ]
+    behind = "" if before is None else "and task_attribute.task_id < %(before)s"
+    query = f"""
+select first.task_id, {" and ".join(others) or "true"} as has_all
+from (
+    select task_attribute.task_id
+    from task_attribute
+    where {_HAVE.format(n=0)} {behind}
+    order by task_attribute.task_id desc
+    limit %(most)s
+) as first
+order by first.task_id desc"""  # noqa: S608 (the names are our own)
+    return query, _parameters(wanted) | {"before": UUID(bytes=before or bytes(16)), "most": MOST_READ}
+
+
+async def _rarest_first(store: Store, wanted: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    counts = ", ".join(
+        f"(select count(*) from (select from task_attribute where {_HAVE.format(n=n)} limit %(most)s) as some_) as count_{n}"  # noqa: S608 (the names are our own)
+        for n in range(len(wanted))
+    )
+    (row,) = await select_text(store, f"select {counts}", _parameters(wanted) | {"most": MOST_READ})
+    return [wanted[n] for n in sorted(range(len(wanted)), key=lambda n: int(row[f"count_{n}"]))]
+
+
+def _parameters(wanted: Sequence[tuple[str, str]]) -> dict[str, object]:
+    names: dict[str, object] = {f"name_{n}": name for n, (name, _) in enumerate(wanted)}
+    return names | {f"value_{n}": value for n, (_, value) in enumerate(wanted)}

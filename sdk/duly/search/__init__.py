@@ -1,0 +1,1 @@
+"""Search: what a text may mean."""

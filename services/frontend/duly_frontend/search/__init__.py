@@ -1,0 +1,1 @@
+"""Search: one text, and what it may mean."""

@@ -1,0 +1,186 @@
+"""Attributes of tasks: what is written, what is found, and by whom."""
+
+from uuid import UUID
+
+import pytest
+from psycopg import AsyncClientCursor
+
+import duly
+from duly_core.tasks import attributes
+from duly_core.tasks.schedule import schedule
+from duly_core.tasks.task import Scheduling
+from duly_wire.ids import new_task_id
+from duly_wire.v1 import frontend_pb2, graphs_pb2, task_pb2
+from tests.fixtures.services import refusal
+from tests.fixtures.task_states import LAMBDA
+
+THEIRS = "shop/bill.pay"
+
+
+@pytest.fixture
+async def registered(frontend, task_states):
+    await task_states.register()
+
+
+async def rows(store):
+    async with store.connection() as connection:
+        cursor = await connection.execute("select name, value from task_attribute order by name, value")
+        return await cursor.fetchall()
+
+
+async def found(client, **which):
+    return [task.task_id async for page in client.list_pages(**which) for task in page]
+
+
+async def test_attributes_read_back_with_their_types_and_find_their_task(client, store, registered):
+    given = {"order": 17, "kind": "mail", "urgent": True, "big": -(2**63)}
+    first = await client.schedule(LAMBDA, attributes=given)
+    second = await client.schedule(LAMBDA, attributes={"order": "17"})
+    await client.schedule(LAMBDA)
+
+    assert dict((await client.get(first)).attributes) == given
+    assert type((await client.get(second)).attributes["order"]) is str
+    assert await found(client, attributes={"order": 17}) == [second.task_id, first.task_id]
+    assert await found(client, attributes={"order": 17, "urgent": True}) == [first.task_id]
+    assert await found(client, attributes={"order": 17, "urgent": False}) == []
+    assert [dict(task.attributes) async for task in client.list(attributes={"kind": "mail"})] == [given]
+    assert len(await rows(store)) == 5
+
+
+async def test_a_task_without_attributes_writes_no_row(client, store, registered):
+    await client.schedule(LAMBDA, idempotency_key="k")
+
+    assert await rows(store) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ([("Order", 1)], "attributes[0].name"),
+        ([("", 1)], "attributes[0].name"),
+        ([("a" * 65, 1)], "attributes[0].name"),
+        ([("a", "x" * 257)], "attributes[0].text"),
+        ([("a", "")], "attributes[0].text"),
+        ([("a", "x\x00")], "attributes[0].text"),
+        ([("a", 1), ("a", 2)], "attributes"),
+        ([(f"a{number}", 1) for number in range(9)], "attributes"),
+        ([("a", None)], "attributes[0]"),
+    ],
+)
+async def test_bad_attributes_are_refused_and_nothing_is_written(frontend, store, registered, given, field):
+    made = task_pb2.Attributes()
+    for name, value in given:
+        each = made.attributes.add(name=name)
+        if isinstance(value, str):
+            each.text = value
+        elif value is not None:
+            each.number = value
+    asked = {"lambda": LAMBDA, "attributes": made.SerializeToString()}
+
+    answer = await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[asked]))
+
+    assert answer.results[0].error.code == task_pb2.ERROR_CODE_INVALID_ARGUMENT
+    assert answer.results[0].error.field == field
+    assert not (await frontend.stub.ListTasks(frontend_pb2.ListTasksRequest())).tasks
+
+
+async def test_bytes_that_are_no_attributes_are_refused(frontend, registered):
+    for data in (b"\xff", b"\x00" * 5_000):
+        asked = {"lambda": LAMBDA, "attributes": data}
+        answer = await frontend.stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[asked]))
+        assert answer.results[0].error.field == "attributes"
+
+
+@pytest.mark.parametrize("given", [{"a": 1.5}, {"a": None}, {1: "a"}, ["a"], {"a": 2**63}])
+async def test_the_sdk_names_the_argument_that_is_wrong(client, registered, given):
+    with pytest.raises(duly.InvalidTaskError, match="attributes"):
+        await client.schedule(LAMBDA, attributes=given)
+
+
+async def test_a_repeat_with_other_attributes_is_a_conflict(task_states, store):
+    await task_states.register()
+    new = (await task_states.new())._replace(task_id=new_task_id().bytes, attributes=(("order", 17),))
+
+    first, again, other, none = [
+        (await schedule(store, [each]))[0].verdict
+        for each in (new, new, new._replace(attributes=(("order", 18),)), new._replace(attributes=()))
+    ]
+
+    assert (first, again, other, none) == (
+        Scheduling.CREATED,
+        Scheduling.REPEATED,
+        Scheduling.CONFLICT,
+        Scheduling.CONFLICT,
+    )
+    assert await rows(store) == [("order", "17")]
+
+
+async def test_tasks_of_one_call_with_and_without_attributes_are_written_together(client, store, registered):
+    receipts = await client.schedule_many(
+        [
+            duly.NewTask(LAMBDA, attributes={"order": 1}),
+            duly.NewTask(LAMBDA),
+            duly.NewTask(LAMBDA, session="s", attributes={"order": 1}),
+            duly.NewTask(LAMBDA, unique="u", attributes={"order": 1}),
+        ]
+    )
+
+    assert sorted(await found(client, attributes={"order": 1})) == sorted(
+        str(receipts[place]) for place in (0, 2, 3)
+    )
+
+
+async def test_nodes_of_graphs_have_attributes(frontend, client, registered):
+    made = task_pb2.Attributes(attributes=[{"name": "order", "number": 17}]).SerializeToString()
+    task_id = str(new_task_id())
+    node = {"label": "a", "task": {"lambda": LAMBDA, "attributes": made, "task_id": task_id}}
+    graph = graphs_pb2.ScheduleGraphRequest(graph_id=str(new_task_id()), name="g", nodes=[node])
+    assert not (await frontend.graphs.ScheduleGraph(graph)).HasField("error")
+
+    assert await found(client, attributes={"order": 17}) == [task_id]
+
+
+async def test_pages_of_a_search_have_each_task_once(client, registered, monkeypatch):
+    monkeypatch.setattr(attributes, "MOST_READ", 3)
+    receipts = await client.schedule_many(
+        [duly.NewTask(LAMBDA, attributes={"order": 1, "even": number % 2 == 0}) for number in range(40)]
+    )
+    ids = [str(each) for each in receipts]
+
+    assert await found(client, attributes={"order": 1}, page_size=4) == ids[::-1]
+    assert await found(client, attributes={"order": 1, "even": True}, page_size=4) == ids[::2][::-1]
+    assert await found(client, attributes={"order": 1}, statuses=[duly.TaskStatus.SUCCESS], page_size=4) == []
+
+
+async def test_a_filter_that_is_not_valid_is_refused(frontend, registered):
+    for given in ([("A", "1")], [("a", "")], [("a", "x" * 257)], [(f"a{n}", "1") for n in range(9)]):
+        request = frontend_pb2.ListTasksRequest(
+            attributes=[{"name": name, "value": value} for name, value in given]
+        )
+        refused = await refusal(frontend.stub.ListTasks(request))
+        assert refused.code.name == "INVALID_ARGUMENT"
+        assert refused.field.startswith("attributes")
+
+
+async def test_the_plan_of_a_search_reads_the_index_from_its_newest_entry(store):
+    async with store.connection() as connection:
+        await connection.set_autocommit(True)
+        await connection.execute(
+            "insert into task_attribute select 'kind', 'mail', gen_random_uuid() from generate_series(1, 20000)"
+        )
+        await connection.execute(
+            "insert into task_attribute select 'order', number::text, gen_random_uuid() from generate_series(1, 20000) as number"
+        )
+        await connection.execute("analyze task_attribute")
+
+    found = await attributes.find(store, [("kind", "mail"), ("order", "7")], None)
+    query, parameters = attributes.find_query([("kind", "mail"), ("order", "7")], UUID(int=2**127).bytes)
+    async with store.connection() as connection:
+        cursor = AsyncClientCursor(connection)
+        await cursor.execute(f"explain (analyze, timing off) {query}".encode(), parameters)
+        plan = "\n".join(line for (line,) in await cursor.fetchall())
+
+    assert found == ([], None)
+    assert "task_attribute_pkey" in plan
+    assert "Seq Scan" not in plan
+    assert "Rows Removed by Filter" not in plan
