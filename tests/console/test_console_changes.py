@@ -1,7 +1,6 @@
 """Streams that tell open pages of changes: what they tell, how many there may be, and what ends them."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -30,6 +29,7 @@ from duly_wire.ids import new_task_id
 from tests.fixtures.console import token_of
 from tests.fixtures.graph_states import claim_work, end, write_graph
 from tests.fixtures.services import BreakableLine, serve_frontend
+from tests.fixtures.waiting import until
 
 ID = "0193b2f0-0000-7000-8000-000000000001"
 
@@ -184,7 +184,7 @@ async def test_a_page_of_a_task_is_told_of_its_end_and_that_nothing_comes_any_mo
         await stream.until("changed")
         assert await stream.next() in ("done", None)
 
-    await wait_until_async(lambda: not len(console.streams))
+    await until(lambda: not len(console.streams))
 
 
 async def test_a_page_of_a_graph_is_told_of_the_ends_of_its_nodes(console, store, task_states):
@@ -218,7 +218,7 @@ async def test_pages_of_all_share_one_look(console, store, task_states, monkeypa
         await asyncio.gather(first.until("changed"), second.until("changed"))
 
     assert len(console.streams) <= 2
-    await wait_until_async(lambda: not len(console.streams))
+    await until(lambda: not len(console.streams))
 
 
 async def test_strangers_open_no_stream(console):
@@ -240,17 +240,10 @@ async def test_the_bound_of_a_session_is_an_answer_and_closed_pages_free_their_p
             refused = await console.http.get("/changes", params={"of": path})
             assert refused.status_code == 429
             await last.answer.aclose()
-        await wait_until_async(lambda: len(console.streams) == MOST_OF_ONE - 1)
+        await until(lambda: len(console.streams) == MOST_OF_ONE - 1)
         async with console.following("/"):
             pass
-    await wait_until_async(lambda: not len(console.streams))
-
-
-async def wait_until_async(is_so) -> None:
-    ends_at = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < ends_at
-        await asyncio.sleep(0.02)
+    await until(lambda: not len(console.streams))
 
 
 async def test_a_stream_lives_longer_than_the_times_of_the_server_and_shows_that_it_does(

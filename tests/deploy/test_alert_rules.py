@@ -188,6 +188,7 @@ TICKETS = {
     for kind in (
         Kind.LATE,
         Kind.LAMBDA_GONE,
+        Kind.NOTIFICATIONS_FAIL,
         Kind.RESOURCE_FULL,
         Kind.SILENT_HOSTS,
         Kind.STORE_SLOW,

@@ -6,11 +6,16 @@ import pytest
 from psycopg import AsyncClientCursor
 
 import duly
+from duly_core.postgres.pool import Store
+from duly_core.postgres.rights import HSC
+from duly_core.results.store import set_results
 from duly_core.tasks import attributes
 from duly_core.tasks.schedule import schedule
-from duly_core.tasks.task import Scheduling
+from duly_core.tasks.task import NewTask, Result, Scheduling
+from duly_wire.enums import Outcome
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import frontend_pb2, graphs_pb2, task_pb2
+from tests.fixtures.roles import settings_as
 from tests.fixtures.services import refusal
 from tests.fixtures.task_states import LAMBDA
 
@@ -138,6 +143,18 @@ async def test_nodes_of_graphs_have_attributes(frontend, client, registered):
     assert not (await frontend.graphs.ScheduleGraph(graph)).HasField("error")
 
     assert await found(client, attributes={"order": 17}) == [task_id]
+
+
+async def test_an_hsc_of_its_own_role_writes_those_of_a_task_that_a_callback_schedules(
+    store, task_states, claimed_task
+):
+    child = NewTask(new_task_id().bytes, LAMBDA, b"{}", attributes=(("order", 17),))
+    ended = Result(claimed_task.task_id, claimed_task.token, Outcome.SUCCESS, children=(child,))
+
+    async with Store(settings_as(store, HSC)) as own:
+        await set_results(own, [ended])
+
+    assert await rows(store) == [("order", "17")]
 
 
 async def test_pages_of_a_search_have_each_task_once(client, registered, monkeypatch):

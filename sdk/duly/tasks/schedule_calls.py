@@ -89,8 +89,8 @@ class ScheduleCalls(ClientPart):
         - `session`: a key, or a `Session`: its tasks run one at a time, in order.
         - `resources`: names, or `ResourceNeed`s: what it takes units of while it runs. It waits until there are enough.
         - `fair_key`: whose work it is, such as a customer: tasks of one lambda take turns by it.
-        - `attributes`: what you find the task by, such as `{"order": 17}`: at most 8 texts, integers or flags, which whoever may read the
-          task sees. `list(attributes={"order": 17})` finds it.
+        - `attributes`: what you find the task by, such as `{"order": 17}`: at most 8 texts, integers or flags. All who may read the task
+          see them. `list(attributes={"order": 17})` finds it.
         - `unique`: a key, or a `Unique`: while another task has it, this one is ignored, is refused, or replaces what the other one runs with.
           The receipt then names the other one, and `conflict` says what was done.
         - `debounce`: a `Debounce`: the task runs once the calls with its key pause, with the latest payload.

@@ -89,7 +89,7 @@ def console_app(
         channel: to the Frontend; it must show no token of its own.
         secure: whether browsers come by TLS.
         oidc: signs people in by an identity provider; None: there are tokens only.
-        streams: of pages that follow changes, for whoever ends them; None: nobody does.
+        streams: of pages that follow changes, for a caller that ends them; None: the app makes its own.
     """
     static = StaticFiles()
     guard = Guard(
