@@ -110,7 +110,19 @@ async def test_what_is_typed_is_found_by_the_search(page):
     await page.keyboard.type("nothing has this name")
     await page.keyboard.press("Enter")
 
-    await page.wait_for_url("**/tasks?lambda=nothing+has+this+name")
+    await page.wait_for_url("**/search?q=nothing+has+this+name")
+
+
+async def test_a_task_is_found_by_the_begin_of_its_id(page, client, task_states):
+    await task_states.register("mail.send")
+    task = await client.schedule("mail.send", delay=timedelta(hours=1))
+    await page.goto("/")
+    await page.keyboard.press("/")
+    await page.keyboard.type(str(task)[:13])
+
+    await page.locator("#palette").get_by_role("option").filter(has_text=str(task)).click()
+
+    await page.wait_for_url(f"**/tasks/{task}")
 
 
 async def test_names_are_text_and_never_markup(page):

@@ -45,7 +45,11 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
         Route("/theme", guard.open_page("theme", sign_in.set_theme), methods=["POST"]),
         Route(FOLLOW, guard.page("changes", changes.follow, is_marked=False), methods=["GET"]),
         *(
-            Route(path, guard.page(name, make, is_marked=path not in ("/live", "/trends")), methods=["GET"])
+            Route(
+                path,
+                guard.page(name, make, is_marked=path not in ("/live", "/trends", "/search.json")),
+                methods=["GET"],
+            )
             for path, name, make in PAGES
         ),
         *(

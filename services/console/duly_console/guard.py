@@ -37,7 +37,7 @@ _MOST_FIELDS = 200
 _TOO_LATE = (
     "The Frontend or Postgres did not answer in time. If only this page fails, ask for less: use its filters."
 )
-_FOR_SCRIPTS = frozenset({"/live", "/trends", "/changes"})
+_FOR_SCRIPTS = frozenset({"/live", "/trends", "/changes", "/search.json"})
 _PASSING = frozenset({500, 502, 503, 504})
 """Statuses of pages that may be shown a moment later: a browser asks for such a page again by itself."""
 

@@ -1,4 +1,4 @@
-// The command palette: keys "/", Ctrl-K and Cmd-K. It goes to pages, lambdas and tasks, and opens what can be done on the
+// The command palette: keys "/", Ctrl-K and Cmd-K. It goes to pages, and to what the search finds. It opens what can be done on the
 // page that is shown. It never confirms: a button that it presses leads to the page that asks.
 "use strict";
 (() => {
@@ -21,7 +21,7 @@
   const dialog = make("dialog", { id: "palette", "aria-label": "Command palette" }, input, list, count, make("p", { class: "keys", "aria-hidden": "true" }, "\u2191 \u2193 choose \u00b7 Enter open \u00b7 Esc close"));
   document.body.append(dialog);
 
-  let options = [], chosen = 0, hasMoved = false, lambdas = [], soughtFor = "", asked = null, timer = null;
+  let options = [], chosen = 0, hasMoved = false, lambdas = [], others = [], soughtFor = "", asked = null, timer = null;
 
   const go = (href) => () => { location.assign(href); };
   const commands = () => [...known.content.querySelectorAll("a")].map((each) => ({ title: each.textContent, kind: each.dataset.kind, run: go(each.getAttribute("href")) }));
@@ -57,6 +57,7 @@
       ...[...fitting.slice(0, 5), ...named.slice(0, 5).map((name) => ({ title: name, kind: "lambda", run: go(`/lambdas/${encodeURIComponent(name)}`) }))]
         .sort((one, other) => rank(one.title, lower) - rank(other.title, lower)),
       ...(named.includes(text) ? [{ title: `Tasks of ${text}`, kind: "tasks", run: go(`/tasks?lambda=${encodeURIComponent(text)}`) }, { title: `Pause ${text} \u2026`, kind: "opens the form", run: go(`/lambdas/${encodeURIComponent(text)}#p-duration`) }] : []),
+      ...(text === soughtFor ? others.slice(0, 5) : []),
       { title: `Find \u201c${text}\u201d`, kind: "search", run: go(`${search.getAttribute("action")}?${new URLSearchParams({ [search.querySelector("input").name]: text })}`) },
     ].slice(0, MOST);
   };
@@ -80,11 +81,12 @@
     const mine = new AbortController();
     asked = mine;
     try {
-      const answer = await fetch(`/lambdas?${new URLSearchParams({ name: text })}`, { headers: { accept: "text/html", "hx-request": "true" }, signal: AbortSignal.any([mine.signal, AbortSignal.timeout(DEADLINE)]) });
+      const answer = await fetch(`/search.json?${new URLSearchParams({ q: text })}`, { headers: { accept: "application/json" }, signal: AbortSignal.any([mine.signal, AbortSignal.timeout(DEADLINE)]) });
       if (answer.status !== 200) return;
-      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const { groups } = await answer.json();
       if (asked !== mine || !dialog.open) return;
-      lambdas = [...page.querySelectorAll("main td a.name")].map((each) => each.textContent);
+      lambdas = groups.flatMap(({ kind, hits }) => (kind === "lambda" ? hits.map(({ title }) => title) : []));
+      others = groups.flatMap(({ kind, hits }) => (kind === "lambda" ? [] : hits.map(({ title, href }) => ({ title, kind: kind.replaceAll("_", " "), run: go(href) }))));
       soughtFor = text;
       const was = hasMoved && options[chosen]?.title;
       show();
@@ -116,7 +118,7 @@
     if (dialog.open) return;
     input.value = "";
     hasMoved = false;
-    lambdas = [];
+    lambdas = others = [];
     show();
     dialog.showModal(); // the browser keeps the focus within, and gives it back
     input.focus();
