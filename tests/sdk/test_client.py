@@ -293,7 +293,7 @@ async def test_a_priority_or_status_in_quotes_is_refused_with_how_it_is_written(
         ({"priority": 1}, r"priority must not be 1: use duly.Priority.URGENT$"),
         ({"priority": True}, r"priority must not be True: use duly.Priority.URGENT or"),
         ({"sesion": "a"}, "no argument sesion=: do you mean session="),
-        ({"wholly_other": 1}, "no argument wholly_other=: there are at, collection, "),
+        ({"wholly_other": 1}, "no argument wholly_other=: there are at, attributes, collection, "),
     ],
 )
 async def test_an_argument_that_cannot_be_is_an_error_that_names_it(client, frontend, options, message):
