@@ -8,9 +8,10 @@ import pytest
 
 import duly
 from duly_core.fleet.services import AS_HSC, AS_STORE_CONSUMER, list_services, reporting
+from duly_core.gates import store as store_gates
 from duly_core.lambdas.names import QueueKey
 from duly_core.problems.installation import certificate_expiring, store_slow
-from duly_core.tasks import claims
+from duly_core.tasks import claims, polling
 from duly_core.tasks.claims import Caller, Pick
 from duly_frontend.problems.board import ProblemBoard
 from duly_wire.enums import Outcome, Priority, ProblemActionKind, ProblemKind, ProblemSeverity, ProblemStatus
@@ -99,6 +100,26 @@ async def test_references_that_nobody_claims_are_late_with_the_tasks_that_were_n
     )
     assert [*found] == [ProblemKind.NO_HOST]
     assert found[ProblemKind.NO_HOST].hits == f"4 tasks of {LAMBDA}"
+
+
+async def test_a_reference_that_a_gate_held_back_is_late_from_when_it_was_sent(
+    board, store, client, task_states, fleet, clock
+):
+    await task_states.register()
+    await client.schedule(LAMBDA)
+    await pause(store)
+    await clock.tick(10 * MINUTE)
+    await store_gates.delete_gates(store, ["deploy"])
+    await polling.enqueue(store, {QueueKey(LAMBDA, priority): 10 for priority in Priority}, MINUTE)
+    await fleet.ReportHost(a_report())
+
+    at_once = await problems(board, client)
+    await clock.tick(7 * SECOND)
+    await fleet.ReportHost(a_report())
+    later = await problems(board, client)
+
+    assert at_once == {}
+    assert later[ProblemKind.LATE].text.startswith(f"tasks of {LAMBDA} are 7 s late")
 
 
 async def test_due_tasks_that_a_pause_holds_are_counted_with_it_and_no_problem_of_their_own(

@@ -145,18 +145,19 @@ order by first.due_at
 limit %(most)b::int8
 
 -- name: unclaimed_references
--- Queues whose references in SQS nobody has claimed for so long, with the task that was due first: of what is on its way or
--- runs, those rows whose silence becomes suspicious first.
-select watched.lambda, watched.priority, min(watched.due_at), count(*),
-    (array_agg(watched.task_id order by watched.due_at))[1]
+-- Queues whose references in SQS nobody has claimed for so long, with the task that waits there the longest: of what is on
+-- its way or runs, those rows whose silence becomes suspicious first. A gate, a resource or a retry may have kept a due
+-- task from its queue: the wait for a host begins when the reference is sent.
+select watched.lambda, watched.priority, min(watched.waits_since), count(*),
+    (array_agg(watched.task_id order by watched.waits_since))[1]
 from (
-    select assoc.task_id, assoc.lambda, assoc.priority, assoc.due_at, assoc.status
+    select assoc.task_id, assoc.lambda, assoc.priority, greatest(assoc.due_at, assoc.enqueued_at) as waits_since, assoc.status
     from task_assoc as assoc
     where assoc.status in ('enqueued', 'claimed', 'processing')
     order by assoc.next_trigger_at
     limit %(most)b::int8
 ) as watched
-where watched.status = 'enqueued' and watched.due_at < duly_now() - %(objective)b::interval
+where watched.status = 'enqueued' and watched.waits_since < duly_now() - %(objective)b::interval
 group by watched.lambda, watched.priority
 
 -- name: unregistered_queues

@@ -44,13 +44,13 @@ class LateQueues:
     """Queues of (lambda, priority) whose oldest task has been due for longer than the objective."""
 
     since: dict[QueueKey, datetime]
-    """When the oldest task of each was due."""
+    """When the oldest task of each was due, or its reference was sent to SQS."""
     counts: dict[QueueKey, int] = field(default_factory=dict)
     """Due tasks, as far as they were counted."""
     is_complete: bool = True
     """No queue has more than were counted."""
     unclaimed: dict[QueueKey, TaskId] = field(default_factory=dict)
-    """Of queues with references in SQS that nobody claims: the task that was due first."""
+    """Of queues with references in SQS that nobody claims: the task that has waited there the longest."""
 
     def lambdas(self, queues: Iterable[QueueKey]) -> Counter[str]:
         """Return how many due tasks the lambdas of queues have."""
@@ -97,18 +97,20 @@ async def read_late(store: Store) -> LateQueues:
 
 
 async def _add_unclaimed(store: Store, late: LateQueues) -> None:
-    """Add tasks whose references are in SQS: as late as those that are not sent yet."""
+    """Add tasks whose references are in SQS: a gate or a resource held them before, and is no fault of the queue."""
     asked = {"objective": OBJECTIVE, "most": _MOST_WATCHED}
     seen = 0
-    for name, priority, due_at, count, task_id in await store.run(PROBLEMS["unclaimed_references"], asked):
+    for name, priority, waits_since, count, task_id in await store.run(
+        PROBLEMS["unclaimed_references"], asked
+    ):
         seen += count
         of_priority = known(Priority, priority)
         if of_priority is None:
             continue
         queue = QueueKey(name, of_priority)
         late.counts[queue] = late.counts.get(queue, 0) + count
-        if due_at <= late.since.get(queue, due_at):
-            late.since[queue], late.unclaimed[queue] = due_at, task_id
+        if waits_since <= late.since.get(queue, waits_since):
+            late.since[queue], late.unclaimed[queue] = waits_since, task_id
     late.is_complete &= seen < _MOST_WATCHED
 
 
