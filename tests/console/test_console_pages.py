@@ -14,6 +14,8 @@ from duly_console.page import PAGE_SIZE
 from duly_console.pages import dead_letters
 from duly_console.routes import PAGES
 from duly_core.results.store import set_results
+from duly_core.tasks import causes
+from duly_core.tasks import dead_letters as store_dead_letters
 from duly_core.tasks.task import HeartbeatAnswer, Result
 from duly_wire.enums import Outcome
 from duly_wire.ids import new_task_id
@@ -473,10 +475,48 @@ async def test_a_redrive_that_takes_long_stops_in_time_and_tells_what_it_did(
 
     stopped = await browser.confirmed("/dead-letters/redrive")
     monkeypatch.setattr(dead_letters, "_SPENT", 0.5)
-    rest = await browser.confirmed("/dead-letters/redrive")
+    rest = await browser.post("/dead-letters/redrive", **shown_in(stopped.text, "/dead-letters/redrive"))
 
-    assert "1 task was redriven. More match: redrive again." in stopped.text
-    assert "2 tasks were redriven." in rest.text
+    assert "1 task was redriven. There are more dead letters to look at." in stopped.text
+    assert "2 tasks were redriven." in (await browser.get(rest.headers["location"])).text
+
+
+async def test_a_redrive_by_cause_goes_on_behind_the_dead_letters_that_it_has_seen(
+    browser, task_states, monkeypatch
+):
+    await task_states.register()
+    others = [await dead_letter(task_states, "OSError: away") for _ in range(3)]
+    ours = [await dead_letter(task_states, "ValueError: gone") for _ in range(2)]
+    cause = causes.cause_of(LAMBDA, 1, "ValueError: gone").fingerprint
+    path = "/dead-letters/redrive"
+    asked = {"cause": cause, "lambda": LAMBDA, "rate": "0.1"}
+    monkeypatch.setattr(store_dead_letters, "_LOOKED_AT", 1)
+    monkeypatch.setattr(store_dead_letters, "_MOST_LOOKED_AT", 1)
+    await browser.get("/dead-letters")
+
+    monkeypatch.setattr(dead_letters, "_MOST_A_REQUEST", 2)
+    unseen = await browser.post(path, **asked)
+    told = (await browser.get(unseen.headers["location"])).text
+    monkeypatch.setattr(dead_letters, "_MOST_A_REQUEST", 4)
+    counted = await browser.post(path, **asked)
+    monkeypatch.setattr(dead_letters, "_MOST_A_REQUEST", 1)
+    first = await browser.post(path, **shown_in(counted.text, path))
+    second = await browser.post(path, **shown_in(first.text, path))
+    last = (await browser.get(second.headers["location"])).text
+    bad = await browser.post(path, **shown_in(first.text, path) | {"offset": "later"})
+
+    assert "None of the 10,000 dead letters that ended first has this cause, and there are more" in told
+    assert f"duly redrive --lambda {LAMBDA} --cause {cause} --rate 0.1/s" in told
+    assert "Redrive at least 1 dead letter?" in counted.text
+    assert "1 task was redriven." in first.text
+    assert "1 task was redriven." in last
+    assert bad.status_code == 400
+    assert [await task_states.status(UUID(each).bytes) for each in (*others, *ours)] == [
+        *["fatal_failure"] * 3,
+        *["new"] * 2,
+    ]
+    one, other = [(await task_states.row(UUID(each).bytes))["next_trigger_at"] for each in ours]
+    assert other - one > timedelta(seconds=5)
 
 
 async def test_a_dead_letter_that_ends_after_the_count_is_not_redriven(browser, task_states):

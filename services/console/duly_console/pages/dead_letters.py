@@ -1,10 +1,11 @@
 """Dead letters: tasks that failed for good, by cause; redrive one, those of a cause, or those that a filter finds."""
 
 import asyncio
+import shlex
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from google.protobuf.timestamp_pb2 import Timestamp
 from starlette.responses import Response
 
 from duly_console import formatting
@@ -14,15 +15,19 @@ from duly_console.formatting import count, counted
 from duly_console.page import PAGE_SIZE, Page
 from duly_console.pages.tasks import Wanted, instant
 from duly_console.rendering import query
-from duly_wire.time_conversion import to_timestamp
+from duly_wire.time_conversion import to_datetime, to_timestamp
 from duly_wire.v1 import frontend_pb2, task_pb2
 
 _MOST_A_REQUEST = 20
-"""Calls of 1,000 tasks each: what is left is redriven by the next click."""
+"""Calls of 1,000 tasks each: a page asks whether to go on with what is left."""
 _SPENT = 0.5
 """No call begins when this part of the page's time is over: a page that took too long could not say what was done."""
 _FILTERS = ("lambda", "collection", "failure", "ended_from", "ended_before")
-_FIELDS = (*_FILTERS, "cause", "rate", "as_of")
+_PLACE = ("as_of", "offset", "after")
+"""Where a redrive goes on, as the answer before had it."""
+_FIELDS = (*_FILTERS, "cause", "rate", *_PLACE)
+_LOOKED_AT_A_CALL = 5_000
+"""Dead letters that a call looks at for those of a cause, as RedriveTasksRequest has it."""
 _GROUPED_A_CALL = 500
 _MOST_GROUPED = 2_000
 """Dead letters that are read to be grouped, the newest."""
@@ -84,48 +89,103 @@ async def _newest(page: Page, wanted: Wanted) -> tuple[list[task_pb2.Task], bool
             return found, bool(request.page_token)
 
 
+class _Walk(NamedTuple):
+    """What some calls of a redrive did, or counted."""
+
+    count: int
+    is_more: bool
+    calls: int
+    before_first: str
+    """Behind which the first that matches stands; empty: it is not known."""
+
+
 async def redrive(page: Page) -> Response:
-    """Redrive what a filter finds, or those of a cause: count first, then ask, then do it."""
+    """Redrive what a filter finds, or those of a cause: count first, then ask, then do it, in steps that each take a moment."""
     form = {name: value for name, value in page.form.items() if name in _FIELDS}
     request = _request(page)
-    shown = {name: value for name, value in form.items() if name not in ("rate", "as_of", "cause")}
-    back = page.back(query("/dead-letters", **shown))
+    back = page.back(
+        query("/dead-letters", **{name: value for name, value in form.items() if name in _FILTERS})
+    )
     until = asyncio.get_running_loop().time() + page.timeout * _SPENT
     if not page.is_confirmed:
         request.dry_run = True
-        would, is_more = await _in_pages(page, request, until)
-        if not would:
-            which = "has this cause any more" if request.cause else "of a registered lambda matches"
-            return page.redirect(back, f"No dead letter {which}: nothing to redrive.")
-        number = f"{'at least ' if is_more else ''}{counted(would, 'dead letter')}"
-        text = f"{await _said(page, request, number, would)} Failures and crashes count from 0 again. "
+        would = await _in_pages(page, request, until)
+        if not would.count:
+            return page.redirect(back, _none(request, would))
+        number = f"{'at least ' if would.is_more else ''}{counted(would.count, 'dead letter')}"
+        text = f"{await _said(page, request, number, would.count)} Failures and crashes count from 0 again. "
         return page.confirm(
             f"Redrive {number}?",
             text + "Those that end after this count stay dead letters.",
-            f"Redrive {'all' if is_more else count(would)}",
+            f"Redrive {'all' if would.is_more else count(would.count)}",
             back,
-            **{**form, "as_of": request.as_of.ToJsonString(), "back": page.form.get("back", "")},
+            **{**form, "as_of": request.as_of.ToJsonString(), "after": would.before_first, "back": back},
         )
-    done, is_more = await _in_pages(page, request, until)
-    rest = " More match: redrive again." if is_more else ""
-    return page.redirect(back, f"{counted(done, 'task was', 'tasks were')} redriven.{rest}")
+    done = await _in_pages(page, request, until)
+    told = f"{counted(done.count, 'task was', 'tasks were')} redriven."
+    if not done.is_more:
+        return page.redirect(back, told)
+    return page.confirm(
+        "Redrive more?",
+        f"{told} There are more dead letters to look at. Those that match become due after these, at the same rate. "
+        "Those that end after the count stay dead letters.",
+        "Redrive more",
+        back,
+        **{
+            **form,
+            "as_of": request.as_of.ToJsonString(),
+            "offset": request.offset.ToJsonString(),
+            "after": request.after,
+            "back": back,
+        },
+    )
 
 
-async def _in_pages(page: Page, request: frontend_pb2.RedriveTasksRequest, until: float) -> tuple[int, bool]:
-    """Send a request for one page after the other; return how many tasks they redrove, and whether there are more."""
-    done, is_more = 0, True
-    for _ in range(_MOST_A_REQUEST):
+async def _in_pages(page: Page, request: frontend_pb2.RedriveTasksRequest, until: float) -> _Walk:
+    """Send a request for one page after the other; it is then the one to go on with."""
+    done, is_more, calls, before_first = 0, True, 0, request.after
+    while is_more and calls < _MOST_A_REQUEST:
         answer: frontend_pb2.RedriveTasksResponse = await page.call(page.stubs.frontend.RedriveTasks, request)
         if answer.cause != request.cause:
             raise PageError(503, "The Frontend is of an older release, which cannot redrive by cause.")
-        done += answer.count
-        is_more = answer.more
+        if not done:
+            before_first = request.after
+        done, is_more, calls = done + answer.count, answer.more, calls + 1
         request.as_of.CopyFrom(answer.as_of)
-        if not is_more or asyncio.get_running_loop().time() > until:
-            break
         request.offset.CopyFrom(answer.next_offset)
         request.after = answer.next_after
-    return done, is_more
+        if asyncio.get_running_loop().time() > until:
+            break
+    return _Walk(done, is_more, calls, before_first)
+
+
+def _none(request: frontend_pb2.RedriveTasksRequest, found: _Walk) -> str:
+    """Say that no dead letter was counted, or none yet."""
+    if not request.cause:
+        return "No dead letter of a registered lambda matches: nothing to redrive."
+    if not found.is_more:
+        return "No dead letter has this cause any more: nothing to redrive."
+    return (
+        f"None of the {found.calls * _LOOKED_AT_A_CALL:,} dead letters that ended first has this cause, and there are more: "
+        f"nothing was redriven. This command looks at all of them: {_command(request)}"
+    )
+
+
+def _command(request: frontend_pb2.RedriveTasksRequest) -> str:
+    """Return the command that redrives what a request does."""
+    after, before = request.finished_after, request.finished_before
+    said = {
+        "--lambda": getattr(request, "lambda"),
+        "--collection": request.collection,
+        "--kind": formatting.word(request.failure_kinds[0], "failure").replace(" ", "_")
+        if request.failure_kinds
+        else "",
+        "--since": to_datetime(after).isoformat() if request.HasField("finished_after") else "",
+        "--until": to_datetime(before).isoformat() if request.HasField("finished_before") else "",
+        "--cause": request.cause,
+        "--rate": f"{request.rate:g}/s" if request.rate else "",
+    }
+    return shlex.join(["duly", "redrive", *(word for option in said.items() if option[1] for word in option)])
 
 
 async def _said(page: Page, request: frontend_pb2.RedriveTasksRequest, number: str, would: int) -> str:
@@ -160,8 +220,7 @@ def _request(page: Page) -> frontend_pb2.RedriveTasksRequest:
         request.finished_after.CopyFrom(to_timestamp(instant(after)))
     if before := form.get("ended_before"):
         request.finished_before.CopyFrom(to_timestamp(instant(before)))
-    if as_of := form.get("as_of"):
-        request.as_of.CopyFrom(_counted_at(as_of))
+    _go_on(request, form)
     if rate := form.get("rate", "").strip():
         try:
             request.rate = float(rate)
@@ -170,11 +229,13 @@ def _request(page: Page) -> frontend_pb2.RedriveTasksRequest:
     return request
 
 
-def _counted_at(text: str) -> Timestamp:
-    """Read when the dead letters were counted, as the form that asks to confirm has it."""
-    found = Timestamp()
+def _go_on(request: frontend_pb2.RedriveTasksRequest, form: Mapping[str, str]) -> None:
+    """Have a request begin where the form that asks to confirm says."""
+    request.after = form.get("after", "")
     try:
-        found.FromJsonString(text)
+        if as_of := form.get("as_of"):
+            request.as_of.FromJsonString(as_of)
+        if offset := form.get("offset"):
+            request.offset.FromJsonString(offset)
     except ValueError:
         raise PageError(400, "The form is not valid. Count again.") from None
-    return found
