@@ -1,5 +1,6 @@
 """Attributes of tasks: what is written, what is found, and by whom."""
 
+import re
 from uuid import UUID
 
 import pytest
@@ -9,6 +10,7 @@ import duly
 from duly_core.postgres.pool import Store
 from duly_core.postgres.rights import HSC
 from duly_core.results.store import set_results
+from duly_core.search.store import tasks_by_attribute
 from duly_core.tasks import attributes
 from duly_core.tasks.schedule import schedule
 from duly_core.tasks.task import NewTask, Result, Scheduling
@@ -191,13 +193,49 @@ async def test_the_plan_of_a_search_reads_the_index_from_its_newest_entry(store)
         await connection.execute("analyze task_attribute")
 
     found = await attributes.find(store, [("kind", "mail"), ("order", "7")], None)
-    query, parameters = attributes.find_query([("kind", "mail"), ("order", "7")], UUID(int=2**127).bytes)
-    async with store.connection() as connection:
-        cursor = AsyncClientCursor(connection)
-        await cursor.execute(f"explain (analyze, timing off) {query}".encode(), parameters)
-        plan = "\n".join(line for (line,) in await cursor.fetchall())
+    plan = await plan_of(
+        store, attributes.find_query([("kind", "mail"), ("order", "7")], UUID(int=2**127).bytes)
+    )
 
     assert found == ([], None)
     assert "task_attribute_pkey" in plan
     assert "Seq Scan" not in plan
-    assert "Rows Removed by Filter" not in plan
+    removed = re.findall(r"Rows Removed by Filter: (\d+)", plan)
+    assert all(int(rows) < 8 for rows in removed)  # the other attributes of one task, if its index is used
+
+
+OLD_AND_NEW = """
+insert into task_attribute select 'kind', case when number <= 16000 then 'old' else 'new' end, duly_first_id(now() + number * interval '1 second')
+from generate_series(1, 20000) as number
+"""
+
+
+@pytest.mark.parametrize("before", [None, UUID(int=2**128 - 1).bytes])
+@pytest.mark.parametrize("value", ["old", "new"])
+async def test_a_page_of_a_value_reads_no_newer_tasks_of_another(store, monkeypatch, value, before):
+    monkeypatch.setattr(attributes, "MOST_READ", 200)
+    async with (
+        store.connection() as connection
+    ):  # analyzed, but not vacuumed: the heap is read for each entry
+        await connection.set_autocommit(True)
+        await connection.execute("alter table task_attribute set (autovacuum_enabled = false)")
+        await connection.execute(OLD_AND_NEW)
+        await connection.execute("analyze task_attribute")
+
+    queries = [
+        attributes.find_query([("kind", value)], before),
+        tasks_by_attribute("kind", value, None, 5),
+    ]
+
+    for query in queries:
+        plan = await plan_of(store, query)
+        assert "using task_attribute_pkey" in plan
+        assert "Rows Removed by Filter" not in plan
+    assert len((await attributes.find(store, [("kind", value)], before)).task_ids) in (199, 200)
+
+
+async def plan_of(store, query):
+    async with store.connection() as connection:
+        cursor = AsyncClientCursor(connection)
+        await cursor.execute(f"explain (analyze, timing off) {query[0]}".encode(), query[1])
+        return "\n".join(line for (line,) in await cursor.fetchall())

@@ -11,6 +11,7 @@ from duly_core.lambdas.names import base_name
 from duly_core.lambdas.patterns import to_regex
 from duly_core.postgres.pool import Store
 from duly_core.search.rules import IdPart
+from duly_core.tasks import attributes
 from duly_core.tasks.causes import Cause, cause_of
 from duly_core.tasks.scope import graph_condition, scope_condition, scope_parameters
 from duly_core.tasks.store import TaskRow, select_text
@@ -103,11 +104,7 @@ def tasks_by_attribute(name: str, value: str, scope: Scope | None, limit: int) -
     query = f"""
 select {_COLUMNS}
 from (
-    select task_attribute.task_id
-    from task_attribute
-    where task_attribute.name = %(name)s and task_attribute.value = %(value)s
-    order by task_attribute.task_id desc
-    limit %(most)s
+    {attributes.entries_query("name", "value", None)}
 ) as found
 cross join lateral (
     select {_OWN_COLUMNS}, task.scheduled_by from task where task.task_id = found.task_id limit 1
@@ -116,7 +113,7 @@ where {_scoped(scope)}
 order by found.task_id desc
 limit %(limit)s"""  # noqa: S608 (the names are our own)
     parameters = {"name": name, "value": value, "most": MOST_READ, "limit": limit}
-    return query, parameters | scope_parameters(scope)
+    return query, parameters | attributes.bounds(None) | scope_parameters(scope)
 
 
 def lambdas_by_name(text: str, scope: Scope | None, limit: int) -> Query:

@@ -18,6 +18,14 @@ MOST_READ = 2_000
 _TIME_BYTES = 6
 """With which an id begins: the milliseconds since 1970."""
 _HAVE = "task_attribute.name = %(name_{n})s and task_attribute.value = %(value_{n})s"
+_ENTRIES = """select task_attribute.task_id
+    from task_attribute
+    where (task_attribute.name, task_attribute.value, task_attribute.task_id) >= (%({name})s, %({value})s, %(lowest)s)
+        and (task_attribute.name, task_attribute.value, task_attribute.task_id) {below} (%({name})s, %({value})s, %(before)s)
+    order by task_attribute.name desc, task_attribute.value desc, task_attribute.task_id desc
+    limit %(most)s"""
+_LOWEST = UUID(int=0)
+_HIGHEST = UUID(int=2**128 - 1)
 
 
 class Found(NamedTuple):
@@ -77,32 +85,42 @@ def _after_the_millisecond_of(task_id: TaskId) -> TaskId:
     )
 
 
+def entries_query(name: str, value: str, before: TaskId | None) -> str:
+    """Return the query for the newest tasks with an attribute, without its parameters: `most`, and those of `bounds`.
+
+    `name` and `value` are names of parameters. Only the primary key has this order. With equal names and values, Postgres
+    may walk all newer ids instead, and filter.
+    """
+    return _ENTRIES.format(name=name, value=value, below="<=" if before is None else "<")
+
+
+def bounds(before: TaskId | None) -> dict[str, object]:
+    """Return the parameters of `entries_query` about ids; None: of all ids."""
+    return {"lowest": _LOWEST, "before": _HIGHEST if before is None else UUID(bytes=before)}
+
+
 def find_query(wanted: Sequence[tuple[str, str]], before: TaskId | None) -> tuple[str, dict[str, object]]:
     """Return the query for tasks that have the first of these attributes, each with whether it has the others, and its parameters."""
     others = [
         f"exists (select from task_attribute where {_HAVE.format(n=n)} and task_attribute.task_id = first.task_id)"
         for n in range(1, len(wanted))
     ]
-    behind = "" if before is None else "and task_attribute.task_id < %(before)s"
     query = f"""
 select first.task_id, {" and ".join(others) or "true"} as has_all
 from (
-    select task_attribute.task_id
-    from task_attribute
-    where {_HAVE.format(n=0)} {behind}
-    order by task_attribute.task_id desc
-    limit %(most)s
+    {entries_query("name_0", "value_0", before)}
 ) as first
 order by first.task_id desc"""  # noqa: S608 (the names are our own)
-    return query, _parameters(wanted) | {"before": UUID(bytes=before or bytes(16)), "most": MOST_READ}
+    return query, _parameters(wanted) | bounds(before) | {"most": MOST_READ}
 
 
 async def _rarest_first(store: Store, wanted: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
     counts = ", ".join(
-        f"(select count(*) from (select from task_attribute where {_HAVE.format(n=n)} limit %(most)s) as some_) as count_{n}"  # noqa: S608 (the names are our own)
+        f"(select count(*) from ({entries_query(f'name_{n}', f'value_{n}', None)}) as some_) as count_{n}"  # noqa: S608 (the names are our own)
         for n in range(len(wanted))
     )
-    (row,) = await select_text(store, f"select {counts}", _parameters(wanted) | {"most": MOST_READ})
+    parameters = _parameters(wanted) | bounds(None) | {"most": MOST_READ}
+    (row,) = await select_text(store, f"select {counts}", parameters)
     return [wanted[n] for n in sorted(range(len(wanted)), key=lambda n: int(row[f"count_{n}"]))]
 
 
