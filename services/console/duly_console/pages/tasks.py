@@ -26,8 +26,10 @@ HELD = frozenset((task_pb2.TASK_STATUS_CLAIMED, task_pb2.TASK_STATUS_PROCESSING)
 """Those in which a worker has it."""
 _EVENT = "event:"
 _ATTRIBUTE = re.compile(
-    r'(?P<name>[a-z][a-z0-9_.-]*)\s*=\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<plain>[^,"][^,]*?))\s*(?:,|$)'
+    r'(?P<name>[a-z][a-z0-9_.-]*)\s*=\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<plain>[^\s,"][^,]*))\s*(?:,|$)'
 )
+_LONGEST_WHERE = 4_000
+"""Characters. The longest eight attributes have fewer."""
 LIVE: Any = tuple(status.value for status in TaskStatus if not status.is_final)
 """The others."""
 
@@ -92,6 +94,10 @@ def attributes(text: str) -> list[tuple[str, str]]:
     Raises:
         PageError: the text is not such.
     """
+    if len(text) > _LONGEST_WHERE:
+        raise PageError(
+            400, f"The attributes have {len(text):,} characters; at most {_LONGEST_WHERE:,} are read."
+        )
     found, rest = [], text.strip()
     while rest:
         match = _ATTRIBUTE.match(rest)
@@ -100,16 +106,18 @@ def attributes(text: str) -> list[tuple[str, str]]:
                 400, f"{rest[:50]!r} is no attribute: write NAME=VALUE, and commas between several."
             )
         quoted = match["quoted"]
-        found.append((match["name"], match["plain"] if quoted is None else _unquoted(quoted)))
+        found.append((match["name"], match["plain"].strip() if quoted is None else _unquoted(quoted)))
         rest = rest[match.end() :].strip()
     return found
 
 
 def _unquoted(text: str) -> str:
     try:
-        return str(json.loads(text))
-    except ValueError:
+        found = str(json.loads(text))
+        found.encode()
+    except ValueError:  # an escape of half a character is JSON, and no text that can be sent
         raise PageError(400, f"{text[:50]!r} is no text in quotes.") from None
+    return found
 
 
 def _number(text: str, kind: str) -> Any:
