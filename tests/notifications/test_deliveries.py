@@ -186,3 +186,26 @@ async def test_a_secret_that_cannot_be_read_is_said_when_it_is_needed_and_at_the
     assert outcome.failure == f"url_file {file} cannot be read: No such file or directory"
     with pytest.raises(SettingsError, match=r"notifications.targets.ops: url_file .* cannot be read"):
         Deliveries(settings, "")
+
+
+@pytest.mark.parametrize("host", ["hooks..example.com", ".example.com", f"{'a' * 64}.example.com"])
+async def test_a_host_that_cannot_be_a_name_is_refused_and_found_in_a_file_it_is_a_failure(
+    receiver, tmp_path, host
+) -> None:
+    file = tmp_path / "url"
+    file.write_text(receiver.url, encoding="utf-8")
+    deliveries = Deliveries(
+        NotificationSettings(
+            targets={"ops": {"kind": "slack", "url_file": str(file)}}, allow=LOOPBACK, allow_plaintext=True
+        ),
+        "",
+    )
+    file.write_text(f"https://{host}/s3cret", encoding="utf-8")
+    outcome = await deliveries.deliver("ops", MESSAGE, 1)
+    await deliveries.close()
+
+    assert outcome.failure.startswith("the URL is none: ")
+    for target in ({"kind": "webhook", "url": f"https://{host}/s3cret"}, mail_target(f"{host}:25")):
+        with pytest.raises(SettingsError, match=r"the URL is none|is not HOST:PORT") as refused:
+            NotificationSettings.load(targets={"ops": target})
+        assert "s3cret" not in str(refused.value)

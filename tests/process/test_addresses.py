@@ -27,6 +27,9 @@ def test_an_address_to_serve_on_has_a_host_and_a_port_or_is_a_socket(address):
         "::1:7401",
         "localhost:99999",
         "http://localhost:7401",
+        "a..b:7401",
+        f"{'a' * 64}.example.com:7401",
+        "a\0b:7401",
         "unix:",
     ],
 )

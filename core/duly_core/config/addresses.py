@@ -14,10 +14,19 @@ _LOCAL = re.compile(r"(?:unix|unix-abstract|vsock):.+")
 _NAMED = re.compile(r"(?:dns|ipv4|ipv6|xds):.+")
 
 
+def is_host(name: str) -> bool:
+    """Whether it can be resolved at all: with an empty or too long label, resolvers raise what is no OSError."""
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        return False
+    return bool(name) and name.isprintable()
+
+
 def is_host_and_port(address: str) -> bool:
     """Whether it is HOST:PORT; an IPv6 host stands in brackets."""
     found = _HOST_AND_PORT.fullmatch(address)
-    return found is not None and int(found[1]) <= _LAST_PORT
+    return found is not None and int(found[1]) <= _LAST_PORT and is_host(address.rpartition(":")[0])
 
 
 def is_loopback(listen: str) -> bool:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 
 from duly_core.access.grants import pattern_problem
-from duly_core.config.addresses import is_host_and_port
+from duly_core.config.addresses import is_host, is_host_and_port
 from duly_core.config.settings import Duration, Section
 from duly_core.errors import SettingsError
 from duly_core.problems.kinds import Kind
@@ -188,7 +188,7 @@ def _url_problem(url: str, *, allow_plaintext: bool) -> str:
     """Return what is wrong with a URL; empty: nothing. It may be a secret: nothing of it is quoted."""
     try:
         parts = urlsplit(url)
-        is_url = parts.port != 0 and bool(parts.hostname) and _URL.fullmatch(url) is not None
+        is_url = parts.port != 0 and is_host(parts.hostname or "") and _URL.fullmatch(url) is not None
     except ValueError:
         is_url = False
     if not is_url or parts.scheme not in ("https", "http"):

@@ -111,7 +111,7 @@ class Deliveries:
             return Outcome(
                 "its name leads to an address that is not public: name its network in notifications.allow"
             )
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, UnicodeError) as error:  # of a name that cannot be encoded
             if isinstance(error, TimeoutError):
                 raise
             return Outcome(_http_problem(error))
@@ -156,7 +156,7 @@ class Deliveries:
                 refused, _ = await client.send_message(
                     mail, sender=target.sender, recipients=[*target.recipients]
                 )
-        except (aiosmtplib.SMTPException, OSError) as error:
+        except (aiosmtplib.SMTPException, OSError, UnicodeError) as error:
             return Outcome(_mail_problem(error))
         finally:
             client.close()
