@@ -6,13 +6,21 @@ from typing import ClassVar, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from duly_core.config import section_names as settings_sections
 from duly_core.config.section_names import misspelt_variables
 from duly_core.config.settings import Duration, Section, format_duration, parse_duration
 from duly_core.errors import SettingsError
 from duly_core.live_settings import definitions as live_settings
+
+
+class Table(BaseModel):
+    """A table of the section."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    seats: int = 4
 
 
 class Kitchen(Section):
@@ -27,6 +35,8 @@ class Kitchen(Section):
     stars: int = Field(default=1, le=5)
     style: Literal["plain", "fine"] = "plain"
     rest: Duration = Field(default=timedelta(hours=1), ge=timedelta(minutes=1))
+    guests: tuple[str, ...] = ()
+    tables: dict[str, Table] = Field(default={})
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +128,24 @@ def test_a_bad_variable_is_named(monkeypatch):
         "kitchen.simmer (environment: DULY_KITCHEN_SIMMER): '5 parsecs' is not a duration: "
         "write a number and a unit, such as 250ms, 2s, 1m30s, 7d"
     )
+
+
+@pytest.mark.parametrize("variable", ["DULY_KITCHEN_GUESTS", "DULY_KITCHEN_TABLES"])
+def test_a_variable_that_is_no_json_is_told_without_its_value(monkeypatch, variable):
+    monkeypatch.setenv(variable, "s3cret")
+
+    field = variable.removeprefix("DULY_KITCHEN_").lower()
+    assert problem_of().startswith(
+        f"kitchen.{field} (environment: {variable}): must be JSON: a list, such as "
+    )
+    assert "s3cret" not in problem_of()
+
+
+def test_a_list_and_a_table_in_the_environment_are_json(monkeypatch):
+    monkeypatch.setenv("DULY_KITCHEN_GUESTS", '["ann"]')
+    monkeypatch.setenv("DULY_KITCHEN_TABLES", '{"round": {"seats": 6}}')
+
+    assert (Kitchen.load().guests, Kitchen.load().tables) == (("ann",), {"round": Table(seats=6)})
 
 
 def test_a_bad_value_is_looked_for_where_it_comes_from(folder, monkeypatch):

@@ -20,6 +20,7 @@ _WORDS = (
     ("less than or equal to", "at most"),
     ("greater than", "more than"),
 )
+NO_JSON = 'must be JSON: a list, such as ["a", "b"], or an object, such as {"a": {"b": 1}}'
 _SHORT = 40
 _MICROSECONDS = re.compile(r"\b(\d+) microseconds\b")
 """As pydantic writes 10 ms."""

@@ -8,6 +8,7 @@ section's table in the TOML file (`duly.toml` in the working folder, or the file
 
 import difflib
 import os
+import re
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Self
 
@@ -18,14 +19,18 @@ from pydantic_settings import (
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
+from pydantic_settings import SettingsError as UnreadableError
 
 from duly_core.config.config_file import config_file, read_config
 from duly_core.config.durations import format_duration, parse_duration
 from duly_core.config.section_names import SECTIONS
-from duly_core.config.setting_errors import in_plain_words
+from duly_core.config.setting_errors import NO_JSON, in_plain_words
 from duly_core.errors import SettingsError
 
 __all__ = ["Duration", "Section", "config_file", "format_duration", "parse_duration", "read_config"]
+
+_FIELD = re.compile(r'field "(\w+)"')
+"""In what pydantic says of a variable that is no JSON."""
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration), PlainSerializer(format_duration)]
 
@@ -67,6 +72,10 @@ class Section(BaseSettings):
             cls._refuse_unknown_variables()
         try:
             return cls(**said)
+        except UnreadableError as error:  # its cause quotes the value, which may have secrets
+            found = _FIELD.search(str(error))
+            where = cls._where(found[1], said) if found else cls.SECTION
+            raise SettingsError(f"{where}: {NO_JSON}") from None
         except ValidationError as error:
             problems = []
             for problem in error.errors():
