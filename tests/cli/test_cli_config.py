@@ -1,12 +1,14 @@
 """`duly config` shows every setting, and no password."""
 
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from duly_cli.__main__ import app
-from duly_cli.settings.all_settings_text import shown
+from duly_cli.settings.all_settings_text import example_toml, shown
+from duly_local.all_settings import sections
 
 
 @pytest.mark.parametrize(
@@ -44,3 +46,16 @@ def test_unknown_names_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert "DULY_FRONTED_LISTEN is not a setting; do you mean DULY_FRONTEND_...?" in warned.stderr
     assert refused.exit_code == 78
     assert "there is no section [fronted]; do you mean [frontend]?" in refused.stderr
+
+
+def test_the_file_of_all_defaults_can_be_read_and_has_the_defaults(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("DULY_CONFIG", raising=False)
+    monkeypatch.chdir(tmp_path)
+    defaults = {section: section.load() for section in sections()}
+
+    lines = re.sub(r"^#(\w+ = )", r"\1", example_toml(), flags=re.MULTILINE)
+    (tmp_path / "duly.toml").write_text(lines, encoding="utf-8")
+
+    assert {section: section.load() for section in sections()} == defaults

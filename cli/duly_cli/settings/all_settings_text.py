@@ -62,6 +62,10 @@ def _as_toml(value: object) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return str(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_as_toml, value))}]"
+    if value == {}:  # tables with values have lines of their own
+        return "{}"
     return json.dumps(written(value))
 
 
