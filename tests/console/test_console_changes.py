@@ -10,9 +10,12 @@ import httpx
 import pytest
 
 from duly_console.app import console_app
+from duly_console.changes.activity import ActivityLooks
+from duly_console.changes.sources import tell_of
 from duly_console.changes.streams import MOST_OF_ONE, Signal, Streams
 from duly_console.changes.subjects import Subject, may_follow, subject_of
 from duly_console.errors import PageError
+from duly_console.frontend_calls import FrontendCalls, FrontendStubs
 from duly_console.http_server import HttpServer
 from duly_console.pages import changes
 from duly_console.session_cookie import SessionCookies
@@ -293,6 +296,36 @@ async def test_a_grant_that_is_taken_away_ends_the_stream_with_the_next_sign_of_
         while (found := await stream.next()) in ("beat", "changed"):
             pass
         assert found in (None, "done")
+
+
+@pytest.fixture
+async def stubs(guarded) -> AsyncIterator[FrontendStubs]:
+    channel = open_channel(guarded.address, RpcSettings())
+    yield FrontendStubs(channel)
+    await channel.close()
+
+
+@pytest.mark.parametrize("kind", ["tasks", "graphs"])
+async def test_a_token_that_has_expired_ends_a_stream_and_the_page_may_open_another(stubs, kind):
+    with Streams(1).opened("a") as stream:
+        await tell_of(Subject(kind, ID), stream, FrontendCalls(stubs, "duly_expired", 30))
+
+        assert stream.over.is_set()
+        assert await stream.next(0) == []
+
+
+async def test_of_those_who_share_a_look_one_whose_token_has_expired_may_open_another_stream(stubs):
+    looks, streams = ActivityLooks(every=0.02), Streams(2)
+    with (
+        streams.opened("a") as expired,
+        streams.opened("b") as valid,
+        looks.following(expired, FrontendCalls(stubs, "duly_expired", 30)),
+        looks.following(valid, FrontendCalls(stubs, token_of("auditor"), 30)),
+    ):
+        await wait_until_async(lambda: looks.looks > 2)
+
+        assert (expired.over.is_set(), valid.over.is_set()) == (True, False)
+        assert await expired.next(0) == []
 
 
 async def test_those_who_may_read_some_lambdas_follow_no_overview_but_their_tasks(guarded):

@@ -69,7 +69,9 @@ class ActivityLooks:
                 )
             except grpc.aio.AioRpcError as error:
                 if error.code() not in AWAY:
-                    stream.tell(Signal.DONE)  # this person may no longer look: another one may
+                    # this person may no longer look: another one may
+                    if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
+                        stream.tell(Signal.DONE)
                     stream.end()
                     self._followers.pop(stream, None)
                     continue

@@ -28,7 +28,8 @@ _FIRST_RETRY, _LAST_RETRY = 1.0, 15.0
 async def tell_of(subject: Subject, stream: Stream, calls: FrontendCalls) -> None:
     """Tell a stream whenever something happens, until nothing can happen any more.
 
-    A Frontend that does not answer is told of once, and asked again and again.
+    A Frontend that does not answer is told of once, and asked again and again. A token that is no longer valid ends the
+    stream without a word: the page opens another, and a session with an identity provider has a new token then.
     """
     patient = calls.within(_HOLD.total_seconds() + _MORE)
     failures = 0
@@ -40,6 +41,9 @@ async def tell_of(subject: Subject, stream: Stream, calls: FrontendCalls) -> Non
                 failures = 0
                 stream.tell(Signal.CHANGED)
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+                stream.end()
+                return
             if error.code() not in AWAY:
                 break
             failures += 1
