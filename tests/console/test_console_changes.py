@@ -328,6 +328,36 @@ async def test_of_those_who_share_a_look_one_whose_token_has_expired_may_open_an
         assert await expired.next(0) == []
 
 
+async def test_one_who_follows_as_soon_as_the_last_has_left_is_told_too(stubs):
+    looks, calls = ActivityLooks(every=0.02), FrontendCalls(stubs, token_of("auditor"), 30)
+    with Streams(1).opened("a") as stream:
+        with looks.following(stream, calls):
+            await wait_until_async(lambda: looks.looks > 0)
+        with looks.following(stream, calls):
+            before = looks.looks
+            await wait_until_async(lambda: looks.looks > before)
+
+
+async def test_a_grant_that_is_taken_away_ends_a_stream_that_always_has_something_to_tell(
+    guarded, store, task_states, monkeypatch
+):
+    monkeypatch.setattr(changes, "BEAT", 0.2)
+    await task_states.register()
+    task = UUID(bytes=(await task_states.new()).task_id)
+    async with (
+        served_console(guarded.address, token_of("auditor")) as console,
+        console.following(f"/tasks/{task}") as stream,  # its poll waits longer than this test
+    ):
+        (open_stream,) = console.streams._open
+        await access.remove_grants(store, [Grant("auditor", Role.AUDITOR, "*")])
+        found = []
+        while None not in found and len(found) < 5:
+            open_stream.tell(Signal.CHANGED)  # before the last one may be followed by another
+            found.append(await stream.next())
+
+        assert found[-1] is None
+
+
 async def test_those_who_may_read_some_lambdas_follow_no_overview_but_their_tasks(guarded):
     async with served_console(guarded.address, token_of("owner")) as console:
         overview = await console.http.get("/")

@@ -54,8 +54,11 @@ class ActivityLooks:
             yield
         finally:
             self._followers.pop(stream, None)
-            if not self._followers:
+            if not self._followers and self._looking is not None:
                 self._looking.cancel()
+                self._looking = (
+                    None  # it is not done yet: the next follower is not to take it for one that looks
+                )
 
     async def _look(self) -> None:
         is_away = False

@@ -20,7 +20,7 @@ from duly_console.page import Page
 from duly_console.viewer import Viewer
 
 BEAT = 15.0
-"""Seconds from one sign of life to the next. With each the person's rights are read again."""
+"""Seconds after which the person's rights are read again; if there is nothing else to tell, a sign of life is sent."""
 _COALESCED = 1.0
 """Seconds from one signal to the next, at least."""
 _LONGEST = 600.0
@@ -103,10 +103,11 @@ class ChangesPage:
         beats_at = time.monotonic() + BEAT
         while not stream.over.is_set() and time.monotonic() < ends_at:
             due = await stream.next(max(0.0, beats_at - time.monotonic()))
-            if not due and not stream.over.is_set():
+            # where something is always due, too
+            if (not due or time.monotonic() >= beats_at) and not stream.over.is_set():
                 if not await self._is_allowed(page):
                     return
-                due = [Signal.BEAT]
+                due = due or [Signal.BEAT]
                 beats_at = time.monotonic() + BEAT
             if due:
                 yield b"".join(map(_text, due))
