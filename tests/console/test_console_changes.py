@@ -322,7 +322,7 @@ async def test_of_those_who_share_a_look_one_whose_token_has_expired_may_open_an
         looks.following(expired, FrontendCalls(stubs, "duly_expired", 30)),
         looks.following(valid, FrontendCalls(stubs, token_of("auditor"), 30)),
     ):
-        await wait_until_async(lambda: looks.looks > 2)
+        await until(lambda: looks.looks > 2)
 
         assert (expired.over.is_set(), valid.over.is_set()) == (True, False)
         assert await expired.next(0) == []
@@ -332,10 +332,10 @@ async def test_one_who_follows_as_soon_as_the_last_has_left_is_told_too(stubs):
     looks, calls = ActivityLooks(every=0.02), FrontendCalls(stubs, token_of("auditor"), 30)
     with Streams(1).opened("a") as stream:
         with looks.following(stream, calls):
-            await wait_until_async(lambda: looks.looks > 0)
+            await until(lambda: looks.looks > 0)
         with looks.following(stream, calls):
             before = looks.looks
-            await wait_until_async(lambda: looks.looks > before)
+            await until(lambda: looks.looks > before)
 
 
 async def test_a_grant_that_is_taken_away_ends_a_stream_that_always_has_something_to_tell(
