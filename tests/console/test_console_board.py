@@ -17,7 +17,8 @@ from duly_core.access.grants import UNRESTRICTED
 from duly_core.problems import store as store_problems
 from duly_core.problems.kinds import Kind, Severity
 from duly_core.problems.problem import AboutHost, AboutSession, AboutTask, FoundProblem, found
-from duly_wire.enums import Outcome
+from duly_core.tasks import causes
+from duly_wire.enums import FailureKind, Outcome
 from duly_wire.v1 import fleet_pb2_grpc, frontend_pb2
 from tests.fixtures.console import browse
 from tests.fixtures.problems import ran
@@ -152,6 +153,23 @@ async def test_each_kind_has_a_card_with_its_words_a_command_and_a_page_that_ask
         assert (link is None) is (problem.kind in WITHOUT_PAGE), problem.kind
         if link is not None:
             assert (await browser.get(link)).status_code == 200, link
+
+
+async def test_dead_letters_of_a_version_are_shown_from_their_card(browser, store, task_states):
+    pinned = f"{LAMBDA}@1.2"
+    for name in (LAMBDA, pinned):
+        await task_states.register(name)
+    claimed = await task_states.claimed(lambda_name=pinned)
+    await task_states.fail(claimed, message="KeyError: 7")
+    cause = causes.cause_of(LAMBDA, int(FailureKind.CALLBACK), "KeyError: 7").fingerprint
+    holder = AboutTask(str(UUID(bytes=claimed.task_id)), pinned, "fatal_failure")
+    letters = one(Kind.DEAD_LETTERS, key=cause, holders=[holder])
+    await publish(store, letters)
+
+    page = await browser.get(link_of(cards((await browser.get("/")).text)[letters.fingerprint]))
+
+    assert page.status_code == 200
+    assert str(UUID(bytes=claimed.task_id)) in page.text
 
 
 async def test_the_worst_stands_first_and_the_rest_is_folded(browser, store):

@@ -37,6 +37,12 @@ def test_numbers_ids_and_what_is_quoted_make_no_difference(one: str, other: str,
     assert len({each.fingerprint for each in causes}) == len(causes)
 
 
+def test_a_task_that_is_pinned_to_a_version_failed_by_the_cause_of_its_lambda() -> None:
+    pinned = cause_of(a_failure("OSError: away", name="mail.send@1.2"))
+
+    assert pinned == cause_of(a_failure("OSError: away", name="mail.send"))
+
+
 def test_a_cause_has_one_lambda_and_one_kind_and_names_the_exception() -> None:
     causes = {cause_of(a_failure("OSError: away", kind, name)) for kind in (1, 2) for name in ("a", "b")}
 

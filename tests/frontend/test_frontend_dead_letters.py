@@ -272,3 +272,19 @@ async def test_only_dead_letters_of_a_cause_are_redriven_at_a_rate(frontend, tas
     apart = [later - earlier for earlier, later in itertools.pairwise(due)]
     assert all(timedelta(seconds=9) < each < timedelta(seconds=11) for each in apart)
     assert (await get(frontend, other)).status == task_pb2.TASK_STATUS_FATAL_FAILURE
+
+
+async def test_a_cause_of_a_lambda_is_also_that_of_tasks_pinned_to_its_versions(frontend, task_states):
+    pinned = f"{LAMBDA}@1.2"
+    await task_states.register(LAMBDA)
+    await task_states.register(pinned)
+    ours = [await failed(task_states, GONE, lambda_name=name) for name in (pinned, LAMBDA)]
+    cause = cause_of(LAMBDA, int(FailureKind.CALLBACK), GONE).fingerprint
+    of_lambda = {"lambda": LAMBDA, "cause": cause}
+
+    by_filter = await redrive_where(frontend, **{"lambda": LAMBDA}, dry_run=True)
+    counted = await redrive_where(frontend, **of_lambda, dry_run=True)
+    done = await redrive_where(frontend, **of_lambda)
+
+    assert [each.count for each in (by_filter, counted, done)] == [1, 2, 2]
+    assert {(await get(frontend, each)).status for each in ours} == {task_pb2.TASK_STATUS_NEW}

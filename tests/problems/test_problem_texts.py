@@ -1,6 +1,7 @@
 """What people read of each kind of problem: whole sentences, and commands that the command line takes."""
 
 import shlex
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import click
@@ -143,6 +144,16 @@ def test_who_sees_all_tasks_of_a_lambda_sees_which_session_is_blocked() -> None:
     assert seen is not None
     assert say(seen, NOW) == say(one(Kind.SESSIONS_BLOCKED), NOW)
     assert [each.key for each in problem_to_wire(seen, NOW).sessions] == [SESSION.key]
+
+
+def test_dead_letters_of_a_version_are_listed_by_its_queue_and_redriven_with_all_of_the_lambda() -> None:
+    pinned = replace(TASK, lambda_name="mail.send@1.2")
+    problem = replace(one(Kind.DEAD_LETTERS), holders=[pinned], key="0" * 16)
+
+    lists, redrives = (line for line, _ in say(problem, NOW).commands)
+
+    assert lists == "duly dead-letters list --lambda mail.send@1.2"
+    assert redrives == f"duly redrive --lambda mail.send --cause {'0' * 16} --rate 10/s"
 
 
 def test_each_kind_has_its_place_in_the_order_of_causes() -> None:

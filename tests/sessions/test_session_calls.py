@@ -211,12 +211,15 @@ async def test_more_waiting_tasks_than_one_answer_holds_are_refused(frontend, re
 async def test_all_blocked_sessions_of_a_lambda_are_counted_and_unblocked(
     client, registered, task_states, run_duly
 ):
-    await task_states.register("other.job")
-    for name, key in ((LAMBDA, "a"), (LAMBDA, "b"), ("other.job", "c")):
+    pinned = f"{LAMBDA}@1.2"
+    for name in ("other.job", pinned):
+        await task_states.register(name)
+    for name, key in ((LAMBDA, "a"), (pinned, "b"), ("other.job", "c")):
         for _ in range(2):
             await client.schedule(name, session=duly.Session(key, on_failure=duly.SessionPolicy.BLOCK))
     await task_states.end_all_that_may_run(Outcome.FATAL_FAILURE)
-    await task_states.fail(await task_states.take_of("other.job"))
+    for name in ("other.job", pinned):
+        await task_states.fail(await task_states.take_of(name))
     all_of_it = ["sessions", "unblock", "--blocked", "--lambda", LAMBDA]
 
     counted = await run_duly(*all_of_it, "--dry-run")

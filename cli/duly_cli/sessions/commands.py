@@ -17,6 +17,7 @@ from duly_cli.startup.nouns import Noun
 from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.bulk import DryRun, Yes, confirm
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_wire.queue_names import QueueName
 
 _Key = Annotated[str, typer.Argument(metavar="KEY", help="The session's key.")]
 
@@ -162,7 +163,7 @@ def _unblock_all(client: duly.Client, namespace: str, lambda_name: str, *, dry_r
         found = [
             each
             for each, task in zip(found, blockers, strict=True)
-            if task is not None and task.lambda_name == lambda_name
+            if task is not None and lambda_name in (task.lambda_name, QueueName.parse(task.lambda_name).base)
         ]
     if not found:
         say("no session is blocked")

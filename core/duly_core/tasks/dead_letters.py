@@ -144,6 +144,8 @@ async def redrive_where(
     done: list[TupleRow] = []
     more, looked_at = True, 0
     after = of_cause.after if of_cause else None
+    if of_cause:
+        wanted = await _of_cause(store, wanted)
     for _ in range(_MOST_PAGES):
         found = await _look(store, wanted, as_of, limit - len(done), after, of_cause)
         more, after, looked_at = found.more, found.last or after, looked_at + found.looked_at
@@ -182,6 +184,7 @@ async def count_where(
         count = await task_queries.count(store, task_queries.dead(wanted, as_of))
         return Page(count, more=False, spread=counted)
     count, looked_at, more, after = 0, 0, True, of_cause.after
+    wanted = await _of_cause(store, wanted)
     while more and looked_at < _MOST_LOOKED_AT:
         found = await _look(store, wanted, as_of, _LOOKED_AT, after, of_cause)
         more, after = found.more, found.last or after
@@ -200,6 +203,15 @@ async def causes_of(store: Store, task_ids: Collection[TaskId]) -> dict[TaskId, 
         task_id: cause_of(base_name(lambda_name), kind, message or "")
         for task_id, lambda_name, kind, message in await store.run(READS["failures_of_dead_letters"], asked)
     }
+
+
+async def _of_cause(store: Store, wanted: TaskFilter) -> TaskFilter:
+    """Return a filter for a cause: it is one of a lambda, and so of the tasks in all queues of that."""
+    if not wanted.lambda_name:
+        return wanted
+    queues = await task_queries.queues_of(store, wanted.lambda_name)
+    # that of one queue reads them in order
+    return replace(wanted, queues=queues) if len(queues) > 1 else wanted
 
 
 class _Found(NamedTuple):

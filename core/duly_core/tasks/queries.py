@@ -168,6 +168,13 @@ async def first_dead(
     return [(row["ended_at"], row["id"].bytes) for row in rows]
 
 
+async def queues_of(store: Store, lambda_name: str) -> tuple[str, ...]:
+    """Return the queues of a lambda: its own, and those of its versions, domains and labels."""
+    query = "select name from lambda where name = %(lambda)s or starts_with(name, %(versions)s) order by name"
+    rows = await select_text(store, query, {"lambda": lambda_name, "versions": f"{lambda_name}@"})
+    return tuple(row["name"] for row in rows)
+
+
 async def count(store: Store, query: Query) -> int:
     """Return how many there are."""
     (row,) = await select_text(store, query.select("count(*) as count"), query.parameters)
@@ -203,7 +210,8 @@ def _conditions(wanted: TaskFilter, *, is_dead: bool) -> list[str]:
     return _scope(wanted, known) + [
         condition
         for asked, condition in (
-            (wanted.lambda_name and not wanted.domain, f"{known}.lambda = %(lambda)s"),
+            (wanted.lambda_name and not (wanted.domain or wanted.queues), f"{known}.lambda = %(lambda)s"),
+            (wanted.queues, f"{known}.lambda = any(%(queues)s)"),
             (wanted.domain, f"{known}.lambda = any (array({_OF_DOMAIN}))"),
             (wanted.collection, "task.collection = %(collection)s"),
             (wanted.priorities, "task.priority = any(%(priorities)s)"),
@@ -227,6 +235,7 @@ def _parameters(wanted: TaskFilter, as_of: datetime | None = None) -> dict[str, 
         "lambda": wanted.lambda_name,
         "collection": wanted.collection,
         "domain": wanted.domain,
+        "queues": [*wanted.queues],
         "priorities": sorted(map(int, wanted.priorities)),
         "statuses": sorted(map(str, wanted.statuses)),
         "live": sorted(map(str, wanted.statuses - FINAL)),

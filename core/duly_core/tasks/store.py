@@ -70,6 +70,8 @@ class TaskFilter:
     """What the caller may reach; None: all."""
     domain: str = ""
     """With it `lambda_name` means its queues in that domain."""
+    queues: tuple[str, ...] = ()
+    """With them `lambda_name` means the lambda whose queues these are."""
     attributes: tuple[tuple[str, str], ...] = ()
     """All of these, as texts: lists alone know them."""
 

@@ -197,7 +197,10 @@ def _tasks(problem: problems_pb2.Problem, status: str) -> Link:
 
 
 def _dead(problem: problems_pb2.Problem) -> Link:
-    cause = {"lambda": problem.subject, "cause": problem.cause.fingerprint}
+    cause = {"cause": problem.cause.fingerprint}
+    # a list has the tasks of one queue: those of a version are in another
+    if all(getattr(task, "lambda") == problem.subject for task in problem.tasks):
+        cause["lambda"] = problem.subject
     return Link(query("/dead-letters", **cause), "Dead letters")
 
 

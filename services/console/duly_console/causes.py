@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from duly_core.lambdas.names import base_name
 from duly_core.tasks import causes
 from duly_core.tasks.causes import Cause
 from duly_wire.v1 import task_pb2
@@ -34,7 +35,7 @@ class Group:
 def cause_of(task: task_pb2.Task) -> Cause:
     """Return the cause of the last failure of a task."""
     failure = task.last_failure
-    return causes.cause_of(getattr(task, "lambda"), failure.kind, failure.message)
+    return causes.cause_of(base_name(getattr(task, "lambda")), failure.kind, failure.message)
 
 
 def grouped(tasks: Iterable[task_pb2.Task]) -> Sequence[Group]:

@@ -246,10 +246,12 @@ def _dead_letters(problem: FoundProblem, now: datetime) -> Said:
     exception = values["exception"] or _kind_words(int(values["failure_kind"]))
     message = f": {values['message']}" if values["message"] else ""
     name = problem.subject
+    # a list has the tasks of one queue: those of a version are in another
+    queue = problem.holders[0].lambda_name if problem.holders else name
     return Said(
         f"{number(problem.tasks, 'task')} of {name} failed for good by {exception}{message} (the newest {newest} ago)",
         (
-            (_plain("dead-letters", "list", "--lambda", name), "shows them"),
+            (_plain("dead-letters", "list", "--lambda", queue), "shows them"),
             (
                 _plain("redrive", "--lambda", name, "--cause", problem.key, "--rate", _PACE),
                 "runs those of this cause again, once it is fixed",
