@@ -3,8 +3,9 @@
 import asyncio
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.responses import Response
 
@@ -89,7 +90,8 @@ async def _newest(page: Page, wanted: Wanted) -> tuple[list[task_pb2.Task], bool
             return found, bool(request.page_token)
 
 
-class _Walk(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Walk:
     """What some calls of a redrive did, or counted."""
 
     count: int
