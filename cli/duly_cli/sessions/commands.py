@@ -163,7 +163,8 @@ def _unblock_all(client: duly.Client, namespace: str, lambda_name: str, *, dry_r
         found = [
             each
             for each, task in zip(found, blockers, strict=True)
-            if task is not None and lambda_name in (task.lambda_name, QueueName.parse(task.lambda_name).base)
+            if task is not None
+            and lambda_name in (task.lambda_name, QueueName.parse(task.lambda_name).lambda_name)
         ]
     if not found:
         say("no session is blocked")
