@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from duly_cli.__main__ import app
-from duly_local.new_project.files import check_name, project_files
+from duly_local.new_project.files import NewProjectError, check_name, project_files, write_project
 
 
 def init(*words: str) -> Result:
@@ -84,10 +84,21 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     assert refused.exit_code == 1
     assert refused.stderr.startswith("duly init: cannot write ")
     assert contents(tmp_path) == {"tests": "no folder"}
+    assert [*tmp_path.iterdir()] == [tmp_path / "tests"]
+
+
+def test_folders_that_were_made_are_removed_and_those_that_were_there_stay(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+
+    with pytest.raises(NewProjectError, match="cannot write"):
+        write_project(tmp_path / "there" / "new", {"a/b/one.txt": "1", "a/b/one.txt/two.txt": "2"})
+
+    assert [*tmp_path.rglob("*")] == [tmp_path / "there"]
 
 
 @pytest.mark.parametrize(
-    "name", ["", "9x", "a-b", "Mail", "a.b", "class", "match", "json", "duly", "tests", "a" * 41, "é"]
+    "name",
+    ["", "9x", "a-b", "Mail", "a.b", "class", "match", "json", "duly", "duly_shop", "tests", "a" * 41, "é"],
 )
 def test_a_name_that_is_no_package_is_refused(tmp_path: Path, name: str) -> None:
     assert check_name(name)

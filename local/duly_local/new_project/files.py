@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -20,7 +21,9 @@ _TARGETS = {
     "test_app.py": "tests/test_app.py",
 }
 _LONGEST = 40
-_TAKEN = frozenset({"duly", "duly_local", "pytest", "tests", "test"})
+_TAKEN = frozenset({"duly", "pytest", "tests", "test"})
+_OUR_PACKAGES = "duly_"
+"""How the names of Duly's other packages begin."""
 
 
 class NewProjectError(Exception):
@@ -43,6 +46,8 @@ def check_name(name: str) -> str:
         return f"{name!r} is a word of Python's own"
     if name in sys.stdlib_module_names or name in _TAKEN:
         return f"{name!r} is the name of another package, which your project would hide"
+    if name.startswith(_OUR_PACKAGES):
+        return f"{name!r} begins with {_OUR_PACKAGES}, as the names of Duly's own packages do: choose another"
     return ""
 
 
@@ -65,17 +70,23 @@ def write_project(folder: Path, files: Mapping[str, str]) -> None:
     there = [name for name in files if os.path.lexists(folder / name)]
     if there:
         raise NewProjectError(f"{folder} has {', '.join(there)}: name another folder, or move them away")
+    folders: list[Path] = []
     written: list[Path] = []
     try:
         for name, content in files.items():
             path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
+            for missing in reversed([each for each in path.parents if not each.exists()]):
+                missing.mkdir()
+                folders.append(missing)
             with path.open("x", encoding="utf-8") as file:
                 written.append(path)
                 file.write(content)
     except OSError as error:
         for path in written:
             path.unlink(missing_ok=True)
+        for made in reversed(folders):
+            with suppress(OSError):  # somebody else has written into it
+                made.rmdir()
         raise NewProjectError(f"cannot write {error.filename or folder}: {error.strerror}") from error
 
 
