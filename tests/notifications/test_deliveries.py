@@ -209,3 +209,11 @@ async def test_a_host_that_cannot_be_a_name_is_refused_and_found_in_a_file_it_is
         with pytest.raises(SettingsError, match=r"the URL is none|is not HOST:PORT") as refused:
             NotificationSettings.load(targets={"ops": target})
         assert "s3cret" not in str(refused.value)
+
+
+def test_a_url_in_the_place_of_a_name_is_refused_and_not_shown() -> None:
+    target = {"kind": "slack", "url_environment": "OPS_HOOK"}
+    with pytest.raises(SettingsError, match="is no name of a target") as refused:
+        NotificationSettings.load(targets={"https://hooks.example.com/s3cret": target})
+
+    assert "s3cret" not in str(refused.value)

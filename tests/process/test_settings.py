@@ -1,5 +1,6 @@
 """Settings: where each comes from, which one wins, and what an operator is told about a bad one."""
 
+import traceback
 from datetime import timedelta
 from typing import ClassVar, Literal
 
@@ -106,6 +107,15 @@ def test_a_file_may_leave_a_section_out_and_hold_others(folder):
         ('[kitchen]\nstyle = "raw"\n', "kitchen.style (duly.toml): must be 'plain' or 'fine', not 'raw'"),
         ('[kitchen]\nrest = "1s"\n', "kitchen.rest (duly.toml): must be at least 1 minute"),
         ("[kitchen]\nsimmer = [5]\n", "kitchen.simmer (duly.toml): must be a duration in quotes, such as"),
+        (
+            '[kitchen.tables.round]\nseats = "few"\n',
+            "kitchen.tables.round.seats (duly.toml): must be a whole number",
+        ),
+        (
+            "[kitchen.tables.round]\nseat = 4\n",
+            "kitchen.tables.round.seat (duly.toml): there is no such setting",
+        ),
+        ("[kitchen]\nguests = [7]\n", "kitchen.guests.0 (duly.toml): must be text in quotes, not 7"),
         ('[kitchen]\nsimmer = "5"\n', "'5' is not a duration: write a number and a unit, such as 250ms"),
     ],
 )
@@ -158,6 +168,21 @@ def test_a_bad_value_is_looked_for_where_it_comes_from(folder, monkeypatch):
     assert problem_of(cooks="none").startswith(
         "kitchen.cooks (command line): must be a whole number, not 'none'"
     )
+
+
+def test_what_a_table_of_the_environment_has_is_looked_for_there(monkeypatch):
+    monkeypatch.setenv("DULY_KITCHEN_TABLES", '{"round": {"seats": "few"}}')
+
+    assert problem_of().startswith("kitchen.tables.round.seats (environment: DULY_KITCHEN_TABLES): must be ")
+
+
+def test_a_key_that_is_a_url_is_told_without_its_path_even_in_a_traceback(folder):
+    write(folder, '[kitchen.tables."https://hooks.example.com/s3cret"]\nseats = "few"\n')
+    with pytest.raises(SettingsError) as caught:
+        Kitchen.load()
+
+    assert str(caught.value).startswith("kitchen.tables.https:/***.seats (duly.toml): must be a whole number")
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_every_bad_setting_is_told_at_once(monkeypatch):

@@ -22,6 +22,7 @@ _WORDS = (
 )
 NO_JSON = 'must be JSON: a list, such as ["a", "b"], or an object, such as {"a": {"b": 1}}'
 _SHORT = 40
+_LONGEST_KEY = 80
 _MICROSECONDS = re.compile(r"\b(\d+) microseconds\b")
 """As pydantic writes 10 ms."""
 
@@ -38,6 +39,12 @@ def in_plain_words(problem: ErrorDetails) -> str:
         text = text.replace(theirs, ours)
     text = _MICROSECONDS.sub(lambda found: format_duration(timedelta(microseconds=int(found[1]))), text)
     return f"{text}{_shown(problem['input'])}"
+
+
+def shown_key(key: int | str) -> str:
+    """Return a key of a table: short, and without a path, for a URL in the wrong place may be a secret."""
+    begin, is_path, _ = str(key).partition("/")
+    return f"{begin[:_SHORT]}/***" if is_path else str(key)[:_LONGEST_KEY]
 
 
 def _shown(value: object) -> str:

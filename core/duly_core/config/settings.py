@@ -9,6 +9,7 @@ section's table in the TOML file (`duly.toml` in the working folder, or the file
 import difflib
 import os
 import re
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Self
 
@@ -24,7 +25,7 @@ from pydantic_settings import SettingsError as UnreadableError
 from duly_core.config.config_file import config_file, read_config
 from duly_core.config.durations import format_duration, parse_duration
 from duly_core.config.section_names import SECTIONS
-from duly_core.config.setting_errors import NO_JSON, in_plain_words
+from duly_core.config.setting_errors import NO_JSON, in_plain_words, shown_key
 from duly_core.errors import SettingsError
 
 __all__ = ["Duration", "Section", "config_file", "format_duration", "parse_duration", "read_config"]
@@ -74,25 +75,28 @@ class Section(BaseSettings):
             return cls(**said)
         except UnreadableError as error:  # its cause quotes the value, which may have secrets
             found = _FIELD.search(str(error))
-            where = cls._where(found[1], said) if found else cls.SECTION
+            where = cls._where([found[1]], said) if found else cls.SECTION
             raise SettingsError(f"{where}: {NO_JSON}") from None
         except ValidationError as error:
             problems = []
             for problem in error.errors():
-                field = ".".join(str(part) for part in problem["loc"])
-                if problem["type"] == "extra_forbidden":
+                path = [shown_key(part) for part in problem["loc"]]
+                if problem["type"] != "extra_forbidden":
+                    problems.append(f"{cls._where(path, said)}: {in_plain_words(problem)}")
+                elif len(path) > 1:
+                    problems.append(f"{cls._where(path, said)}: there is no such setting")
+                else:
                     problems.append(
-                        f"{config_file()}: there is no setting {cls.SECTION}.{field}{cls._meant(field)}"
+                        f"{config_file()}: there is no setting {cls.SECTION}.{path[0]}{cls._meant(path[0])}"
                     )
-                    continue
-                problems.append(f"{cls._where(field, said)}: {in_plain_words(problem)}")
-            raise SettingsError("; ".join(problems)) from error
+            raise SettingsError("; ".join(problems)) from None  # pydantic's words quote values
 
     @classmethod
-    def _where(cls, field: str, said: dict[str, Any]) -> str:
+    def _where(cls, path: Sequence[str], said: dict[str, Any]) -> str:
         """The setting, and who gives it the value in question: whoever can fix it looks there."""
-        if not field:
+        if not path:
             return cls.SECTION
+        field = path[0]  # what a table or a list has comes from where it does
         variable = f"DULY_{cls.SECTION}_{field}".upper()
         if field in said:
             source = "command line"
@@ -100,7 +104,7 @@ class Section(BaseSettings):
             source = str(config_file())
         else:
             source = f"environment: {variable}"
-        return f"{cls.SECTION}.{field} ({source})"
+        return f"{cls.SECTION}.{'.'.join(path)} ({source})"
 
     @classmethod
     def _refuse_unknown_variables(cls) -> None:

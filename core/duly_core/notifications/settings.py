@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from duly_core.access.grants import pattern_problem
 from duly_core.config.addresses import is_host, is_host_and_port
+from duly_core.config.setting_errors import shown_key
 from duly_core.config.settings import Duration, Section
 from duly_core.errors import SettingsError
 from duly_core.problems.kinds import Kind
@@ -203,7 +204,7 @@ def _url_problem(url: str, *, allow_plaintext: bool) -> str:
 def _check_targets(targets: dict[str, Target]) -> dict[str, Target]:
     for name in targets:
         if not _NAME.fullmatch(name):
-            message = f"{name[:80]!r} is no name of a target: write 1 to 64 of a-z, 0-9, '-' and '_'"
+            message = f"{shown_key(name)!r} is no name of a target: write 1 to 64 of a-z, 0-9, '-' and '_'"
             raise ValueError(message)
     if len(targets) > MOST_TARGETS:
         message = f"there may be at most {MOST_TARGETS} targets, not {len(targets)}"
