@@ -1,5 +1,6 @@
 """The example with Django: its tests pass, in a process of their own, because Django's settings belong to the process."""
 
+import runpy
 import subprocess
 import sys
 
@@ -22,3 +23,11 @@ def test_its_tests_pass() -> None:
     )
 
     assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_what_its_dsn_does_not_name_is_left_to_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORDERS_DSN", "dbname=orders")
+    settings = runpy.run_path(str(ROOT / "examples/web/django_site/settings.py"))
+
+    database = settings["DATABASES"]["default"]
+    assert [database[name] for name in ("NAME", "USER", "HOST", "PORT")] == ["orders", "", "", ""]

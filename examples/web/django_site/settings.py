@@ -13,10 +13,10 @@ USE_TZ = True
 DATABASES = {
     "default": {
         "ENGINE": "django.db.backends.postgresql",
-        "NAME": _database["dbname"],
-        "USER": _database["user"],
+        "NAME": _database.get("dbname", ""),
+        "USER": _database.get("user", ""),
         "PASSWORD": _database.get("password", ""),
-        "HOST": _database["host"],
+        "HOST": _database.get("host", ""),
         "PORT": _database.get("port", ""),
         # each request is a transaction, so a view needs no `atomic`
         "ATOMIC_REQUESTS": True,
