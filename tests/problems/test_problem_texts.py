@@ -156,6 +156,21 @@ def test_dead_letters_of_a_version_are_listed_by_its_queue_and_redriven_with_all
     assert redrives == f"duly redrive --lambda mail.send --cause {'0' * 16} --rate 10/s"
 
 
+def test_sessions_whose_failed_tasks_are_gone_are_unblocked_by_their_keys() -> None:
+    problem = replace(
+        one(Kind.SESSIONS_BLOCKED),
+        subject="",
+        sessions=[replace(SESSION, key=key) for key in ("ann smith", "-b", "c", "d", "e")],
+        values={"count": "5", "namespace": "shop"},
+    )
+
+    *_, (line, purpose) = say(problem, NOW).commands
+
+    assert line == "duly sessions unblock --namespace shop -- 'ann smith' -b c d"
+    assert purpose == "goes on without the first of them: the next task runs"
+    parse(line)
+
+
 def test_each_kind_has_its_place_in_the_order_of_causes() -> None:
     assert sorted(CAUSES_FIRST) == sorted(Kind)
 

@@ -289,11 +289,15 @@ def _sessions(problem: FoundProblem, _now: datetime) -> Said:
         return Said(
             f"{blocks}{who}", (lists,), problems_pb2.PROBLEM_ACTION_KIND_SHOW_SESSIONS, values["namespace"]
         )
-    if count == 1:
-        unblocks = "sessions", "unblock", *namespace, session
-    else:
-        of = ("--lambda", problem.subject) if problem.subject else ()
-        unblocks = "sessions", "unblock", "--blocked", *namespace, *of
+    goes_on = "goes on without them: the next task runs"
+    if count > 1 and problem.subject:
+        unblocks = ["sessions", "unblock", "--blocked", *namespace, "--lambda", problem.subject]
+    else:  # the failed tasks are gone: all that are blocked would be those of other lambdas, too
+        keys = [each.key for each in sessions]
+        ends_options = ["--"] if any(key.startswith("-") for key in keys) else []
+        unblocks = ["sessions", "unblock", *namespace, *ends_options, *keys]
+        if count > len(keys):
+            goes_on = "goes on without the first of them: the next task runs"
     return Said(
         f"{blocks}{who}",
         (
@@ -302,7 +306,7 @@ def _sessions(problem: FoundProblem, _now: datetime) -> Said:
                 _plain("redrive", *(each.blocked_by for each in sessions)),
                 "runs the failed tasks again, before those that wait, once the cause is fixed",
             ),
-            (_plain(*unblocks), "goes on without them: the next task runs"),
+            (_plain(*unblocks), goes_on),
         ),
         problems_pb2.PROBLEM_ACTION_KIND_UNBLOCK_SESSIONS,
         values["namespace"],
