@@ -1,5 +1,6 @@
 """The incident board of the console: its cards, what a click on each leads to, and the mark on every page."""
 
+import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -383,6 +384,26 @@ async def test_blocked_sessions_are_unblocked_from_their_card(browser, store, bo
     for seen in ("", "{", "[1]", "[]", '[["a"]]', '[["a", 1]]', "[" * 100_000):
         bad = await browser.post(path, confirm="yes", seen=seen)
         assert bad.status_code in (400, 413), seen[:20]
+
+
+async def test_sessions_with_long_keys_are_unblocked_as_many_as_a_form_holds(browser, store):
+    task_id = "0190a8a0-0000-7000-8000-000000000000"
+    sessions = [
+        AboutSession(f"{number:03}{'é' * 250}", task_id, datetime.now(UTC), 1) for number in range(100)
+    ]
+    blocked = one(Kind.SESSIONS_BLOCKED, sessions=sessions, values={"count": 100})
+    await publish(store, blocked)
+    path, fields = form_of(cards((await browser.get("/")).text)[blocked.fingerprint]) or ("", {})
+
+    asked = await browser.post(path, **fields)
+    sent = {name: unescape(value) for name, value in _HIDDEN.findall(asked.text) if name != "csrf"}
+    done = await browser.post(path, **sent)
+
+    number = len(json.loads(sent["seen"]))
+    assert 20 < number < 100
+    assert f"Unblock {number} sessions?" in asked.text
+    assert f"{100 - number} other sessions stay blocked" in asked.text
+    assert "The form is too large" not in done.text
 
 
 async def test_buttons_are_those_of_the_roles_of_the_person(guarded, store, all_kinds):

@@ -1,6 +1,7 @@
 """The incident board: what is wrong now, and the changes that only the board offers."""
 
 import json
+from urllib.parse import quote_plus
 
 import grpc
 from starlette.responses import Response
@@ -12,6 +13,8 @@ from duly_wire.v1 import frontend_pb2, problems_pb2, sessions_pb2
 
 _MOST_KILLED = 100
 _SESSIONS_NAMED = 5
+_MOST_SEEN_BYTES = 48 * 1024
+"""Of the sessions in a form, as browsers send them: the guard refuses forms of 64 KiB."""
 
 
 async def problems_of(
@@ -64,15 +67,18 @@ async def unblock(page: Page) -> Response:
         problem = await _read(page, problems_pb2.PROBLEM_ACTION_KIND_UNBLOCK_SESSIONS)
         if problem is None or not problem.sessions:
             return page.redirect(back, "This is not a problem any more: nothing was unblocked.")
-        number = counted(len(problem.sessions), "session")
-        named = ", ".join(repr(each.key) for each in problem.sessions[:_SESSIONS_NAMED])
-        more = len(problem.sessions) - _SESSIONS_NAMED
+        pairs = _that_fit([[each.key, each.blocked_by_task_id] for each in problem.sessions])
+        number = counted(len(pairs), "session")
+        named = ", ".join(repr(key) for key, _ in pairs[:_SESSIONS_NAMED])
+        more = len(pairs) - _SESSIONS_NAMED
         text = (
-            f"The next task of {'this session runs' if len(problem.sessions) == 1 else 'each session runs'}: {named}"
+            f"The next task of {'this session runs' if len(pairs) == 1 else 'each session runs'}: {named}"
             f"{f' and {more} more' if more > 0 else ''}. The failed tasks stay dead letters. To run them again before those that "
             "wait, go back, and redrive them."
         )
-        seen = json.dumps([[each.key, each.blocked_by_task_id] for each in problem.sessions])
+        if left := len(problem.sessions) - len(pairs):
+            text += f" {counted(left, 'other session stays', 'other sessions stay')} blocked: a form does not hold more."
+        seen = _as_json(pairs)
         namespace = problem.sessions[0].namespace
         return page.confirm(
             f"Unblock {number}?", text, f"Unblock {number}", back, seen=seen, namespace=namespace, back=back
@@ -89,6 +95,20 @@ async def unblock(page: Page) -> Response:
     if refused:
         told += f" {counted(len(refused), 'is', 'are')} not: {refused[0].message}."
     return page.redirect(back, told)
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _that_fit(pairs: list[list[str]]) -> list[list[str]]:
+    """Return the first of these sessions: as many as a form holds. The others stay on the board."""
+    size = 0
+    for place, pair in enumerate(pairs):
+        size += len(quote_plus(f"{_as_json(pair)}, "))
+        if size > _MOST_SEEN_BYTES:
+            return pairs[:place]
+    return pairs
 
 
 def _seen(text: str) -> tuple[list[str], list[str]]:
