@@ -186,7 +186,7 @@ select task_id from page order by task_id;
 with page as (
     select attribute.name, attribute.value, attribute.task_id
     from task_attribute as attribute
-    where attribute.task_id > %(after)b and attribute.task_id < duly_first_id(least(%(ended_before)b, %(dead_before)b))
+    where attribute.task_id > %(after)b and attribute.task_id < duly_first_id(greatest(%(ended_before)b, %(dead_before)b))
     order by attribute.task_id
     limit %(limit)b
 ), gone as (

@@ -89,9 +89,12 @@ async def test_a_partition_that_was_made_by_hand_is_one(
 
 
 async def test_what_ended_long_ago_leaves_with_its_partition_and_its_keys(
-    task_states: TaskStates, retention: Retention, dsn: str, clock: Clock
+    task_states: TaskStates, retention: Retention, dsn: str, clock: Clock, uptime: Uptime
 ) -> None:
-    task_id = await finished(task_states, idempotency_key="once")
+    task_id = await finished(
+        task_states, idempotency_key="once", attributes=(("order", 17), ("urgent", True))
+    )
+    assert len(ask(dsn, "select * from task_attribute")) == 2
     await clock.tick(10 * DAY)
 
     done = await until_nothing_is_left(retention)
@@ -100,12 +103,16 @@ async def test_what_ended_long_ago_leaves_with_its_partition_and_its_keys(
     assert done.moved == 0
     assert await tasks.get_tasks(task_states.store, [task_id]) == {}
     assert ask(dsn, "select * from idempotency_key") == []
+    await clock.tick(DAY)  # the next walk
+    uptime.now += DAY
+    await until_nothing_is_left(retention)
+    assert ask(dsn, "select * from task_attribute") == []
 
 
 async def test_what_is_alive_outlives_its_partition_and_runs(
     task_states: TaskStates, retention: Retention, dsn: str, clock: Clock
 ) -> None:
-    ahead = await task_states.new(delay=40 * DAY, idempotency_key="later")
+    ahead = await task_states.new(delay=40 * DAY, idempotency_key="later", attributes=(("order", 17),))
     await finished(task_states)
     await clock.tick(10 * DAY)
 
@@ -113,6 +120,7 @@ async def test_what_is_alive_outlives_its_partition_and_runs(
 
     assert (done.dropped, done.moved) == (["first"], 1)
     assert ask(dsn, "select tableoid::regclass::text from task") == [("task_rest",)]
+    assert ask(dsn, "select name, value from task_attribute") == [("order", "17")]
     (again,) = await schedule(task_states.store, [ahead])
     assert again.verdict is Scheduling.REPEATED
     await clock.tick(31 * DAY)
