@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 import duly
-from duly.callbacks.codec import head_of, payload_of, result_of, reveal
+from duly.callbacks.codec import event_of, head_of, payload_of, result_of, reveal, reveal_if_possible
 from duly.encryption import AesGcm
 from duly_cli.graphs import drawing
 from duly_core.errors import OverloadedError, StoreUnavailableError
@@ -17,6 +17,7 @@ from duly_hsc.wait_nodes import WaitNodes
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_wire.encrypted_events import EncryptedEvents, SentValue, written
+from duly_wire.encrypted_events import read as read_events
 from duly_wire.enums import ReasonKind
 from duly_wire.v1 import events_pb2, graphs_pb2, registry_pb2, task_pb2
 from tests.fixtures.graph_states import claim_work, end
@@ -337,6 +338,39 @@ def test_bytes_among_several_keys_are_no_result():
 
     with pytest.raises(duly.DecryptionError, match="no JSON"):
         reveal(CODEC, wrapped, task_pb2.ENCODING_ENCRYPTED, result_of(bytes(16)))
+
+
+@pytest.mark.parametrize("needs", ["first", "all"])
+def test_a_number_that_json_cannot_have_among_several_keys_is_no_result(needs):
+    sent = CODEC.encrypt(bytes([task_pb2.ENCODING_JSON]) + b"1e400", event_of("", "a"), b"")
+    wrapped = _wrapped("", needs, ("a", task_pb2.ENCODING_ENCRYPTED, sent))
+
+    with pytest.raises(duly.DecryptionError, match="no JSON"):
+        reveal(CODEC, wrapped, task_pb2.ENCODING_ENCRYPTED, result_of(bytes(16)))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '{"namespace": "", "needs": "", "events": [["a", 1e400, ""]]}',
+        '{"namespace": "", "needs": "", "events": [["\\ud800", 1, ""]]}',
+        '{"namespace": "", "needs": "", "events": [[7, 1, ""]]}',
+        '{"namespace": "\\ud800", "needs": "", "events": [["a", 1, ""]]}',
+        '{"namespace": null, "needs": "", "events": [["a", 1, ""]]}',
+        '{"namespace": "", "needs": ["first"], "events": [["a", 1, ""]]}',
+        '{"namespace": "", "needs": "", "events": 7}',
+        "[]",
+    ],
+)
+def test_what_a_callback_wrote_in_place_of_events_stays_unread_and_raises_nothing_else(said):
+    data = head_of("1") + b"\0duly.events\0" + said.encode()
+    bound_to = result_of(bytes(16))
+
+    assert read_events(data) is None
+    assert reveal_if_possible(CODEC, data, task_pb2.ENCODING_ENCRYPTED, bound_to) == (
+        data,
+        task_pb2.ENCODING_ENCRYPTED,
+    )
 
 
 def test_a_codec_leaves_what_a_node_waits_for_to_the_server():

@@ -55,12 +55,26 @@ def read(data: bytes) -> EncryptedEvents | None:
         said = json.loads(data[len(head) + len(_MARK) :])
         namespace, needs, sent = said["namespace"], said["needs"], said["events"]
         values = tuple(
-            SentValue(str(key), int(encoding), b64decode(value, validate=True))
+            SentValue(_text(key), int(encoding), b64decode(value, validate=True))
             for key, encoding, value in sent
         )
-    except (ValueError, TypeError, KeyError, RecursionError, Error):
+        events = EncryptedEvents(_text(namespace), _text(needs), values)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError, Error):
         return None
-    return EncryptedEvents(str(namespace), str(needs), values) if _is_whole(needs, values) else None
+    return events if _is_whole(needs, values) else None
+
+
+def _text(said: object) -> str:
+    """Return a text as it is.
+
+    Raises:
+        ValueError: it has no bytes: it has half a character, which JSON can have.
+        TypeError: it is no text.
+    """
+    if not isinstance(said, str):
+        raise TypeError("no text")
+    said.encode()
+    return said
 
 
 def _is_whole(needs: object, values: Sequence[SentValue]) -> bool:

@@ -105,7 +105,7 @@ def _revealed(codec: Codec, data: bytes, events: encrypted_events.EncryptedEvent
         if events.needs == "first":
             ((key, only),) = read.items()
             said = {"key": key, "value": only}
-        return json.dumps(said).encode(), task_pb2.ENCODING_JSON
+        return json.dumps(said, allow_nan=False).encode(), task_pb2.ENCODING_JSON
     except (ValueError, TypeError, RecursionError, PayloadError) as error:  # bytes, or what is no JSON
         raise DecryptionError(
             f"the value of an event is no JSON: where a node waits for several keys, send JSON to each ({error})",
