@@ -38,7 +38,8 @@ with asked as materialized (
         select other.token_hash
         from event_address as one
         join event_address as other on other.key = one.key and other.task_id = one.task_id
-        where one.token_hash = %(hash)b::bytea
+        where one.token_hash = %(hash)b::bytea and one.task_id is not null
+            and other.expires_at > (select duly_now()) and other.used_at is null
     )) and used_at is null and expires_at > (select duly_now())
     order by used.token_hash
     for update

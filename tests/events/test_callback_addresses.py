@@ -23,6 +23,7 @@ from duly_wire.enums import Outcome
 from duly_wire.v1 import event_addresses_pb2, event_addresses_pb2_grpc, hsc_pb2, task_pb2
 from tests.console.test_console_event_answers import kept
 from tests.fixtures.services import serve_frontend
+from tests.search.test_search_plans import rows_read
 
 KEY = "order-7/approved"
 
@@ -112,6 +113,53 @@ async def test_a_claim_that_is_lost_between_look_and_write_makes_none(store, cla
     lost = addresses.Claim(uuid.UUID(bytes=claimed_task.task_id), uuid.uuid4())
 
     assert await addresses.create(store, [new], None, lost) == [None]
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_what_is_told_of_an_address_that_was_not_made_is_the_claim_if_it_was_lost_meanwhile(
+    calls, store, claimed_task, monkeypatch, is_lost
+):
+    made = await calls.make(claimed_task, *[KEY] * addresses.MOST_OF_KEY)
+    create = addresses.create
+
+    async def lose_and_create(*told):
+        await set_results(store, [Result(claimed_task.task_id, claimed_task.token, Outcome.SUCCESS)])
+        return await create(*told)
+
+    if is_lost:
+        monkeypatch.setattr(addresses, "create", lose_and_create)
+    (refused,) = await calls.make(claimed_task)
+
+    assert all(each.token for each in made)
+    assert code(refused) == ("NOT_FOUND" if is_lost else "QUOTA_EXCEEDED")
+
+
+FILL_ADDRESSES = """
+insert into event_address (token_hash, key, title, created_at, expires_at, used_at, task_id)
+select sha256(number::text::bytea), '/order-7/approved', '', now(), now() + case when number <= 5 then 1 else -1 end * interval '1 day',
+    case when number = 5 then now() end, '00000000-0000-0000-0000-000000000001'
+from generate_series(1, 5000) as number
+"""
+
+
+@pytest.mark.parametrize("is_of_a_task", [False, True])
+async def test_a_use_reads_the_addresses_of_its_key_that_can_be_used(store, is_of_a_task):
+    async with store.connection() as connection:
+        await connection.set_autocommit(True)
+        await connection.execute(FILL_ADDRESSES)
+        if not is_of_a_task:
+            await connection.execute("update event_address set task_id = null")
+        await connection.execute("analyze event_address")
+        cursor = await connection.execute(
+            f"explain (analyze, timing off, format json) {addresses.ADDRESSES['use_event_address'].sql}".encode(),
+            {"hash": hashlib.sha256(b"1").digest()},
+        )
+        ((plan,),) = await cursor.fetchall()
+        cursor = await connection.execute("select count(*) from event_address where used_at is not null")
+        ((used,),) = await cursor.fetchall()
+
+    assert rows_read(plan[0]["Plan"]) < 30
+    assert used == (5 if is_of_a_task else 2)
 
 
 async def test_what_is_no_claim_or_no_key_of_its_namespace_is_refused(calls, claimed_task):
