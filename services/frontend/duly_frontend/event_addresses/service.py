@@ -1,7 +1,7 @@
 """EventAddressService: makes addresses of one use, tells what they ask, and sends their events."""
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -78,20 +78,20 @@ class EventAddressServicer(event_addresses_pb2_grpc.EventAddressServiceServicer)
         try:
             claim, namespace = await self._claim(request)
         except Problem as problem:
-            refused = event_addresses_pb2.CreateEventAddressResult(error=problem.to_wire())
-            return event_addresses_pb2.CreateEventAddressesResponse(
-                results=[refused] * len(request.addresses)
-            )
+            none = event_addresses_pb2.CreateEventAddressResult(error=problem.to_wire())
+            return event_addresses_pb2.CreateEventAddressesResponse(results=[none] * len(request.addresses))
         asked = check_each(_reader(claim, namespace), request.addresses)
         valid = [each for each in asked if not isinstance(each, Problem)]
-        made = iter(
-            await store_addresses.create(self._stores.writes, valid, scheduler(), claim) if valid else []
-        )
+        made: Sequence[store_addresses.Made | None] = []
+        if valid:
+            made = await store_addresses.create(self._stores.writes, valid, scheduler(), claim)
+        refused = await self._refused(claim) if None in made else _TOO_MANY
+        answers = iter(made)
         return event_addresses_pb2.CreateEventAddressesResponse(
             results=[
                 event_addresses_pb2.CreateEventAddressResult(error=each.to_wire())
                 if isinstance(each, Problem)
-                else self._made(next(made))
+                else self._made(next(answers), refused)
                 for each in asked
             ]
         )
@@ -120,9 +120,18 @@ class EventAddressServicer(event_addresses_pb2_grpc.EventAddressServiceServicer)
         require(Action.RUN, name)
         return store_addresses.Claim(UUID(bytes=task_id), UUID(bytes=token)), namespace_of(name)
 
-    def _made(self, made: store_addresses.Made | None) -> event_addresses_pb2.CreateEventAddressResult:
+    async def _refused(self, claim: store_addresses.Claim | None) -> Problem:
+        """Return why an address was not made: the claim may be lost since it was looked at."""
+        if claim is None:
+            return _TOO_MANY
+        held = await claimed_lambda(self._stores.reads, claim.task_id.bytes, claim.token.bytes)
+        return _NO_SUCH_CLAIM if held is None else _TOO_MANY
+
+    def _made(
+        self, made: store_addresses.Made | None, refused: Problem
+    ) -> event_addresses_pb2.CreateEventAddressResult:
         if made is None:
-            return event_addresses_pb2.CreateEventAddressResult(error=_TOO_MANY.to_wire())
+            return event_addresses_pb2.CreateEventAddressResult(error=refused.to_wire())
         url = f"{self._public_url}/events/{made.token}" if self._public_url else ""
         return event_addresses_pb2.CreateEventAddressResult(
             token=made.token, url=url, expires_at=to_timestamp(made.expires_at)
