@@ -130,7 +130,7 @@ def test_the_keyboard_reaches_content_search_and_palette(open_page):
     page.locator("#search").focus()
     page.keyboard.type("test.echo")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/tasks?lambda=test.echo")
+    page.wait_for_url("**/lambdas/test.echo")
 
 
 def test_a_payload_is_shown_in_place(open_page, stack):
