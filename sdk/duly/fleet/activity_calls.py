@@ -43,7 +43,8 @@ class InspectionCalls(ClientPart):
           its message, or the fingerprint of a cause.
         - `limit`: of each kind, 1 to 20.
 
-        The cost is bounded, so not all is found: the ends of ids are sought among the newest. Raises PermissionDeniedError.
+        The cost is bounded, so not all is found. The ends of ids are sought among the newest. Of an attribute the newest 10,000
+        tasks are read, those that the caller may not read among them. Raises PermissionDeniedError.
         """
         caller = self._caller
         request = inspection_pb2.SearchRequest(text=text, limit=limit)
