@@ -12,6 +12,7 @@ CORE = Path(duly_core.__file__).parent
 COMPOSED = {
     "fleet/host_reads.py": "a list that people filter",
     "graphs/reads.py": "a list that people filter",
+    "tasks/attributes.py": "a list that people filter",
     "search/store.py": "each read is restricted to what its caller may see",
     "lambdas/administration.py": "its columns are the fields of LambdaPolicy",
     "lambdas/store.py": "its columns are the fields of LambdaPolicy",
