@@ -52,7 +52,7 @@ async def test_a_list_that_reads_too_much_is_refused_with_its_limit(task_states,
     async def slow(store, *_: object, **__: object):
         return await tasks.select_text(store, "select pg_sleep(30)", {})
 
-    monkeypatch.setattr(task_queries, "list_tasks", slow)
+    monkeypatch.setattr(task_queries, "list_page", slow)
     async with serve_frontend(task_states.store, list_timeout=timedelta(milliseconds=100)) as frontend:
         refused = await refusal(frontend.stub.ListTasks(frontend_pb2.ListTasksRequest()))
 
