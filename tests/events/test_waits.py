@@ -1,5 +1,6 @@
 """`ctx.wait_for` in callbacks: what it returns, how it ends the attempt, and what it refuses."""
 
+import logging
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -99,7 +100,8 @@ def test_a_value_of_another_type_is_put_aside_and_the_task_waits_for_another(app
         except Exception:  # noqa: BLE001
             return "swallowed"
 
-    waiting = run(app, "order.ship", events={"go": "secret"})
+    with caplog.at_level(logging.WARNING, "duly.callback"):
+        waiting = run(app, "order.ship", events={"go": "secret"})
 
     assert (waiting.outcome, waiting.waits_for, waiting.wait_timeout) == (
         Outcome.WAIT_FOR_EVENT,

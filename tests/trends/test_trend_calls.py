@@ -16,12 +16,18 @@ from tests.fixtures.task_states import LAMBDA
 from tests.trends.test_trend_store import row
 
 NOW = datetime.now(UTC)
+"""When the tests were collected, which may be an hour ago: `recent` is for what an answer of the last hour has."""
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
 def inspection(frontend):
     return inspection_pb2_grpc.InspectionServiceStub(frontend.channel)
+
+
+def recent() -> datetime:
+    """Return a minute of ten minutes ago."""
+    return datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=10)
 
 
 def request(lambda_name="", since=None, until=None):
@@ -34,7 +40,7 @@ def request(lambda_name="", since=None, until=None):
 
 
 async def test_a_chart_has_points_by_the_minute_and_what_follows_from_them(store, inspection, task_states):
-    at = NOW.replace(second=0, microsecond=0) - timedelta(minutes=10)
+    at = recent()
     await trends.add_runs(store, [row(LAMBDA, at, starts=9, place=5, ended=8, failed=1)])
     await trends.add_runs(store, [row(LAMBDA, at, place=10)])
 
@@ -103,7 +109,7 @@ def test_marks_of_a_lambda_are_those_that_may_concern_it():
 async def test_a_lambda_without_work_in_a_measured_minute_has_a_point_of_nothing(
     store, inspection, task_states
 ):
-    at = NOW.replace(second=0, microsecond=0) - timedelta(minutes=10)
+    at = recent()
     nothing = {"lambda": "", "scheduled": 0, "dead": 0, "ready": 0, "held": 0, "oldest": None, "slots": 0}
     await trends.add_measured(store, at, [nothing])
     await trends.add_runs(store, [row("", at - timedelta(minutes=1))])
