@@ -176,7 +176,7 @@ def test_a_full_resource_gets_another_capacity(running, client, worker):
 
 
 def test_an_open_breaker_is_named_with_what_fails(running, client, worker):
-    client.put_breaker("mail.send", 0.5, minimum=5, window=timedelta(seconds=30), pause=timedelta(seconds=5))
+    client.put_breaker("mail.send", 0.5, minimum=5, window=timedelta(seconds=30), pause=timedelta(minutes=10))
     for _ in range(2):
         client.schedule_many([duly.NewTask("mail.send", {"broken": True}) for _ in range(10)])
 

@@ -382,7 +382,8 @@ def test_the_sdks_errors_cover_the_functions(dsn):
     assert {*transactional._CASTS} >= {
         field.name
         for field in frontend_pb2.NewTask.DESCRIPTOR.fields
-        if field.name not in {"payload_encoding", "session", "resources", "attachments", "unique"}
+        if field.name
+        not in {"payload_encoding", "session", "resources", "attachments", "unique", "attributes"}
     }
 
 
