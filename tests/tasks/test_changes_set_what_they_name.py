@@ -363,7 +363,7 @@ CHANGING = (
 )
 OF_HOSTS = {"HscService/SetResults"}
 READS_OR_ENDS = (
-    "Get", "Find", "List", "Wait", "Explain", "Reveal", "Schedule", "Cancel", "Redrive", "Purge", "Delete", "Remove", "Revoke",
+    "Get", "Find", "Search", "List", "Wait", "Explain", "Reveal", "Schedule", "Cancel", "Redrive", "Purge", "Delete", "Remove", "Revoke",
     "Unblock", "Backfill", "Report", "Claim", "Heartbeat", "Release", "Work", "Attach", "Next", "Complete",
 )  # fmt: skip
 
