@@ -171,6 +171,19 @@ def test_tests_wait_for_events_and_never_for_time_to_pass() -> None:
     assert sleeps == []
 
 
+def test_each_fixture_of_all_tests_has_a_name_of_its_own() -> None:
+    """Modules of tests/fixtures are plugins: of two fixtures of one name, the later replaces the other without a word."""
+    homes: dict[str, set[str]] = {}
+    for module in sorted((ROOT / "tests" / "fixtures").rglob("*.py")):
+        for each in ast.parse(module.read_text(encoding="utf-8")).body:
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+                "fixture" in ast.unparse(decorator) for decorator in each.decorator_list
+            ):
+                homes.setdefault(each.name, set()).add(module.name)
+
+    assert {name: places for name, places in homes.items() if len(places) > 1} == {}
+
+
 # ---- the wire ------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from duly_core.tasks import claims, dead_letters, polling
 from duly_core.tasks import queries as task_queries
 from duly_core.tasks.dead_letters import Answer, Spread, Verdict
 from duly_core.tasks.lifecycle import Status
-from duly_core.tasks.queries import list_tasks
+from duly_core.tasks.queries import list_page
 from duly_core.tasks.store import TaskFilter, cancel_tasks
 from duly_core.tasks.task import Applied, HeartbeatAnswer, NewTask, ReleasedClaim, Result, TaskHeartbeat
 from duly_wire.enums import FailureKind, Outcome, Priority
@@ -402,7 +402,7 @@ async def test_every_filter_holds_for_the_list_and_for_the_redrive(task_states, 
     }
 
     for wanted, expected in ways.items():
-        listed = await list_tasks(task_states.store, replace(wanted, statuses=DEAD.statuses), None, 10)
+        listed = (await list_page(task_states.store, replace(wanted, statuses=DEAD.statuses), None, 10)).rows
         ids = [row["task_id"].bytes for row in listed]
         assert ids == sorted((task.task_id for task in expected), reverse=True), wanted
         assert (await dead_letters.count_where(task_states.store, wanted, Spread())).count == len(expected), (
@@ -436,7 +436,7 @@ async def set_end(task_states, task, moment):
 async def test_a_list_of_dead_letters_goes_on_below_a_task(task_states):
     tasks = [await given_up(task_states) for _ in range(5)]
 
-    rows = await list_tasks(task_states.store, DEAD, tasks[3].task_id, 2)
+    rows = (await list_page(task_states.store, DEAD, tasks[3].task_id, 2)).rows
 
     assert [row["task_id"].bytes for row in rows] == [tasks[2].task_id, tasks[1].task_id]
 
@@ -484,8 +484,8 @@ async def test_dead_letters_are_found_without_a_look_at_the_tasks_that_ended_wel
 
     monkeypatch.setattr(task_queries, "select_text", select)
 
-    (_, last) = await list_tasks(task_states.store, replace(DEAD, lambda_name=name), None, 2)
-    await list_tasks(task_states.store, replace(DEAD, lambda_name=name), last["task_id"].bytes, 2)
+    (_, last) = (await list_page(task_states.store, replace(DEAD, lambda_name=name), None, 2)).rows
+    await list_page(task_states.store, replace(DEAD, lambda_name=name), last["task_id"].bytes, 2)
     await dead_letters.redrive_where(task_states.store, TaskFilter(name), Spread(), 10)
 
     assert len(plans) == 4  # the lists, the clock, the redrive

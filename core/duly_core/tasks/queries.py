@@ -52,13 +52,11 @@ class Listed(NamedTuple):
     """Below this id there may be more, though there are fewer rows than asked for; None: that says it."""
 
 
-async def list_tasks(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> list[TaskRow]:
-    """Up to `limit` tasks, newest id first, from below `before` on; without payloads and results."""
-    return (await list_page(store, wanted, before, limit)).rows
-
-
 async def list_page(store: Store, wanted: TaskFilter, before: TaskId | None, limit: int) -> Listed:
-    """Return what `list_tasks` does. Of tasks with attributes a bounded number is looked at."""
+    """Return up to `limit` tasks, newest id first, from below `before` on; without payloads and results.
+
+    Of tasks with attributes a bounded number is read: an answer may have fewer, and a place to go on from.
+    """
     if not wanted.attributes:
         return Listed(await select_text(store, *list_query(wanted, before, limit)))
     rows: list[TaskRow] = []
@@ -76,7 +74,7 @@ async def list_page(store: Store, wanted: TaskFilter, before: TaskId | None, lim
 def list_query(
     wanted: TaskFilter, before: TaskId | None, limit: int, among: Sequence[TaskId] | None = None
 ) -> tuple[str, Mapping[str, Any]]:
-    """Return the query of `list_tasks`, and its parameters; `among`: only these tasks."""
+    """Return the query of `list_page`, and its parameters; `among`: only these tasks."""
     # live tasks are few and finished ones many: a list of live ones begins with the assoc rows
     only_live = bool(wanted.statuses) and not wanted.statuses & FINAL
     source, key = (_LIVE, "task_assoc.task_id") if only_live else (_JOINED, "task.task_id")
