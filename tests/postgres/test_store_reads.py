@@ -10,7 +10,7 @@ from duly_core.lambdas import store as lambdas
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.results.store import set_results
 from duly_core.tasks.lifecycle import Status
-from duly_core.tasks.queries import list_tasks
+from duly_core.tasks.queries import list_page
 from duly_core.tasks.store import TaskFilter, cancel_tasks, final_of, get_tasks
 from duly_core.tasks.task import Result
 from duly_wire.enums import FailureKind, Outcome, Priority
@@ -29,7 +29,7 @@ async def ended(task_states, outcome, **details):
 async def listed(task_states, before=None, limit=100, **wanted):
     return [
         row["task_id"].bytes
-        for row in await list_tasks(task_states.store, TaskFilter(**wanted), before, limit)
+        for row in (await list_page(task_states.store, TaskFilter(**wanted), before, limit)).rows
     ]
 
 
@@ -96,7 +96,7 @@ async def test_a_list_is_filtered_by_every_status(task_states, one_of_each):
 async def test_a_list_comes_newest_first_and_carries_no_payload(task_states):
     tasks = [await task_states.new(payload=b"x" * 1000) for _ in range(5)]
 
-    rows = await list_tasks(task_states.store, TaskFilter(), None, 100)
+    rows = (await list_page(task_states.store, TaskFilter(), None, 100)).rows
 
     assert [row["task_id"].bytes for row in rows] == [task.task_id for task in reversed(tasks)]
     assert {"payload", "result"}.isdisjoint(rows[0])
