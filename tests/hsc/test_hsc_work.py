@@ -179,18 +179,21 @@ async def test_sets_of_lambdas_that_have_nothing_due_cost_one_statement_together
         return await next_triggers(store, queues, within)
 
     monkeypatch.setattr(due_check, "next_triggers", recorded)
-    answers = [asking(hsc, name) for name in (LAMBDA, OTHER, "third.run")]
+    names = [LAMBDA, OTHER, "third.run"]
+    answers = [asking(hsc, name) for name in names]
     await waiting(hsc, 3)
     points.arm("hsc.claim_work.before", "delay 1ms")
 
     live_settings.set(poll_interval=0.05 * SECOND)
     hsc.work.settings_changed()
-    await until(lambda: len(asked) > 3)
+    # on a busy machine the calls began at different times, and come together only after a while
+    await until(lambda: asked.count({*names}) > 3)
+    together = asked[asked.index({*names}) :]
     looks = len(points.hits("hsc.claim_work.before"))
     task = await task_states.new()
 
     assert ids(await answers[0]) == [task.task_id]
-    assert all(names == {LAMBDA, OTHER, "third.run"} for names in asked[:3])
+    assert together == [{*names}] * len(together)
     assert looks == 0
     for answer in answers[1:]:
         answer.cancel()

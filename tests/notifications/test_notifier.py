@@ -18,6 +18,7 @@ from duly_frontend.notifications.notifier import Notifier, notifiers_of
 from tests.fixtures.problems import pause
 from tests.fixtures.services import serve_frontend
 from tests.fixtures.task_states import SECOND
+from tests.fixtures.waiting import until
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -214,6 +215,7 @@ async def test_a_receiver_that_hangs_disturbs_neither_the_board_nor_another_targ
     await installation.says(no_host())
     ops, team = notifiers_of(store, installation.deliveries(ops=hangs, team=mail))
     hanging = asyncio.create_task(ops.run_once())
+    await until(lambda: receiver.requests)
     await team.run_once()
     await board.run_once()
     assert not hanging.done()

@@ -109,7 +109,7 @@ GATED_ROWS = {
     "gate_sets": ["1"],
     "set_firsts": [1],
     "set_lasts": [1],
-    "set_probes_until": [datetime.now(UTC)],
+    "set_probes_until": [datetime.now(UTC) - timedelta(hours=1)],
     "gate_ids": [1],
     "gate_priorities": [3],
     "gate_collections": ["a"],
