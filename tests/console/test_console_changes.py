@@ -42,6 +42,10 @@ ID = "0193b2f0-0000-7000-8000-000000000001"
     [
         ("/", Subject("all")),
         ("/tasks", Subject("all")),
+        ("/dead-letters", Subject("all")),
+        ("/lambdas", Subject("all")),
+        ("/queues", Subject("all")),
+        ("/hosts", Subject("all")),
         (f"/tasks/{ID}", Subject("tasks", ID)),
         (f"/graphs/{ID}", Subject("graphs", ID)),
         ("/settings", None),

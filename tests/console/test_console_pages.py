@@ -358,6 +358,41 @@ async def test_dead_letters_of_one_cause_are_a_row_and_are_redriven_at_a_rate(br
     assert states == ["new", "new", "new", "fatal_failure", "fatal_failure"]
 
 
+async def test_dead_letters_are_filtered_by_attributes_and_no_redrive_of_many_goes_beyond_them(
+    browser, client, task_states
+):
+    await task_states.register()
+    dead = []
+    for order in (17, 18):
+        await client.schedule(LAMBDA, attributes={"order": order})
+        claimed = await task_states.take_of(LAMBDA)
+        await task_states.fail(claimed, "KeyError: gone")
+        dead.append(claimed.task_id)
+    ours, other = map(text_id, dead)
+
+    causes = (await browser.get("/dead-letters?where=order%3D17")).text
+    listed = (await browser.get("/dead-letters?where=order%3D17&by=task")).text
+    (cause,) = set(re.findall(r"[?&;]cause=(\w+)", causes))
+    of_cause = (await browser.get(f"/dead-letters?where=order%3D17&cause={cause}")).text
+    refused = [
+        await browser.post("/dead-letters/redrive", where="order=17", **more)
+        for more in ({}, {"confirm": "yes"}, {"cause": cause})
+    ]
+
+    assert "<strong>1</strong>" in causes
+    for page in (causes, listed, of_cause):
+        assert 'action="/dead-letters/redrive"' not in page
+        assert "A redrive of many takes no attributes." in page
+        assert 'value="order=17"' in page
+    for page in (listed, of_cause):
+        assert (ours in page, other in page) == (True, False)
+        assert f'action="/tasks/{ours}/redrive"' in page
+    assert "/dead-letters?by=task&amp;where=order%3D17" in causes
+    assert [each.status_code for each in refused] == [400, 400, 400]
+    assert [await task_states.status(each) for each in dead] == ["fatal_failure", "fatal_failure"]
+    assert (await browser.get("/dead-letters?where=Order")).status_code == 400
+
+
 async def test_the_button_that_changes_nothing_has_the_focus(browser, task_states):
     await task_states.register()
     task = await task_states.new()

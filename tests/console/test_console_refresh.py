@@ -24,6 +24,7 @@ from duly_console.changes.streams import Streams
 from duly_console.http_server import HttpServer
 from duly_console.session_cookie import SessionCookies
 from duly_console.settings import ConsoleSettings
+from duly_core.fleet.hosts import ServedLambda, report_host
 from duly_core.gates import store as gates
 from duly_core.gates.rules import GateScope, Kind
 from duly_core.graphs import store as graphs
@@ -35,15 +36,18 @@ from duly_core.problems.kinds import Severity
 from duly_core.problems.problem import found
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
+from duly_core.tasks import dead_letters as store_dead_letters
 from duly_core.tasks import schedule
 from duly_core.tasks import store as tasks
 from duly_core.tasks.task import NewTask
+from duly_frontend.fleet.hosts import read_report
 from duly_wire.ids import new_task_id
-from duly_wire.v1 import graphs_pb2
+from duly_wire.v1 import fleet_pb2, fleet_pb2_grpc, graphs_pb2
 from tests.console.test_console_colours import contrast
 from tests.fixtures import whole
 from tests.fixtures.services import BreakableConnection, BreakableLine, Frontend, serve_frontend
 from tests.fixtures.task_states import LAMBDA, TaskStates
+from tests.fleet.test_fleet_hosts import a_report
 
 CHROMIUM = Path("/usr/bin/chromium")
 TEMPLATES = Path(duly_console.__file__).parent / "templates"
@@ -243,13 +247,106 @@ async def list_of_graphs(installation: Installation) -> Shown:
     )
 
 
+async def dead_letter(installation: Installation, name: str, message: str) -> str:
+    """A task of a lambda that failed for good, by its id."""
+    states = installation.states
+    await schedule.schedule(states.store, [NewTask(new_task_id().bytes, name, b"{}")])
+    claimed = await states.take_of(name)
+    await states.fail(claimed, message)
+    return str(UUID(bytes=claimed.task_id))
+
+
+async def registered(installation: Installation, part: str) -> str:
+    """A lambda of its own."""
+    name = f"{part}.of-{new_task_id().hex[-12:]}"
+    await installation.states.register(name)
+    return name
+
+
+async def dead_letters(installation: Installation) -> Shown:
+    """Those of a lambda of its own, by cause."""
+    name = await registered(installation, "dead")
+    await dead_letter(installation, name, "KeyError: the first")
+    return Shown(
+        f"/dead-letters?lambda={name}",
+        (name, "KeyError", "the first"),
+        ("#rows",),
+        lambda: dead_letter(installation, name, "OSError: another cause"),
+        "another cause",
+    )
+
+
+async def list_of_lambdas(installation: Installation) -> Shown:
+    """Those with a part of their name in common."""
+    name = await registered(installation, "listed")
+    return Shown(
+        f"/lambdas?name={name}",
+        (name,),
+        ("#rows",),
+        lambda: installation.states.register(f"{name}.other"),
+        f"{name}.other",
+    )
+
+
+async def list_of_queues(installation: Installation) -> Shown:
+    """Those of lambdas of its own."""
+    name = await registered(installation, "queue")
+    other = f"{name}.other"
+    await installation.states.register(other)
+    store = installation.states.store
+    (first, second) = (NewTask(new_task_id().bytes, each, b"{}") for each in (name, other))
+    await schedule.schedule(store, [first])
+    await queue_is_counted(installation, name)
+    return Shown(
+        f"/queues?lambda={name}*",
+        (name, "1 queue with tasks"),
+        ("#rows",),
+        lambda: schedule.schedule(store, [second]),
+        other,
+    )
+
+
+async def queue_is_counted(installation: Installation, name: str) -> None:
+    """Wait for a count that has it: one is kept for some seconds."""
+    fleet = fleet_pb2_grpc.FleetServiceStub(installation.frontend.channel)
+    request = fleet_pb2.ListQueuesRequest(lambdas=[name])
+    async with asyncio.timeout(30):
+        while True:
+            if (await fleet.ListQueues(request)).queues:
+                return
+
+
+async def list_of_hosts(installation: Installation) -> Shown:
+    """Those that serve a lambda of its own."""
+    name = await registered(installation, "served")
+    store, lambdas = installation.states.store, [ServedLambda(name, "1.2", 0)]
+    first, second = (
+        read_report(a_report(f"{each}-{name[-12:]}:1:a", name=f"{each}-of-the-rack"))
+        for each in ("first", "second")
+    )
+    await report_host(store, first, lambdas, "")
+    return Shown(
+        f"/hosts?lambda={name}",
+        ("first-of-the-rack", "3 of 16"),
+        ("#rows",),
+        lambda: report_host(store, second, lambdas, ""),
+        "second-of-the-rack",
+    )
+
+
 REFRESHED: dict[str, Callable[[Installation], Awaitable[Shown]]] = {
     "overview.html": overview,
     "task.html": task,
     "graph.html": graph,
     "tasks.html": list_of_tasks,
     "graphs.html": list_of_graphs,
+    "dead_letters.html": dead_letters,
+    "lambdas.html": list_of_lambdas,
+    "queues.html": list_of_queues,
+    "hosts.html": list_of_hosts,
 }
+NO_EVENTS = {"overview.html", "lambdas.html", "hosts.html"}
+"""What changes on these pages is no event of a task: it is told of with the next one, or with the next tick."""
 
 
 async def mark(page: Page) -> None:
@@ -543,7 +640,7 @@ async def test_a_stream_tells_an_open_page_of_a_change_before_any_tick(page, ins
     await mark(page)
 
     await shown.change()
-    if template == "overview.html":  # a gate alone is told of with the next tick
+    if template in NO_EVENTS:
         await installation.states.new()
 
     await expect(page.locator("main")).to_contain_text(shown.then)
@@ -582,6 +679,52 @@ async def test_a_refresh_takes_away_nothing_that_is_selected(page, installation)
     await expect(page.locator("#facts .status").first).to_have_text("new")
     await page.evaluate("getSelection().removeAllRanges()")
     await expect(page.locator("#facts .status").first).to_have_text("cancelled")
+
+
+async def test_a_rate_that_is_being_typed_keeps_the_list_and_a_redrive_is_not_another_than_was_seen(
+    page, installation
+):
+    shown = await dead_letters(installation)
+    await page.goto(shown.path)
+    await page.locator("#rate").fill("2")
+
+    await shown.change()
+    for _ in range(3):
+        async with page.expect_response(lambda answer: answer.request.resource_type == "fetch"):
+            pass
+
+    await expect(page.locator("#rate")).to_have_value("2")
+    await expect(page.locator("#rows")).not_to_contain_text(shown.then)
+    await expect_no_trouble(page)
+    await page.locator("#rate").fill("")
+    await expect(page.locator("#rows")).to_contain_text(shown.then)
+
+
+async def test_a_button_of_a_row_keeps_the_focus_when_a_newer_cause_stands_before_it(page, installation):
+    shown = await dead_letters(installation)
+    await page.goto(shown.path)
+    button = page.locator("td.actions button")
+    await button.focus()
+    focused = await page.evaluate("document.activeElement.id")
+
+    await shown.change()
+    await expect(button).to_have_count(2)
+
+    assert focused.startswith("redrive-")
+    assert await page.evaluate("document.activeElement.id") == focused
+
+
+async def test_an_open_page_of_a_cause_shows_that_its_last_dead_letter_was_redriven(page, installation):
+    name = await registered(installation, "dead")
+    task_id = await dead_letter(installation, name, "KeyError: the only one")
+    await page.goto(f"/dead-letters?lambda={name}")
+    await page.locator("td.message a").click()
+    await expect(page.locator("#rows h2")).to_have_text("1 dead letter of one cause")
+
+    await store_dead_letters.redrive(installation.states.store, [UUID(task_id).bytes])
+
+    await expect(page.locator("#rows")).to_contain_text("has this cause any more")
+    await expect_no_trouble(page)
 
 
 async def test_a_hidden_page_has_no_stream(page, installation):

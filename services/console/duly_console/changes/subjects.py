@@ -8,7 +8,7 @@ from duly_console.viewer import Viewer
 
 PATH = "/changes"
 _OF_ONE = re.compile(r"/(tasks|graphs)/([0-9a-f-]{36})")
-_OF_ALL = frozenset({"/", "/tasks", "/graphs"})
+_OF_ALL = frozenset({"/", "/tasks", "/graphs", "/dead-letters", "/lambdas", "/queues", "/hosts"})
 
 
 class Subject(NamedTuple):

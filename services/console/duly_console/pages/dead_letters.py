@@ -23,7 +23,7 @@ _MOST_A_REQUEST = 20
 """Calls of 1,000 tasks each: a page asks whether to go on with what is left."""
 _SPENT = 0.5
 """No call begins when this part of the page's time is over: a page that took too long could not say what was done."""
-_FILTERS = ("lambda", "collection", "failure", "ended_from", "ended_before")
+_FILTERS = ("lambda", "collection", "failure", "ended_from", "ended_before", "where")
 _PLACE = ("as_of", "offset", "after")
 """Where a redrive goes on, as the answer before had it."""
 _FIELDS = (*_FILTERS, "cause", "rate", *_PLACE)
@@ -47,6 +47,7 @@ async def show_list(page: Page) -> Response:
         if lambda_name
         else page.viewer.may_somewhere("REDRIVE"),
         "group": None,
+        "is_cause_gone": False,
         "pace": PACE,
         "first": "",
         "next": "",
@@ -63,9 +64,11 @@ async def show_list(page: Page) -> Response:
     groups = grouped(tasks)
     if cause:
         shown["group"] = next((each for each in groups if each.cause.fingerprint == cause), None)
-        if shown["group"] is None:
+        if shown["group"] is None and not page.is_fragment:
             raise PageError(404, "None of the newest dead letters that match has this cause any more.")
-        tasks = shown["group"].tasks[:PAGE_SIZE]
+        # an open page follows a redrive: that the last of them is gone is what it is to show
+        shown["is_cause_gone"] = shown["group"] is None
+        tasks = shown["group"].tasks[:PAGE_SIZE] if shown["group"] else []
     return page.render("dead_letters.html", tasks=tasks, groups=groups, left_out=left_out, **shown)
 
 
@@ -209,6 +212,12 @@ async def _said(page: Page, request: frontend_pb2.RedriveTasksRequest, number: s
 
 def _request(page: Page) -> frontend_pb2.RedriveTasksRequest:
     form = page.form
+    if form.get("where"):
+        raise PageError(
+            400,
+            "A redrive of many takes no attributes: it would redrive tasks with others, too. Nothing was redriven. "
+            "List the dead letters by task, and redrive them one by one.",
+        )
     request = frontend_pb2.RedriveTasksRequest(
         collection=form.get("collection", ""), cause=form.get("cause", "")
     )

@@ -221,7 +221,7 @@
     part.abort = ctx.request.abort;
   });
   // What has the focus keeps it, though rows change their places, or are made anew.
-  const keyOf = (element) => element?.id || element?.getAttribute?.("href") || "";
+  const keyOf = (element) => element?.id || element?.getAttribute?.("href") || (element?.matches?.("[data-copies]") && element.getAttribute("aria-label")) || "";
   const focusAgain = (part, key) => {
     if (!key || keyOf(document.activeElement) === key) return;
     const found = part.elements().flatMap((each) => [...each.querySelectorAll("a[href], button, input, select, summary")]).find((each) => keyOf(each) === key);
