@@ -2100,6 +2100,7 @@ create table time_table (
     working_day smallint,
     -- Of each of its tasks, as in task.
     fair_key text check (octet_length(fair_key) between 1 and 128),
+    attributes jsonb,
     constraint time_table_has_a_rhythm check ((cron is null) <> (every is null)),
     -- What has a tick ahead is looked at.
     constraint time_table_has_a_trigger check ((next_tick_at is null) = (next_fire_at is null)),
@@ -2578,6 +2579,58 @@ $function$;
 
 revoke execute on function public.duly_read_needs from public;
 
+-- The attributes of a task as the store keeps them, from an object of names and values; null if it is empty. Else a problem.
+create function public.duly_read_attributes(asked json, out attributes jsonb, out problem text)
+    language plpgsql immutable set search_path = pg_catalog, pg_temp as $function$
+#variable_conflict use_variable
+declare
+    each record;
+    name text;
+    value text;
+    kept jsonb;
+    found jsonb := '{}';
+begin
+    if json_typeof(asked) <> 'object' then
+        problem := 'must be an object of names and values, such as {"order": 17}, or null';
+        return;
+    elsif (select count(*) from json_object_keys(asked)) > 8 then
+        problem := format('there may be at most 8, not %s', (select count(*) from json_object_keys(asked)));
+        return;
+    end if;
+    for each in select known.key, known.value, json_typeof(known.value) as kind from json_each(asked) as known loop
+        name := each.key;
+        value := each.value #>> '{}';
+        if name !~ '^[a-z][a-z0-9_.-]{0,63}$' then
+            problem := format('%L is no name of an attribute: write a lower-case letter, then up to 63 lower-case letters, digits, '
+                '_, . and -', left(name, 64));
+        elsif found ? name then
+            problem := 'one name is given twice: an attribute has one value';
+        elsif each.kind = 'string' then
+            kept := to_jsonb(value);
+            if octet_length(value) not between 1 and 256 then
+                problem := format('the text of %s must be 1 to 256 bytes of UTF-8: use a hash of a longer text', name);
+            end if;
+        elsif each.kind = 'boolean' then
+            kept := to_jsonb(value::boolean);
+        elsif each.kind = 'number' and value ~ '^-?[0-9]{1,19}$' and value::numeric between -9223372036854775808 and 9223372036854775807 then
+            kept := to_jsonb(value::bigint);
+        else
+            problem := format('the value of %s must be a text, an integer of 64 bits, or a flag', name);
+        end if;
+        if problem is not null then
+            return;
+        end if;
+        found := found || jsonb_build_object(name, kept);
+    end loop;
+    attributes := nullif(found, '{}');
+exception
+    when untranslatable_character or invalid_text_representation then
+        problem := 'has a character that a text cannot have, such as \u0000';
+end
+$function$;
+
+revoke execute on function public.duly_read_attributes from public;
+
 -- As a transaction of a client commits, puts its tasks into their sessions: those of `duly_schedule` that have one. Not before, so that
 -- a transaction that lasts holds no session, for whose rows the ends of tasks would wait. Sessions are locked in the order of
 -- their keys, whatever the order of the calls was; the tasks of one are in the order of the calls. The first row does it for all.
@@ -2635,7 +2688,8 @@ create function public.duly_schedule(
     lambda text, payload json default null, raw_payload bytea default null, priority integer default 3,
     collection text default '', scheduled_at timestamptz default null, delay interval default null,
     expires_at timestamptz default null, idempotency_key text default null, task_id uuid default null,
-    fair_key text default null, resources json default null, session text default null, on_failure integer default 1
+    fair_key text default null, resources json default null, session text default null, on_failure integer default 1,
+    attributes json default null
 ) returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $function$
 #variable_conflict use_variable
 declare  -- columns are written with their table: a new one must not take the place of a variable
@@ -2658,6 +2712,7 @@ declare  -- columns are written with their table: a new one must not take the pl
     session_order constant integer := 1;
     needs jsonb;
     unknown text;
+    found_by jsonb;
 begin
     select least(known.payload_limit, 1048576) into most
     from public.lambda as known where known.name = duly_schedule.lambda;
@@ -2708,6 +2763,11 @@ begin
                 'operator declare it (`duly resources set NAME CAPACITY`)', left(unknown, 128));
         end if;
     end if;
+    if problem is null and duly_schedule.attributes is not null then
+        field := 'attributes';
+        select read.attributes, read.problem into found_by, problem
+        from public.duly_read_attributes(duly_schedule.attributes) as read;
+    end if;
     if problem is not null then
         raise exception using errcode = 'DY001', column = field, message = field || ': ' || problem;
     end if;
@@ -2737,8 +2797,8 @@ begin
                 on conflict do nothing;  -- which waits for another transaction that has written the key
             end if;
             if duly_schedule.idempotency_key is null or found then
-                insert into public.task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, created_at, scheduled_at)
-                values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, duly_schedule.expires_at, line, case when line is not null then session_order end, case when line is not null then duly_schedule.on_failure end, needs, session_user, duly_schedule.fair_key, null, asked_at, due_at)
+                insert into public.task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, attributes, created_at, scheduled_at)
+                values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, duly_schedule.expires_at, line, case when line is not null then session_order end, case when line is not null then duly_schedule.on_failure end, needs, session_user, duly_schedule.fair_key, null, found_by, asked_at, due_at)
                 on conflict do nothing;
                 exit when found;
             end if;
@@ -2752,7 +2812,7 @@ begin
         end if;
         if first_task is not null then
             select
-                task.lambda is not distinct from duly_schedule.lambda and task.collection is not distinct from duly_schedule.collection and task.session is not distinct from line and task.resources is not distinct from needs and task.fair_key is not distinct from duly_schedule.fair_key and task.attachments is not distinct from null and case
+                task.lambda is not distinct from duly_schedule.lambda and task.collection is not distinct from duly_schedule.collection and task.session is not distinct from line and task.resources is not distinct from needs and task.fair_key is not distinct from duly_schedule.fair_key and task.attachments is not distinct from null and task.attributes is not distinct from found_by and case
                     when task.scheduled_as is not null then task.scheduled_as = sha256(
                         data || int2send(encoding) || int2send(duly_schedule.priority::smallint))
                     else task.payload = data and task.payload_encoding = encoding
@@ -2765,12 +2825,16 @@ begin
             tries := tries + 1;
             continue when is_same is null and tries < 10;  -- purged between the two reads: so is its key
             raise exception using errcode = 'DY004', column = 'idempotency_key', message = format(
-                'idempotency_key: task %s has this key or id, with another lambda, payload, priority, collection, session or resources: use '
-                'another key for another task', first_task);
+                'idempotency_key: task %s has this key or id, with another lambda, payload, priority, collection, session, resources '
+                'or attributes: use another key for another task', first_task);
         elsif problem is not null then
             raise exception using errcode = 'DY001', column = field, message = field || ': ' || problem;
         end if;
     end loop;
+    if found_by is not null then
+        insert into public.task_attribute (name, value, task_id)
+        select each.key, each.value, id from jsonb_each_text(found_by) as each;
+    end if;
     if line is null then
         insert into public.task_assoc (task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at)
         values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, duly_schedule.expires_at, needs, duly_schedule.fair_key, 'new', due_at, due_at);

@@ -11,7 +11,7 @@ from (select) as one left join lambda on lambda.name = any (%(names)b::text[]);
 select name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,
     catch_up::int4, catch_up_window, overlap::int4, jitter, declared, revision, created_at, updated_at, paused_at,
     pause_note, resources, session as session_key, session_order::int4, session_policy::int4, next_tick_at, next_fire_at, buffered_tick_at, last_tick_at, last_task_id, problem,
-    calendar, on_closed::int4, business_hours, working_day::int4, fair_key,
+    calendar, on_closed::int4, business_hours, working_day::int4, fair_key, attributes,
     octet_length(payload) as payload_bytes, (select duly_now()) as read_at, payload
 from time_table
 where name = any (%(names)b::text[])
@@ -22,7 +22,7 @@ for update;
 select name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,
     catch_up::int4, catch_up_window, overlap::int4, jitter, declared, revision, created_at, updated_at, paused_at,
     pause_note, resources, session as session_key, session_order::int4, session_policy::int4, next_tick_at, next_fire_at, buffered_tick_at, last_tick_at, last_task_id, problem,
-    calendar, on_closed::int4, business_hours, working_day::int4, fair_key,
+    calendar, on_closed::int4, business_hours, working_day::int4, fair_key, attributes,
     octet_length(payload) as payload_bytes, (select duly_now()) as read_at, payload
 from time_table
 where name = any (%(names)b::text[]);
@@ -31,7 +31,7 @@ where name = any (%(names)b::text[]);
 select name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,
     catch_up::int4, catch_up_window, overlap::int4, jitter, declared, revision, created_at, updated_at, paused_at,
     pause_note, resources, session as session_key, session_order::int4, session_policy::int4, next_tick_at, next_fire_at, buffered_tick_at, last_tick_at, last_task_id, problem,
-    calendar, on_closed::int4, business_hours, working_day::int4, fair_key,
+    calendar, on_closed::int4, business_hours, working_day::int4, fair_key, attributes,
     octet_length(payload) as payload_bytes, (select duly_now()) as read_at, ''::bytea as payload
 from time_table
 where name > %(after)b::text and (%(lambda)b::text = '' or lambda = %(lambda)b::text)
@@ -43,7 +43,7 @@ insert into time_table (
     name, lambda, collection, priority, payload_encoding, payload, cron, every, every_offset, zone,
     catch_up, catch_up_window, overlap, jitter, resources, session, session_order, session_policy, declared, next_tick_at,
     next_fire_at, created_at, updated_at,
-    calendar, on_closed, business_hours, working_day, fair_key
+    calendar, on_closed, business_hours, working_day, fair_key, attributes
 )
 values (
     %(name)b::text, %(lambda)b::text, %(collection)b::text, %(priority)b::int2, %(payload_encoding)b::int2,
@@ -52,13 +52,13 @@ values (
     %(resources)b::text::jsonb, %(session)b::text, %(session_order)b::int2, %(session_policy)b::int2, %(declared)b::bool,
     %(next_tick_at)b::timestamptz, %(next_fire_at)b::timestamptz, %(now)b::timestamptz, %(now)b::timestamptz,
     %(calendar)b::text, %(on_closed)b::int2, %(business_hours)b::bool, %(working_day)b::int2,
-    %(fair_key)b::text
+    %(fair_key)b::text, %(attributes)b::text::jsonb
 )
 on conflict (name) do nothing
 returning name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,
     catch_up::int4, catch_up_window, overlap::int4, jitter, declared, revision, created_at, updated_at, paused_at,
     pause_note, resources, session as session_key, session_order::int4, session_policy::int4, next_tick_at, next_fire_at, buffered_tick_at, last_tick_at, last_task_id, problem,
-    calendar, on_closed::int4, business_hours, working_day::int4, fair_key,
+    calendar, on_closed::int4, business_hours, working_day::int4, fair_key, attributes,
     octet_length(payload) as payload_bytes, (select duly_now()) as read_at, payload;
 
 -- name: change_time_table
@@ -70,21 +70,21 @@ set lambda = %(lambda)b::text, collection = %(collection)b::text, priority = %(p
     jitter = %(jitter)b::interval, resources = %(resources)b::text::jsonb, session = %(session)b::text,
     session_order = %(session_order)b::int2, session_policy = %(session_policy)b::int2,
     calendar = %(calendar)b::text, on_closed = %(on_closed)b::int2, business_hours = %(business_hours)b::bool,
-    working_day = %(working_day)b::int2, fair_key = %(fair_key)b::text, declared = %(declared)b::bool, next_tick_at = %(next_tick_at)b::timestamptz,
+    working_day = %(working_day)b::int2, fair_key = %(fair_key)b::text, attributes = %(attributes)b::text::jsonb, declared = %(declared)b::bool, next_tick_at = %(next_tick_at)b::timestamptz,
     next_fire_at = %(next_fire_at)b::timestamptz, problem = null, revision = revision + 1,
     updated_at = %(now)b::timestamptz
 where name = any (array[%(name)b::text])
 returning name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,
     catch_up::int4, catch_up_window, overlap::int4, jitter, declared, revision, created_at, updated_at, paused_at,
     pause_note, resources, session as session_key, session_order::int4, session_policy::int4, next_tick_at, next_fire_at, buffered_tick_at, last_tick_at, last_task_id, problem,
-    calendar, on_closed::int4, business_hours, working_day::int4, fair_key,
+    calendar, on_closed::int4, business_hours, working_day::int4, fair_key, attributes,
     octet_length(payload) as payload_bytes, (select duly_now()) as read_at, payload;
 
 -- name: delete_time_tables
 delete from time_table where name = any (%(names)b::text[]) returning name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,
     catch_up::int4, catch_up_window, overlap::int4, jitter, declared, revision, created_at, updated_at, paused_at,
     pause_note, resources, session as session_key, session_order::int4, session_policy::int4, next_tick_at, next_fire_at, buffered_tick_at, last_tick_at, last_task_id, problem,
-    calendar, on_closed::int4, business_hours, working_day::int4, fair_key,
+    calendar, on_closed::int4, business_hours, working_day::int4, fair_key, attributes,
     octet_length(payload) as payload_bytes, (select duly_now()) as read_at, payload;
 
 -- name: pause_time_tables
@@ -95,7 +95,7 @@ where name = any (%(names)b::text[])
 returning name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,
     catch_up::int4, catch_up_window, overlap::int4, jitter, declared, revision, created_at, updated_at, paused_at,
     pause_note, resources, session as session_key, session_order::int4, session_policy::int4, next_tick_at, next_fire_at, buffered_tick_at, last_tick_at, last_task_id, problem,
-    calendar, on_closed::int4, business_hours, working_day::int4, fair_key,
+    calendar, on_closed::int4, business_hours, working_day::int4, fair_key, attributes,
     octet_length(payload) as payload_bytes, (select duly_now()) as read_at, payload;
 
 -- name: resume_time_table
@@ -106,7 +106,7 @@ where name = any (array[%(name)b::text]) and paused_at is not null
 returning name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,
     catch_up::int4, catch_up_window, overlap::int4, jitter, declared, revision, created_at, updated_at, paused_at,
     pause_note, resources, session as session_key, session_order::int4, session_policy::int4, next_tick_at, next_fire_at, buffered_tick_at, last_tick_at, last_task_id, problem,
-    calendar, on_closed::int4, business_hours, working_day::int4, fair_key,
+    calendar, on_closed::int4, business_hours, working_day::int4, fair_key, attributes,
     octet_length(payload) as payload_bytes, (select duly_now()) as read_at, payload;
 
 -- name: next_time_table
@@ -118,7 +118,7 @@ select (
 select name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,
     catch_up::int4, catch_up_window, overlap::int4, jitter, declared, revision, created_at, updated_at, paused_at,
     pause_note, resources, session as session_key, session_order::int4, session_policy::int4, next_tick_at, next_fire_at, buffered_tick_at, last_tick_at, last_task_id, problem,
-    calendar, on_closed::int4, business_hours, working_day::int4, fair_key,
+    calendar, on_closed::int4, business_hours, working_day::int4, fair_key, attributes,
     octet_length(payload) as payload_bytes, (select duly_now()) as read_at, ''::bytea as payload
 from time_table
 where paused_at is null and next_fire_at is not null and next_fire_at <= (select duly_now())
@@ -130,7 +130,7 @@ for update skip locked;
 select name, lambda as lambda_name, collection, priority::int4, payload_encoding::int4, cron, every, every_offset, zone,
     catch_up::int4, catch_up_window, overlap::int4, jitter, declared, revision, created_at, updated_at, paused_at,
     pause_note, resources, session as session_key, session_order::int4, session_policy::int4, next_tick_at, next_fire_at, buffered_tick_at, last_tick_at, last_task_id, problem,
-    calendar, on_closed::int4, business_hours, working_day::int4, fair_key,
+    calendar, on_closed::int4, business_hours, working_day::int4, fair_key, attributes,
     octet_length(payload) as payload_bytes, (select duly_now()) as read_at, ''::bytea as payload
 from time_table
 where paused_at is null and buffered_tick_at is not null and (problem is null or next_tick_at is null)

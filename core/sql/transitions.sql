@@ -80,7 +80,7 @@ with asked as (
         %(task_ids)b::uuid[], %(tables)b::text[], %(instants)b::timestamptz[], %(due_at)b::timestamptz[], %(keys)b::text[]
     ) as asked (task_id, name, tick_at, due_at, key)
 ), known as (
-    select asked.*, table_.lambda, table_.collection, table_.priority, table_.payload_encoding, table_.payload, table_.session, table_.session_order, table_.session_policy, table_.resources, table_.fair_key, (select duly_now()) as asked_at
+    select asked.*, table_.lambda, table_.collection, table_.priority, table_.payload_encoding, table_.payload, table_.session, table_.session_order, table_.session_policy, table_.resources, table_.fair_key, table_.attributes, (select duly_now()) as asked_at
     from asked join time_table as table_ on table_.name = any (array[asked.name])
 ), keyed as (
     insert into idempotency_key (lambda, key, task_id, created_at)
@@ -89,7 +89,7 @@ with asked as (
     returning task_id
 ), entity as (
     insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes, created_at, scheduled_at, time_table)
-    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, asked.payload_encoding as payload_encoding, asked.payload as payload, null::timestamptz as expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session, asked.session_order as session_order, asked.session_policy as session_policy, asked.resources::jsonb as resources, null::text as scheduled_by, asked.fair_key as fair_key, null as attachments, null::text as unique_key, null as attributes, asked_at, tick_at, name
+    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, asked.payload_encoding as payload_encoding, asked.payload as payload, null::timestamptz as expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session, asked.session_order as session_order, asked.session_policy as session_policy, asked.resources::jsonb as resources, null::text as scheduled_by, asked.fair_key as fair_key, null as attachments, null::text as unique_key, asked.attributes::jsonb as attributes, asked_at, tick_at, name
     from known as asked
     where (task_id in (select task_id from keyed)) is true
     returning task_id, lambda
@@ -108,7 +108,7 @@ with asked as (
         %(task_ids)b::uuid[], %(tables)b::text[], %(instants)b::timestamptz[], %(due_at)b::timestamptz[], %(keys)b::text[]
     ) with ordinality as asked (task_id, name, tick_at, due_at, key, place)
 ), known as (
-    select asked.*, table_.lambda, table_.collection, table_.priority, table_.payload_encoding, table_.payload, table_.session, table_.session_order, table_.session_policy, table_.resources, table_.fair_key, (select duly_now()) as asked_at
+    select asked.*, table_.lambda, table_.collection, table_.priority, table_.payload_encoding, table_.payload, table_.session, table_.session_order, table_.session_policy, table_.resources, table_.fair_key, table_.attributes, (select duly_now()) as asked_at
     from asked join time_table as table_ on table_.name = any (array[asked.name])
 ), keyed as (
     insert into idempotency_key (lambda, key, task_id, created_at)
@@ -117,7 +117,7 @@ with asked as (
     returning task_id
 ), entity as (
     insert into task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, unique_key, attributes, created_at, scheduled_at, time_table)
-    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, asked.payload_encoding as payload_encoding, asked.payload as payload, null::timestamptz as expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session, asked.session_order as session_order, asked.session_policy as session_policy, asked.resources::jsonb as resources, null::text as scheduled_by, asked.fair_key as fair_key, null as attachments, null::text as unique_key, null as attributes, asked_at, tick_at, name
+    select asked.task_id as task_id, asked.lambda as lambda, asked.collection as collection, asked.priority as priority, asked.payload_encoding as payload_encoding, asked.payload as payload, null::timestamptz as expires_at, left(asked.lambda, greatest(strpos(asked.lambda, '/') - 1, 0)) || '/' || asked.session as session, asked.session_order as session_order, asked.session_policy as session_policy, asked.resources::jsonb as resources, null::text as scheduled_by, asked.fair_key as fair_key, null as attachments, null::text as unique_key, asked.attributes::jsonb as attributes, asked_at, tick_at, name
     from known as asked
     where (task_id in (select task_id from keyed)) is true
 ), ticked as (

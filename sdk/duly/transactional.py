@@ -31,6 +31,7 @@ from duly.errors import (
 from duly.limits.resource import needs_to_fields
 from duly.sessions.session import Session, session_of
 from duly.tasks.arguments import check_names
+from duly.tasks.attributes import attributes_of, wire_attributes
 from duly.tasks.new_task import LABELS, NewTask
 from duly_wire.enums import SessionOrder
 from duly_wire.v1 import task_pb2
@@ -49,6 +50,7 @@ _CASTS = {
     "resources": "json",
     "session": "text",
     "on_failure": "integer",
+    "attributes": "json",
 }
 _ERRORS: Mapping[str, type[DulyError]] = {
     "DY001": InvalidTaskError,
@@ -142,6 +144,9 @@ def _values(new: NewTask) -> dict[str, Any]:
             values[name] = text
     if new.resources:
         values["resources"] = json.dumps(needs_to_fields(new.resources))
+    if new.attributes:
+        # as the wire has them: what is sent is checked there
+        values["attributes"] = json.dumps(attributes_of(wire_attributes(new.attributes)))
     if new.session is not None:
         values |= _session(session_of(new.session))
     given = (

@@ -130,6 +130,8 @@ TABLE = Command(
         ("--no-session",): {"session"},
         ("--fair-key", "bob"): {"fair_key"},
         ("--no-fair-key",): {"fair_key"},
+        ("--attribute", "region=eu", "--attribute", "order=17"): {"attributes"},
+        ("--no-attributes",): {"attributes"},
         ("--calendar", "office"): {"calendar"},
         ("--no-calendar",): {"calendar", "on_closed", "business_hours", "working_day"},
         ("--on-closed", "next"): {"on_closed"},

@@ -208,6 +208,7 @@ TIME_TABLE = Thing(
         "business_hours": True,
         "working_day": -1,
         "fair_key": "ada",
+        "attributes": (task_pb2.Attribute(name="region", text="eu"),),
     },
     others={
         "lambda": OTHER,
@@ -232,6 +233,7 @@ TIME_TABLE = Thing(
         "business_hours": False,
         "working_day": 2,
         "fair_key": "bob",
+        "attributes": (task_pb2.Attribute(name="order", number=17),),
     },
     with_others={
         "payload_encoding": {"payload": b"\x00"},

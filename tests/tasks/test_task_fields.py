@@ -181,8 +181,8 @@ def test_callers_in_sql_may_give_what_each_way_to_make_a_task_takes(dsn):
             "select proargnames from pg_proc where proname = 'duly_schedule'"
         ).fetchall()
 
-    # the lambda names the domain and the labels; the function writes no attributes yet
-    options = TaskOptions.__optional_keys__ - {"domain", "requires", "attributes"}
+    # the lambda names the domain and the labels
+    options = TaskOptions.__optional_keys__ - {"domain", "requires"}
     assert {"scheduled_at" if name == "at" else name for name in options} <= set(names)
 
 

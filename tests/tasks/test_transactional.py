@@ -1,6 +1,7 @@
 """Scheduling in the caller's own transaction: by the rules of the Frontend, as a role that may do nothing else."""
 
 import asyncio
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
@@ -203,6 +204,23 @@ BAD = {
     "a tick's key": ({"idempotency_key": "time-table:a:b"}, duly.InvalidTaskError),
     "both": ({"idempotency_key": "k", "task_id": str(new_task_id())}, duly.InvalidTaskError),
     "version": ({"task_id": str(uuid4())}, duly.InvalidTaskError),
+    "attributes": ({"attributes": '["a"]'}, duly.InvalidTaskError),
+    "no name": ({"attributes": '{"Order": 1}'}, duly.InvalidTaskError),
+    "empty name": ({"attributes": '{"": 1}'}, duly.InvalidTaskError),
+    "long name": ({"attributes": json.dumps({"a" * 65: 1})}, duly.InvalidTaskError),
+    "name of two lines": ({"attributes": '{"a\\n": 1}'}, duly.InvalidTaskError),
+    "long text": ({"attributes": json.dumps({"a": "é" * 129})}, duly.InvalidTaskError),
+    "empty text": ({"attributes": '{"a": ""}'}, duly.InvalidTaskError),
+    "NUL": ({"attributes": '{"a": "x\\u0000"}'}, duly.InvalidTaskError),
+    "half a character": ({"attributes": '{"a": "\\ud800"}'}, duly.InvalidTaskError),
+    "NUL in a name": ({"attributes": '{"a\\u0000": 1}'}, duly.InvalidTaskError),
+    "one name twice": ({"attributes": '{"a": 1, "a": 2}'}, duly.InvalidTaskError),
+    "nine": ({"attributes": json.dumps({f"a{n}": n for n in range(9)})}, duly.InvalidTaskError),
+    "fraction": ({"attributes": '{"a": 1.5}'}, duly.InvalidTaskError),
+    "exponent": ({"attributes": '{"a": 1e400000}'}, duly.InvalidTaskError),
+    "65 bits": ({"attributes": '{"a": 9223372036854775808}'}, duly.InvalidTaskError),
+    "null": ({"attributes": '{"a": null}'}, duly.InvalidTaskError),
+    "nested": ({"attributes": '{"a": {"b": 1}}'}, duly.InvalidTaskError),
     "old id": ({"task_id": "01800000-0000-7000-8000-000000000000"}, duly.InvalidTaskError),
 }
 
@@ -223,6 +241,44 @@ async def test_what_no_frontend_would_take_is_refused_with_its_field(
         assert caught.value.field in {*values}
         assert str(caught.value).startswith(f"{caught.value.field}: ")
     assert [count(dsn, table) for table in ("task", "task_assoc", "idempotency_key")] == [0, 0, 0]
+
+
+ATTRIBUTES = {"order": 2**63 - 1, "least": -(2**63), "urgent": True, "late": False, "name": 'a "ü" \\ %s b'}
+
+
+async def test_a_task_is_found_by_its_attributes_and_only_after_the_commit(
+    frontend, task_states, dsn, connection
+):
+    async with duly.AsyncClient(frontend.address) as client:
+        for session in (None, "k"):
+            transactional.schedule(connection, LAMBDA, attributes={"kept": 1}, session=session)
+            connection.rollback()
+            task_id = transactional.schedule(connection, LAMBDA, attributes=ATTRIBUTES, session=session)
+            connection.commit()
+
+            assert (await client.get(task_id)).attributes == ATTRIBUTES
+            assert task_id in {each.task_id async for each in client.list(attributes=ATTRIBUTES)}
+    transactional.schedule(connection, LAMBDA)
+    transactional.schedule(connection, LAMBDA, attributes={})
+    connection.commit()
+    assert count(dsn, "task_attribute") == 2 * len(ATTRIBUTES)
+
+
+async def test_attributes_are_compared_with_those_of_a_repeat_whoever_scheduled_it(
+    frontend, task_states, dsn, connection
+):
+    first = transactional.schedule(connection, LAMBDA, idempotency_key="k", attributes=ATTRIBUTES)
+    connection.commit()
+    async with duly.AsyncClient(frontend.address) as client:
+        again = await client.schedule(LAMBDA, idempotency_key="k", attributes=ATTRIBUTES)
+    assert (again.task_id, again.created) == (first, False)
+    assert transactional.schedule(connection, LAMBDA, idempotency_key="k", attributes=ATTRIBUTES) == first
+
+    with pytest.raises(duly.KeyConflictError, match="attributes"):
+        transactional.schedule(connection, LAMBDA, idempotency_key="k", attributes={"order": "17"})
+
+    connection.rollback()
+    assert count(dsn, "task_attribute") == len(ATTRIBUTES)
 
 
 async def test_an_id_that_the_function_makes_is_a_uuid_of_version_7_of_now(task_states, connection):
@@ -382,8 +438,7 @@ def test_the_sdks_errors_cover_the_functions(dsn):
     assert {*transactional._CASTS} >= {
         field.name
         for field in frontend_pb2.NewTask.DESCRIPTOR.fields
-        if field.name
-        not in {"payload_encoding", "session", "resources", "attachments", "unique", "attributes"}
+        if field.name not in {"payload_encoding", "session", "resources", "attachments", "unique"}
     }
 
 

@@ -175,6 +175,10 @@ async def test_what_could_never_work_is_refused_with_field_and_fix(client):
         ),
         ({"every": HOUR, "collection": "A B"}, "collection", "1 to 128"),
         ({"every": HOUR, "fair_key": "é" * 65}, "fair_key", "128"),
+        ({"every": HOUR, "attributes": {"A": 1}}, "attributes[0].name", "lower-case"),
+        ({"every": HOUR, "attributes": {f"a{n}": n for n in range(9)}}, "attributes", "at most 8"),
+        ({"every": HOUR, "attributes": {"a": "x" * 257}}, "attributes[0].text", "256"),
+        ({"every": HOUR, "attributes": {"a": 1.5}}, "attributes", "integers"),
     ]:
         with pytest.raises(duly.InvalidTaskError, match=said) as refused:
             await client.create_table(NAME, LAMBDA, **options)

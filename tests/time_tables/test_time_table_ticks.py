@@ -252,6 +252,37 @@ async def test_the_tasks_of_ticks_have_the_fair_key_of_their_time_table(tables, 
     assert found == [("ada",)]
 
 
+ATTRIBUTES = {"region": "eu", "order": 2**63 - 1, "urgent": True, "name": 'a "ü" \\ b'}
+
+
+@pytest.mark.parametrize("session", [None, "reports"])
+async def test_the_tasks_of_ticks_are_found_by_the_attributes_of_their_time_table(tables, client, session):
+    table = await client.create_table(
+        "report", LAMBDA, every=timedelta(hours=1), attributes=ATTRIBUTES, session=session
+    )
+    await tables.until_due("report")
+    await tables.fire()
+    last = (await client.table("report")).last_task_id
+    changed = await client.change_table("report", attributes=None)
+
+    assert (table.attributes, changed.attributes) == (ATTRIBUTES, {})
+    assert (await client.get(last)).attributes == ATTRIBUTES
+    assert [each.task_id async for each in client.list(attributes=ATTRIBUTES)] == [last]
+
+
+async def test_the_tasks_of_a_backfill_are_found_by_the_attributes_of_their_time_table(tables, client):
+    await client.create_table("report", LAMBDA, every=timedelta(hours=1), attributes={"region": "eu"})
+    await client.create_table("plain", LAMBDA, every=timedelta(hours=1))
+    now = (await tables.row("report")).read_at
+    for name in ("report", "plain", "report"):
+        await client.backfill_table(name, now - timedelta(hours=3), now)
+
+    found = [each async for each in client.list(attributes={"region": "eu"})]
+
+    assert len(found) == 3
+    assert {each.time_table for each in found} == {"report"}
+
+
 BEHIND = """
 insert into time_table (
     name, lambda, collection, priority, payload_encoding, payload, cron, every_offset, zone, catch_up,

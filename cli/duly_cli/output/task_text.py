@@ -2,15 +2,18 @@
 
 import base64
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duly
 from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_json, as_object, instant, is_deep
 from duly_cli.output.safe_text import one_line, printable
 from duly_cli.output.table import columns
+
+if TYPE_CHECKING:
+    from duly.tasks.attributes import AttributeValue
 
 _SECOND_COLUMN = 18
 _LONGEST_LINE = 80
@@ -73,12 +76,15 @@ def _problem(task: duly.Task, name: str) -> str:
         return error.problem
 
 
+def attributes_text(attributes: "Mapping[str, AttributeValue]") -> str:
+    """Return attributes as options have them."""
+    return ", ".join(f"{name}={as_json(value)}" for name, value in attributes.items())
+
+
 def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
     """A task, a line for each thing that is worth one; `max_attempts` is its lambda's."""
     values = task_as_json(task)
-    values["attributes"] = ", ".join(
-        f"{name}={as_json(value)}" for name, value in values["attributes"].items()
-    )
+    values["attributes"] = attributes_text(task.attributes)
     if task.progress:
         values["progress"] = f"{task.progress * 100:.0f} %"
     if since := _overdue_since(task):

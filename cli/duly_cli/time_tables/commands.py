@@ -16,6 +16,7 @@ from duly_cli.output.task_text import moment_text
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import (
     given,
+    parse_attributes,
     parse_duration,
     parse_member,
     parse_moment,
@@ -74,6 +75,13 @@ _Session = Annotated[
 _FairKey = Annotated[
     str | None,
     typer.Option(help="Whose work its tasks are: tasks of a lambda take turns by it.", show_default="none"),
+]
+_Attribute = Annotated[
+    list[str] | None,
+    typer.Option(help="What its tasks are found by: region=eu. Repeatable.", show_default=False),
+]
+_NoAttributes = Annotated[
+    bool, typer.Option("--no-attributes", help="Its tasks have no attributes.", show_default=False)
 ]
 _NoFairKey = Annotated[bool, typer.Option("--no-fair-key", help="Remove the fair key.", show_default=False)]
 _SessionOrder = Annotated[str, typer.Option(help="Order of the session: scheduled, or due (by due time).")]
@@ -204,6 +212,7 @@ def create(
     session_order: _SessionOrder = "scheduled",
     session_on_failure: _SessionOnFailure = "skip",
     fair_key: _FairKey = None,
+    attribute: _Attribute = None,
     calendar: _Calendar = None,
     on_closed: _OnClosed = None,
     business_hours: _BusinessHours = None,
@@ -213,7 +222,7 @@ def create(
     """Create a time table and show it."""
     options: Any = (
         _options(cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection)
-        | _shared(resource, session, session_order, session_on_failure, fair_key)
+        | _shared(resource, session, session_order, session_on_failure, fair_key, attribute)
         | _rule(calendar, on_closed, business_hours, working_day)
     )
     value = read_payload(payload or "null", raw=raw)
@@ -245,6 +254,7 @@ def set_table(
     session_order: _SessionOrder = "scheduled",
     session_on_failure: _SessionOnFailure = "skip",
     fair_key: _FairKey = None,
+    attribute: _Attribute = None,
     calendar: _Calendar = None,
     on_closed: _OnClosed = None,
     business_hours: _BusinessHours = None,
@@ -257,13 +267,14 @@ def set_table(
     no_resources: _NoResources = False,
     no_session: _NoSession = False,
     no_fair_key: _NoFairKey = False,
+    no_attributes: _NoAttributes = False,
     no_calendar: _NoCalendar = False,
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Change a time table, only the options that you give, and show it. Declarations no longer change it."""
     options: Any = (
         _options(cron, every, offset, zone, catch_up, catch_up_window, overlap, jitter, priority, collection)
-        | _shared(resource, session, session_order, session_on_failure, fair_key)
+        | _shared(resource, session, session_order, session_on_failure, fair_key, attribute)
         | _rule(calendar, on_closed, business_hours, working_day)
     )
     removed = {
@@ -275,6 +286,7 @@ def set_table(
         "resources": no_resources,
         "session": no_session,
         "fair_key": no_fair_key,
+        "attributes": no_attributes,
         "calendar": no_calendar,
     }
     for option in (each for each, is_removed in removed.items() if is_removed):
@@ -398,12 +410,14 @@ def _shared(
     session_order: str,
     session_on_failure: str,
     fair_key: str | None,
+    attributes: list[str] | None,
 ) -> "TimeTableOptions":
     """Return what was said of what its tasks share with others."""
     said: dict[str, Any] = {
         "resources": resources and [parse_need(each) for each in resources],
         "session": parse_session(session, session_order, session_on_failure),
         "fair_key": fair_key,
+        "attributes": parse_attributes(attributes, "--attribute") if attributes else None,
     }
     options: Any = {name: value for name, value in said.items() if value is not None}
     return options  # type: ignore[no-any-return]  # as above

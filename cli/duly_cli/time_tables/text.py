@@ -10,7 +10,7 @@ from duly.callbacks.codec import EncryptedPayload
 from duly_cli.output.json_text import as_object
 from duly_cli.output.safe_text import one_line
 from duly_cli.output.table import columns
-from duly_cli.output.task_text import moment_text
+from duly_cli.output.task_text import attributes_text, moment_text
 
 if TYPE_CHECKING:  # it loads gRPC
     from duly.time_tables.calls import TimeTable
@@ -57,6 +57,7 @@ def described(table: "TimeTable") -> Iterator[str]:
         "resources": ", ".join(map(str, table.resources)),
         "session": _session(table.session) if table.session else "",
         "fair key": table.fair_key,
+        "attributes": attributes_text(table.attributes),
         "payload": payload if len(payload) <= _PAYLOAD else f"{payload[:_PAYLOAD]}...",
         "declared": "by its application" if table.declared else "",
         "revision": str(table.revision),

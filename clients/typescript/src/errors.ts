@@ -33,7 +33,7 @@ export class UnknownLambdaError extends DulyError {}
 /** The payload exceeds its lambda's `payload_limit`. */
 export class PayloadTooLargeError extends DulyError {}
 
-/** The idempotency key or task id belongs to a task with another payload, priority, collection, session, resources or fair key. */
+/** The idempotency key or task id belongs to a task with another payload, priority, collection, session, resources, fair key or attributes. */
 export class KeyConflictError extends DulyError {}
 
 /** Another task has the unique key, and the call says REJECT, or REPLACE where that task cannot be changed. */

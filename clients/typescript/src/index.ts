@@ -1,3 +1,4 @@
+export type { AttributeValue } from "./attributes.js";
 export type { CallOptions, Connecting } from "./calls.js";
 export { Client, type NewTask, type TaskKey, type TaskRef } from "./client.js";
 export * from "./errors.js";

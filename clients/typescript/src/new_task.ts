@@ -3,6 +3,7 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { durationFromMs, timestampFromDate } from "@bufbuild/protobuf/wkt";
 
+import { attributesBytes, type AttributeValue } from "./attributes.js";
 import { InvalidTaskError } from "./errors.js";
 import { NewTaskSchema, UniqueSchema, type NewTask as Sent, type Unique as UniqueMessage } from "./gen/duly/v1/frontend_pb.js";
 import { HeldWhile, OnConflict, Priority, ResourceNeedsSchema, SessionOrder, SessionPolicy, SessionSchema } from "./gen/duly/v1/task_pb.js";
@@ -36,6 +37,8 @@ export interface TaskOptions {
   resources?: readonly { name: string; key?: string; weight?: number }[];
   /** Whose work it is. */
   fairKey?: string;
+  /** What you find it by: at most 8. All who may read the task see them. */
+  attributes?: Readonly<Record<string, AttributeValue>>;
   /** While another task has the key, this one is ignored, is refused or replaces what that one runs with: docs/unique.md. */
   unique?: string | Unique;
   /** It runs once the calls with the key pause, with the latest payload. */
@@ -91,6 +94,7 @@ export function newTask(lambda: string, payload: Payload, options: TaskOptions):
     const needs = resources.map(({ name, key = "", weight = 1 }) => ({ name, key, weight }));
     task.resources = toBinary(ResourceNeedsSchema, create(ResourceNeedsSchema, { needs }));
   }
+  if (options.attributes !== undefined) task.attributes = attributesBytes(options.attributes);
   if (options.unique !== undefined || options.debounce !== undefined) {
     task.unique = toBinary(UniqueSchema, uniqueOf(options.unique, options.debounce));
   }

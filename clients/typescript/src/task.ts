@@ -2,6 +2,7 @@
 
 import { timestampDate, type Timestamp } from "@bufbuild/protobuf/wkt";
 
+import { attributesOf, type AttributeValue } from "./attributes.js";
 import { FailureKind, Priority, TaskStatus as Status, type Task as Sent } from "./gen/duly/v1/task_pb.js";
 import { decode, type Payload } from "./payload.js";
 
@@ -50,6 +51,8 @@ export class Task {
   readonly progress: number;
   readonly progressNote: string;
   readonly failure: Failure | undefined;
+  /** What it is found by. An integer that a number cannot hold is a bigint. */
+  readonly attributes: Readonly<Record<string, AttributeValue>>;
   /** The caller may not see payload, result and failure message. */
   readonly payloadWithheld: boolean;
   readonly #sent: Sent;
@@ -76,6 +79,7 @@ export class Task {
       message: sent.lastFailure.message,
       failedAt: date(sent.lastFailure.failedAt),
     };
+    this.attributes = attributesOf(sent.attributes);
     this.payloadWithheld = sent.payloadWithheld;
     this.#sent = sent;
   }

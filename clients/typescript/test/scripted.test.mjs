@@ -152,6 +152,11 @@ test("arguments that exclude each other, and wrong ones, are refused here", () =
       { delayMs: NaN },
       { priority: "HIGHEST" },
       { session: { key: "k", order: "BACKWARDS" } },
+      { attributes: { a: 1.5 } },
+      { attributes: { a: 2 ** 53 } },
+      { attributes: { a: 2n ** 63n } },
+      { attributes: { a: null } },
+      { attributes: { a: { b: 1 } } },
     ]) {
       await assert.rejects(client.schedule("echo", 1, options), duly.InvalidTaskError);
     }

@@ -138,6 +138,23 @@ test("sessions and expiry go through", async () => {
   assert.equal(ended[0].expiresAt.getTime(), expiresAt.getTime());
 });
 
+test("attributes come back with their types, and belong to what a repeat is compared with", async () => {
+  const attributes = { order: 17, large: 2n ** 63n - 1n, least: -(2n ** 63n), name: 'é "1"', vip: true, late: false };
+  const task = await client.schedule("test.echo", 1, { idempotencyKey: "ts-attributes", attributes });
+
+  const again = await client.schedule("test.echo", 1, { idempotencyKey: "ts-attributes", attributes });
+
+  assert.deepEqual((await client.get(task)).attributes, attributes);
+  assert.deepEqual([again.taskId, again.created], [task.taskId, false]);
+  assert.deepEqual((await client.get(await client.schedule("test.echo", 1))).attributes, {});
+  await assert.rejects(client.schedule("test.echo", 1, { idempotencyKey: "ts-attributes", attributes: { order: 18 } }), duly.KeyConflictError);
+  for (const bad of [{ Order: 1 }, { a: "" }, { a: "x".repeat(257) }, Object.fromEntries([..."abcdefghi"].map((name) => [name, 1]))]) {
+    await assert.rejects(client.schedule("test.echo", 1, { attributes: bad }), (error) => {
+      return error instanceof duly.InvalidTaskError && error.field.startsWith("attributes");
+    });
+  }
+});
+
 test("bytes come back as bytes, and a failure with its kind", async () => {
   const bytes = await client.schedule("test.echo", new Uint8Array([0, 255]), { delayMs: 3_600_000 });
   const failing = await client.schedule("test.raise_it", { secret: "4111" });

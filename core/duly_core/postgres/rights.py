@@ -100,7 +100,7 @@ TABLES: dict[str, Rights] = {
         "host_lambda": "s",
         "idempotency_key": "sid",
         "unique_key": "sud",
-        "task_attribute": "sd",
+        "task_attribute": "sid",
         "merged_task": "sd",
         "lambda": "s",
         "own_setting": "siud",

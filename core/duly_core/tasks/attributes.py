@@ -1,13 +1,13 @@
 """Finds tasks by their attributes: the rows of `task_attribute`, of which only tasks with attributes have some."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from duly_core.postgres.arrays import texts, uuids
 from duly_core.postgres.pool import Connection, Store, fetch
 from duly_core.postgres.statements import ENTITIES
-from duly_core.tasks.attribute_rules import text_of
+from duly_core.tasks.attribute_rules import Attributes, text_of
 from duly_core.tasks.store import select_text
 from duly_core.tasks.task import NewTask
 from duly_wire.ids import TaskId
@@ -43,12 +43,19 @@ async def keep(connection: Connection, tasks: Sequence[NewTask], written: Collec
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    rows = [
-        (task.task_id, name, text_of(value))
-        for task in tasks
-        if task.attributes and task.task_id in written
-        for name, value in task.attributes
-    ]
+    await keep_of(
+        connection,
+        {task.task_id: task.attributes for task in tasks if task.attributes and task.task_id in written},
+    )
+
+
+async def keep_of(connection: Connection, given: Mapping[TaskId, Attributes]) -> None:
+    """Write the attributes of tasks, by id, that were written in this transaction.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    rows = [(task_id, name, text_of(value)) for task_id, given_ in given.items() for name, value in given_]
     if not rows:
         return
     task_ids, names, values = zip(*sorted(rows), strict=True)

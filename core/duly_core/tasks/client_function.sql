@@ -65,6 +65,58 @@ $function$;
 
 revoke execute on function {{schema}}.duly_read_needs from public;
 
+-- The attributes of a task as the store keeps them, from an object of names and values; null if it is empty. Else a problem.
+create function {{schema}}.duly_read_attributes(asked json, out attributes jsonb, out problem text)
+    language plpgsql immutable set search_path = pg_catalog, pg_temp as $function$
+#variable_conflict use_variable
+declare
+    each record;
+    name text;
+    value text;
+    kept jsonb;
+    found jsonb := '{}';
+begin
+    if json_typeof(asked) <> 'object' then
+        problem := 'must be an object of names and values, such as {"order": 17}, or null';
+        return;
+    elsif (select count(*) from json_object_keys(asked)) > 8 then
+        problem := format('there may be at most 8, not %s', (select count(*) from json_object_keys(asked)));
+        return;
+    end if;
+    for each in select known.key, known.value, json_typeof(known.value) as kind from json_each(asked) as known loop
+        name := each.key;
+        value := each.value #>> '{}';
+        if name !~ '^[a-z][a-z0-9_.-]{0,63}$' then
+            problem := format('%L is no name of an attribute: write a lower-case letter, then up to 63 lower-case letters, digits, '
+                '_, . and -', left(name, 64));
+        elsif found ? name then
+            problem := 'one name is given twice: an attribute has one value';
+        elsif each.kind = 'string' then
+            kept := to_jsonb(value);
+            if octet_length(value) not between 1 and 256 then
+                problem := format('the text of %s must be 1 to 256 bytes of UTF-8: use a hash of a longer text', name);
+            end if;
+        elsif each.kind = 'boolean' then
+            kept := to_jsonb(value::boolean);
+        elsif each.kind = 'number' and value ~ '^-?[0-9]{1,19}$' and value::numeric between -9223372036854775808 and 9223372036854775807 then
+            kept := to_jsonb(value::bigint);
+        else
+            problem := format('the value of %s must be a text, an integer of 64 bits, or a flag', name);
+        end if;
+        if problem is not null then
+            return;
+        end if;
+        found := found || jsonb_build_object(name, kept);
+    end loop;
+    attributes := nullif(found, '{}');
+exception
+    when untranslatable_character or invalid_text_representation then
+        problem := 'has a character that a text cannot have, such as \u0000';
+end
+$function$;
+
+revoke execute on function {{schema}}.duly_read_attributes from public;
+
 -- As a transaction of a client commits, puts its tasks into their sessions: those of `duly_schedule` that have one. Not before, so that
 -- a transaction that lasts holds no session, for whose rows the ends of tasks would wait. Sessions are locked in the order of
 -- their keys, whatever the order of the calls was; the tasks of one are in the order of the calls. The first row does it for all.
@@ -122,7 +174,8 @@ create function {{schema}}.duly_schedule(
     lambda text, payload json default null, raw_payload bytea default null, priority integer default 3,
     collection text default '', scheduled_at timestamptz default null, delay interval default null,
     expires_at timestamptz default null, idempotency_key text default null, task_id uuid default null,
-    fair_key text default null, resources json default null, session text default null, on_failure integer default 1
+    fair_key text default null, resources json default null, session text default null, on_failure integer default 1,
+    attributes json default null
 ) returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $function$
 #variable_conflict use_variable
 declare  -- columns are written with their table: a new one must not take the place of a variable
@@ -145,6 +198,7 @@ declare  -- columns are written with their table: a new one must not take the pl
     session_order constant integer := 1;
     needs jsonb;
     unknown text;
+    found_by jsonb;
 begin
     select least(known.payload_limit, 1048576) into most
     from {{schema}}.lambda as known where known.name = duly_schedule.lambda;
@@ -194,6 +248,11 @@ begin
                 'resources: no resource %L is declared for this lambda: fix the name (`duly resources list` shows them), or let an '
                 'operator declare it (`duly resources set NAME CAPACITY`)', left(unknown, 128));
         end if;
+    end if;
+    if problem is null and duly_schedule.attributes is not null then
+        field := 'attributes';
+        select read.attributes, read.problem into found_by, problem
+        from {{schema}}.duly_read_attributes(duly_schedule.attributes) as read;
     end if;
     if problem is not null then
         raise exception using errcode = 'DY001', column = field, message = field || ': ' || problem;
@@ -252,12 +311,16 @@ begin
             tries := tries + 1;
             continue when is_same is null and tries < 10;  -- purged between the two reads: so is its key
             raise exception using errcode = 'DY004', column = 'idempotency_key', message = format(
-                'idempotency_key: task %s has this key or id, with another lambda, payload, priority, collection, session or resources: use '
-                'another key for another task', first_task);
+                'idempotency_key: task %s has this key or id, with another lambda, payload, priority, collection, session, resources '
+                'or attributes: use another key for another task', first_task);
         elsif problem is not null then
             raise exception using errcode = 'DY001', column = field, message = field || ': ' || problem;
         end if;
     end loop;
+    if found_by is not null then
+        insert into {{schema}}.task_attribute (name, value, task_id)
+        select each.key, each.value, id from jsonb_each_text(found_by) as each;
+    end if;
     if line is null then
         insert into {{schema}}.task_assoc ({{fields.assoc_columns}}, status, next_trigger_at, due_at)
         values ({{fields.client_assoc_values}}, 'new', due_at, due_at);

@@ -5,6 +5,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from duly_core.tasks import attribute_rules
+from duly_core.tasks.attribute_rules import Value
 from duly_core.tasks.schedule import written_needs
 from duly_core.tasks.task import Encoding, Needs, ResourceNeed, Session
 from duly_core.time_tables.calendar import Calendar
@@ -52,6 +54,7 @@ class TableRow(NamedTuple):
     business_hours: bool | None
     working_day: int | None
     fair_key: str | None
+    attributes: dict[str, Value] | None
     payload_bytes: int
     read_at: datetime
     """By the store's clock."""
@@ -86,6 +89,7 @@ class TableRow(NamedTuple):
             self.needs,
             self.session,
             self.fair_key,
+            attribute_rules.read(self.attributes),
         )
 
     @property
@@ -143,6 +147,7 @@ def definition_columns(table: TimeTable) -> dict[str, Any]:
         "business_hours": rule and rule.business_hours,
         "working_day": rule and rule.working_day,
         "fair_key": table.fair_key,
+        "attributes": attribute_rules.written(table.attributes),
     }
 
 

@@ -42,6 +42,7 @@ create table time_table (
     working_day smallint,
     -- Of each of its tasks, as in task.
     fair_key text check (octet_length(fair_key) between 1 and 128),
+    attributes jsonb,
     constraint time_table_has_a_rhythm check ((cron is null) <> (every is null)),
     -- What has a tick ahead is looked at.
     constraint time_table_has_a_trigger check ((next_tick_at is null) = (next_fire_at is null)),

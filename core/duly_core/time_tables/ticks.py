@@ -14,6 +14,8 @@ from duly_core.postgres.pool import Connection, Store, fetch, fetch_as
 from duly_core.postgres.rows import named
 from duly_core.postgres.statements import READS, TRANSITIONS
 from duly_core.process.clock import seconds_since_boot
+from duly_core.tasks import attributes
+from duly_core.tasks.attribute_rules import read as read_attributes
 from duly_core.time_tables.calendar import Calendar
 from duly_core.time_tables.calendars import read_calendars
 from duly_core.time_tables.rhythm import nominal_at
@@ -156,14 +158,14 @@ async def backfill(
     async with store.connection() as connection, connection.transaction():
         # two backfills at a time could wait for each other's keys, while they hold the session of the tasks
         row = (await locked_rows(connection, [table])).get(table)
-        in_sessions = {table} if row is not None and row.session_key is not None else set()
+        rows = {} if row is None else {table: row}
         ((now, _),) = await fetch(connection, TIME_TABLES["time_table_clock"], {"lambda": ""})
         for start in range(0, len(instants), MOST_TASKS):
             ticks = [
                 Tick(new_task_id(), table, instant, now, nominal.get(instant))
                 for instant in instants[start : start + MOST_TASKS]
             ]
-            written += await _write(connection, ticks, in_sessions)
+            written += await _write(connection, ticks, rows)
     return len(written), {name for _, name in written}
 
 
@@ -178,13 +180,13 @@ async def _fire(connection: Connection, due: list[TableRow], new_task_id: Callab
         plans |= await _planned(again, running - ended, fired, calendars)
         # an end has locked sessions, graphs and resources: to lock further sessions now could be a deadlock
         fired.left = len([plans.pop(row.name) for row in due if row.session_key and row.name in plans])
-    in_sessions = {row.name for row in due if row.session_key is not None}
     ticks = {
         row.name: _ticks(row, plans[row.name], new_task_id, with_calendar(row.rhythm, calendars))
         for row in due
         if row.name in plans
     }
-    written = dict(await _write(connection, [tick for each in ticks.values() for tick in each], in_sessions))
+    rows = {row.name: row for row in due}
+    written = dict(await _write(connection, [tick for each in ticks.values() for tick in each], rows))
     await _move_on(connection, [row for row in due if row.name in plans], plans, ticks, written)
     if fired.put_off:
         parameters = _putting_off(fired.put_off, _PUT_OFF)
@@ -274,12 +276,13 @@ def _ticks(row: TableRow, plan: TickPlan, new_task_id: Callable[[], TaskId], rhy
 
 
 async def _write(
-    connection: Connection, ticks: Sequence[Tick], in_sessions: Collection[str]
+    connection: Connection, ticks: Sequence[Tick], rows: Mapping[str, TableRow]
 ) -> list[tuple[TaskId, str]]:
     """Write the tasks of ticks that have none yet; return their ids and lambdas.
 
-    `in_sessions` are the time tables whose tasks have a session. Keys are taken before sessions are locked, as `schedule` does.
+    `rows` has the time tables, locked. Keys are taken before sessions are locked, as `schedule` does.
     """
+    in_sessions = {name for name, row in rows.items() if row.session_key is not None}
     written: list[tuple[TaskId, str]] = []
     for statement, has_session in (("tick", False), ("tick_in_sessions", True)):
         ordered = sorted(
@@ -288,7 +291,7 @@ async def _write(
         )
         if not ordered:
             continue
-        rows = await fetch(
+        found = await fetch(
             connection,
             TRANSITIONS[statement],
             {
@@ -299,7 +302,12 @@ async def _write(
                 "keys": texts([tick.key for tick in ordered]),
             },
         )
-        written += [(row[0], row[1]) for row in rows]
+        written += [(task_id, name) for task_id, name in found]
+    if attributed := {name: read_attributes(row.attributes) for name, row in rows.items() if row.attributes}:
+        tables = {tick.task_id: tick.table for tick in ticks}
+        await attributes.keep_of(
+            connection, {task_id: attributed.get(tables[task_id], ()) for task_id, _ in written}
+        )
     return written
 
 

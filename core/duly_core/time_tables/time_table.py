@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from duly_core.tasks.attribute_rules import Attributes
 from duly_core.tasks.task import Encoding, Needs, Session
 from duly_core.time_tables.calendar import Calendar
 from duly_wire.enums import CatchUp, OnClosed, Overlap, Priority
@@ -72,6 +73,8 @@ class TimeTable:
     session: Session | None = None
     """Of each task."""
     fair_key: str | None = None
+    """Of each task."""
+    attributes: Attributes = ()
     """Of each task."""
 
 

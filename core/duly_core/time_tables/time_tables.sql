@@ -36,7 +36,7 @@ insert into time_table (
     name, lambda, collection, priority, payload_encoding, payload, cron, every, every_offset, zone,
     catch_up, catch_up_window, overlap, jitter, resources, session, session_order, session_policy, declared, next_tick_at,
     next_fire_at, created_at, updated_at,
-    calendar, on_closed, business_hours, working_day, fair_key
+    calendar, on_closed, business_hours, working_day, fair_key, attributes
 )
 values (
     %(name)b::text, %(lambda)b::text, %(collection)b::text, %(priority)b::int2, %(payload_encoding)b::int2,
@@ -45,7 +45,7 @@ values (
     %(resources)b::text::jsonb, %(session)b::text, %(session_order)b::int2, %(session_policy)b::int2, %(declared)b::bool,
     %(next_tick_at)b::timestamptz, %(next_fire_at)b::timestamptz, %(now)b::timestamptz, %(now)b::timestamptz,
     %(calendar)b::text, %(on_closed)b::int2, %(business_hours)b::bool, %(working_day)b::int2,
-    %(fair_key)b::text
+    %(fair_key)b::text, %(attributes)b::text::jsonb
 )
 on conflict (name) do nothing
 returning {{time_table_columns}}, payload
@@ -60,7 +60,7 @@ set lambda = %(lambda)b::text, collection = %(collection)b::text, priority = %(p
     jitter = %(jitter)b::interval, resources = %(resources)b::text::jsonb, session = %(session)b::text,
     session_order = %(session_order)b::int2, session_policy = %(session_policy)b::int2,
     calendar = %(calendar)b::text, on_closed = %(on_closed)b::int2, business_hours = %(business_hours)b::bool,
-    working_day = %(working_day)b::int2, fair_key = %(fair_key)b::text, declared = %(declared)b::bool, next_tick_at = %(next_tick_at)b::timestamptz,
+    working_day = %(working_day)b::int2, fair_key = %(fair_key)b::text, attributes = %(attributes)b::text::jsonb, declared = %(declared)b::bool, next_tick_at = %(next_tick_at)b::timestamptz,
     next_fire_at = %(next_fire_at)b::timestamptz, problem = null, revision = revision + 1,
     updated_at = %(now)b::timestamptz
 where name = any (array[%(name)b::text])

@@ -15,14 +15,18 @@ _LARGEST = 2**63
 
 
 def attributes_bytes(attributes: object) -> bytes:
-    """Return what is sent. Raises InvalidTaskError."""
-    made = [_attribute(name, value) for name, value in _items(attributes)]
-    return task_pb2.Attributes(attributes=made).SerializeToString()
+    """Return what is sent with a task. Raises InvalidTaskError."""
+    return task_pb2.Attributes(attributes=wire_attributes(attributes)).SerializeToString()
+
+
+def wire_attributes(attributes: object) -> list[task_pb2.Attribute]:
+    """Return attributes as the wire has them. Raises InvalidTaskError."""
+    return [_attribute(name, value) for name, value in _items(attributes)]
 
 
 def attribute_filters(wanted: object) -> list[frontend_pb2.AttributeFilter]:
     """Return what a list is asked for. Raises InvalidTaskError."""
-    made = [_attribute(name, value) for name, value in _items(wanted)]
+    made = wire_attributes(wanted)
     return [frontend_pb2.AttributeFilter(name=each.name, value=_text(each)) for each in made]
 
 
@@ -50,7 +54,7 @@ def _attribute(name: object, value: object) -> task_pb2.Attribute:
         return task_pb2.Attribute(name=name, number=value)
     if isinstance(value, str):
         return task_pb2.Attribute(name=name, text=value)
-    raise wrong_type(f"attributes: the value of {name!r}", value, "a text, an integer or a flag")
+    raise wrong_type("attributes", value, f"texts, integers or flags: the value of {name!r}")
 
 
 def _value(made: task_pb2.Attribute) -> AttributeValue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Unpack
@@ -14,6 +14,7 @@ from duly.callbacks.lambda_of import name_of
 from duly.keep import KEEP, Keep
 from duly.limits.resource import ResourceNeed
 from duly.sessions.session import Session
+from duly.tasks.attributes import AttributeValue, attributes_of
 from duly.tasks.new_task import aware
 from duly.time_tables.new_time_table import (
     TimeTableOptions,
@@ -77,6 +78,7 @@ class TimeTable:
     session: Session | None
     # Empty: none.
     fair_key: str
+    attributes: Mapping[str, AttributeValue]
     # How often its definition was changed, from 1.
     revision: int
     # An application declared it, and nobody changed it since.
@@ -128,6 +130,7 @@ class TimeTable:
             offset=to_timedelta(table.offset),
             jitter=to_timedelta(table.jitter),
             resources=tuple(map(ResourceNeed.from_proto, table.resources)),
+            attributes=attributes_of(table.attributes),
             session=view(Session, table.session) if table.HasField("session") else None,
             on_closed=OnClosed(table.on_closed) if table.on_closed else None,
             planned=tuple(map(PlannedTick.from_proto, state.planned)),
@@ -164,7 +167,7 @@ class TimeTableCalls(ClientPart):
         - `catch_up`: what becomes of ticks missed while Duly was down: SKIP, ONE (default), ALL within `catch_up_window`.
         - `overlap`: what becomes of a tick while the task before runs: ALLOW (default), SKIP, BUFFER_ONE, CANCEL_RUNNING.
         - `jitter`: each tick fires up to so much later.
-        - `priority`, `collection`, `resources`, `session`, `fair_key`: of its tasks.
+        - `priority`, `collection`, `resources`, `session`, `fair_key`, `attributes`: of its tasks.
         - `calendar`: whose working days count in `zone`. `on_closed` says what becomes of a tick on a closed day: SKIP (default),
           NEXT, PREVIOUS. With `business_hours` the hours of the calendar count, too. `working_day=-1`: only on the last
           working day of a month.

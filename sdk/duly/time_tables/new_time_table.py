@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, TypedDict, Unpack
 
@@ -11,6 +11,7 @@ from duly.callbacks.payload import encode
 from duly.errors import InvalidTaskError
 from duly.limits.resource import ResourceNeed, needs_to_fields
 from duly.sessions.session import Session, session_of
+from duly.tasks.attributes import AttributeValue, wire_attributes
 from duly.transport.enum_members import member
 from duly_wire.enums import CatchUp, OnClosed, Overlap, Priority
 from duly_wire.time_conversion import to_duration
@@ -37,6 +38,7 @@ class TimeTableOptions(TypedDict, total=False):
     business_hours: bool | None
     working_day: int | None
     fair_key: str | None
+    attributes: Mapping[str, AttributeValue] | None
 
 
 def new_time_table(
@@ -101,6 +103,9 @@ def write_options(table: time_tables_pb2.TimeTable, options: TimeTableOptions | 
         elif name == "resources":
             table.ClearField("resources")
             table.resources.extend(task_pb2.ResourceNeed(**need) for need in needs_to_fields(value))
+        elif name == "attributes":
+            table.ClearField("attributes")
+            table.attributes.extend(wire_attributes(value))
         elif name == "session":
             session = session_of(value)  # type: ignore[arg-type]  # it raises for another type
             table.session.CopyFrom(task_pb2.Session(**session.to_fields()))

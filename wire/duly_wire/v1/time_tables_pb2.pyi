@@ -138,6 +138,7 @@ class TimeTable(_message.Message):
     BUSINESS_HOURS_FIELD_NUMBER: _builtins.int
     WORKING_DAY_FIELD_NUMBER: _builtins.int
     FAIR_KEY_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """^[a-z0-9][a-z0-9_.-]{0,127}$"""
     payload: _builtins.bytes
@@ -185,6 +186,10 @@ class TimeTable(_message.Message):
     def session(self) -> _task_pb2.Session:
         """The session that each of its tasks belongs to, in the namespace of the lambda. Absent: none."""
 
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Attribute]:
+        """Of each of its tasks: what they are found by. At most 8, each name once."""
+
     def __init__(
         self,
         *,
@@ -208,10 +213,11 @@ class TimeTable(_message.Message):
         business_hours: _builtins.bool = ...,
         working_day: _builtins.int = ...,
         fair_key: _builtins.str = ...,
+        attributes: _abc.Iterable[_task_pb2.Attribute] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["catch_up_window", b"catch_up_window", "cron", b"cron", "every", b"every", "jitter", b"jitter", "offset", b"offset", "rhythm", b"rhythm", "session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["business_hours", b"business_hours", "calendar", b"calendar", "catch_up", b"catch_up", "catch_up_window", b"catch_up_window", "collection", b"collection", "cron", b"cron", "every", b"every", "fair_key", b"fair_key", "jitter", b"jitter", "lambda", b"lambda", "name", b"name", "offset", b"offset", "on_closed", b"on_closed", "overlap", b"overlap", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "rhythm", b"rhythm", "session", b"session", "working_day", b"working_day", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "business_hours", b"business_hours", "calendar", b"calendar", "catch_up", b"catch_up", "catch_up_window", b"catch_up_window", "collection", b"collection", "cron", b"cron", "every", b"every", "fair_key", b"fair_key", "jitter", b"jitter", "lambda", b"lambda", "name", b"name", "offset", b"offset", "on_closed", b"on_closed", "overlap", b"overlap", "payload", b"payload", "payload_encoding", b"payload_encoding", "priority", b"priority", "resources", b"resources", "rhythm", b"rhythm", "session", b"session", "working_day", b"working_day", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_rhythm: _TypeAlias = _typing.Literal["cron", "every"]  # noqa: Y015
     _WhichOneofArgType_rhythm: _TypeAlias = _typing.Literal["rhythm", b"rhythm"]  # noqa: Y015

@@ -1,6 +1,6 @@
 """Hold the attributes that a client gives a task, or looks for, against the rules."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from google.protobuf.message import DecodeError
 
@@ -25,6 +25,15 @@ def new_attributes(data: bytes) -> Attributes:
         asked = task_pb2.Attributes.FromString(data).attributes
     except DecodeError as error:
         raise Problem("attributes", "must be a serialized duly.v1.Attributes") from error
+    return checked_attributes(asked)
+
+
+def checked_attributes(asked: Sequence[task_pb2.Attribute]) -> Attributes:
+    """Return the attributes of tasks to be.
+
+    Raises:
+        Problem: names the field and the fix.
+    """
     _check_count(len(asked))
     found = {
         _name(f"attributes[{place}].name", each.name): _value(f"attributes[{place}]", each)

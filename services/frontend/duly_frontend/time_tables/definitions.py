@@ -7,6 +7,7 @@ from functools import cache
 
 from duly_core.config.settings import format_duration
 from duly_core.lambdas.names import namespace_of
+from duly_core.rpc.requests.attributes import checked_attributes
 from duly_core.rpc.requests.checks import check_text, read_duration
 from duly_core.rpc.requests.field_masks import merged, named_fields
 from duly_core.rpc.requests.names import check_lambda_name, check_name, check_name_in_namespace
@@ -58,6 +59,7 @@ TABLE_FIELDS = (
     "business_hours",
     "working_day",
     "fair_key",
+    "attributes",
 )
 """What a mask may name of a time table."""
 _PAYLOAD = frozenset({"payload", "payload_encoding"})
@@ -122,6 +124,7 @@ def time_table(asked: time_tables_pb2.TimeTable, kinds: Mapping[str, bool] | Non
         # one of which every field was removed is none
         session=read_session(asked.session) if asked.session.ByteSize() else None,
         fair_key=asked.fair_key or None,
+        attributes=checked_attributes(asked.attributes),
     )
 
 

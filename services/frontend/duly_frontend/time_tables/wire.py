@@ -5,8 +5,10 @@ from itertools import islice
 from uuid import UUID
 
 from duly_core.access.roles import Action
+from duly_core.rpc.requests.attributes import attribute_to_wire
 from duly_core.rpc.requests.names import unknown_lambda
 from duly_core.rpc.requests.problem import Problem
+from duly_core.tasks.attribute_rules import read as read_attributes
 from duly_core.time_tables.rhythm import ticks_from
 from duly_core.time_tables.rows import TableRow
 from duly_core.time_tables.store import PutAnswer, PutVerdict
@@ -56,6 +58,8 @@ def state_to_wire(row: TableRow) -> time_tables_pb2.TimeTableState:
         table.catch_up_window.CopyFrom(to_duration(row.catch_up_window))
     if row.jitter:
         table.jitter.CopyFrom(to_duration(row.jitter))
+    for name, value in read_attributes(row.attributes):
+        table.attributes.append(attribute_to_wire(name, value))
     for need in row.needs:
         table.resources.add(name=need.name, key=need.key, weight=need.weight)
     if (session := row.session) is not None:

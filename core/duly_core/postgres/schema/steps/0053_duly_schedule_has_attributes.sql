@@ -1,0 +1,240 @@
+-- `duly_schedule` takes attributes. Its grants stay.
+-- step: expand
+create function {{schema}}.duly_read_attributes(asked json, out attributes jsonb, out problem text)
+    language plpgsql immutable set search_path = pg_catalog, pg_temp as $function$
+#variable_conflict use_variable
+declare
+    each record;
+    name text;
+    value text;
+    kept jsonb;
+    found jsonb := '{}';
+begin
+    if json_typeof(asked) <> 'object' then
+        problem := 'must be an object of names and values, such as {"order": 17}, or null';
+        return;
+    elsif (select count(*) from json_object_keys(asked)) > 8 then
+        problem := format('there may be at most 8, not %s', (select count(*) from json_object_keys(asked)));
+        return;
+    end if;
+    for each in select known.key, known.value, json_typeof(known.value) as kind from json_each(asked) as known loop
+        name := each.key;
+        value := each.value #>> '{}';
+        if name !~ '^[a-z][a-z0-9_.-]{0,63}$' then
+            problem := format('%L is no name of an attribute: write a lower-case letter, then up to 63 lower-case letters, digits, '
+                '_, . and -', left(name, 64));
+        elsif found ? name then
+            problem := 'one name is given twice: an attribute has one value';
+        elsif each.kind = 'string' then
+            kept := to_jsonb(value);
+            if octet_length(value) not between 1 and 256 then
+                problem := format('the text of %s must be 1 to 256 bytes of UTF-8: use a hash of a longer text', name);
+            end if;
+        elsif each.kind = 'boolean' then
+            kept := to_jsonb(value::boolean);
+        elsif each.kind = 'number' and value ~ '^-?[0-9]{1,19}$' and value::numeric between -9223372036854775808 and 9223372036854775807 then
+            kept := to_jsonb(value::bigint);
+        else
+            problem := format('the value of %s must be a text, an integer of 64 bits, or a flag', name);
+        end if;
+        if problem is not null then
+            return;
+        end if;
+        found := found || jsonb_build_object(name, kept);
+    end loop;
+    attributes := nullif(found, '{}');
+exception
+    when untranslatable_character or invalid_text_representation then
+        problem := 'has a character that a text cannot have, such as \u0000';
+end
+$function$;
+
+revoke execute on function {{schema}}.duly_read_attributes from public;
+
+alter function {{schema}}.duly_schedule rename to duly_schedule_before;
+
+create function {{schema}}.duly_schedule(
+    lambda text, payload json default null, raw_payload bytea default null, priority integer default 3,
+    collection text default '', scheduled_at timestamptz default null, delay interval default null,
+    expires_at timestamptz default null, idempotency_key text default null, task_id uuid default null,
+    fair_key text default null, resources json default null, session text default null, on_failure integer default 1,
+    attributes json default null
+) returns uuid language plpgsql security definer set search_path = pg_catalog, pg_temp as $function$
+#variable_conflict use_variable
+declare  -- columns are written with their table: a new one must not take the place of a variable
+    asked_at timestamptz := {{schema}}.duly_now();
+    asked_ms bigint := floor(extract(epoch from asked_at) * 1000);
+    day_ms constant bigint := 86400000;
+    data bytea := coalesce(duly_schedule.raw_payload, convert_to(duly_schedule.payload::text, 'UTF8'), '');
+    encoding smallint := case when duly_schedule.raw_payload is null then 1 else 2 end;
+    due_at timestamptz;
+    most integer;
+    id uuid := duly_schedule.task_id;
+    first_task uuid;
+    is_same boolean;
+    tries integer := 0;
+    stamp text;
+    problem text;
+    field text;
+    -- the whole name of the session, whose namespace is that of the lambda
+    line text := left(duly_schedule.lambda, greatest(strpos(duly_schedule.lambda, '/') - 1, 0)) || '/' || duly_schedule.session;
+    session_order constant integer := 1;
+    needs jsonb;
+    unknown text;
+    found_by jsonb;
+begin
+    select least(known.payload_limit, 1048576) into most
+    from {{schema}}.lambda as known where known.name = duly_schedule.lambda;
+    if most is null then
+        raise exception using errcode = 'DY002', column = 'lambda', message = format(
+            'no lambda %L is registered: start a worker that declares it (duly worker MODULE:APP), or fix the name',
+            left(duly_schedule.lambda, 128));
+    end if;
+    if duly_schedule.raw_payload is not null and duly_schedule.payload is not null then
+        field := 'raw_payload'; problem := 'give either payload or raw_payload, not both';
+    elsif duly_schedule.priority is null or duly_schedule.priority not between 1 and 4 then
+        field := 'priority'; problem := 'must be 1 (urgent), 2 (high), 3 (normal) or 4 (low)';
+    elsif duly_schedule.collection is null or duly_schedule.collection !~ '^([a-z0-9][a-z0-9_.-]{0,127})?$' then
+        field := 'collection';
+        problem := 'must be 1 to 128 of the characters a-z, 0-9, ''_'', ''.'', ''-'', beginning with a letter or a '
+            'digit, or empty';
+    elsif duly_schedule.scheduled_at is not null and duly_schedule.delay is not null then
+        field := 'delay'; problem := 'give either scheduled_at or delay, not both';
+    elsif not isfinite(coalesce(duly_schedule.scheduled_at, asked_at)) then
+        field := 'scheduled_at'; problem := 'must be an instant';
+    elsif not isfinite(coalesce(duly_schedule.expires_at, asked_at)) then
+        field := 'expires_at'; problem := 'must be an instant';
+    elsif duly_schedule.delay < interval '0' then
+        field := 'delay'; problem := 'must not be negative: leave it out to run the task now';
+    elsif duly_schedule.delay > interval '365 days' or duly_schedule.scheduled_at > asked_at + interval '365 days' then
+        field := case when duly_schedule.delay is null then 'scheduled_at' else 'delay' end;
+        problem := 'may be at most 365 days ahead: schedule it when that time is nearer';
+    elsif octet_length(duly_schedule.idempotency_key) not between 1 and 255 then
+        field := 'idempotency_key'; problem := 'must be 1 to 255 bytes of UTF-8';
+    elsif octet_length(duly_schedule.fair_key) not between 1 and 128 then
+        field := 'fair_key'; problem := 'must be 1 to 128 bytes of UTF-8';
+    elsif starts_with(duly_schedule.idempotency_key, 'time-table:') then
+        field := 'idempotency_key'; problem := 'must not begin with ''time-table:'': the keys of ticks do';
+    elsif duly_schedule.idempotency_key is not null and id is not null then
+        field := 'task_id'; problem := 'say either task_id or idempotency_key: each alone makes a repeat safe';
+    elsif id is not null and id::text !~ '^.{14}7.{4}[89ab]' then
+        field := 'task_id'; problem := 'must be a UUID of version 7, or be left out';
+    elsif octet_length(duly_schedule.session) not between 1 and 255 then
+        field := 'session'; problem := 'must be 1 to 255 bytes of UTF-8: use a hash of a longer key';
+    elsif duly_schedule.on_failure is null or duly_schedule.on_failure not between 1 and 3 then
+        field := 'on_failure'; problem := 'must be 1 (skip), 2 (block) or 3 (fail the rest)';
+    elsif duly_schedule.resources is not null then
+        select found.field, found.problem, found.needs, found.unknown into field, problem, needs, unknown
+        from {{schema}}.duly_read_needs(duly_schedule.resources, duly_schedule.lambda) as found;
+        if unknown is not null then
+            raise exception using errcode = 'DY005', column = 'resources', message = format(
+                'resources: no resource %L is declared for this lambda: fix the name (`duly resources list` shows them), or let an '
+                'operator declare it (`duly resources set NAME CAPACITY`)', left(unknown, 128));
+        end if;
+    end if;
+    if problem is null and duly_schedule.attributes is not null then
+        field := 'attributes';
+        select read.attributes, read.problem into found_by, problem
+        from {{schema}}.duly_read_attributes(duly_schedule.attributes) as read;
+    end if;
+    if problem is not null then
+        raise exception using errcode = 'DY001', column = field, message = field || ': ' || problem;
+    end if;
+    if octet_length(data) > most then
+        raise exception using errcode = 'DY003', column = 'payload', message = format(
+            'payload: %s bytes exceed the %s that %s takes: put large data elsewhere and send its address, or raise the '
+            'lambda''s payload_limit', octet_length(data), most, duly_schedule.lambda);
+    end if;
+    due_at := greatest(asked_at, coalesce(duly_schedule.scheduled_at, asked_at + duly_schedule.delay, asked_at));
+    if id is null then  -- UUIDv7: 48 bits of milliseconds, then a random UUID's, with the version changed
+        stamp := lpad(to_hex(asked_ms), 12, '0');
+        id := overlay(gen_random_uuid()::text placing left(stamp, 8) || '-' || right(stamp, 4) || '-7' from 1)::uuid;
+    elsif abs(('x' || left(id::text, 8) || substr(id::text, 10, 4))::bit(48)::bigint - asked_ms) > day_ms then
+        field := 'task_id';
+        problem := 'its time is more than a day from now, and there is no such task: leave it out';
+    end if;
+    if duly_schedule.expires_at <= asked_at then
+        field := 'expires_at'; problem := 'is in the past: the task could never run';
+    end if;
+    loop
+        -- Written first, and looked for only if it is there: repeats are rare. A repeat is answered whatever the time is; what
+        -- is new has to be of now.
+        if problem is null then
+            if duly_schedule.idempotency_key is not null then
+                insert into {{schema}}.idempotency_key (lambda, key, task_id, created_at)
+                values (duly_schedule.lambda, duly_schedule.idempotency_key, id, asked_at)
+                on conflict do nothing;  -- which waits for another transaction that has written the key
+            end if;
+            if duly_schedule.idempotency_key is null or found then
+                insert into {{schema}}.task (task_id, lambda, collection, priority, payload_encoding, payload, expires_at, session, session_order, session_policy, resources, scheduled_by, fair_key, attachments, attributes, created_at, scheduled_at)
+                values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, encoding, data, duly_schedule.expires_at, line, case when line is not null then session_order end, case when line is not null then duly_schedule.on_failure end, needs, session_user, duly_schedule.fair_key, null, found_by, asked_at, due_at)
+                on conflict do nothing;
+                exit when found;
+            end if;
+        end if;
+        first_task := null;
+        if duly_schedule.idempotency_key is not null then
+            select key.task_id into first_task from {{schema}}.idempotency_key as key
+            where key.lambda = duly_schedule.lambda and key.key = duly_schedule.idempotency_key;
+        elsif duly_schedule.task_id is not null then
+            select task.task_id into first_task from {{schema}}.task where task.task_id = id;
+        end if;
+        if first_task is not null then
+            select
+                task.lambda is not distinct from duly_schedule.lambda and task.collection is not distinct from duly_schedule.collection and task.session is not distinct from line and task.resources is not distinct from needs and task.fair_key is not distinct from duly_schedule.fair_key and task.attachments is not distinct from null and task.attributes is not distinct from found_by and case
+                    when task.scheduled_as is not null then task.scheduled_as = sha256(
+                        data || int2send(encoding) || int2send(duly_schedule.priority::smallint))
+                    else task.payload = data and task.payload_encoding = encoding
+                        and task.priority = duly_schedule.priority
+                end into is_same
+            from {{schema}}.task where task.task_id = first_task;
+            if is_same then
+                return first_task;
+            end if;
+            tries := tries + 1;
+            continue when is_same is null and tries < 10;  -- purged between the two reads: so is its key
+            raise exception using errcode = 'DY004', column = 'idempotency_key', message = format(
+                'idempotency_key: task %s has this key or id, with another lambda, payload, priority, collection, session, resources '
+                'or attributes: use another key for another task', first_task);
+        elsif problem is not null then
+            raise exception using errcode = 'DY001', column = field, message = field || ': ' || problem;
+        end if;
+    end loop;
+    if found_by is not null then
+        insert into {{schema}}.task_attribute (name, value, task_id)
+        select each.key, each.value, id from jsonb_each_text(found_by) as each;
+    end if;
+    if line is null then
+        insert into {{schema}}.task_assoc (task_id, lambda, collection, priority, expires_at, resources, fair_key, status, next_trigger_at, due_at)
+        values (id, duly_schedule.lambda, duly_schedule.collection, duly_schedule.priority, duly_schedule.expires_at, needs, duly_schedule.fair_key, 'new', due_at, due_at);
+    else  -- the commit puts it into its session
+        insert into {{schema}}.session_entry (task_id) values (id);
+    end if;
+    -- told when this transaction commits; whoever looks then learns when exactly it is due
+    if due_at <= asked_at + interval '2 minutes' then
+        perform pg_notify('duly_due', '0 ' || duly_schedule.lambda);
+    end if;
+    return id;
+end
+$function$;
+
+-- Nobody may call it but who is granted it (duly db grant).
+revoke execute on function {{schema}}.duly_schedule from public;
+
+do $do$
+declare
+    given record;
+begin
+    for given in
+        select grantee, is_grantable from pg_proc cross join lateral aclexplode(proacl)
+        where pg_proc.oid = '{{schema}}.duly_schedule_before'::regproc and grantee <> proowner
+    loop
+        execute format(
+            'grant execute on function {{schema}}.duly_schedule to %s%s',
+            case given.grantee when 0 then 'public' else given.grantee::regrole::text end,
+            case when given.is_grantable then ' with grant option' else '' end
+        );
+    end loop;
+end $do$;
+
+drop function {{schema}}.duly_schedule_before;
