@@ -19,6 +19,8 @@ _NAMES = (
     ("duly_cli frontend", "frontend"),
     ("duly_cli store-consumer", "store consumer"),
     ("duly_cli hsc", "hsc"),
+    ("duly_cli console", "console"),
+    ("benchmarks.scale.hosts", "hosts"),
     ("moto", "moto"),
     ("benchmarks.rivals", "workers"),
     ("benchmarks.http_receiver", "receiver"),

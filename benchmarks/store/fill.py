@@ -29,20 +29,20 @@ _MANY = (
 )
 
 
-def _id(ago: str, digits: str) -> str:
+def task_id_ago(ago: str, digits: str) -> str:
     """An id of so many milliseconds ago, with these hex digits behind the time."""
     at = f"lpad(to_hex((extract(epoch from now()) * 1000)::int8 - {ago}), 12, '0')"
     return f"({at} || '7' || substr({digits}, 1, 3) || '8' || substr({digits}, 4, 15))::uuid"
 
 
-def _name(number: str) -> str:
+def lambda_name(number: str) -> str:
     return f"'team-' || {number} % 50 || '/job.' || lpad(({number})::text, 5, '0')"
 
 
 _OF_ROW = f"""
 cross join lateral (select 1 + (n::int8 * 7919) % %(lambdas)s as lambda_of) as numbered
 cross join lateral (
-    select case when %(lambdas)s = 1 then '{LAMBDA}' else {_name("lambda_of")} end as lambda,
+    select case when %(lambdas)s = 1 then '{LAMBDA}' else {lambda_name("lambda_of")} end as lambda,
         case when %(lambdas)s = 1 then 3 else 1 + (n / %(lambdas)s) % 4 end as priority
 ) as queue
 """
@@ -62,7 +62,7 @@ _MADE = (
 
 _PLAIN = f"""
 with made as materialized (
-    select n, {_id("(%(count)s - n) / 10", "h")} as task_id, lambda, priority, {_MADE}
+    select n, {task_id_ago("(%(count)s - n) / 10", "h")} as task_id, lambda, priority, {_MADE}
     from generate_series(%(first)s, %(last)s) as n cross join lateral md5(n || 'w') as h {_OF_ROW}
 ), entity as ({_ENTITY})
 insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at, fence)
@@ -74,14 +74,14 @@ from made cross join lateral (
 _FINISHED = f"""
 insert into task (task_id, lambda, collection, priority, payload_encoding, payload, created_at, scheduled_at, status,
     finished_at, started_at, fence, failures, crashes, last_token)
-select {_id("(%(count)s - n) / 10", "h")}, lambda, '', priority, 1, repeat('x', 100)::bytea, now(), now(),
+select {task_id_ago("(%(count)s - n) / 10", "h")}, lambda, '', priority, 1, repeat('x', 100)::bytea, now(), now(),
     case when n % %(dead)s = 0 then 'fatal_failure' else 'success' end::task_status,
-    now(), now(), 1, 0, 0, {_id("0", "h")}
+    now(), now(), 1, 0, 0, {task_id_ago("0", "h")}
 from generate_series(%(first)s, %(last)s) as n cross join lateral md5(n || 'f') as h {_OF_ROW}
 """
 _MEASURED = f"""
 with made as materialized (
-    select n, {_id("n / 10", "h")} as task_id, %(lambda)s as lambda, 3 as priority, {_MADE},
+    select n, {task_id_ago("n / 10", "h")} as task_id, %(lambda)s as lambda, 3 as priority, {_MADE},
         case when n <= %(ready)s then 'new' when n <= 2 * %(ready)s then 'enqueued' else 'claimed' end as status
     from generate_series(1, 3 * %(ready)s) as n cross join lateral md5(n || 'm') as h
 ), entity as ({_ENTITY})
@@ -96,18 +96,18 @@ from made
 
 _DUE = f"""
 with made as materialized (
-    select {_id("0", "md5(name)")} as task_id, name as lambda, 3 as priority, {_MADE} from unnest(%(names)s::text[]) as name
+    select {task_id_ago("0", "md5(name)")} as task_id, name as lambda, 3 as priority, {_MADE} from unnest(%(names)s::text[]) as name
 ), entity as ({_ENTITY})
 insert into task_assoc (task_id, lambda, collection, priority, status, next_trigger_at, due_at)
 select task_id, lambda, '', priority, 'new', now() - interval '1 s', now() from made
 """
 
-_SESSIONS = f"""
+SESSIONS = f"""
 with sized as materialized (
     select n, lambda, priority, case when strpos(lambda, '/') > 0 then split_part(lambda, '/', 1) else '' end || '/' || %(name)s || n as session
     from generate_series(%(first)s, %(last)s) as n {_OF_ROW}
 ), made as materialized (
-    select sized.n, seq, {_id("(%(count)s - n) / 10", "h")} as task_id, coalesce(%(lambda)s, sized.lambda) as lambda,
+    select sized.n, seq, {task_id_ago("(%(count)s - n) / 10", "h")} as task_id, coalesce(%(lambda)s, sized.lambda) as lambda,
         priority, session, 1::int2 as session_order, 1::int2 as session_policy, null::uuid as graph
     from sized cross join generate_series(1, {IN_A_SESSION}) as seq cross join lateral md5(n || %(name)s || seq) as h
 ), entity as ({_ENTITY}), line as (
@@ -128,11 +128,11 @@ from made cross join lateral (
 """
 """The first %(due)s have a head that is due, the next %(claimed)s one that runs, the others one that is due later."""
 
-_GRAPHS = f"""
+GRAPHS = f"""
 with made as materialized (
-    select n, place, {_id("(%(count)s - n) / 10", "h")} as task_id, coalesce(%(lambda)s, queue.lambda) as lambda, priority,
+    select n, place, {task_id_ago("(%(count)s - n) / 10", "h")} as task_id, coalesce(%(lambda)s, queue.lambda) as lambda, priority,
         null::text as session, null::int2 as session_order, null::int2 as session_policy,
-        {_id("(%(count)s - n) / 10", "md5(n || %(name)s)")} as graph
+        {task_id_ago("(%(count)s - n) / 10", "md5(n || %(name)s)")} as graph
     from generate_series(%(first)s, %(last)s) as n {_OF_ROW}
     cross join generate_series(1, {IN_A_GRAPH}) as place cross join lateral md5(n || %(name)s || place) as h
 ), placed as materialized (
@@ -208,24 +208,24 @@ def fill(dsn: str, waiting: int, finished: int, spread: Spread = ONE_LAMBDA, *, 
 
     Beside the tasks that are measured, of which `ready` are in each state. Of the others so many wait, and so many are finished.
     """
-    with _connect(dsn) as connection:
+    with connect(dsn) as connection:
         names = [LAMBDA, LAMBDA_OF_SESSIONS, LAMBDA_OF_GRAPHS]
-        _run(connection, _NAMED, {"names": names})
-        lambdas = _make_lambdas(connection, spread.lambdas) if spread.lambdas > 1 else [LAMBDA]
+        run(connection, _NAMED, {"names": names})
+        lambdas = make_lambdas(connection, spread.lambdas) if spread.lambdas > 1 else [LAMBDA]
         never = max(waiting, finished) + 1
         of_all = {"lambdas": spread.lambdas, "due": never, "dead": never}
-        _run_in_parts(connection, _FINISHED, finished, of_all)
-        _run_in_parts(connection, _PLAIN, waiting - spread.tasks, of_all)
+        run_in_parts(connection, _FINISHED, finished, of_all)
+        run_in_parts(connection, _PLAIN, waiting - spread.tasks, of_all)
         none = of_all | {"lambda": None, "due": 0, "claimed": 0}
-        _run_in_parts(connection, _SESSIONS, spread.sessions, none | {"name": "s-"})
-        _run_in_parts(connection, _GRAPHS, spread.graphs, none | {"name": "g-"})
-        _run(connection, _MEASURED, {"lambda": LAMBDA, "ready": ready})
+        run_in_parts(connection, SESSIONS, spread.sessions, none | {"name": "s-"})
+        run_in_parts(connection, GRAPHS, spread.graphs, none | {"name": "g-"})
+        run(connection, _MEASURED, {"lambda": LAMBDA, "ready": ready})
         if spread.lambdas > 1:
-            _run(connection, _DUE, {"names": lambdas[:DUE]})
+            run(connection, _DUE, {"names": lambdas[:DUE]})
         of_sessions = {"lambdas": 1, "lambda": LAMBDA_OF_SESSIONS, "name": "m-"}
-        _run_in_parts(connection, _SESSIONS, 2 * ready, of_sessions | {"due": ready, "claimed": ready})
+        run_in_parts(connection, SESSIONS, 2 * ready, of_sessions | {"due": ready, "claimed": ready})
         of_graphs = {"lambdas": 1, "lambda": LAMBDA_OF_GRAPHS, "name": "m-"}
-        _run_in_parts(connection, _GRAPHS, ready, of_graphs | {"claimed": ready})
+        run_in_parts(connection, GRAPHS, ready, of_graphs | {"claimed": ready})
         _tidy(connection)
         return Filled(
             _ids(connection, LAMBDA, "enqueued"),
@@ -238,11 +238,11 @@ def fill(dsn: str, waiting: int, finished: int, spread: Spread = ONE_LAMBDA, *, 
 
 def fill_lambdas(dsn: str, lambdas: int, live: int, ended: int) -> None:
     """Fill a migrated, empty store with tasks of many lambdas: one in 21 of the live ones is due, one in 21 of the ended a dead letter."""
-    with _connect(dsn) as connection:
-        _make_lambdas(connection, lambdas)
+    with connect(dsn) as connection:
+        make_lambdas(connection, lambdas)
         of_all = {"lambdas": lambdas, "due": _DEAD_OR_DUE, "dead": _DEAD_OR_DUE}
-        _run_in_parts(connection, _FINISHED, ended, of_all)
-        _run_in_parts(connection, _PLAIN, live, of_all)
+        run_in_parts(connection, _FINISHED, ended, of_all)
+        run_in_parts(connection, _PLAIN, live, of_all)
         _tidy(connection)
         ((queues,),) = connection.execute(
             "select count(*) from (select distinct lambda, priority from task_assoc) as queue"
@@ -252,27 +252,27 @@ def fill_lambdas(dsn: str, lambdas: int, live: int, ended: int) -> None:
             raise RuntimeError(message)
 
 
-def _connect(dsn: str) -> psycopg.Connection[Any]:
+def connect(dsn: str) -> psycopg.Connection[Any]:
     return psycopg.connect(dsn, autocommit=True, cursor_factory=psycopg.ClientCursor)
 
 
-def _make_lambdas(connection: psycopg.Connection[Any], count: int) -> list[str]:
-    _run(connection, _MANY.format(name=_name("lambda_of")), {"lambdas": count})
+def make_lambdas(connection: psycopg.Connection[Any], count: int) -> list[str]:
+    run(connection, _MANY.format(name=lambda_name("lambda_of")), {"lambdas": count})
     return [
         row[0] for row in connection.execute("select name from lambda where name like 'team-%' order by 1")
     ]
 
 
-def _run_in_parts(
+def run_in_parts(
     connection: psycopg.Connection[Any], statement: str, count: int, parameters: dict[str, Any]
 ) -> None:
     """Run it for the rows from 1 to `count`."""
     for first in range(1, count + 1, _A_STATEMENT):
         last = min(count, first + _A_STATEMENT - 1)
-        _run(connection, statement, parameters | {"count": count, "first": first, "last": last})
+        run(connection, statement, parameters | {"count": count, "first": first, "last": last})
 
 
-def _run(connection: psycopg.Connection[Any], statement: str, parameters: dict[str, Any]) -> None:
+def run(connection: psycopg.Connection[Any], statement: str, parameters: dict[str, Any]) -> None:
     """Run it; a percent sign that begins no parameter is one of SQL."""
     text = statement.replace("%", "%%").replace("%%(", "%(")
     connection.execute(text.encode(), parameters)
