@@ -147,6 +147,8 @@ def service_environment(options: StackOptions, dsn: str, ports: Ports, name: str
     environment["DULY_CONTROLLER_HEALTH_LISTEN"] = ports.address(name)
     if options.ports == "usual":
         environment["DULY_CONTROLLER_EXECUTOR_METRICS_PORT"] = str(ports.metrics[name] + EXECUTOR_METRICS)
+    if (debug_port := options.debug_port_of(name)) is not None:
+        environment["DULY_EXECUTOR_DEBUG_PORT"] = str(debug_port)
     return environment | _executor_environment(options)
 
 

@@ -114,6 +114,9 @@ class StackOptions:
     max_workers: int | None = None
     """Of each app; None: as many as the machine has processors, for a pool that is new."""
 
+    debug_port: int | None = None
+    """Where a debugger attaches to callbacks of the first app; those of the next apps follow."""
+
     @property
     def workers(self) -> dict[str, str]:
         """The app of each worker that always runs, by the worker's name."""
@@ -125,6 +128,10 @@ class StackOptions:
         if len(self.apps) == 1:
             return {"worker": self.apps[0]}
         return {f"worker-{position}": app for position, app in enumerate(self.apps, start=1)}
+
+    def debug_port_of(self, worker: str) -> int | None:
+        """Where a debugger attaches to the callbacks of a worker; None: nowhere."""
+        return self.debug_port + list(self.workers).index(worker) if self.debug_port is not None else None
 
     @property
     def services(self) -> tuple[str, ...]:

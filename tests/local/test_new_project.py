@@ -27,6 +27,7 @@ def test_it_makes_the_folder_and_says_what_to_do_next(tmp_path: Path) -> None:
 
     assert made.exit_code == 0, made.stderr
     assert f"cd {tmp_path}/Mail-Sender" in made.stdout
+    assert "pip install -e '.[dev]'" in made.stdout
     assert "duly up mail_sender.app:app" in made.stdout
     files = contents(tmp_path / "Mail-Sender")
     assert files == project_files("mail_sender", 'the "mail" team')

@@ -62,6 +62,7 @@ def init(
         raise typer.Exit(1) from error
     enter = [] if folder.resolve() == Path.cwd() else [f"  cd {shlex.quote(str(folder))}"]
     rows = (
+        "  pip install -e '.[dev]'",
         "  pytest",
         f"  duly up {package}.app:app --reload",
         f'  duly schedule {package}.greet \'{{"name": "Ada"}}\' --wait    # in another terminal',

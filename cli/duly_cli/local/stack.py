@@ -12,6 +12,7 @@ from duly_cli.startup.option_values import invalid
 from duly_cli.startup.programs import Lambdas, Program, program_of
 
 _PANEL = "On this machine"
+_LAST_PORT = 65_535
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -106,6 +107,16 @@ def up(
             "--free-ports", help="Use free ports instead of the usual ones (7401, ...), and print them."
         ),
     ] = False,
+    debug_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=_LAST_PORT,
+            help="While you write callbacks: let a debugger attach to them at this port of 127.0.0.1; with several applications, "
+            "at the ports that follow. max_runtime does not hold then.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run the whole of Duly on this machine: Postgres, the server, and a worker for each application."""
     from duly_core.errors import DulyError
@@ -118,6 +129,10 @@ def up(
         raise invalid("--max-workers", "only with --elastic")
     if reload and elastic:
         raise invalid("--reload", "not with --elastic: its workers come and go")
+    if debug_port is not None:
+        _check_debug_port(
+            debug_port, len(apps or ()), has_others=bool(http or commands or program), elastic=elastic
+        )
     served = program_of(program, lambdas or ())
     try:
         queue = queue or QueueSettings.load().backend
@@ -144,8 +159,20 @@ def up(
         console=console,
         elastic=elastic,
         max_workers=max_workers,
+        debug_port=debug_port,
     )
     sys.exit(asyncio.run(run_stack(options)))
+
+
+def _check_debug_port(port: int, applications: int, *, has_others: bool, elastic: bool) -> None:
+    if elastic:
+        raise invalid("--debug-port", "not with --elastic: its workers come and go")
+    if has_others or not applications:
+        raise invalid("--debug-port", "only with MODULE:APP: nothing else has callbacks in Python")
+    if port + applications - 1 > _LAST_PORT:
+        raise invalid(
+            "--debug-port", f"{applications} applications need ports up to {port + applications - 1}"
+        )
 
 
 def demo(

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from duly_cli.startup.light_start import command_lambdas, http_lambdas
-from duly_cli.startup.option_values import parse_duration
+from duly_cli.startup.option_values import invalid, parse_duration
 from duly_cli.startup.programs import Lambdas, Program, program_of
 
 PANEL = "Services (any order, any number of replicas)"
@@ -20,6 +20,15 @@ Application = Annotated[
 Processes = Annotated[int | None, typer.Option(help="Callback processes per Executor.", show_default=False)]
 Slots = Annotated[
     int | None, typer.Option(help="Callbacks at a time per callback process.", show_default=False)
+]
+DebugPort = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=65_535,
+        help="While you write callbacks: let a debugger attach to them at this port of 127.0.0.1. max_runtime does not hold then.",
+        show_default="executor.debug_port, which is none unless it is set",
+    ),
 ]
 
 
@@ -163,6 +172,7 @@ def worker(
             show_default="controller.exit_when_idle, which is never unless it is set",
         ),
     ] = None,
+    debug_port: DebugPort = None,
 ) -> None:
     """Runs one application, a file of HTTP or command lambdas, or a program: a Controller and its Executors."""
     from duly_controller.__main__ import run_worker
@@ -182,6 +192,8 @@ def worker(
         raise typer.BadParameter(
             "name either an application, as in examples.hello:app, or a file with --http or --commands, or a program with --exec"
         )
+    if debug_port is not None and application is None:
+        raise invalid("--debug-port", "only with MODULE:APP: nothing else has callbacks in Python")
     domains, labels = (", ".join(each) if each else None for each in (domain, label))
     run_worker(
         named[0],
@@ -189,6 +201,7 @@ def worker(
         slots,
         domains,
         labels,
+        debug_port,
         executors=executors,
         pool=pool,
         exit_when_idle=exit_when_idle,

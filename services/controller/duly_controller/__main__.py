@@ -280,12 +280,19 @@ def run_worker(
     slots: int | None,
     domains: str | None = None,
     labels: str | None = None,
+    debug_port: int | None = None,
     **overrides: object,
 ) -> None:
     """Run a host until told to stop: a Controller on a socket of its own, and Executors for one application."""
     arguments = [application]
-    given = (("--processes", processes), ("--slots", slots), ("--domains", domains), ("--labels", labels))
-    for name, value in given:
+    given = {
+        "--processes": processes,
+        "--slots": slots,
+        "--domains": domains,
+        "--labels": labels,
+        "--debug-port": debug_port,
+    }
+    for name, value in given.items():
         if value is not None:
             arguments += [name, str(value)]
 

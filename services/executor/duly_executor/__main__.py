@@ -42,6 +42,7 @@ def _from_command_line() -> None:
     parser.add_argument("--controller", required=True, help="the Controller's address: unix:PATH")
     parser.add_argument("--processes", type=int)
     parser.add_argument("--slots", type=int)
+    parser.add_argument("--debug-port", type=int)
     parser.add_argument("--domains")
     parser.add_argument("--labels")
     arguments = parser.parse_args()
@@ -50,6 +51,7 @@ def _from_command_line() -> None:
         arguments.controller,
         processes=arguments.processes,
         slots=arguments.slots,
+        debug_port=arguments.debug_port,
         domains=arguments.domains,
         labels=arguments.labels,
     )

@@ -75,6 +75,9 @@ class ExecutorSettings(LiveExecutorSettings):
     recycle_above_memory: int = Field(default=0, ge=0)
     """A callback process whose resident memory is more than so many bytes, without that of programs that it started, is replaced by
     a new one. 0: never."""
+    debug_port: int = Field(default=0, ge=0, le=65_535)
+    """While you write callbacks: the port of 127.0.0.1 at which a debugger attaches to the callback process (docs/ide.md). It
+    needs debugpy. `max_runtime` does not hold then, and any user of the machine can run code in the process. 0: none."""
     drain_grace: Duration = timedelta(seconds=30)
     """How long a stopping Executor lets callbacks finish before it kills their processes and releases their tasks, uncharged."""
     journal_folder: str = ""
@@ -85,6 +88,14 @@ class ExecutorSettings(LiveExecutorSettings):
     @model_validator(mode="after")
     def _check_reserved(self) -> Self:
         check_sum(self.reservations, self.processes, self.slots)
+        return self
+
+    @model_validator(mode="after")
+    def _check_debugged(self) -> Self:
+        if self.debug_port and self.processes > 1:
+            raise ValueError(
+                "debug_port (--debug-port) is the port of one callback process: leave processes (--processes) at 1"
+            )
         return self
 
     @property

@@ -24,7 +24,7 @@ from duly.command_lambdas import control_groups
 from duly.errors import AppImportError
 from duly_core.host.slot_board import SlotWriter
 from duly_core.process.parent import become_subreaper, die_with_parent
-from duly_executor.callback import output
+from duly_executor.callback import debugging, output
 from duly_executor.callback.exit_recorder import ExitRecorder
 from duly_executor.callback.frontend_calls import FrontendCalls
 from duly_executor.callback.kept_output import OUTPUT_NOT_KEPT, KeptOutput
@@ -53,8 +53,9 @@ def main() -> None:
     die_with_parent(signal.SIGKILL)  # a change of the user would clear it
     output.set_up(os.environ.get("DULY_TELEMETRY_LOG_FORMAT", ""))
     try:
+        debugging.listen(int(process))
         app = load_app(application)
-    except AppImportError as error:
+    except (AppImportError, debugging.CannotDebugError) as error:
         _refuse(link, str(error))
     if not app.callbacks:
         _refuse(link, f"{application} declares no lambdas: use @app.callback(NAME)")

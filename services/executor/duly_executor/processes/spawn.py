@@ -9,10 +9,14 @@ from collections.abc import Mapping
 
 from duly_core.host.slot_board import SlotBoard
 from duly_core.process.parent import PARENT_PID
+from duly_executor.callback.debugging import DEBUG_PORT
 from duly_executor.callback.other_user import CALLBACK_USER
 from duly_executor.containment.process_group import ProcessTree
 from duly_executor.processes.exit_record import ExitRecord
 from duly_executor.processes.output_relay import output_for_callbacks
+
+_DEBUGGABLE = ("-X", "frozen_modules=off")
+"""Options of the interpreter without which a debugger warns that it may miss breakpoints."""
 
 
 async def spawn(
@@ -38,6 +42,7 @@ async def spawn(
     )
     return await asyncio.create_subprocess_exec(
         sys.executable,
+        *(_DEBUGGABLE if DEBUG_PORT in variables else ()),
         "-P",  # what lies in the working folder is not imported before the process is the callbacks' user
         "-m",
         "duly_executor.callback",

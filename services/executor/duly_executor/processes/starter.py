@@ -7,6 +7,7 @@ from duly_core.config.settings import format_duration
 from duly_core.errors import ApplicationError
 from duly_core.host.claim_journal import ClaimJournal
 from duly_core.process.loop import backoff, wait_for
+from duly_executor.callback.debugging import DEBUG_PORT
 from duly_executor.callback.kept_output import OUTPUT_NOT_KEPT
 from duly_executor.containment.process_group import Containment
 from duly_executor.events import log
@@ -39,6 +40,8 @@ class ProcessStarter:
         self._environment = CallbackEnvironment(os.environ, settings.callback_environment)
         if not settings.keep_output:
             self._environment.variables[OUTPUT_NOT_KEPT] = "true"
+        if settings.debug_port:
+            self._environment.variables[DEBUG_PORT] = str(settings.debug_port)
         if withheld := self._environment.told():
             log.info("environment variables withheld from callbacks", names=withheld, setting=SETTING)
         self._starting: set[CallbackProcess] = set()

@@ -61,6 +61,8 @@ class Watchdog:
         self._answer_within = settings.answer_timeout.total_seconds()
         self._recall_after = settings.recall_after.total_seconds()
         self._most_lingering = settings.processes
+        self._is_debugged = bool(settings.debug_port)
+        """Whether callbacks may stand at breakpoints: then none runs too long."""
         self._reserves = bool(settings.reserved_slots)
         self._stopped_limit = settings.stopped_limit or heartbeat_timeout
         self._waits_since: float | None = None
@@ -104,7 +106,8 @@ class Watchdog:
                 continue
             if process.blocks_others:
                 continue  # it may be late for another's sake; it is handed back when the process is killed
-            if ran_ns > nanoseconds(from_duration(held.task.max_runtime)):
+            overran = ran_ns > nanoseconds(from_duration(held.task.max_runtime))
+            if overran and not self._is_debugged:
                 self._interrupt_overrun(process, entry, now)
                 self._pool.reassign()
                 self._pool.note_misbehaviour(getattr(held.task, "lambda"))
@@ -234,7 +237,9 @@ class Watchdog:
             asked = process.recall_sent_at
             if asked is not None:
                 # while a callback runs it may hold the GIL, rightly and for long: then max_runtime is the limit
-                if now - asked > self._answer_within and not self._pool.running_in(process):
+                # a debugger may hold all of its threads
+                may_be_silent = self._is_debugged or self._pool.running_in(process)
+                if now - asked > self._answer_within and not may_be_silent:
                     self._pool.kill_for(b"", process, "no_answer")
             elif not self._pool.unstarted_in(process):
                 process.waits_since = None
