@@ -28,6 +28,8 @@ from duly_core.fleet.hosts import ServedLambda, report_host
 from duly_core.gates import store as gates
 from duly_core.gates.rules import GateScope, Kind
 from duly_core.graphs import store as graphs
+from duly_core.notifications import store as store_notifications
+from duly_core.notifications.settings import NotificationSettings
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_core.problems import store as problems
@@ -41,6 +43,7 @@ from duly_core.tasks import schedule
 from duly_core.tasks import store as tasks
 from duly_core.tasks.task import NewTask
 from duly_frontend.fleet.hosts import read_report
+from duly_frontend.notifications.deliveries import Deliveries
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import fleet_pb2, fleet_pb2_grpc, graphs_pb2
 from tests.console.test_console_colours import contrast
@@ -114,7 +117,10 @@ async def installation(postgres_server) -> AsyncIterator[Installation]:
         await to_postgres.restore()
         closing.push_async_callback(to_postgres.cut)
         behind = await closing.enter_async_context(Store(StoreSettings(dsn=to_postgres.dsn)))
-        frontend = await closing.enter_async_context(serve_frontend(behind))
+        ops = {"kind": "webhook", "url": "https://hooks.example.com/s3cret"}
+        deliveries = Deliveries(NotificationSettings(targets={"ops": ops}), "")
+        closing.push_async_callback(deliveries.close)
+        frontend = await closing.enter_async_context(serve_frontend(behind, deliveries=deliveries))
         host, port = frontend.address.split(":")
         to_frontend = BreakableLine(host, int(port))
         await to_frontend.restore()
@@ -334,6 +340,19 @@ async def list_of_hosts(installation: Installation) -> Shown:
     )
 
 
+async def targets(installation: Installation) -> Shown:
+    """A target that failed by a reason that nothing else has."""
+    store, here = installation.states.store, new_task_id().hex[-12:]
+    await store_notifications.note_test(store, "ops", f"first {here}")
+    return Shown(
+        "/notifications",
+        ("ops", "webhook", f"first {here}"),
+        ("#rows",),
+        lambda: store_notifications.note_test(store, "ops", f"second {here}"),
+        f"second {here}",
+    )
+
+
 REFRESHED: dict[str, Callable[[Installation], Awaitable[Shown]]] = {
     "overview.html": overview,
     "task.html": task,
@@ -344,6 +363,7 @@ REFRESHED: dict[str, Callable[[Installation], Awaitable[Shown]]] = {
     "lambdas.html": list_of_lambdas,
     "queues.html": list_of_queues,
     "hosts.html": list_of_hosts,
+    "notifications.html": targets,
 }
 NO_EVENTS = {"overview.html", "lambdas.html", "hosts.html"}
 """What changes on these pages is no event of a task: it is told of with the next one, or with the next tick."""
@@ -631,7 +651,9 @@ async def tick_never(page: Page) -> None:
     )
 
 
-@pytest.mark.parametrize("template", cases(REFRESHED, "task.html", "graph.html"))
+@pytest.mark.parametrize(
+    "template", cases(REFRESHED.keys() - {"notifications.html"}, "task.html", "graph.html")
+)
 async def test_a_stream_tells_an_open_page_of_a_change_before_any_tick(page, installation, template):
     shown = await REFRESHED[template](installation)
     await tick_never(page)

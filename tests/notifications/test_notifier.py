@@ -365,9 +365,30 @@ async def test_operators_list_targets_without_secrets_and_test_them(installation
     )
     assert (ops.repeat, ops.severity) == (4 * HOUR, duly.ProblemSeverity.WARNING)
     assert ops.last_success_at is not None
+    assert (ops.next_attempt_at, gone.next_attempt_at) == (None, None)
     assert gone.last_failure_at is not None
     assert "s3cret" not in f"{ops}{gone}{arrived}{failed}"
     assert b"a test" in receiver.bodies[0]
+
+
+async def test_a_message_that_failed_tells_when_it_is_tried_again_until_it_arrives(
+    installation, store, receiver, clock
+):
+    await installation.says(no_host())
+    receiver.status = 500
+    frontend = installation.frontend()
+    await frontend.run_once()
+    failed = await installation.state()
+    receiver.status = 200
+    await clock.tick(MINUTE)
+    await installation.says(no_host())
+    await frontend.run_once()
+    arrived = await installation.state()
+
+    assert failed.next_attempt_at is not None
+    assert failed.failing_since is not None
+    assert failed.next_attempt_at > failed.failing_since
+    assert (arrived.is_message_under_way, arrived.next_attempt_at) == (False, None)
 
 
 async def test_a_test_that_arrives_sends_what_waits_at_once(installation, store, receiver, clock):

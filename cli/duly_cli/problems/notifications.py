@@ -97,6 +97,12 @@ def _facts(found: Iterable[duly.NotificationTarget]) -> Iterator[str]:
         yield f"told:      {_what(each)}"
         yield f"arrived:   {_ago(each.last_success_at, now)}"
         yield f"failed:    {_ago(each.last_failure_at, now)}{': ' if each.failure else ''}{one_line(each.failure)}"
+        if each.next_attempt_at is not None:
+            yield f"next try:  {_coming(each.next_attempt_at - now)}"
+
+
+def _coming(left: timedelta) -> str:
+    return f"in {age_text(left)}" if left > timedelta() else "now"
 
 
 def _what(target: duly.NotificationTarget) -> str:
@@ -124,4 +130,9 @@ def _state(target: duly.NotificationTarget, now: datetime) -> str:
         return (
             f"fails for {age_text(max(timedelta(), now - target.failing_since))}: {one_line(target.failure)}"
         )
-    return "a message waits" if target.is_message_under_way else "ok" if target.last_success_at else "unused"
+    if target.is_message_under_way:
+        return "a message waits"
+    failed_at, arrived_at = target.last_failure_at, target.last_success_at
+    if failed_at is not None and (arrived_at is None or arrived_at < failed_at):
+        return f"the last one failed: {one_line(target.failure)}"
+    return "ok" if target.last_success_at else "unused"

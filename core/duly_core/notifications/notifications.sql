@@ -58,7 +58,7 @@ returning tested.target
 
 -- name: read_targets
 select target.target, target.last_success_at, target.last_failure_at, target.failure, target.failures, target.failing_since,
-    coalesce(target.told ? 'message', false)
+    coalesce(target.told ? 'message', false), case when target.told ? 'message' then target.next_attempt_at end
 from notification_target as target
 where target.target = any(%(targets)b::text[])
 

@@ -42,6 +42,8 @@ class TargetState(NamedTuple):
     """In a row, the last ones."""
     failing_since: datetime | None
     is_message_under_way: bool
+    next_attempt_at: datetime | None
+    """The message under way is not sent again before. None: no delivery of it failed."""
 
 
 class Delivery(NamedTuple):

@@ -172,6 +172,8 @@ class NotificationTarget:
     failing_since: datetime | None
     # A message waits for its delivery.
     is_message_under_way: bool
+    # It is not sent again before, unless a test arrives. None: no delivery failed, or none waits.
+    next_attempt_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

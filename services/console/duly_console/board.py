@@ -87,6 +87,13 @@ def status_of(answer: problems_pb2.ListProblemsResponse | None, viewer: Viewer) 
     return Status("healthy", title, notes, as_of)
 
 
+def is_store_away(answer: problems_pb2.ListProblemsResponse | None) -> bool:
+    """Whether an answer says that Postgres does not answer."""
+    return answer is not None and any(
+        each.kind == problems_pb2.PROBLEM_KIND_STORE_AWAY for each in answer.problems
+    )
+
+
 def cards_of(
     answer: problems_pb2.ListProblemsResponse | None,
     viewer: Viewer,
@@ -144,6 +151,9 @@ def _button(problem: problems_pb2.Problem, viewer: Viewer, back: str) -> Button 
         fields = {"lambda": problem.subject, "back": back}
         can = operates and bool(problem.subject)
         return Button("/gates/remove-breaker", "Remove the breaker ...", fields) if can else None
+    if problem.kind == problems_pb2.PROBLEM_KIND_NOTIFICATIONS_FAIL:
+        can = operates and bool(problem.subject)
+        return Button("/notifications/test", "Send a test ...", {"name": problem.subject}) if can else None
     match problem.action.kind:
         case problems_pb2.PROBLEM_ACTION_KIND_REMOVE_GATE if operates and target:
             return Button("/gates/remove", "Remove the gate ...", {"name": target, "back": back})
@@ -226,6 +236,7 @@ _LISTS: Mapping[int, Callable[[problems_pb2.Problem], Link]] = {
     problems_pb2.PROBLEM_KIND_SLOTS_HELD: lambda problem: _tasks(problem, "processing"),
     problems_pb2.PROBLEM_KIND_LATE: lambda _: Link("/queues?order=age", "Queues"),
     problems_pb2.PROBLEM_KIND_LAMBDA_GONE: lambda problem: _tasks(problem, "live"),
+    problems_pb2.PROBLEM_KIND_NOTIFICATIONS_FAIL: lambda _: Link("/notifications", "Notifications"),
     problems_pb2.PROBLEM_KIND_RESOURCE_FULL: lambda _: Link("/resources", "Resources"),
     problems_pb2.PROBLEM_KIND_DEAD_LETTERS: _dead,
     problems_pb2.PROBLEM_KIND_SESSIONS_BLOCKED: _blocked,

@@ -16,6 +16,7 @@ from duly_wire.v1 import (
     fleet_pb2,
     gates_pb2,
     graphs_pb2,
+    problems_pb2,
     settings_pb2,
     task_pb2,
     time_tables_pb2,
@@ -40,6 +41,8 @@ _ENUMS: dict[str, tuple[Any, str]] = {
     "history": (explain_pb2.HistoryKind, "HISTORY_KIND_"),
     "attachment_role": (task_pb2.AttachmentRole, "ATTACHMENT_ROLE_"),
     "breaker": (gates_pb2.BreakerState, "BREAKER_STATE_"),
+    "problem": (problems_pb2.ProblemKind, "PROBLEM_KIND_"),
+    "severity": (problems_pb2.ProblemSeverity, "PROBLEM_SEVERITY_"),
 }
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _NO_DIFFERENCE = timedelta(seconds=2)

@@ -10,6 +10,7 @@ from duly_console.pages import (
     gates,
     graphs,
     lambdas,
+    notifications,
     output,
     overview,
     payloads,
@@ -48,6 +49,7 @@ PAGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/pools/{name}", "pool", pools.show),
     ("/gates", "gates", gates.show_list),
     ("/resources", "resources", resources.show_list),
+    ("/notifications", "notifications", notifications.show_list),
     ("/settings", "settings", settings.show_list),
     ("/audit", "audit", audit.show_list),
 )
@@ -80,6 +82,7 @@ CHANGES: tuple[tuple[str, str, MakePage], ...] = (
     ("/gates/remove", "remove gate", gates.remove),
     ("/gates/remove-breaker", "remove breaker", gates.remove_breaker),
     ("/resources/capacity", "change resource", resources.set_capacity),
+    ("/notifications/test", "test notifications", notifications.send_test),
     ("/settings/change", "change setting", settings.change),
     ("/settings/reset", "reset setting", settings.reset),
 )

@@ -600,6 +600,7 @@ class NotificationTarget(_message.Message):
     FAILURES_FIELD_NUMBER: _builtins.int
     FAILING_SINCE_FIELD_NUMBER: _builtins.int
     IS_MESSAGE_UNDER_WAY_FIELD_NUMBER: _builtins.int
+    NEXT_ATTEMPT_AT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: _builtins.str
     """webhook, slack or email."""
@@ -635,6 +636,10 @@ class NotificationTarget(_message.Message):
     def last_failure_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def failing_since(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def next_attempt_at(self) -> _timestamp_pb2.Timestamp:
+        """It is not sent again before, unless a test arrives. Absent: no delivery failed, or none waits."""
+
     def __init__(
         self,
         *,
@@ -652,10 +657,11 @@ class NotificationTarget(_message.Message):
         failures: _builtins.int = ...,
         failing_since: _timestamp_pb2.Timestamp | None = ...,
         is_message_under_way: _builtins.bool = ...,
+        next_attempt_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "failing_since", b"failing_since", "last_failure_at", b"last_failure_at", "last_success_at", b"last_success_at", "repeat", b"repeat"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "failing_since", b"failing_since", "last_failure_at", b"last_failure_at", "last_success_at", b"last_success_at", "next_attempt_at", b"next_attempt_at", "repeat", b"repeat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "failing_since", b"failing_since", "failure", b"failure", "failures", b"failures", "is_message_under_way", b"is_message_under_way", "kind", b"kind", "kinds", b"kinds", "lambdas", b"lambdas", "last_failure_at", b"last_failure_at", "last_success_at", b"last_success_at", "name", b"name", "repeat", b"repeat", "resolved", b"resolved", "severity", b"severity"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay", b"delay", "failing_since", b"failing_since", "failure", b"failure", "failures", b"failures", "is_message_under_way", b"is_message_under_way", "kind", b"kind", "kinds", b"kinds", "lambdas", b"lambdas", "last_failure_at", b"last_failure_at", "last_success_at", b"last_success_at", "name", b"name", "next_attempt_at", b"next_attempt_at", "repeat", b"repeat", "resolved", b"resolved", "severity", b"severity"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

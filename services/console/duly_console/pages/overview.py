@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.message import Message
 from starlette.responses import JSONResponse, Response
 
-from duly_console.board import CARDS_SHOWN, cards_of, gates_on
+from duly_console.board import CARDS_SHOWN, cards_of, gates_on, is_store_away
 from duly_console.page import Page
 from duly_console.pages import trends
 from duly_wire.time_conversion import to_datetime, to_timedelta
@@ -90,16 +90,12 @@ async def _problems(page: Page) -> problems_pb2.ListProblemsResponse | None:
     return answer
 
 
-def _is_store_away(answer: problems_pb2.ListProblemsResponse) -> bool:
-    return any(each.kind == problems_pb2.PROBLEM_KIND_STORE_AWAY for each in answer.problems)
-
-
 async def show(page: Page) -> Response:
     """Show the totals, what is wrong, and the lambdas with the most due tasks.
 
     Without Postgres a page that is opened shows the board alone. A refresh fails: the page keeps what it shows.
     """
-    if page.problems is not None and not page.is_fragment and _is_store_away(page.problems):
+    if not page.is_fragment and is_store_away(page.problems):
         cards = cards_of(page.problems, page.viewer, "/")
         return page.render("overview_away.html", 503, cards=cards, most_cards=CARDS_SHOWN)
     queues, activity, gates, page.problems = await asyncio.gather(

@@ -27,7 +27,7 @@ def target_to_wire(name: str, target: Target, state: TargetState | None) -> prob
     message.failure = state.failure
     message.failures = state.failures
     message.is_message_under_way = state.is_message_under_way
-    for field in ("last_success_at", "last_failure_at", "failing_since"):
+    for field in ("last_success_at", "last_failure_at", "failing_since", "next_attempt_at"):
         instant = getattr(state, field)
         if instant is not None:
             getattr(message, field).CopyFrom(to_timestamp(instant))
