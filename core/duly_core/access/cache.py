@@ -44,6 +44,7 @@ class AccessCache:
         self._store = store
         self._snapshot = _Snapshot(-1, {}, {})
         self._read_at = self._failed_at = float("-inf")
+        self._failure = ""
         self._lock = asyncio.Lock()
 
     async def token_holder(self, digest: bytes) -> Principal | None:
@@ -78,14 +79,17 @@ class AccessCache:
     async def _fresh(self, longest: timedelta | None = None) -> _Snapshot:
         limit = (longest or FRESH).total_seconds()
         if self._age() > limit:
+            came_at = time.monotonic()
             async with self._lock:
                 # of the calls that waited here while one asked without an answer, each would wait as long for itself
                 failed_now = time.monotonic() - self._failed_at < RETRY.total_seconds()
+                if self._failed_at >= came_at and self._age() > STALE.total_seconds():
+                    raise StoreUnavailableError(self._failure)
                 if self._age() > limit and not (failed_now and self._age() <= STALE.total_seconds()):
                     try:
                         await self._read()
-                    except StoreUnavailableError:
-                        self._failed_at = time.monotonic()
+                    except StoreUnavailableError as error:
+                        self._failed_at, self._failure = time.monotonic(), str(error)
                         if self._age() > STALE.total_seconds():
                             raise
         return self._snapshot

@@ -13,6 +13,9 @@ from duly_core.lambdas.patterns import EVERYTHING
 
 _access: ContextVar[Access] = ContextVar("duly_access", default=UNRESTRICTED)
 
+_NOTHING = Access("", ())
+"""Of a caller whose roles cannot be read."""
+
 _peer: ContextVar[str] = ContextVar("duly_peer", default="")
 
 Admission = Callable[[str], Awaitable[Access]]
@@ -36,6 +39,16 @@ def current_access() -> Access:
 def set_access(access: Access) -> None:
     """Remember it for the rest of this call."""
     _access.set(access)
+
+
+def set_roles_unknown() -> None:
+    """Remember for the rest of this call that the store did not say what the caller may do: it may do nothing."""
+    _access.set(_NOTHING)
+
+
+def are_roles_known() -> bool:
+    """Whether the store said what the caller may do. Otherwise it is told that the store does not answer, and nothing else."""
+    return _access.get() is not _NOTHING
 
 
 def set_peer(peer: str) -> None:

@@ -178,6 +178,10 @@ AUDITED_IF_KNOWN = frozenset(
 KNOWN_CALLERS = frozenset({"/duly.v1.AccessService/GetAccess", "/duly.v1.FrontendService/CompleteTasks"})
 """Methods that need no role: who calls must only say who it is. Who completes a task has its token."""
 
+ANSWERED_WITHOUT_ROLES = frozenset({"/duly.v1.ProblemService/ListProblems"})
+"""Methods that are served while the store, which has the roles, does not answer: they say that it does not, and nothing else
+(decision 0112). The caller must say who it is all the same."""
+
 OPEN_METHODS = frozenset(
     {"/duly.v1.EventAddressService/GetEventAddress", "/duly.v1.EventAddressService/UseEventAddress"}
 )

@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from duly_console import cookie_parts, events
 from duly_console.attachment_links import AttachmentLinks
+from duly_console.board import cards_of, is_store_away
 from duly_console.browser_checks import BrowserChecks, is_token
 from duly_console.changes.streams import Streams
 from duly_console.errors import PageError, SignInNeededError, of_call
@@ -23,6 +24,7 @@ from duly_console.page import Page, render
 from duly_console.session_cookie import Session, SessionCookies
 from duly_console.settings import ConsoleSettings
 from duly_console.viewer import Viewer, viewer_of
+from duly_core.access.grants import Access
 from duly_core.config.addresses import is_loopback
 from duly_core.errors import DulyError
 from duly_wire.v1 import access_pb2, problems_pb2
@@ -37,6 +39,9 @@ _MOST_FIELDS = 200
 _TOO_LATE = (
     "The Frontend or Postgres did not answer in time. If only this page fails, ask for less: use its filters."
 )
+_VIEWER_TIMEOUT = 0.5
+"""Seconds that a page waits for who asks, once it has heard that the store is away."""
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _FOR_SCRIPTS = frozenset({"/live", "/trends", "/changes", "/search.json"})
 _PASSING = frozenset({500, 502, 503, 504})
 """Statuses of pages that may be shown a moment later: a browser asks for such a page again by itself."""
@@ -213,10 +218,17 @@ class Guard:
         calls = self.calls(known.token)
         # a part of a page has no menu; that of the overview has the board
         is_part = request.headers.get("hx-request") == "true" and request.url.path != "/"
-        viewer, problems = await asyncio.gather(
-            self.viewer(calls, known.token),
-            self._problems(calls) if is_marked and not is_part else _nothing(),
-        )
+        asking = asyncio.create_task(self.viewer(calls, known.token))
+        try:
+            problems = await self._problems(calls) if is_marked and not is_part else None
+            if known.token and is_store_away(problems):
+                # who asks may not be known for long: all who have signed in may hear that the store is away
+                done, _ = await asyncio.wait({asking}, timeout=_VIEWER_TIMEOUT)
+                if not done or _is_away(asking):
+                    return self._away(request, known, problems)
+            viewer = await asking
+        finally:
+            asking.cancel()
         if not viewer.principal:
             self._check_host(request, is_anonymous=True)
             if not (is_loopback(self.settings.listen) or self.settings.allow_remote_anonymous):
@@ -238,6 +250,23 @@ class Guard:
             notice = known.notice if page.is_fragment and not page.notice else page.notice
             self.keep(response, replace(known, notice=notice))
         return response
+
+    def _away(
+        self, request: Request, session: Session, problems: problems_pb2.ListProblemsResponse | None
+    ) -> Response:
+        """Say that the store is away to a person whose roles cannot be read: nothing of what is in it."""
+        nobody = Viewer("", Access("", ()))
+        text = render(
+            self.templates,
+            "store_away.html",
+            None,
+            cards=cards_of(problems, nobody, "/")[:1],
+            is_change=request.method != "GET",
+            theme=request.cookies.get("duly_theme", ""),
+            csrf=session.csrf,
+            timeout=self._timeout,
+        )
+        return HTMLResponse(text, 503)
 
     async def not_found(self, request: Request, _error: Exception) -> Response:
         """Answer for an address that no page has."""
@@ -313,5 +342,7 @@ class Guard:
         return response
 
 
-async def _nothing() -> None:
-    return None
+def _is_away(asking: asyncio.Task[Viewer]) -> bool:
+    """Whether the Frontend could not say who asks."""
+    error = asking.exception()
+    return isinstance(error, grpc.aio.AioRpcError) and error.code() in _AWAY

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from duly_core.access.current import require, restriction
+from duly_core.access.current import are_roles_known, require, restriction
 from duly_core.access.roles import Action
 from duly_core.errors import InvalidRequestError, StoreUnavailableError
 from duly_core.notifications import store as store_notifications
@@ -68,6 +68,8 @@ class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
     async def ListProblems(  # noqa: N802 (the wire's name)
         self, request: problems_pb2.ListProblemsRequest, _context: Context
     ) -> problems_pb2.ListProblemsResponse:
+        if not are_roles_known():
+            return self._away_to_unknown()
         wanted = _read(request)
         try:
             async with asyncio.timeout(self._patience.total_seconds()):
@@ -120,6 +122,17 @@ class ProblemServicer(problems_pb2_grpc.ProblemServiceServicer):
         return problems_pb2.TestNotificationTargetResult(
             failure=outcome.failure, took=to_duration(took), message_id=message.message_id
         )
+
+    def _away_to_unknown(self) -> problems_pb2.ListProblemsResponse:
+        """Say that the store does not answer to a caller whose roles cannot be read: since when, and nothing of what is in it."""
+        now = self._wall_clock()
+        self._away_since = self._away_since or now
+        problem = found(
+            Kind.STORE_AWAY, Severity.CRITICAL, self._away_since, error="the roles of callers cannot be read"
+        )
+        response = _answer([problem], now)
+        response.is_stale = True
+        return response
 
     def _away(self, error: str) -> problems_pb2.ListProblemsResponse:
         """Say that the store does not answer: all who may read anything are told, for it hits all."""

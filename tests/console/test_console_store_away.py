@@ -1,0 +1,72 @@
+"""A console where people sign in, while Postgres does not answer: who may see what is in Postgres, too."""
+
+from datetime import timedelta
+
+import pytest
+
+from duly_core.access import cache as access_cache
+from tests.console.test_console_board import cards, words
+from tests.fixtures.console import browse
+
+
+@pytest.fixture
+async def away(guarded, store, monkeypatch):
+    """A browser that an owner of `mail.*` signed in before Postgres stood still; roles that were read before are too old."""
+    monkeypatch.setattr(access_cache, "STALE", timedelta(0))
+    async with browse(guarded) as browser:
+        await browser.sign_in("owner")
+        async with store.connection() as holder, holder.transaction():
+            await holder.execute("set local idle_in_transaction_session_timeout = 0")
+            await holder.execute("lock table access_version, access_token in access exclusive mode")
+            yield browser
+
+
+@pytest.mark.parametrize("path", ["/", "/tasks?lambda=billing.secret", "/lambdas/billing.secret", "/audit"])
+async def test_each_page_says_that_the_store_is_away_since_when_and_nothing_else(away, path):
+    page = await away.get(path)
+
+    (card,) = cards(page.text).values()
+    assert page.status_code == 503
+    assert "critical Postgres does not answer: the roles of callers cannot be read" in words(card)
+    assert "since " in words(card)
+    assert "duly health" in words(card)
+    assert 'id="retry"' in page.text
+    for hidden in ("<nav", "billing.secret", "owner", "mail.", '<form action="/sign-out"'):
+        assert hidden not in page.text.partition("<main")[2], hidden
+
+
+async def test_a_part_of_an_open_page_fails_so_that_the_page_keeps_what_it_shows(away):
+    part = await away.get("/tasks", headers={"hx-request": "true"})
+
+    assert part.status_code in (503, 504)
+    assert 'class="problem"' in part.text
+
+
+async def test_a_change_is_not_made_and_the_page_says_so(away):
+    sent = await away.post("/lambdas/mail.send/pause", confirm="yes")
+
+    assert sent.status_code == 503
+    assert "Nothing was changed." in sent.text
+    assert 'id="retry"' not in sent.text
+
+
+async def test_a_stranger_hears_nothing_of_it(guarded, away):
+    async with browse(guarded) as stranger:
+        page = await stranger.get("/")
+
+    assert page.status_code == 303
+    assert page.headers["location"] == "/sign-in"
+
+
+async def test_when_the_store_is_back_the_page_is_that_of_the_person(guarded, store, monkeypatch):
+    monkeypatch.setattr(access_cache, "STALE", timedelta(0))
+    async with browse(guarded) as browser:
+        await browser.sign_in("owner")
+        async with store.connection() as holder, holder.transaction():
+            await holder.execute("set local idle_in_transaction_session_timeout = 0")
+            await holder.execute("lock table access_version, access_token in access exclusive mode")
+            away = await browser.get("/tasks")
+        back = await browser.get("/tasks")
+
+    assert (away.status_code, back.status_code) == (503, 200)
+    assert "owner" in back.text
