@@ -33,6 +33,7 @@ from duly_cli.lambdas import commands as lambdas
 from duly_cli.lambdas import register
 from duly_cli.limits import commands as resources
 from duly_cli.local import conformance, new_project, stack
+from duly_cli.oidc import commands as oidc
 from duly_cli.pools import autoscaler
 from duly_cli.pools import commands as pools
 from duly_cli.postgres import db, migrate
@@ -134,6 +135,7 @@ health.add_command(app)
 migrate.add_command(app)
 config.add_command(app)
 grants.add_commands(app)
+oidc.add_commands(app)
 tokens.add_commands(app)
 audit.add_commands(app)
 certs.add_command(app)

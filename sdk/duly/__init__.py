@@ -71,7 +71,7 @@ from duly_wire.enums import (
 )
 
 if TYPE_CHECKING:
-    from duly.access.views import Access, AuditEvent, Grant, NewToken, Token
+    from duly.access.views import Access, AuditEvent, Grant, NewToken, SignInProvider, Token
     from duly.client import AsyncClient
     from duly.events.address import EventAddress
     from duly.events.event import EventKey, EventWaiter, KeptEvent, NewEvent, SentEvent
@@ -209,6 +209,7 @@ __all__ = [
     "SessionOrder",
     "SessionPolicy",
     "SessionState",
+    "SignInProvider",
     "Snooze",
     "Success",
     "Task",
@@ -250,6 +251,7 @@ _LOADED_WHEN_NAMED = {
     "AuditEvent": "access.views",
     "Grant": "access.views",
     "NewToken": "access.views",
+    "SignInProvider": "access.views",
     "Token": "access.views",
     "Explanation": "explain.views",
     "HistoryEvent": "explain.views",

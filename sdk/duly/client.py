@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias, Unpack, overload
@@ -101,7 +101,7 @@ class AsyncClient(
         address: str | None = None,
         *,
         credentials: grpc.ChannelCredentials | None = None,
-        token: str | None = None,
+        token: str | Callable[[], str] | None = None,
         unreachable_after: timedelta | None = None,
         codec: Codec | None = None,
         zone: str | None = None,
@@ -112,7 +112,8 @@ class AsyncClient(
         would be sent to another machine without TLS (DULY_RPC_ALLOW_PLAINTEXT=true allows it).
         `credentials`: for TLS, from `grpc.ssl_channel_credentials`; else the environment's DULY_RPC_CA_FILE (and
         DULY_RPC_CERT_FILE, DULY_RPC_KEY_FILE); else plain text.
-        `token`: says who calls; else DULY_TOKEN, or the file of DULY_RPC_TOKEN_FILE.
+        `token`: says who calls; else DULY_TOKEN, or the file of DULY_RPC_TOKEN_FILE. A function returns the token of now, without waiting
+        long: each call asks it.
         `unreachable_after`: give up so soon where connections are refused, or the name is unknown, from the start.
         `codec`: encrypts payloads, and decrypts payloads and results; see `duly.encryption`.
         `zone`: where this program runs; else the environment's DULY_RPC_ZONE. Of several Frontends

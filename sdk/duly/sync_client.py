@@ -61,7 +61,7 @@ class Client(Blocking):
         address: str | None = None,
         *,
         credentials: grpc.ChannelCredentials | None = None,
-        token: str | None = None,
+        token: str | Callable[[], str] | None = None,
         unreachable_after: timedelta | None = None,
         codec: Codec | None = None,
         zone: str | None = None,
@@ -326,6 +326,7 @@ class Client(Blocking):
     queues = iterating(AsyncClient.queues, AsyncClient.queue_pages)
 
     access = blocking(AsyncClient.access)
+    sign_in_provider = blocking(AsyncClient.sign_in_provider)
     grants = blocking(AsyncClient.grants)
     add_grants = blocking(AsyncClient.add_grants, drawn="grants")
     remove_grants = blocking(AsyncClient.remove_grants, drawn="grants")

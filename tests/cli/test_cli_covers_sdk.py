@@ -45,6 +45,7 @@ METHODS = {
     "set_fair_weights": "lambdas fair",
     "fair_keys": "lambdas fair",
     "register": "register",
+    "sign_in_provider": "login",
     "dead_letters": "dead-letters list",
     "redrive": "redrive",
     "redrive_many": "redrive",

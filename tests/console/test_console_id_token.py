@@ -2,8 +2,8 @@
 
 import pytest
 
-from duly_console.oidc.errors import ProviderRefusedError
-from duly_console.oidc.id_token import read_id_token
+from duly_core.oidc.errors import ProviderRefusedError
+from duly_core.oidc.id_token import read_id_token
 from tests.fixtures.identity_provider import CLIENT_ID, signed
 
 ISSUER = "https://login.example.com"

@@ -16,7 +16,6 @@ from cryptography.fernet import Fernet
 from structlog.testing import capture_logs
 
 from duly_console.errors import PageError, SignInNeededError
-from duly_console.oidc import provider as provider_module
 from duly_console.oidc import renewal
 from duly_console.oidc.open_oidc import open_oidc
 from duly_console.session_cookie import Session, SessionCookies
@@ -32,6 +31,7 @@ from duly_core.access.jwt_reader import open_jwt_reader
 from duly_core.access.roles import Role
 from duly_core.access.settings import AuthSettings
 from duly_core.errors import SettingsError
+from duly_core.oidc import provider as provider_module
 from tests.fixtures.console import ORIGIN, browse, token_of
 from tests.fixtures.identity_provider import CLIENT_ID, SECRET, signed
 from tests.fixtures.services import serve_frontend
@@ -731,4 +731,4 @@ def test_behind_a_proxy_the_provider_sends_browsers_to_its_address():
         oidc_client_id="duly",
     )
 
-    assert open_oidc(settings, secure=True).provider.base_url == "https://duly.example.com"
+    assert open_oidc(settings, secure=True).base_url == "https://duly.example.com"

@@ -36,12 +36,15 @@ class Credentials:
     """Returns the token of now; None: none is shown."""
 
     @classmethod
-    def resolve(cls, tls: grpc.ChannelCredentials | None, token: str | None) -> Credentials:
+    def resolve(
+        cls, tls: grpc.ChannelCredentials | None, token: str | Callable[[], str] | None
+    ) -> Credentials:
         """Return what was given, else what the environment says.
 
         Raises CredentialsError if a file that it names cannot be read.
         """
-        return cls(tls or _tls_of_environment(), _given(token) if token else _token_of_environment())
+        shown = _given(token) if isinstance(token, str) and token else token or _token_of_environment()
+        return cls(tls or _tls_of_environment(), shown or None)
 
 
 def check_secrecy(address: str, credentials: Credentials, *, allow_plaintext: bool) -> None:

@@ -59,7 +59,12 @@ def whoami(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     elif not access.principal:
         say("auth.mode = none: callers are not identified, and everybody may do everything")
     else:
-        say("\n".join([access.principal, *_roles(access), *_groups_without_role(access)]))
+        say("\n".join(access_lines(access)))
+
+
+def access_lines(access: duly.Access) -> list[str]:
+    """Return who somebody is, and the roles, for people."""
+    return [access.principal, *_roles(access), *_groups_without_role(access)]
 
 
 def _roles(access: duly.Access) -> list[str]:

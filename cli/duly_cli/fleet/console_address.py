@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from duly_cli.output.browser import has_browser
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.startup.option_values import invalid
 
@@ -50,13 +51,8 @@ def ui(
         )
         raise typer.Exit(os.EX_UNAVAILABLE) from error
     say(address)
-    if _has_browser():
+    if has_browser():
         webbrowser.open(address)
-
-
-def _has_browser() -> bool:
-    """Return whether somebody would see a browser: elsewhere a browser of the terminal would take its place."""
-    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 
 def _configured() -> str:

@@ -86,7 +86,11 @@ ADVICE: Mapping[str, str] = {
     ),
     **dict.fromkeys(("ps", "pods"), "`duly list --status processing` shows the tasks that run"),
     **dict.fromkeys(("web", "open"), "`duly ui` opens the console"),
-    **dict.fromkeys(("login", "auth"), "set DULY_TOKEN to a token; `duly whoami` shows who you are"),
+    **dict.fromkeys(
+        ("auth", "signin", "sign-in"),
+        "`duly login` signs you in, `duly whoami` shows who you are; services set DULY_TOKEN",
+    ),
+    **dict.fromkeys(("signout", "sign-out"), "`duly logout` forgets your sign-in"),
     "version": "`duly --version` shows it",
     "operator": "`duly hosts` and `duly services` show what runs",
     **dict.fromkeys(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import duly
+from duly_cli.oidc.signed_in_token import has_token_of_environment, signed_in_token
 from duly_cli.output.error_text import error_text
 from duly_cli.output.json_text import show_all
 from duly_cli.output.safe_text import say
@@ -37,9 +38,12 @@ TaskIds = Annotated[list[str], typer.Argument(help="One or more task ids.", meta
 DEFAULT_ADDRESS = "127.0.0.1:7401"
 
 _NO_ANSWER = os.EX_UNAVAILABLE
-_UNREACHABLE_AFTER = timedelta(seconds=3)
+UNREACHABLE_AFTER = timedelta(seconds=3)
 """Somebody looks on: a program would rather wait until the Frontend is there."""
 
+
+_REJECTED_SIGN_IN = "this was the sign-in of `duly login`: run it again"
+_NO_SIGN_IN = "people sign in with `duly login`, where there is an identity provider"
 
 _tasks = Verbs(add_completion=False, cls=Noun)
 
@@ -68,19 +72,28 @@ def add_to_tasks(app: typer.Typer, command: Callable[..., None], panel: str = _P
 
 
 @contextmanager
-def connected(address: str, *, is_patient: bool = False) -> Iterator["duly.Client"]:
+def connected(address: str, *, is_patient: bool = False, signed_in: bool = True) -> Iterator["duly.Client"]:
     """Yield a client whose errors become one line on stderr and exit code 1, or 69 if no Frontend answered.
 
     `is_patient`: a Frontend that nobody has reached yet is waited for as long as the call may take.
+    `signed_in`: the sign-in of `duly login` is shown, where the environment has no token.
     """
     _check_environment()
+    token = None
     try:
-        with duly.Client(address, unreachable_after=None if is_patient else _UNREACHABLE_AFTER) as client:
+        token = signed_in_token(address) if signed_in else None
+        if token is not None:
+            token()  # one that cannot be renewed ends the command before its first call
+        with duly.Client(
+            address, token=token, unreachable_after=None if is_patient else UNREACHABLE_AFTER
+        ) as client:
             yield client
     except (duly.DulyError, TypeError, ValueError) as error:
         say(f"duly: {error_text(error)}", err=True)
         for note in getattr(error, "__notes__", ()):
             say(f"duly: {note}", err=True)
+        if isinstance(error, duly.UnauthenticatedError) and not has_token_of_environment():
+            say(f"duly: {_REJECTED_SIGN_IN if token else _NO_SIGN_IN}", err=True)
         raise typer.Exit(_NO_ANSWER if isinstance(error, duly.UnavailableError) else 1) from error
 
 

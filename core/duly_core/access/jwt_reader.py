@@ -38,6 +38,8 @@ def open_jwt_reader(settings: AuthSettings) -> JwtReader | None:
     """
     if settings.oidc_audience and not settings.oidc_issuer:
         raise SettingsError("auth.oidc_audience needs auth.oidc_issuer: who makes the ID tokens")
+    if settings.oidc_cli_client_id and not settings.oidc_issuer:
+        raise SettingsError("auth.oidc_cli_client_id needs auth.oidc_issuer: where people sign in")
     if not settings.jwks and not settings.oidc_issuer:
         return None
     try:

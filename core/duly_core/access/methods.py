@@ -183,9 +183,13 @@ ANSWERED_WITHOUT_ROLES = frozenset({"/duly.v1.ProblemService/ListProblems"})
 (decision 0112). The caller must say who it is all the same."""
 
 OPEN_METHODS = frozenset(
-    {"/duly.v1.EventAddressService/GetEventAddress", "/duly.v1.EventAddressService/UseEventAddress"}
+    {
+        "/duly.v1.AccessService/GetSignIn",
+        "/duly.v1.EventAddressService/GetEventAddress",
+        "/duly.v1.EventAddressService/UseEventAddress",
+    }
 )
-"""Methods for which nobody has to be known: the token in the request is the right."""
+"""Methods for which nobody has to be known: the token in the request is the right, or it is said how to sign in."""
 
 OPEN_SERVICES = frozenset({"/grpc.health.v1.Health/"}) | OPEN_METHODS
 """What nobody has to be known for, by the begin of the path: a probe of a load balancer has no token."""

@@ -17,7 +17,8 @@ def is_meant(claims: Mapping[str, Any], settings: AuthSettings) -> bool:
 
 def audiences(settings: AuthSettings) -> frozenset[str]:
     """Return the client ids whose ID tokens count."""
-    return frozenset(each.strip() for each in settings.oidc_audience.split(",") if each.strip())
+    said = [*settings.oidc_audience.split(","), settings.oidc_cli_client_id]
+    return frozenset(each.strip() for each in said if each.strip())
 
 
 def person_of(claims: Mapping[str, Any], settings: AuthSettings) -> Principal:

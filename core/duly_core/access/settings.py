@@ -25,6 +25,11 @@ class AuthSettings(Section):
     """Issuer of people's ID tokens, an https URL: the identity provider that the console signs people in with. Empty: none."""
     oidc_audience: str = ""
     """The `aud` that an ID token must have: the client id of the console. Several stand with commas between them."""
+    oidc_cli_client_id: str = ""
+    """The client id of commands (`duly login`), a public client of the same issuer; its ID tokens count, too. Empty: commands have no
+    sign-in."""
+    oidc_cli_scopes: str = "openid profile email"
+    """What `duly login` asks for. Some providers give a refresh token only with `offline_access`."""
     oidc_principal_claim: str = "sub"
     """The claim of an ID token that is the person's name, after `oidc:`. `email` counts only if the provider verified it."""
     oidc_groups_claim: str = "groups"

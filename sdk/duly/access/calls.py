@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
-from duly.access.views import Access, AuditEvent, Grant, NewToken, Token, grants_to_fields
+from duly.access.views import Access, AuditEvent, Grant, NewToken, SignInProvider, Token, grants_to_fields
 from duly.tasks.new_task import aware
 from duly.transport import error_mapping
 from duly.transport.client_part import ClientPart
@@ -25,6 +25,14 @@ class AccessCalls(ClientPart):
         response = await caller.call(caller.access.GetAccess, access_pb2.GetAccessRequest())
         grants = tuple(map(Grant.from_proto, response.grants))
         return Access(response.principal, grants, tuple(response.groups))
+
+    async def sign_in_provider(self) -> SignInProvider | None:
+        """Return where people sign in for commands; None: this server takes no sign-in. Needs no token."""
+        caller = self._caller
+        response = await caller.call(caller.access.GetSignIn, access_pb2.GetSignInRequest())
+        if not response.issuer:
+            return None
+        return SignInProvider(response.issuer, response.client_id, response.scopes)
 
     async def grants(self, principal: str = "") -> list[Grant]:
         """Return all grants, or those of one principal. Raises PermissionDeniedError."""

@@ -57,6 +57,16 @@ class Access:
     groups: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class SignInProvider:
+    """Where people sign in for commands (OpenID Connect): a client without a secret."""
+
+    issuer: str
+    client_id: str
+    # With spaces between them.
+    scopes: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
     """A token, without its secret."""

@@ -66,7 +66,7 @@ def build_app(guard: Guard, static: StaticFiles) -> ASGIApp:
 def _provider_routes(guard: Guard) -> list[Route]:
     if guard.oidc is None:
         return []
-    from duly_console.oidc.provider import CALLBACK  # they need Authlib
+    from duly_console.oidc.console_provider import CALLBACK  # they need Authlib
     from duly_console.pages.identity_provider import IdentityProviderPages
 
     pages = IdentityProviderPages(guard, guard.oidc)

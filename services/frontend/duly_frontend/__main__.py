@@ -75,6 +75,7 @@ def build(
                 heartbeat_timeout=config.heartbeat_timeout,
                 host_settings=config.of_hosts,
                 deliveries=deliveries,
+                auth=auth_settings,
             )
             server = RpcServer(
                 settings.listen,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 
+from duly_core.access.settings import AuthSettings
 from duly_core.attachments.blobs import BlobThreads
 from duly_core.attachments.settings import AttachmentSettings
 from duly_core.config.live_sections import LiveFrontendSettings
@@ -58,6 +59,7 @@ class Servicers:
         host_settings: Callable[[], fleet_pb2.HostSettings | None] = lambda: None,
         first_watch_begins_after: timedelta = FIRST_BEGINS_AFTER,
         deliveries: Deliveries | None = None,
+        auth: AuthSettings | None = None,
     ) -> None:
         """Make them.
 
@@ -75,6 +77,7 @@ class Servicers:
             host_settings: returns what operators have set of what hosts follow; None: it is unknown yet.
             first_watch_begins_after: how long services may go by what they read when nobody watched.
             deliveries: of notifications; None: there are no targets.
+            auth: how people sign in; None: nobody is identified.
         """
         known = LambdaCache(stores.writes)
         notifier = Notifier(stores.writes, notifications)
@@ -104,7 +107,7 @@ class Servicers:
             AttachmentServicer(stores, attachments, known, blobs, stores.load.parts, stores.load.answers),
             output,
             watches,
-            AccessServicer(stores.writes),
+            AccessServicer(stores.writes, auth or AuthSettings()),
         ]
         self._closing = (frontend, graphs, output, watches, fleet)
 

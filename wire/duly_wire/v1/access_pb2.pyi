@@ -134,6 +134,50 @@ class GetAccessResponse(_message.Message):
 Global___GetAccessResponse: _TypeAlias = GetAccessResponse  # noqa: Y015
 
 @_typing.final
+class GetSignInRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSignInRequest: _TypeAlias = GetSignInRequest  # noqa: Y015
+
+@_typing.final
+class GetSignInResponse(_message.Message):
+    """A client of an identity provider (OpenID Connect), without a secret."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ISSUER_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    SCOPES_FIELD_NUMBER: _builtins.int
+    issuer: _builtins.str
+    """Empty: this server takes no sign-in from commands."""
+    client_id: _builtins.str
+    scopes: _builtins.str
+    """With spaces between them."""
+    def __init__(
+        self,
+        *,
+        issuer: _builtins.str = ...,
+        client_id: _builtins.str = ...,
+        scopes: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "issuer", b"issuer", "scopes", b"scopes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSignInResponse: _TypeAlias = GetSignInResponse  # noqa: Y015
+
+@_typing.final
 class AddGrantsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

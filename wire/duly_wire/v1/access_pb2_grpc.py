@@ -39,6 +39,11 @@ class AccessServiceStub:
                 request_serializer=duly_dot_v1_dot_access__pb2.GetAccessRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_access__pb2.GetAccessResponse.FromString,
                 _registered_method=True)
+        self.GetSignIn = channel.unary_unary(
+                '/duly.v1.AccessService/GetSignIn',
+                request_serializer=duly_dot_v1_dot_access__pb2.GetSignInRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_access__pb2.GetSignInResponse.FromString,
+                _registered_method=True)
         self.AddGrants = channel.unary_unary(
                 '/duly.v1.AccessService/AddGrants',
                 request_serializer=duly_dot_v1_dot_access__pb2.AddGrantsRequest.SerializeToString,
@@ -81,6 +86,13 @@ class AccessServiceServicer:
 
     def GetAccess(self, request, context):
         """Tells the caller who it is, and which roles it has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSignIn(self, request, context):
+        """Tells how people sign in for commands. Nobody has to be known for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -142,6 +154,11 @@ def add_AccessServiceServicer_to_server(servicer, server):
                     servicer.GetAccess,
                     request_deserializer=duly_dot_v1_dot_access__pb2.GetAccessRequest.FromString,
                     response_serializer=duly_dot_v1_dot_access__pb2.GetAccessResponse.SerializeToString,
+            ),
+            'GetSignIn': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSignIn,
+                    request_deserializer=duly_dot_v1_dot_access__pb2.GetSignInRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_access__pb2.GetSignInResponse.SerializeToString,
             ),
             'AddGrants': grpc.unary_unary_rpc_method_handler(
                     servicer.AddGrants,
@@ -206,6 +223,33 @@ class AccessService:
             '/duly.v1.AccessService/GetAccess',
             duly_dot_v1_dot_access__pb2.GetAccessRequest.SerializeToString,
             duly_dot_v1_dot_access__pb2.GetAccessResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSignIn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.AccessService/GetSignIn',
+            duly_dot_v1_dot_access__pb2.GetSignInRequest.SerializeToString,
+            duly_dot_v1_dot_access__pb2.GetSignInResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -33,6 +33,8 @@ class AccessServiceStub:
     def __new__(cls, channel: _aio.Channel) -> AccessServiceAsyncStub: ...
     GetAccess: _grpc.UnaryUnaryMultiCallable[_access_pb2.GetAccessRequest, _access_pb2.GetAccessResponse]
     """Tells the caller who it is, and which roles it has."""
+    GetSignIn: _grpc.UnaryUnaryMultiCallable[_access_pb2.GetSignInRequest, _access_pb2.GetSignInResponse]
+    """Tells how people sign in for commands. Nobody has to be known for it."""
     AddGrants: _grpc.UnaryUnaryMultiCallable[_access_pb2.AddGrantsRequest, _access_pb2.AddGrantsResponse]
     """Gives roles. A role that a principal has already stays."""
     RemoveGrants: _grpc.UnaryUnaryMultiCallable[_access_pb2.RemoveGrantsRequest, _access_pb2.RemoveGrantsResponse]
@@ -53,6 +55,8 @@ class AccessServiceAsyncStub(AccessServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetAccess: _aio.UnaryUnaryMultiCallable[_access_pb2.GetAccessRequest, _access_pb2.GetAccessResponse]  # type: ignore[assignment]
     """Tells the caller who it is, and which roles it has."""
+    GetSignIn: _aio.UnaryUnaryMultiCallable[_access_pb2.GetSignInRequest, _access_pb2.GetSignInResponse]  # type: ignore[assignment]
+    """Tells how people sign in for commands. Nobody has to be known for it."""
     AddGrants: _aio.UnaryUnaryMultiCallable[_access_pb2.AddGrantsRequest, _access_pb2.AddGrantsResponse]  # type: ignore[assignment]
     """Gives roles. A role that a principal has already stays."""
     RemoveGrants: _aio.UnaryUnaryMultiCallable[_access_pb2.RemoveGrantsRequest, _access_pb2.RemoveGrantsResponse]  # type: ignore[assignment]
@@ -76,6 +80,14 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_access_pb2.GetAccessResponse, _abc.Awaitable[_access_pb2.GetAccessResponse]]:
         """Tells the caller who it is, and which roles it has."""
+
+    @_abc_1.abstractmethod
+    def GetSignIn(
+        self,
+        request: _access_pb2.GetSignInRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_access_pb2.GetSignInResponse, _abc.Awaitable[_access_pb2.GetSignInResponse]]:
+        """Tells how people sign in for commands. Nobody has to be known for it."""
 
     @_abc_1.abstractmethod
     def AddGrants(

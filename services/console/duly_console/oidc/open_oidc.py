@@ -9,8 +9,8 @@ from duly_console.settings import ConsoleSettings
 from duly_core.errors import SettingsError
 
 if TYPE_CHECKING:
-    from duly_console.oidc.provider import Provider
     from duly_console.oidc.renewal import Renewals
+    from duly_core.oidc.provider import Provider
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 (addresses at which no browser comes)
 
@@ -21,6 +21,8 @@ class Oidc:
 
     provider: "Provider"
     renewals: "Renewals"
+    base_url: str
+    """The console's address in browsers."""
 
 
 def open_oidc(settings: ConsoleSettings, *, secure: bool) -> Oidc | None:
@@ -40,7 +42,7 @@ def open_oidc(settings: ConsoleSettings, *, secure: bool) -> Oidc | None:
             "console.oidc_issuer needs console.oidc_client_id: what the provider calls this console"
         )
     try:
-        from duly_console.oidc.provider import Provider, secret_reader
+        from duly_console.oidc.console_provider import open_provider, secret_reader
         from duly_console.oidc.renewal import Renewals
     except ImportError as error:
         raise SettingsError(
@@ -54,8 +56,9 @@ def open_oidc(settings: ConsoleSettings, *, secure: bool) -> Oidc | None:
                 raise SettingsError(f"console.oidc_client_secret_file: {path} is empty")
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"console.oidc_client_secret_file: {path} cannot be used: {error}") from error
-    provider = Provider(settings, _base_url(settings, secure=secure), read_secret)
-    return Oidc(provider, Renewals(provider))
+    base_url = _base_url(settings, secure=secure)
+    provider = open_provider(settings, base_url, read_secret)
+    return Oidc(provider, Renewals(provider), base_url)
 
 
 def _base_url(settings: ConsoleSettings, *, secure: bool) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from duly_console.errors import PageError, SignInNeededError
-from duly_console.oidc.errors import ProviderAwayError, ProviderRefusedError
-from duly_console.oidc.provider import Provider, Tokens
 from duly_console.session_cookie import Session
+from duly_core.oidc.errors import ProviderAwayError, ProviderRefusedError
+from duly_core.oidc.provider import Provider, Tokens
 
 EARLY = 30
 """Seconds before its end from which on an ID token is renewed: the clocks of this machine and of the Frontend may differ by as much."""

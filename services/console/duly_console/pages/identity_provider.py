@@ -10,13 +10,13 @@ from duly_console.errors import SignInNeededError
 from duly_console.events import SignInLog
 from duly_console.guard import Guard
 from duly_console.oidc.attempt import LASTS, Attempt
-from duly_console.oidc.errors import ProviderAwayError, ProviderRefusedError
 from duly_console.oidc.open_oidc import Oidc
-from duly_console.oidc.provider import shown
 from duly_console.page import local_path, render
 from duly_console.pages.sign_in import show_sign_in
 from duly_console.session_cookie import Session
 from duly_console.viewer import Viewer
+from duly_core.oidc.errors import ProviderAwayError, ProviderRefusedError
+from duly_core.oidc.provider import shown
 
 _UNKNOWN_ATTEMPT = "This sign-in did not begin in this browser, took longer than ten minutes, or was used before. Sign in again."
 _NOBODY = "auth.mode = none: the Frontend identifies nobody. Set auth.mode = required there."

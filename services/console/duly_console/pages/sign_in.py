@@ -67,7 +67,7 @@ class SignIn:
             guard.end(session)
         url = ""
         if session and session.is_of_provider and guard.oidc:
-            url = await guard.oidc.provider.sign_out_url()
+            url = await guard.oidc.provider.sign_out_url(f"{guard.oidc.base_url}/sign-in")
         response: Response = RedirectResponse("/sign-in", status_code=303)
         if session and url and guard.oidc:
             text = render(
@@ -108,7 +108,7 @@ def show_sign_in(
 ) -> Response:
     """Return the page to sign in at; a problem is that of the sign-in before, with its status."""
     back = local_path(request.query_params.get("back", ""))
-    provider = guard.oidc.provider if guard.oidc else None
+    oidc = guard.oidc
     text = render(
         guard.templates,
         "sign_in.html",
@@ -118,8 +118,8 @@ def show_sign_in(
         problem=problem,
         back=back,
         # the whole address: the cookie of the attempt must be of the host to which the provider sends the browser back
-        provider_url=f"{provider.base_url}{START}" if provider else "",
-        provider_host=provider.host if provider else "",
+        provider_url=f"{oidc.base_url}{START}" if oidc else "",
+        provider_host=oidc.provider.host if oidc else "",
     )
     response = HTMLResponse(text, status_code=status if problem else 200)
     guard.keep(response, session)

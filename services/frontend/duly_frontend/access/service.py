@@ -10,6 +10,7 @@ from duly_core.access.current import current_access, require
 from duly_core.access.grants import MOST_GRANTS, Grant, pattern_problem
 from duly_core.access.principal import GROUP, LONGEST_NAME, PERSON, group_principal, is_reserved
 from duly_core.access.roles import Action, Role
+from duly_core.access.settings import AuthSettings
 from duly_core.access.tokens import new_token
 from duly_core.lambdas.patterns import EVERYTHING
 from duly_core.postgres.pool import Store
@@ -37,8 +38,9 @@ _ROLES_TO_WIRE = {role: number for number, role in _ROLES.items()}
 class AccessServicer(access_pb2_grpc.AccessServiceServicer):
     """Who may grant for a pattern grants no more than that: an operator of `mail.*` makes no operator of `*`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, auth: AuthSettings) -> None:
         self._store = store
+        self._auth = auth
 
     async def GetAccess(  # noqa: N802 (the wire's name)
         self, _request: access_pb2.GetAccessRequest, _context: Context
@@ -48,6 +50,16 @@ class AccessServicer(access_pb2_grpc.AccessServiceServicer):
         grants = await store_access.list_grants(self._store, *held) if access.principal else []
         return access_pb2.GetAccessResponse(
             principal=access.principal, grants=map(_to_wire, grants), groups=access.groups
+        )
+
+    async def GetSignIn(  # noqa: N802
+        self, _request: access_pb2.GetSignInRequest, _context: Context
+    ) -> access_pb2.GetSignInResponse:
+        auth = self._auth
+        if auth.mode == "none" or not auth.oidc_cli_client_id:
+            return access_pb2.GetSignInResponse()
+        return access_pb2.GetSignInResponse(
+            issuer=auth.oidc_issuer, client_id=auth.oidc_cli_client_id, scopes=auth.oidc_cli_scopes
         )
 
     async def AddGrants(  # noqa: N802

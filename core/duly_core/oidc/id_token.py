@@ -8,12 +8,12 @@ from typing import Any
 from authlib.oidc.core import CodeIDToken
 from joserfc.errors import JoseError
 
-from duly_console.oidc.errors import ProviderRefusedError
+from duly_core.oidc.errors import ProviderRefusedError
 
 
 @dataclass(frozen=True, slots=True)
 class IdToken:
-    """What the console needs to know of one."""
+    """What a client needs to know of one."""
 
     text: str
     subject: str
@@ -35,7 +35,7 @@ def read_id_token(text: object, *, issuer: str, client_id: str, now: float, nonc
         ProviderRefusedError: it is something else, or has expired.
     """
     if not isinstance(text, str) or not text:
-        raise ProviderRefusedError("the answer has no ID token: console.oidc_scopes must have openid")
+        raise ProviderRefusedError("the answer has no ID token: the scopes must have openid")
     header, payload = _parts(text)
     if str(header.get("alg", "none")).lower() == "none":
         raise ProviderRefusedError("the ID token is not signed")

@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 
-from duly_console.oidc.errors import ProviderAwayError
 from duly_core.access.issuer_metadata import LONGEST_ANSWER
+from duly_core.oidc.errors import ProviderAwayError
 
 _WITHIN = aiohttp.ClientTimeout(total=5)
 _HEADERS = {"Accept": "application/json"}
@@ -28,14 +28,14 @@ async def get(url: str) -> bytes:
 
 
 async def post(url: str, body: str, headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
-    """Send a form, and return the status and the JSON object of the answer.
+    """Send a form, and return the status and the JSON object of the answer, which may be empty.
 
     Raises:
         ProviderAwayError: no answer in time, or something else than JSON.
     """
     status, content = await _call("POST", url, body, headers)
     try:
-        said = json.loads(content)
+        said = json.loads(content) if content else {}
     except ValueError:
         said = None
     if status >= 500 or status == 429 or not isinstance(said, dict):
