@@ -176,6 +176,8 @@ ANOTHER_WAY = {
     ("wait_many", "raise_on_failure"): "the exit code says so",
     ("list", "page_size"): "--limit decides",
     ("list", "attributes"): "--where",
+    ("cancel_where", "attributes"): "--where",
+    ("purge", "attributes"): "--where",
     ("sessions", "page_size"): "--limit decides",
     ("hosts", "page_size"): "--limit decides",
     ("hosts", "include_lambdas"): "duly hosts HOST_ID",

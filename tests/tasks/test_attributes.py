@@ -181,6 +181,123 @@ async def test_a_filter_that_is_not_valid_is_refused(frontend, registered):
         assert refused.field.startswith("attributes")
 
 
+# ---- changes of many -------------------------------------------------------------------------------------
+
+
+async def scheduled(client, count, **attributes):
+    new = [duly.NewTask(LAMBDA, attributes=attributes or None) for _ in range(count)]
+    return [each.task_id for each in await client.schedule_many(new)]
+
+
+async def statuses(client, task_ids):
+    return {each.status for each in await client.get_many(task_ids)}
+
+
+@pytest.mark.parametrize("most_read", [1, 3, 2_000])
+async def test_a_cancel_takes_the_tasks_with_all_attributes_and_no_others(
+    client, registered, monkeypatch, most_read
+):
+    monkeypatch.setattr(attributes, "MOST_READ", most_read)
+    wanted = await scheduled(client, 9, order=17, late=True)
+    others = [
+        *await scheduled(client, 7, order=17),
+        *await scheduled(client, 2, order=18, late=True),
+        *await scheduled(client, 2),
+    ]
+    which = {"attributes": {"order": "17", "late": True}}
+
+    counted = await client.cancel_where(dry_run=True, **which)
+    some = await client.cancel_where(limit=2, **which)
+    rest = await client.cancel_where(**which)
+
+    assert (counted, some, rest) == (9, 2, 7)
+    assert await statuses(client, wanted) == {duly.TaskStatus.CANCELLED}
+    assert await statuses(client, others) == {duly.TaskStatus.NEW}
+    assert await client.cancel_where(lambda_name="mail.other", attributes={"order": 17}) == 0
+
+
+@pytest.mark.parametrize("most_read", [1, 3, 2_000])
+async def test_a_purge_takes_the_finished_tasks_with_all_attributes(
+    client, registered, monkeypatch, most_read
+):
+    ended = await scheduled(client, 5, order=17)
+    await client.cancel_many([*ended, *(others := await scheduled(client, 3, order=18))])
+    live = await scheduled(client, 3, order=17)
+    monkeypatch.setattr(attributes, "MOST_READ", most_read)
+
+    counted = await client.purge(dry_run=True, attributes={"order": 17})
+    purged = await client.purge(attributes={"order": 17})
+
+    assert (counted, purged) == (5, 5)
+    assert await client.get_many(ended) == [None] * 5
+    assert await statuses(client, others) == {duly.TaskStatus.CANCELLED}
+    assert await statuses(client, live) == {duly.TaskStatus.NEW}
+
+
+async def test_a_page_of_a_change_reads_a_bounded_number_of_tasks(frontend, client, registered, monkeypatch):
+    await scheduled(client, 40, order=17)
+    (last,) = await scheduled(client, 1, order=17, late=True)
+    monkeypatch.setattr(attributes, "MOST_READ", 2)
+    request = frontend_pb2.CancelTasksRequest(
+        attributes=[{"name": "order", "value": "17"}], priorities=[task_pb2.PRIORITY_LOW], after="attributes:"
+    )
+
+    answer = await frontend.stub.CancelTasks(request)
+
+    assert (answer.count, answer.more) == (0, True)
+    assert answer.next_after < f"attributes:{last}"
+
+
+async def test_the_place_of_a_page_names_no_task_that_its_caller_may_not_see(store, registered):
+    ids = [new_task_id().bytes for _ in range(3)]
+    ids[1:] = [
+        (int.from_bytes(each[:6]) + number).to_bytes(6) + each[6:] for number, each in enumerate(ids[1:], 5)
+    ]
+    async with store.connection() as connection:
+        await attributes.keep_of(connection, dict.fromkeys(ids, (("order", 17),)))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attributes, "MOST_READ", 3)
+        found = await attributes.find_after(store, [("order", "17")], None)
+
+    assert found.task_ids == ids[:2]
+    assert ids[1] < found.read_to < ids[2]
+
+
+@pytest.mark.parametrize("after", ["", str(UUID(int=7 << 76 | 2 << 62))])
+async def test_a_change_by_attributes_must_say_so_where_an_older_frontend_would_refuse_it(
+    frontend, client, registered, after
+):
+    """One that does not know the filter would take all tasks."""
+    task_ids = await scheduled(client, 1, order=17)
+    for call, request in (
+        (frontend.stub.CancelTasks, frontend_pb2.CancelTasksRequest),
+        (frontend.stub.PurgeTasks, frontend_pb2.PurgeTasksRequest),
+    ):
+        refused = await refusal(call(request(attributes=[{"name": "order", "value": "17"}], after=after)))
+        assert (refused.code.name, refused.field) == ("INVALID_ARGUMENT", "after")
+        older = await refusal(call(request(after="attributes:")))  # what an older one reads
+        assert (older.code.name, older.field) == ("INVALID_ARGUMENT", "after")
+        bad = await refusal(call(request(attributes=[{"name": "A", "value": "1"}], after="attributes:")))
+        assert bad.field == "attributes[0].name"
+    assert await statuses(client, task_ids) == {duly.TaskStatus.NEW}
+
+
+@pytest.mark.parametrize("value", ["old", "new"])
+async def test_a_page_of_a_change_reads_no_tasks_of_another_value(store, monkeypatch, value):
+    monkeypatch.setattr(attributes, "MOST_READ", 200)
+    async with store.connection() as connection:
+        await connection.set_autocommit(True)
+        await connection.execute("alter table task_attribute set (autovacuum_enabled = false)")
+        await connection.execute(OLD_AND_NEW)
+        await connection.execute("analyze task_attribute")
+
+    plan = await plan_of(store, attributes.find_after_query([("kind", value)], None))
+
+    assert "using task_attribute_pkey" in plan
+    assert "Rows Removed by Filter" not in plan
+
+
 async def test_the_plan_of_a_search_reads_the_index_from_its_newest_entry(store):
     async with store.connection() as connection:
         await connection.set_autocommit(True)

@@ -7,7 +7,7 @@ import typer
 import duly
 from duly_cli.tasks.bulk import DryRun, Everything, Limit, Yes, change_all, check_filter, refuse_filters
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, add_to_tasks, connected, say_answers
-from duly_cli.tasks.filters import Collection, Lambda, Priorities, which_tasks
+from duly_cli.tasks.filters import Collection, Lambda, Priorities, Where, which_tasks
 from duly_cli.tasks.references import named_tasks
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def cancel(
         ),
     ] = None,
     priority: Priorities = None,
+    where: Where = None,
     everything: Everything = False,
     kill: Annotated[
         bool,
@@ -62,10 +63,10 @@ def cancel(
     address: Address = DEFAULT_ADDRESS,
 ) -> None:
     """Cancel tasks: those named, or those that the filters find; a running one is told with its next heartbeat."""
-    which = which_tasks(lambda_name, collection, status=status, priority=priority)
+    which = which_tasks(lambda_name, collection, status=status, priority=priority, where=where)
     if key:
         refuse_filters(
-            collection or status or priority or everything or limit or dry_run, "--limit, --dry-run"
+            collection or status or priority or where or everything or limit or dry_run, "--limit, --dry-run"
         )
         _cancel_named(named_tasks(task_ids, lambda_name, key), address, kill=kill)
         return

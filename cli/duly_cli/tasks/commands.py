@@ -18,9 +18,9 @@ from duly_cli.output.json_text import show_all
 from duly_cli.output.safe_text import say
 from duly_cli.output.task_text import listed_as_json, task_as_json, task_lines, task_table
 from duly_cli.startup.nouns import Noun
-from duly_cli.startup.option_values import parse_attributes, parse_duration
+from duly_cli.startup.option_values import parse_duration
 from duly_cli.startup.verbs import Verbs
-from duly_cli.tasks.filters import Collection, Lambda, Priorities, which_tasks
+from duly_cli.tasks.filters import Collection, Lambda, Priorities, Where, which_tasks
 from duly_cli.tasks.references import Ids, Keys, OfLambda, named_tasks
 from duly_cli.tasks.wait_reasons import wait_told
 
@@ -193,27 +193,15 @@ def list_tasks(
     ] = None,
     priority: Priorities = None,
     domain: Annotated[str, typer.Option(help="Of this domain only.", show_default=False)] = "",
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="With this attribute only: order=17. Repeatable: with all of them.",
-            show_default=False,
-        ),
-    ] = None,
+    where: Where = None,
     limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """List tasks, the newest first; `duly get` shows all of one."""
-    which = which_tasks(lambda_name, collection, status=status, priority=priority)
+    which = which_tasks(lambda_name, collection, status=status, priority=priority, where=where)
     if domain:
         which["domain"] = domain
-    if where:
-        which["attributes"] = {
-            name: str(value).lower() if isinstance(value, bool) else str(value)
-            for name, value in parse_attributes(where, "--where").items()
-        }
     with connected(address) as client:
         found = list(islice(client.list(page_size=min(limit, 1000), **which), limit))
     if which and not (found or as_json):

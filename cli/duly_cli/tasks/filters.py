@@ -5,13 +5,26 @@ from typing import Annotated, Any
 import typer
 
 import duly
-from duly_cli.startup.option_values import parse_member, parse_moment_or_distance, parse_priority
+from duly_cli.startup.option_values import (
+    parse_attributes,
+    parse_member,
+    parse_moment_or_distance,
+    parse_priority,
+)
 
 Lambda = Annotated[str, typer.Option("--lambda", help="Of this lambda only.")]
 Collection = Annotated[str, typer.Option(help="Of this collection only.")]
 Priorities = Annotated[
     list[str] | None,
     typer.Option("--priority", help="Of this priority only; may be repeated.", show_default=False),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="With this attribute only: order=17. Repeatable: with all of them.",
+        show_default=False,
+    ),
 ]
 Kind = Annotated[
     list[str] | None,
@@ -43,6 +56,7 @@ def which_tasks(
     kind: list[str] | None = None,
     since: str | None = None,
     until: str | None = None,
+    where: list[str] | None = None,
 ) -> dict[str, Any]:
     """Return the SDK's filter; what was not said is not in it."""
     said = {
@@ -55,5 +69,9 @@ def which_tasks(
         ],
         "finished_after": parse_moment_or_distance(since, "--since", -1),
         "finished_before": parse_moment_or_distance(until, "--until", -1),
+        "attributes": {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in parse_attributes(where or (), "--where").items()
+        },
     }
     return {name: value for name, value in said.items() if value}

@@ -6,7 +6,7 @@ import typer
 
 from duly_cli.tasks.bulk import DryRun, Everything, Limit, Yes, change_all, check_filter
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, add_to_tasks, connected
-from duly_cli.tasks.filters import Collection, Lambda, Since, Until, which_tasks
+from duly_cli.tasks.filters import Collection, Lambda, Since, Until, Where, which_tasks
 
 
 def add_command(app: typer.Typer) -> None:
@@ -24,6 +24,7 @@ def purge(
             show_default=False,
         ),
     ] = None,
+    where: Where = None,
     since: Since = None,
     until: Until = None,
     everything: Everything = False,
@@ -36,7 +37,7 @@ def purge(
 
     Tasks of a graph that runs stay.
     """
-    which = which_tasks(lambda_name, collection, status=status, since=since, until=until)
+    which = which_tasks(lambda_name, collection, status=status, since=since, until=until, where=where)
     check_filter(which, everything=everything, instead="filters such as --until 7d")
     with connected(address) as client:
         words = ("delete", "deleted", "no finished tasks match")

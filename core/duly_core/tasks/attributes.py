@@ -24,7 +24,15 @@ _ENTRIES = """select task_attribute.task_id
         and (task_attribute.name, task_attribute.value, task_attribute.task_id) {below} (%({name})s, %({value})s, %(before)s)
     order by task_attribute.name desc, task_attribute.value desc, task_attribute.task_id desc
     limit %(most)s"""
+_OLDEST_ENTRIES = """select task_attribute.task_id
+    from task_attribute
+    where (task_attribute.name, task_attribute.value, task_attribute.task_id) > (%(name_0)s, %(value_0)s, %(after)s)
+        and (task_attribute.name, task_attribute.value, task_attribute.task_id) <= (%(name_0)s, %(value_0)s, %(highest)s)
+    order by task_attribute.name, task_attribute.value, task_attribute.task_id
+    limit %(most)s"""
 _LOWEST = UUID(int=0)
+_LAST_OF_A_MILLISECOND = b"\x7f\xff\xbf" + b"\xff" * 7
+"""What follows the time in the highest UUIDv7 of one."""
 _HIGHEST = UUID(int=2**128 - 1)
 
 
@@ -32,9 +40,9 @@ class Found(NamedTuple):
     """Some of the tasks that have all attributes of a search."""
 
     task_ids: list[TaskId]
-    """The newest first."""
+    """The newest first; of `find_after` the oldest."""
     read_to: TaskId | None
-    """Below it there may be more; None: there are none."""
+    """Beyond it there may be more; None: there are none."""
 
 
 async def keep(connection: Connection, tasks: Sequence[NewTask], written: Collection[TaskId]) -> None:
@@ -85,6 +93,41 @@ async def find(store: Store, wanted: Sequence[tuple[str, str]], before: TaskId |
     return Found([row["task_id"].bytes for row in rows if row["has_all"]], read_to)
 
 
+async def find_after(store: Store, wanted: Sequence[tuple[str, str]], after: TaskId | None) -> Found:
+    """Return tasks that have all of these attributes, the oldest first, from above `after` on.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    if len(wanted) > 1:
+        wanted = await _rarest_first(store, wanted)
+    rows = await select_text(store, *find_after_query(wanted, after))
+    read_to = None
+    if len(rows) == MOST_READ:
+        last = rows[-1]["task_id"].bytes
+        read_to = _before_the_millisecond_of(last)
+        if rows[0]["task_id"].bytes > read_to:  # more than a page of one millisecond
+            read_to = last
+        else:
+            rows = [row for row in rows if row["task_id"].bytes <= read_to]
+    return Found([row["task_id"].bytes for row in rows if row["has_all"]], read_to)
+
+
+def _before_the_millisecond_of(task_id: TaskId) -> TaskId:
+    """Return the last id of the millisecond before: see `_after_the_millisecond_of`."""
+    milliseconds = max(int.from_bytes(task_id[:_TIME_BYTES]) - 1, 0)
+    return milliseconds.to_bytes(_TIME_BYTES) + _LAST_OF_A_MILLISECOND
+
+
+def conditions(wanted: Sequence[tuple[str, str]], key: str) -> tuple[list[str], dict[str, object]]:
+    """Return what says in SQL that the task with this id has all attributes, and its parameters."""
+    found = [
+        f"{key} in (select task_attribute.task_id from task_attribute where {_HAVE.format(n=n)})"  # noqa: S608 (the names are our own)
+        for n in range(len(wanted))
+    ]
+    return found, _parameters(wanted)
+
+
 def _after_the_millisecond_of(task_id: TaskId) -> TaskId:
     """Return a bound that names a time and no task: the token of a page tells of no task that its caller may not see."""
     return (int.from_bytes(task_id[:_TIME_BYTES]) + 1).to_bytes(_TIME_BYTES) + bytes(
@@ -108,17 +151,29 @@ def bounds(before: TaskId | None) -> dict[str, object]:
 
 def find_query(wanted: Sequence[tuple[str, str]], before: TaskId | None) -> tuple[str, dict[str, object]]:
     """Return the query for tasks that have the first of these attributes, each with whether it has the others, and its parameters."""
+    query = _with_others(wanted, entries_query("name_0", "value_0", before), "desc")
+    return query, _parameters(wanted) | bounds(before) | {"most": MOST_READ}
+
+
+def find_after_query(
+    wanted: Sequence[tuple[str, str]], after: TaskId | None
+) -> tuple[str, dict[str, object]]:
+    """Return the same query for the oldest tasks above `after`, and its parameters."""
+    edges: dict[str, object] = {"after": UUID(bytes=after) if after else _LOWEST, "highest": _HIGHEST}
+    return _with_others(wanted, _OLDEST_ENTRIES, "asc"), _parameters(wanted) | edges | {"most": MOST_READ}
+
+
+def _with_others(wanted: Sequence[tuple[str, str]], entries: str, order: str) -> str:
     others = [
         f"exists (select from task_attribute where {_HAVE.format(n=n)} and task_attribute.task_id = first.task_id)"
         for n in range(1, len(wanted))
     ]
-    query = f"""
+    return f"""
 select first.task_id, {" and ".join(others) or "true"} as has_all
 from (
-    {entries_query("name_0", "value_0", before)}
+    {entries}
 ) as first
-order by first.task_id desc"""  # noqa: S608 (the names are our own)
-    return query, _parameters(wanted) | bounds(before) | {"most": MOST_READ}
+order by first.task_id {order}"""  # noqa: S608 (the names are our own)
 
 
 async def _rarest_first(store: Store, wanted: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:

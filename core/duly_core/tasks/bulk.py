@@ -1,7 +1,7 @@
 """Cancel or delete all tasks that a filter finds, a page at a time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from duly_core.access.current import scheduler
@@ -22,7 +22,7 @@ class Place:
     as_of: datetime | None = None
     """The instant, by the store's clock, at which the first page began. None: this is the first."""
     after: TaskId | None = None
-    """The last id of the page before."""
+    """The last id of the page before, or one between two milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class BulkPage:
 
     count: int
     more: bool
-    """Others matched when this page was read."""
+    """Others matched when this page was read; with attributes they may have."""
     place: Place
     """For the next call."""
     released: Mapping[str, timedelta] = field(default_factory=dict)
@@ -45,15 +45,15 @@ async def cancel_where(store: Store, wanted: TaskFilter, place: Place, limit: in
         StoreUnavailableError: the outcome is unknown; asked again, what was cancelled is not found.
     """
     _, as_of = await task_queries.begun_at(store, place.as_of)
-    ids = await task_queries.ids_after(store, task_queries.live(wanted, as_of), place.after, limit + 1)
-    page = ids[:limit]
-    if not page:
+    query = task_queries.live(wanted, as_of)
+    page = await task_queries.page_after(store, query, wanted, place.after, limit)
+    if not page.ids:
         cancelled = Cancelled({}, {})
     elif wanted.statuses & HELD:
-        cancelled = await cancel_tasks(store, page)
+        cancelled = await cancel_tasks(store, page.ids)
     else:
-        cancelled = await _cancel_pending(store, page)
-    return replace(_page(len(cancelled.statuses), ids, limit, as_of), released=cancelled.released)
+        cancelled = await _cancel_pending(store, page.ids)
+    return BulkPage(len(cancelled.statuses), page.more, Place(as_of, page.after), cancelled.released)
 
 
 async def _cancel_pending(store: Store, task_ids: Sequence[TaskId]) -> Cancelled:
@@ -79,14 +79,15 @@ async def purge_where(store: Store, wanted: TaskFilter, place: Place, limit: int
         StoreUnavailableError: the outcome is unknown; asked again, what was deleted is not found.
     """
     _, as_of = await task_queries.begun_at(store, place.as_of)
-    ids = await task_queries.ids_after(store, task_queries.finished(wanted, as_of), place.after, limit + 1)
+    query = task_queries.finished(wanted, as_of)
+    page = await task_queries.page_after(store, query, wanted, place.after, limit)
     parameters = {
-        "task_ids": uuids(ids[:limit]),
+        "task_ids": uuids(page.ids),
         "statuses": texts(sorted(map(str, wanted.statuses))),
         "as_of": as_of,
     }
-    done = await store.run(ENTITIES["purge"], parameters) if ids else []
-    return _page(len(done), ids, limit, as_of)
+    done = await store.run(ENTITIES["purge"], parameters) if page.ids else []
+    return BulkPage(len(done), page.more, Place(as_of, page.after))
 
 
 async def count_where(store: Store, wanted: TaskFilter, place: Place) -> BulkPage:
@@ -97,9 +98,6 @@ async def count_where(store: Store, wanted: TaskFilter, place: Place) -> BulkPag
     """
     _, as_of = await task_queries.begun_at(store, place.as_of)
     query = (task_queries.finished if wanted.statuses <= FINAL else task_queries.live)(wanted, as_of)
+    if wanted.attributes:
+        query = task_queries.with_attributes(query, wanted)
     return BulkPage(await task_queries.count(store, query), more=False, place=Place(as_of))
-
-
-def _page(done: int, ids: Sequence[TaskId], limit: int, as_of: datetime) -> BulkPage:
-    last = ids[:limit][-1] if ids else None
-    return BulkPage(done, more=len(ids) > limit, place=Place(as_of, last))

@@ -143,6 +143,44 @@ async def ids_after(store: Store, query: Query, after: TaskId | None, limit: int
     return await _ids(store, query, f"order by {query.key} limit %(limit)s", parameters)
 
 
+class IdPage(NamedTuple):
+    """Tasks that a change takes, and where the next page begins."""
+
+    ids: list[TaskId]
+    more: bool
+    """There may be others."""
+    after: TaskId | None
+    """Above it; None: nothing was read."""
+
+
+async def page_after(
+    store: Store, query: Query, wanted: TaskFilter, after: TaskId | None, limit: int
+) -> IdPage:
+    """Return up to `limit` ids, ascending, from above `after` on.
+
+    Of tasks with attributes a bounded number is read: a page may have fewer, though there are more.
+    """
+    if not wanted.attributes:
+        ids = await ids_after(store, query, after, limit + 1)
+        return IdPage(ids[:limit], len(ids) > limit, ids[:limit][-1] if ids else None)
+    ids = []
+    for _ in range(_PAGES_OF_ATTRIBUTES):
+        found = await attributes.find_after(store, wanted.attributes, after)
+        if found.task_ids:
+            among = replace(
+                query,
+                conditions=[*query.conditions, f"{query.key} = any(%(among)s::uuid[])"],
+                parameters={**query.parameters, "among": [UUID(bytes=each) for each in found.task_ids]},
+            )
+            ids += await ids_after(store, among, None, limit + 1 - len(ids))
+        if len(ids) > limit:
+            return IdPage(ids[:limit], more=True, after=ids[limit - 1])
+        after = found.read_to
+        if after is None:
+            return IdPage(ids, more=False, after=ids[-1] if ids else None)
+    return IdPage(ids, more=True, after=after)
+
+
 async def first_dead(
     store: Store,
     wanted: TaskFilter,
@@ -177,6 +215,14 @@ async def count(store: Store, query: Query) -> int:
     """Return how many there are."""
     (row,) = await select_text(store, query.select("count(*) as count"), query.parameters)
     return int(row["count"])
+
+
+def with_attributes(query: Query, wanted: TaskFilter) -> Query:
+    """Return the query for those of its tasks that have all attributes of the filter: to count them all, in one statement."""
+    found, parameters = attributes.conditions(wanted.attributes, query.key)
+    return replace(
+        query, conditions=[*query.conditions, *found], parameters={**query.parameters, **parameters}
+    )
 
 
 async def begun_at(store: Store, wanted: datetime | None) -> tuple[datetime, datetime]:

@@ -23,6 +23,8 @@ async def run_pages(
     is_purge = isinstance(request, frontend_pb2.PurgeTasksRequest)
     method = caller.frontend.PurgeTasks if is_purge else caller.frontend.CancelTasks
     request.dry_run = dry_run
+    if request.attributes:  # a Frontend that does not know them refuses it, in place of changing all tasks
+        request.after = "attributes:"
     count = 0
     while True:
         request.limit = min(_PAGE, limit - count) if limit is not None else _PAGE

@@ -39,6 +39,9 @@ class CancelFilter(TaskFilter, total=False):
     With CLAIMED and PROCESSING, callbacks that run are asked to stop.
     """
 
+    # Of all of these, as in a list.
+    attributes: Mapping[str, AttributeValue]
+
 
 class _EndedFilter(TypedDict, total=False):
     lambda_name: str
@@ -53,6 +56,8 @@ class PurgeFilter(_EndedFilter, total=False):
 
     # Final ones.
     statuses: Sequence[TaskStatus]
+    # Of all of these, as in a list.
+    attributes: Mapping[str, AttributeValue]
 
 
 class DeadLetterFilter(_EndedFilter, total=False):

@@ -1049,11 +1049,12 @@ class CancelTasksRequest(_message.Message):
     AS_OF_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     limit: _builtins.int
     """At most so many in this call: 1 to 1,000; 0 is 1,000."""
     after: _builtins.str
-    """The next_after of the answer before; empty in the first call."""
+    """The next_after of the answer before; empty in the first call, or with attributes `attributes:`."""
     dry_run: _builtins.bool
     """Change nothing, and count all that match, beyond the limit too."""
     @_builtins.property
@@ -1072,6 +1073,10 @@ class CancelTasksRequest(_message.Message):
         store's clock.
         """
 
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttributeFilter]:
+        """Only tasks with all of these, at most 8. An older Frontend would ignore the filter: `after` makes it refuse the call."""
+
     def __init__(
         self,
         *,
@@ -1082,10 +1087,11 @@ class CancelTasksRequest(_message.Message):
         as_of: _timestamp_pb2.Timestamp | None = ...,
         after: _builtins.str = ...,
         dry_run: _builtins.bool = ...,
+        attributes: _abc.Iterable[Global___AttributeFilter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "as_of", b"as_of", "collection", b"collection", "dry_run", b"dry_run", "lambda", b"lambda", "limit", b"limit", "priorities", b"priorities", "statuses", b"statuses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "as_of", b"as_of", "attributes", b"attributes", "collection", b"collection", "dry_run", b"dry_run", "lambda", b"lambda", "limit", b"limit", "priorities", b"priorities", "statuses", b"statuses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1104,7 +1110,7 @@ class CancelTasksResponse(_message.Message):
     more: _builtins.bool
     """There may be others that match: call again. Never with dry_run."""
     next_after: _builtins.str
-    """A task id: the next page begins after it."""
+    """Where the next page begins."""
     @_builtins.property
     def as_of(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -1136,11 +1142,12 @@ class PurgeTasksRequest(_message.Message):
     AS_OF_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     limit: _builtins.int
     """At most so many in this call: 1 to 1,000; 0 is 1,000."""
     after: _builtins.str
-    """The next_after of the answer before; empty in the first call."""
+    """The next_after of the answer before; empty in the first call, or with attributes `attributes:`."""
     dry_run: _builtins.bool
     """Change nothing, and count all that match, beyond the limit too."""
     @_builtins.property
@@ -1159,6 +1166,10 @@ class PurgeTasksRequest(_message.Message):
     def as_of(self) -> _timestamp_pb2.Timestamp:
         """The answer's, in the calls that follow the first: what ends later is not deleted. Absent: now, by the store's clock."""
 
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttributeFilter]:
+        """As in CancelTasksRequest."""
+
     def __init__(
         self,
         *,
@@ -1170,10 +1181,11 @@ class PurgeTasksRequest(_message.Message):
         as_of: _timestamp_pb2.Timestamp | None = ...,
         after: _builtins.str = ...,
         dry_run: _builtins.bool = ...,
+        attributes: _abc.Iterable[Global___AttributeFilter] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "finished_after", b"finished_after", "finished_before", b"finished_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "as_of", b"as_of", "collection", b"collection", "dry_run", b"dry_run", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "limit", b"limit", "statuses", b"statuses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "as_of", b"as_of", "attributes", b"attributes", "collection", b"collection", "dry_run", b"dry_run", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "limit", b"limit", "statuses", b"statuses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1192,7 +1204,7 @@ class PurgeTasksResponse(_message.Message):
     more: _builtins.bool
     """There may be others that match: call again. Never with dry_run."""
     next_after: _builtins.str
-    """A task id: the next page begins after it."""
+    """Where the next page begins."""
     @_builtins.property
     def as_of(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(

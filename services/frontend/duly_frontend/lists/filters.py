@@ -41,16 +41,12 @@ def of_list(request: frontend_pb2.ListTasksRequest) -> TaskFilter:
             check_domain("domain", request.domain)
         except Problem as problem:
             raise InvalidRequestError(problem.field, problem.message) from problem
-    try:
-        attributes = wanted_attributes(request.attributes)
-    except Problem as problem:
-        raise InvalidRequestError(problem.field, problem.message) from problem
     return replace(
         _filter(request),
         statuses=statuses,
         priorities=priorities,
         domain=request.domain,
-        attributes=attributes,
+        attributes=_attributes(request),
     )
 
 
@@ -80,6 +76,7 @@ def of_cancel(request: frontend_pb2.CancelTasksRequest) -> TaskFilter:
         collection=request.collection,
         statuses=statuses,
         priorities=_priorities(request),
+        attributes=_attributes(request),
     )
 
 
@@ -102,7 +99,17 @@ def of_purge(request: frontend_pb2.PurgeTasksRequest) -> TaskFilter:
         statuses=statuses,
         finished_after=after,
         finished_before=before,
+        attributes=_attributes(request),
     )
+
+
+def _attributes(
+    request: frontend_pb2.ListTasksRequest | frontend_pb2.CancelTasksRequest | frontend_pb2.PurgeTasksRequest,
+) -> tuple[tuple[str, str], ...]:
+    try:
+        return wanted_attributes(request.attributes)
+    except Problem as problem:
+        raise InvalidRequestError(problem.field, problem.message) from problem
 
 
 def _named(statuses: Collection[Status]) -> str:

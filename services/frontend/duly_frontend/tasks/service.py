@@ -375,7 +375,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
                 page = await store_bulk.cancel_where(lists, wanted, place, most)
                 if page.released:
                     self._notifier.due_in(min(page.released.values()), page.released.keys())
-        return bulk_pages.to_wire(page, frontend_pb2.CancelTasksResponse())
+        return bulk_pages.to_wire(page, request, frontend_pb2.CancelTasksResponse())
 
     async def PurgeTasks(  # noqa: N802
         self, request: frontend_pb2.PurgeTasksRequest, _context: Context
@@ -391,7 +391,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
                 if page.count:
                     events.purged.inc(page.count)
                     events.log.info("tasks purged", count=page.count)
-        return bulk_pages.to_wire(page, frontend_pb2.PurgeTasksResponse())
+        return bulk_pages.to_wire(page, request, frontend_pb2.PurgeTasksResponse())
 
     async def CompleteTasks(  # noqa: N802
         self, request: frontend_pb2.CompleteTasksRequest, context: Context
