@@ -120,10 +120,10 @@ def test_a_node_waits_from_when_it_was_ready_and_takes_time_from_its_first_run()
     queued = times_of(timed("a", ready=50), now)
     skipped = times_of(timed("a", ready=5, ended=6), now)
 
-    assert (ended.waited, ended.took, ended.goes_on) == ("2.0 s", "42 s", False)
+    assert (ended.waited, ended.took, ended.goes_on) == ("2 s", "42 s", False)
     assert (running.waited, running.took, running.goes_on) == ("19 s", "40 s", True)
     assert (queued.waited, queued.took) == ("10 s", "")
-    assert (skipped.waited, skipped.took) == ("1.0 s", "")
+    assert (skipped.waited, skipped.took) == ("1 s", "")
     assert times_of(timed("a"), now).waited == ""
 
 

@@ -47,8 +47,19 @@ def test_a_retry_is_two_runs_with_the_backoff_before_the_second():
         (1, 1, 0, "it failed"),
         (2, 2, task_pb2.TASK_STATUS_SUCCESS, ""),
     ]
-    assert rows[0].length(Phase.QUEUED) == "2.0 s"
+    assert rows[0].length(Phase.QUEUED) == "2 s"
     assert not rows[1].is_open
+
+
+def test_a_callback_that_runs_has_run_since_the_claim_while_nothing_else_is_known():
+    history = [event("SCHEDULED", 0, due=0), event("CLAIMED", 2, fence=1)]
+    now = NOW + timedelta(seconds=62)
+
+    assert parts(waterfall(history, now)) == [[(Phase.QUEUED, 2), (Phase.CLAIMED, 60)]]
+    assert parts(waterfall(history, now, is_processing=True)) == [[(Phase.QUEUED, 2), (Phase.RUN, 60)]]
+    assert parts(waterfall([*history, event("RUN_ENDED", 9, fence=1)], now, is_processing=True)) == [
+        [(Phase.QUEUED, 2), (Phase.CLAIMED, 7)]
+    ]
 
 
 def test_what_goes_on_has_a_row_that_is_open():
@@ -119,7 +130,7 @@ def test_the_time_until_it_was_first_to_run_takes_no_place():
     ((queued, claimed, run),) = bars(rows)
 
     assert (queued.x, queued.width, run.width) == (0, 100, 800)
-    assert claimed.title == "claimed 1.0 s"
+    assert claimed.title == "claimed 1 s"
 
 
 @given(

@@ -1,6 +1,7 @@
 """How pages write what the wire says: times, durations, names of enums, payloads."""
 
 import json
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from markupsafe import Markup, escape
 
 from duly_wire.time_conversion import to_datetime, to_timedelta
 from duly_wire.v1 import (
@@ -46,6 +48,7 @@ _ENUMS: dict[str, tuple[Any, str]] = {
 }
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 _NO_DIFFERENCE = timedelta(seconds=2)
+_CODE = re.compile(r"`([^`\n]{1,400})`")
 _MOST_SHOWN = 64 * 1024
 """Bytes of a payload or a result on a page."""
 _MOST_INDENTED = 4 * _MOST_SHOWN
@@ -128,7 +131,7 @@ def span(delta: timedelta) -> str:
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 10:
-        return f"{seconds:.1f} s"
+        return f"{_short(seconds)} s"
     if seconds < 60:
         return f"{seconds:.0f} s"
     left = int(seconds)
@@ -175,7 +178,21 @@ def size(value: int) -> str:
     """Return a number of bytes in words."""
     if value < 1024:
         return f"{value} B"
-    return f"{value / 1024:,.1f} KiB" if value < 1024 * 1024 else f"{value / 1024 / 1024:,.1f} MiB"
+    return f"{_short(value / 1024)} KiB" if value < 1024 * 1024 else f"{_short(value / 1024 / 1024)} MiB"
+
+
+def _short(value: float) -> str:
+    """Return a number with one digit after the point, unless that is 0."""
+    return f"{value:,.1f}".removesuffix(".0")
+
+
+def codes(text: str) -> Markup:
+    """Return a text whose parts in backticks are drawn as what is typed. All of it is escaped.
+
+    >>> codes("fix it, then `duly redrive <TASK>`")
+    Markup('fix it, then <code>duly redrive &lt;TASK&gt;</code>')
+    """
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 (what is not markup is escaped)
 
 
 def has(message: Message, name: str) -> bool:

@@ -48,6 +48,7 @@ def open_templates(static_version: str) -> jinja2.Environment:
             "times",
             "attribute",
             "as_filter",
+            "codes",
         )
     }
     environment.filters |= filters | {"query": query, "namespace_of": namespace_of}

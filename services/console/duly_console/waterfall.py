@@ -108,12 +108,17 @@ class Bar:
     title: str
 
 
-def waterfall(history: Sequence[explain_pb2.HistoryEvent], until: datetime) -> list[Row]:
-    """Return a row for each run, oldest first, and one for what goes on; `until` is now, by the store's clock."""
+def waterfall(
+    history: Sequence[explain_pb2.HistoryEvent], until: datetime, *, is_processing: bool = False
+) -> list[Row]:
+    """Return a row for each run, oldest first, and one for what goes on; `until` is now, by the store's clock.
+
+    When a callback began is stored once its run is over. Until then the status says that it has begun.
+    """
     maker = _Maker()
     for event in history:
         maker.take(event)
-    maker.close(until)
+    maker.close(until, is_processing=is_processing)
     return [row for row in maker.rows if row.parts or row.fence or row.status]
 
 
@@ -195,8 +200,10 @@ class _Maker:
         elif (kind in _BECOMES and self._phase is not None) or kind == explain_pb2.HISTORY_KIND_CLAIMED:
             self._begin(_BECOMES[kind], at, due_at)
 
-    def close(self, until: datetime) -> None:
+    def close(self, until: datetime, *, is_processing: bool) -> None:
         """End what goes on."""
+        if self._phase is Phase.CLAIMED and is_processing:
+            self._phase = Phase.RUN
         if self._phase is not None:
             self.rows[-1].is_open = True
             self._end(until)

@@ -63,6 +63,16 @@ class Group:
     hits: list[Hit] = field(default_factory=list)
     has_more: bool = False
 
+    @property
+    def has_status(self) -> bool:
+        """Whether one of them is a task."""
+        return any(hit.status for hit in self.hits)
+
+    @property
+    def has_time(self) -> bool:
+        """Whether it is known of one of them when something last happened to it."""
+        return any(hit.at is not None and hit.at.seconds for hit in self.hits)
+
 
 async def show(page: Page) -> Response:
     """Show what was found, by kind."""

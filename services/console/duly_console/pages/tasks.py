@@ -195,7 +195,11 @@ def facts(page: Page, task: task_pb2.Task, explained: explain_pb2.ExplainTaskRes
     lambda_name = getattr(task, "lambda")
     is_final = task.status in FINAL
     is_dead = task.status == task_pb2.TASK_STATUS_FATAL_FAILURE
-    rows = waterfall(explained.history, to_datetime(explained.explained_at))
+    rows = waterfall(
+        explained.history,
+        to_datetime(explained.explained_at),
+        is_processing=task.status == task_pb2.TASK_STATUS_PROCESSING,
+    )
     return {
         "explained": explained,
         "runs": [(row, drawn, is_success(row)) for row, drawn in zip(rows, bars(rows), strict=True)],

@@ -33,8 +33,12 @@
   });
 
   document.addEventListener("mouseover", (event) => {
-    const cut = event.target.closest?.("td, td .name");
-    if (cut && !cut.title && cut.scrollWidth > cut.clientWidth) cut.title = cut.innerText.trim();
+    const cell = event.target.closest?.("td");
+    if (!cell) return;
+    const parts = [cell, ...cell.querySelectorAll(".fits > *, .two-lines")];
+    if (!parts.some((each) => each.scrollWidth > each.clientWidth || each.scrollHeight > each.clientHeight + 1)) return;
+    const text = cell.innerText.trim().replace(/\s*\n\s*/g, ", ");
+    for (const part of parts) if (!part.title || part.matches(".fits > *")) part.title = text;
   });
 
   const toggleLines = () => tell(document.documentElement.classList.toggle("whole-lines") ? "Lines are whole." : "Lines are cut.");

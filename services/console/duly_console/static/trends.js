@@ -9,9 +9,10 @@
   const HEIGHT = 170;
   const COLOURS = { a: "--accent", b: "--good", c: "--bad", d: "--quiet" };
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const count = (value) => value >= 1e6 ? (value / 1e6).toFixed(1) + " M" : value >= 1e4 ? Math.round(value / 1e3) + " k" : value >= 100 || Number.isInteger(value) ? Math.round(value).toString() : value.toPrecision(2);
-  const seconds = (value) => value >= 3600 ? (value / 3600).toFixed(1) + " h" : value >= 60 ? (value / 60).toFixed(1) + " min" : value >= 1 ? value.toFixed(1) + " s" : Math.round(value * 1000) + " ms";
-  const WRITERS = { s: seconds, "%": (value) => `${value >= 99.95 || value < 0.05 ? Math.round(value) : value.toFixed(1)} %` };
+  const thousands = (value) => value.toString().replace(/\B(?=(\d{3})+$)/g, "\u202f"), tenths = (value) => value.toFixed(1).replace(/\.0$/, "");
+  const count = (value) => value >= 1e6 ? tenths(value / 1e6) + " M" : value >= 1e5 ? Math.round(value / 1e3) + " k" : value >= 100 || Number.isInteger(value) ? thousands(Math.round(value)) : value.toPrecision(2);
+  const seconds = (value) => value >= 3600 ? tenths(value / 3600) + " h" : value >= 60 ? tenths(value / 60) + " min" : value >= 1 ? tenths(value) + " s" : Math.round(value * 1000) + " ms";
+  const WRITERS = { s: seconds, "%": (value) => `${value >= 99.95 || value < 0.05 ? Math.round(value) : tenths(value)} %` };
   const isWeek = section.dataset.range === "7d";
   const when = (at) => { const text = new Date(at * 1000).toISOString(); return isWeek ? `${text.slice(5, 10)} ${text.slice(11, 16)}` : text.slice(11, 16); };
   const said = document.getElementById("trend-at");
