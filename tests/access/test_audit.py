@@ -256,6 +256,13 @@ async def test_where_nobody_is_asked_who_they_are_cancels_of_single_tasks_are_no
     assert [event.entry.method for event in kept] == ["FrontendService/CancelTasks"]
 
 
+async def test_where_nobody_is_asked_who_they_are_kills_are_kept(frontend, store):
+    await frontend.stub.CancelTask(frontend_pb2.CancelTaskRequest(task_ids=["x"], kill=True))
+
+    (event,) = await list_events(store, before=2**62, limit=10)
+    assert (event.entry.actor, event.entry.method) == ("", "FrontendService/CancelTask")
+
+
 async def test_a_known_callers_cancel_of_a_single_task_is_kept(guarded, store):
     await operator(store)
     asked = frontend_pb2.CancelTaskRequest(task_ids=["x"], kill=True)

@@ -173,7 +173,7 @@ AUDITED_IF_KNOWN = frozenset(
         "/duly.v1.GraphService/CancelGraph",
     }
 )
-"""Of these, those that clients make for single tasks all the time: kept only where it is known who calls (decision 0038)."""
+"""Of these, those that clients make for single tasks all the time: kept only where it is known who calls (decision 0038), or if they kill callbacks."""
 
 KNOWN_CALLERS = frozenset({"/duly.v1.AccessService/GetAccess", "/duly.v1.FrontendService/CompleteTasks"})
 """Methods that need no role: who calls must only say who it is. Who completes a task has its token."""

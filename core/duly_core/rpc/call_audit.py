@@ -34,14 +34,14 @@ class CallAudit:
         self._refused_at: deque[float] = deque(maxlen=_MOST_REFUSALS)
         self._storing: set[asyncio.Task[None]] = set()
 
-    @property
-    def keeps_all(self) -> bool:
-        """Whether this call is kept, and not only if it is refused."""
-        return self._keeps_all and (not self._only_known or bool(current_access().principal))
+    def keeps_all(self, request: Message | None) -> bool:
+        """Whether this call is kept, and not only if it is refused. A kill always is: an operator makes it, not a client."""
+        is_plain = self._only_known and not getattr(request, "kill", False)
+        return self._keeps_all and (not is_plain or bool(current_access().principal))
 
-    def keeps(self, code: str) -> bool:
+    def keeps(self, code: str, request: Message | None = None) -> bool:
         """Whether a call that ended with this status is kept."""
-        return code in _REFUSALS or self.keeps_all
+        return code in _REFUSALS or self.keeps_all(request)
 
     async def record(
         self,

@@ -208,7 +208,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     response = await behavior(request, context)
                     if refusals and audit is not None:
                         await audit.record_items(context, refusals)
-                    if audit is not None and audit.keeps_all:
+                    if audit is not None and audit.keeps_all(request):
                         await audit.record(context, request, response, outcome_of(request, response))
                 except DulyError as error:
                     refusal = status_of(error)
@@ -219,14 +219,14 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     raise
                 except asyncio.CancelledError:
                     # the caller hung up: what it asked for may have been done
-                    if audit is not None and audit.keeps_all:
+                    if audit is not None and audit.keeps_all(request):
                         audit.record_apart(context, request, "CANCELLED")
                     raise
                 except Exception:
                     # whatever it was: gRPC would tell the caller its text, which may have a payload
                     code = "INTERNAL"
                     log.exception("call failed unexpectedly", method=method)
-                    if audit is not None and audit.keeps_all:
+                    if audit is not None and audit.keeps_all(request):
                         await audit.record_refusal(context, request, code)
                     await context.abort(
                         grpc.StatusCode.INTERNAL, "internal error: the server's log says more"
@@ -235,7 +235,7 @@ class ServerInterceptor(grpc.aio.ServerInterceptor):
                     code = "OK"
                     return response
                 code = grpc.StatusCode[code_pb2.Code.Name(refusal.code)].name
-                if audit is not None and audit.keeps(code) and not _is_too_much(request, code):
+                if audit is not None and audit.keeps(code, request) and not _is_too_much(request, code):
                     if asks and request is None and code == "PERMISSION_DENIED" and audit.has_room:
                         # refused by its method alone; log and refusal are to say what a known caller was after
                         request = _read_if_small(data, read)
