@@ -76,6 +76,7 @@ def test_without_the_consoles_address_there_are_no_links() -> None:
         ([an_item(Event.RESOLVED)], "resolved: no live host serves mail.send"),
         ([an_item(Event.STILL)], "critical: still there: no live host serves mail.send"),
         ([an_item(severity=2), an_item(Event.RESOLVED)], "warning: 2 problems (1 new, 1 resolved)"),
+        ([an_item(Event.RESOLVED), an_item(Event.RESOLVED)], "resolved: 2 problems"),
         ([an_item(text="x" * 400)], f"critical: {'x' * 139}…"),
     ],
 )

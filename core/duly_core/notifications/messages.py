@@ -45,6 +45,8 @@ def title_of(message: Message) -> str:
         item = message.items[0]
         prefix = "" if item.event is Event.NEW else f"{_WORDS[item.event]}: "
         return _shortened(f"{level}{prefix}{clean(item.problem.text)}")
+    if [*message.counts] == [Event.RESOLVED.value]:
+        return f"resolved: {total:,} problems"
     events = ", ".join(f"{number:,} {_WORDS[Event(event)]}" for event, number in message.counts.items())
     return f"{level}{total:,} problems ({events})"
 
