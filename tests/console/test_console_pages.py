@@ -679,10 +679,12 @@ async def test_a_gate_is_counted_set_and_removed(browser, task_states):
     asked = await browser.post("/gates/put", **said)
     done = await browser.confirmed("/gates/put", **said)
     refused = await browser.post("/gates/put", name="sale", kind="delay", delay="soon")
+    removes = await browser.post("/gates/remove", name="sale")
     removed = await browser.confirmed("/gates/remove", name="sale")
 
     assert "1 new" in asked.text
     assert "Gate sale is in force." in done.text
+    assert "Gate sale hits now: 1 new." in removes.text
     assert NASTY not in done.text
     assert "in 1 h 59 min" in done.text or "in 2 h" in done.text
     assert refused.status_code == 400

@@ -297,7 +297,7 @@ async def test_the_command_says_healthy_or_what_is_wrong_and_its_exit_code_says_
     assert (broken.exit_code, broken.stdout.split(" as of")[0]) == (1, "1 problem")
     assert broken.stdout.index("WARNING") < broken.stdout.index("INFORMATION")
     assert json.loads(as_json.stdout)["problems"][0]["kind"] == "dead_letters"
-    assert (none.exit_code, none.stdout.split()[0]) == (0, "Healthy")
+    assert (none.exit_code, none.stdout.split(" as of")[0]) == (0, "Healthy (report.make, dead letters)")
     assert wrong.exit_code == 2
     assert "must be one of store_away" in wrong.stderr
 

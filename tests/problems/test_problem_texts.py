@@ -8,7 +8,9 @@ import click
 import pytest
 import typer
 
+import duly
 from duly_cli.__main__ import app
+from duly_cli.problems.status import status_lines
 from duly_core.access.grants import Scope
 from duly_core.problems.kinds import CAUSES_FIRST, Kind, Severity
 from duly_core.problems.problem import AboutHost, AboutSession, AboutTask, FoundProblem, found, ranked
@@ -208,3 +210,49 @@ def test_what_others_wrote_is_cut_and_obeyed_by_no_terminal() -> None:
     text = problem_to_wire(problem, NOW).text
     assert text.isprintable()
     assert len(text) <= 500
+
+
+@pytest.mark.parametrize(
+    ("subject", "text", "said"),
+    [
+        ("poison.run", "poison.run holds 8 slots", "    poison.run holds 8 slots"),
+        ("mail.send", "too many runs of mail.send failed", "    Too many runs of mail.send failed"),
+        ("", "no live host serves mail.send", "    No live host serves mail.send"),
+    ],
+)
+def test_the_command_writes_names_as_they_are_copied_and_other_sentences_with_a_capital(
+    subject: str, text: str, said: str
+) -> None:
+    problem = duly.Problem(
+        fingerprint="f",
+        kind=duly.ProblemKind.LATE,
+        severity=duly.ProblemSeverity.CRITICAL,
+        subject=subject,
+        since_at=NOW,
+        text=text,
+        hits="",
+        task_count=0,
+        at_least=False,
+        lambda_count=0,
+        lambdas=(),
+        host_count=0,
+        hosts=(),
+        tasks=(),
+        commands=(),
+        action=None,
+        cause=None,
+        sessions=(),
+        session_count=0,
+    )
+    found_now = duly.Problems(
+        status=duly.ProblemStatus.PROBLEMS,
+        as_of=NOW,
+        is_stale=False,
+        problems=(problem,),
+        problem_count=1,
+        left_out=0,
+        took=timedelta(),
+        computed_by="",
+    )
+
+    assert [str(line) for line in status_lines(found_now)][-1] == said

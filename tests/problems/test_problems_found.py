@@ -78,6 +78,24 @@ async def test_a_silent_host_that_leaves_nobody_without_a_host_is_a_warning(boar
     assert (await client.problems(lambda_name=LAMBDA)).problem_count == 1
 
 
+async def test_a_silent_host_whose_lambdas_a_later_worker_of_its_machine_serves_was_replaced(
+    board, client, fleet, clock
+):
+    await fleet.ReportHost(a_report("rack-1:2:b", lambdas=("mail.send", "mail.read")))
+    await fleet.ReportHost(a_report("rack-1:1:a", lambdas=("mail.send", "mail.read")))
+    await clock.tick(4 * INTERVAL)
+    await fleet.ReportHost(a_report("rack-1:2:b", lambdas=("mail.send", "mail.read")))
+    await fleet.ReportHost(a_report("rack-1:3:c", lambdas=("mail.send",)))
+    await fleet.ReportHost(a_report("rack-2:4:d", lambdas=("mail.send", "mail.read"), name="rack-2"))
+
+    before = await problems(board, client)
+    await fleet.ReportHost(a_report("rack-1:5:e", lambdas=("mail.read",)))
+    replaced = await problems(board, client)
+
+    assert before[ProblemKind.SILENT_HOSTS].text.startswith("1 host stopped")
+    assert replaced == {}
+
+
 async def test_references_that_nobody_claims_are_late_with_the_tasks_that_were_not_sent(
     board, client, task_states, fleet, clock
 ):
@@ -159,7 +177,13 @@ async def test_slots_that_one_lambda_holds_name_it_and_the_tasks_to_kill(
     assert (held.subject, held.hits) == ("poison.run", f"1 task of {LAMBDA}")
     assert len(held.tasks) == 4
     assert held.commands[0].command == "duly cancel --kill " + " ".join(each.task_id for each in held.tasks)
+    assert held.commands[-1].command == "duly resources set lambda:poison.run 2"
     assert held.action.kind is ProblemActionKind.CANCEL_TASKS
+
+    await client.put_resource("lambda:poison.run", 1)
+    limited = (await problems(board, client))[ProblemKind.SLOTS_HELD]
+
+    assert [each.command.split()[1] for each in limited.commands] == ["cancel", "list"]
 
 
 async def test_tasks_that_are_late_with_free_slots_are_late(board, client, task_states, fleet, clock):

@@ -68,13 +68,19 @@ def status(
                 if as_json:
                     say(json_text(as_object(found)))
                 else:
-                    say_lines(status_lines(found, of=lambda_name or host))
+                    say_lines(status_lines(found, of=_narrowed(lambda_name, host, wanted)))
 
             repeatedly(show, watch, as_json=as_json)
     except typer.Exit as error:
         is_unusable = error.exit_code == os.EX_CONFIG
         raise typer.Exit(os.EX_CONFIG if is_unusable else EXIT_NO_ANSWER) from error
     raise typer.Exit(codes[-1] if codes else EXIT_NO_ANSWER)
+
+
+def _narrowed(lambda_name: str, host: str, kinds: Sequence[duly.ProblemKind]) -> str:
+    """Return what the status is of: without it, a filter would make the whole look healthy."""
+    named = [each.name.lower().replace("_", " ") for each in kinds]
+    return ", ".join(each for each in (lambda_name, host, *named) if each)
 
 
 def _kind(text: str) -> duly.ProblemKind:
@@ -125,7 +131,7 @@ def _problem_lines(problem: duly.Problem, width: int) -> Iterator[str]:
     since = f"since {_clock(problem.since_at)} ({_age(problem.since_at)})"
     head = f"{severity:<11} {_kind_text(problem)}, {since}"
     yield Line.of(head, [Span(0, len(severity), _STYLES.get(problem.severity, ""))])
-    yield from _wrapped(_sentence(problem.text), width)
+    yield from _wrapped(_sentence(problem), width)
     if problem.hits:
         yield from _wrapped(f"hits: {problem.hits}", width)
     longest = max((len(each.command) for each in problem.commands), default=0)
@@ -144,8 +150,10 @@ def _kind_text(problem: duly.Problem) -> str:
     return getattr(problem.kind, "name", "unknown").lower().replace("_", " ")
 
 
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
+def _sentence(problem: duly.Problem) -> str:
+    """Return what is wrong as a sentence; names keep the letters that they have, for they are copied."""
+    text = problem.text
+    return text if problem.subject and text.startswith(problem.subject) else f"{text[:1].upper()}{text[1:]}"
 
 
 def _wrapped(text: str, width: int) -> Sequence[str]:

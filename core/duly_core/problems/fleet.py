@@ -19,7 +19,8 @@ async def hosts_astray(
 ) -> list[FoundProblem]:
     """Return one problem for all hosts that fell silent, and one for all clocks that differ.
 
-    Silent hosts that are `explained` are left out: another problem says what their silence did.
+    Silent hosts that are `explained` are left out: another problem says what their silence did. So are those that were
+    replaced: workers that were started later on the same machine serve what they served.
 
     Raises:
         StoreUnavailableError: ask again.
@@ -27,7 +28,8 @@ async def hosts_astray(
     rows = await store.run(PROBLEMS["hosts_astray"], {"largest_skew": LARGEST_SKEW, "most": _MOST_HOSTS})
     hosts = [
         (state, AboutHost(host_id, name, "", reported_at, ahead))
-        for _, state, host_id, name, reported_at, ahead in rows
+        for _, state, host_id, name, reported_at, ahead, is_replaced in rows
+        if not is_replaced
     ]
     problems = []
     is_silent = [host for state, host in hosts if state == "silent"]
@@ -41,7 +43,9 @@ async def hosts_astray(
                 since_at,
                 lambdas=lambdas,
                 hosts=silent,
-                number=max(rows[0][0] - (len(is_silent) - len(silent)), len(silent)),
+                number=max(
+                    rows[0][0] - (len(rows) - len(hosts)) - (len(is_silent) - len(silent)), len(silent)
+                ),
             )
         )
     skewed = [host for state, host in hosts if state != "silent"] + [*skewed_services]

@@ -95,19 +95,46 @@ cross join lateral (
 group by asked.name, parked.lambda
 
 -- name: hosts_astray
--- Hosts that fell silent, and hosts whose clocks differ. The first column counts the silent ones.
-select count(*) filter (where astray.state = 'silent') over (), astray.state, astray.host_id, astray.name, astray.reported_at,
-    astray.clock_ahead
-from (
-    select {{host_state}} as state, host.host_id, host.name, host.reported_at, host.clock_ahead
+-- Hosts that fell silent, and hosts whose clocks differ. The first column counts the silent ones. The last says whether
+-- workers that were started later on the machine of a silent one serve what it served: it was replaced.
+with alive as materialized (
+    select host.host_id, host.name, host.first_reported_at
     from host
-    where not host.stopped
+    where {{host_state}} = 'alive'
     limit 10000
-) as astray
-where astray.state = 'silent'
-    or astray.clock_ahead not between -%(largest_skew)b::interval and %(largest_skew)b::interval
+), astray as (
+    select count(*) filter (where astray.state = 'silent') over () as silent, astray.*
+    from (
+        select {{host_state}} as state, host.host_id, host.name, host.reported_at, host.clock_ahead
+        from host
+        where not host.stopped
+        limit 10000
+    ) as astray
+    where astray.state = 'silent'
+        or astray.clock_ahead not between -%(largest_skew)b::interval and %(largest_skew)b::interval
+    order by astray.state = 'silent' desc, astray.reported_at desc
+    limit %(most)b::int8
+)
+select astray.silent, astray.state, astray.host_id, astray.name, astray.reported_at, astray.clock_ahead,
+    astray.state = 'silent' and cardinality(later.ids) > 0 and not exists (
+        select
+        from (
+            select of_host.lambda from host_lambda as of_host where of_host.host_id = astray.host_id limit %(most)b::int8
+        ) as served
+        where not exists (
+            select from host_lambda as again where again.host_id = any (later.ids) and again.lambda = served.lambda
+        )
+    )
+from astray
+cross join lateral (
+    select array(
+        select alive.host_id
+        from alive
+        where alive.name = astray.name and alive.first_reported_at > astray.reported_at
+        limit 20
+    ) as ids
+) as later
 order by astray.state = 'silent' desc, astray.reported_at desc
-limit %(most)b::int8
 
 -- name: lambdas_of_hosts
 -- The lambdas that these hosts said they serve; some of each.

@@ -78,8 +78,12 @@ async def remove(page: Page) -> Response:
         gate = next((each for each in there.gates if each.name == name), None)
         if gate is None:
             return page.redirect(back, f"No gate {name[:100]!r} is in force any more.")
-        parked = f", {formatting.counted(gate.parked, 'parked task')} among them" if gate.parked else ""
-        text = f"The tasks that gate {name} holds become due at once{parked}."
+        # what it would hit if it were set now is what it holds
+        again = gates_pb2.PutGateRequest(gate=gates_pb2.Gate(name=name), dry_run=True)
+        again.update_mask.paths.append("reason")
+        again.gate.reason = gate.reason
+        held: gates_pb2.PutGateResponse = await page.call(page.stubs.gates.PutGate, again)
+        text = f"Gate {name} hits now: {hits_text(held)}. Those whose time has come are due at once."
         return page.confirm("Remove this gate?", text, "Remove", back, name=name, back=back)
     request = gates_pb2.DeleteGatesRequest(names=[name])
     answer: gates_pb2.DeleteGatesResponse = await page.call(page.stubs.gates.DeleteGates, request)

@@ -6,6 +6,8 @@ from datetime import datetime, timedelta
 
 from duly_core.explain.reads import read_explained
 from duly_core.lambdas.names import QueueKey
+from duly_core.limits.declared import read_resources
+from duly_core.limits.store import QUOTA
 from duly_core.postgres.pool import Store
 from duly_core.problems.kinds import Kind, Severity
 from duly_core.problems.problem import AboutTask, FoundProblem, found
@@ -79,7 +81,11 @@ async def _explained(
             continue  # its own reason: another problem has it
         others += queues
         text = text or (main.text if main is not None else "")
-    problems = [_held(late, holder, holders[holder], queues, now) for holder, queues in slots.items()]
+    quotas = await _quotas(store, slots)
+    problems = [
+        _held(late, holder, holders[holder], queues, quotas.get(holder), now)
+        for holder, queues in slots.items()
+    ]
     if others:
         problems.append(_late(late, others, text, now))
     return problems
@@ -116,8 +122,19 @@ def held_by(reason: explain_pb2.Reason, now: datetime) -> str | None:
     return name if 2 * count > min(len(reason.tasks), reason.limit) else None
 
 
+async def _quotas(store: Store, lambda_names: Collection[str]) -> dict[str, int]:
+    """Return the quotas of these lambdas, of those that have one."""
+    stored = await read_resources(store, [f"{QUOTA}{name}" for name in lambda_names])
+    return {name.removeprefix(QUOTA): each.limit.capacity for name, each in stored.items()}
+
+
 def _held(
-    late: LateQueues, holder: str, reason: explain_pb2.Reason, queues: list[QueueKey], now: datetime
+    late: LateQueues,
+    holder: str,
+    reason: explain_pb2.Reason,
+    queues: list[QueueKey],
+    quota: int | None,
+    now: datetime,
 ) -> FoundProblem:
     tasks = [each for each in reason.tasks if getattr(each, "lambda") == holder]
     return found(
@@ -140,6 +157,7 @@ def _held(
         slots=reason.limit,
         shown=len(reason.tasks),
         held=len(tasks),
+        quota="" if quota is None else quota,
     )
 
 

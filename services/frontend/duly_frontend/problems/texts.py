@@ -48,7 +48,7 @@ def _plain(*words: str) -> str:
 def _store_away(problem: FoundProblem, _now: datetime) -> Said:
     return Said(
         f"Postgres does not answer: {problem.values.get('error', '')}",
-        ((_plain("health"), "checks each service and Postgres"),),
+        ((_plain("health"), "says SERVING once Postgres answers again"),),
     )
 
 
@@ -162,6 +162,17 @@ def _slots_held(problem: FoundProblem, now: datetime) -> Said:
     )
     if not problem.subject:
         return Said(text, ((_plain("hosts", "list"), "lists the hosts and their slots"),))
+    half = max(1, slots // 2)
+    quota = values.get("quota", "")  # rows of the release before have none
+    # a quota that is there may only be lowered; it does not end what runs
+    limits: tuple[tuple[str, str], ...] = ()
+    if not quota or int(quota) > half:
+        limits = (
+            (
+                _plain("resources", "set", f"lambda:{problem.subject}", str(half)),
+                "is a quota: it keeps slots for others",
+            ),
+        )
     ids = [each.task_id for each in problem.holders[:_MOST_IDS]]
     ends = ((_plain("cancel", "--kill", *ids), "ends the first of them, whatever they do"),) if ids else ()
     return Said(
@@ -169,10 +180,7 @@ def _slots_held(problem: FoundProblem, now: datetime) -> Said:
         (
             *ends,
             (_plain("list", "--lambda", problem.subject, "--status", "processing"), "shows those that run"),
-            (
-                _plain("resources", "set", f"lambda:{problem.subject}", str(max(1, slots // 2))),
-                "is a quota: it keeps slots for others",
-            ),
+            *limits,
         ),
         problems_pb2.PROBLEM_ACTION_KIND_CANCEL_TASKS,
         problem.subject,
@@ -225,7 +233,7 @@ def _resource_full(problem: FoundProblem, now: datetime) -> Said:
         changed = span(now - datetime.fromisoformat(values["changed_at"]))
         text = f"the resource {name} has no units, changed {changed} ago: it holds back every task that needs it{note}"
     else:
-        text = f"all {number(capacity, 'unit')} of the resource {name} are taken{of}, and tasks wait for {span(now - problem.since_at)}{note}"
+        text = f"all {number(capacity, 'unit')} of the resource {name} are taken{of}; the first task that waits for them was due {span(now - problem.since_at)} ago{note}"
         if problem.holders and (held_since := problem.holders[0].held_since_at) is not None:
             first = problem.holders[0]
             text += f"; {first.lambda_name} has held the longest, for {span(now - held_since)}"
@@ -281,7 +289,9 @@ def _sessions(problem: FoundProblem, _now: datetime) -> Said:
     if not count:  # its caller does not see how many
         blocks = "failed tasks block sessions"
     elif count == 1:
-        blocks = f"a failed task blocks a session {session}" if session else "a failed task blocks a session"
+        blocks = (
+            f"a failed task blocks the session {session}" if session else "a failed task blocks a session"
+        )
     else:
         blocks = f"failed tasks block {number(count, 'session')}"
     lists = _plain("sessions", "list", "--blocked", *namespace), "lists them, with the task that blocks each"
