@@ -25,8 +25,9 @@ _PROMPT = re.compile(r"^(?P<indent> *)>>> ")
 _NAMED = re.compile(r"(?<![\[`\w])`(?:duly\.)?([A-Z]\w+(?:\.\w+)?)`(?!`)")
 _ARGUMENT = re.compile(r"`\w+`(?:, `\w+`)*: ")
 _INDENTED_ARGUMENT = re.compile(r" {4}(\w+): (\S.*)")
+_PACKED = re.compile(r"Unpack\[(\w+)\]")
 _GENERATED = frozenset({"v1", "externalscaler"})
-_OF_THE_WIRE = frozenset({"from_proto", "to_proto", "to_fields", "from_fields"})
+_OF_THE_WIRE = frozenset({"declare", "from_proto", "to_proto", "to_fields", "from_fields"})
 
 
 class SdkPages(griffe.Extension):
@@ -37,13 +38,16 @@ class SdkPages(griffe.Extension):
         if pkg.name not in {"duly", "duly_wire", "duly_local"}:
             return
         public = _public_names()
-        for found in _objects(pkg):
+        griffe.DataclassesExtension().on_package(pkg=pkg)  # constructors, while the classes have their fields
+        objects = _objects(pkg)
+        for found in objects:
+            if found.is_function:  # first: it reads the fields of classes, which a table replaces
+                _fit_function(found)
+        for found in objects:
             if found.is_class:
                 _fit_class(found)
             if found.docstring is not None:
                 found.docstring.value = _linked(_listed(_fenced(found.docstring.value)), public)
-            if found.is_function:
-                _fit_function(found)
 
 
 def _objects(module: Any) -> list[Any]:
@@ -62,6 +66,7 @@ def _objects(module: Any) -> list[Any]:
 
 
 def _fit_class(cls: Any) -> None:
+    is_answer = "from_proto" in cls.members and "to_proto" not in cls.members
     for name, member in [*cls.members.items()]:
         if member.is_alias:
             continue
@@ -69,8 +74,9 @@ def _fit_class(cls: Any) -> None:
             del cls.members[name]
         elif cls.path == _CLIENT and member.is_attribute and (made := _MADE.match(str(member.value))):
             cls.set_member(name, _blocking(cls, name, made[1]))
-    if "dataclass" in cls.labels:  # its arguments are its fields
+    if "dataclass" in cls.labels and is_answer:  # only Duly makes it
         cls.members.pop("__init__", None)
+        cls.decorators = []  # else griffe makes it again, without arguments: the fields are in the table by then
     if cls.path == _CLIENT:
         for name in ("schedule", "get", "wait", "__init__"):
             source = _method(cls.package["client.AsyncClient"], name)
@@ -85,13 +91,46 @@ def _without_await(text: str) -> str:
 
 
 def _fit_function(function: Any) -> None:
-    """Write out what a private alias of a type stands for."""
+    """Write out what a private alias of a type, and `**options`, stand for."""
+    _write_out_options(function)
     name = str(function.returns or "")
     alias = function.module.members.get(name) if name.startswith("_") else None
     if alias is None and name.startswith("_") and "client" in function.package.members:
         alias = function.package["client"].members.get(name)
     if alias is not None and not alias.is_alias and alias.is_attribute:
         function.returns = alias.value
+
+
+def _write_out_options(function: Any) -> None:
+    """Put the options of a TypedDict, `**options: Unpack[...]`, into the signature; overloads have it in place of the function."""
+    of_overload = function.overloads[0].parameters if function.overloads else function.parameters
+    options = of_overload[-1] if len(of_overload) else None
+    if options is None or options.kind is not griffe.ParameterKind.var_keyword:
+        return
+    packed = _PACKED.fullmatch(str(options.annotation))
+    if packed is None:
+        return
+    if function.overloads:
+        function.returns = " | ".join(dict.fromkeys(str(each.returns) for each in function.overloads))
+    del function.parameters[function.parameters[-1].name]
+    for name, annotation in _options(function.module.resolve(packed[1]), function.package).items():
+        if name not in function.parameters:
+            function.parameters.add(
+                griffe.Parameter(
+                    name, annotation=annotation, kind=griffe.ParameterKind.keyword_only, default="..."
+                )
+            )
+
+
+def _options(path: str, package: Any) -> dict[str, Any]:
+    """Return the fields of a TypedDict and of what it inherits from, those first."""
+    cls = package[path.removeprefix(f"{package.name}.")]
+    if cls.is_alias:
+        cls = cls.final_target
+    found: dict[str, Any] = {}
+    for base in cls.resolved_bases:
+        found |= _options(base.path, package)
+    return found | {name: each.annotation for name, each in cls.members.items() if each.is_attribute}
 
 
 def _blocking(cls: Any, name: str, of: str) -> griffe.Function:

@@ -1,6 +1,6 @@
 """The view that places an order.
 
-ORDERS_DSN=postgresql://... DJANGO_SETTINGS_MODULE=examples.web.django_site.settings django-admin runserver
+ORDERS_DSN=postgresql://... DJANGO_SETTINGS_MODULE=examples.web.django_site.settings python -m django runserver
 """
 
 import json

@@ -24,7 +24,9 @@ class Batch:
     100
     """
 
+    # The most tasks of one call.
     size: int
+    # How long the first task waits for others; zero: it does not.
     wait: timedelta = timedelta(milliseconds=50)
 
     def __post_init__(self) -> None:

@@ -38,8 +38,11 @@ class Backoff:
     2.0
     """
 
+    # The longest delay after the first failure; None: 1 s.
     initial: timedelta | None = None
+    # By what that grows with each failure, from 1 to 1000; None: 2.0.
     factor: float | None = None
+    # The longest delay of all; None: 10 min.
     maximum: timedelta | None = None
 
     def __post_init__(self) -> None:
