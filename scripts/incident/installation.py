@@ -70,6 +70,14 @@ class Installation:
         children = Path(f"/proc/{first}/task/{first}/children").read_text(encoding="utf-8").split()
         return [first, *map(int, children)]
 
+    @property
+    def dsn(self) -> str:
+        """Where its Postgres is, for a client that schedules in SQL."""
+        (file,) = (self._folder / "data").rglob("postmaster.pid")
+        port = file.read_text(encoding="utf-8").splitlines()[3]
+        password = file.parents[1].joinpath("postgres.password").read_text(encoding="utf-8").strip()
+        return f"postgresql://duly:{password}@127.0.0.1:{port}/duly"
+
     def stop(self) -> None:
         """Stop the worker, then the rest."""
         self._stop_worker()

@@ -1,12 +1,21 @@
 """A console where people sign in, while Postgres does not answer: who may see what is in Postgres, too."""
 
+import re
+from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import pytest
+from playwright.async_api import expect
 
 from duly_core.access import cache as access_cache
+from duly_core.access.authorizer import Authorizer
+from duly_core.access.cache import AccessCache
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
 from tests.console.test_console_board import cards, words
-from tests.fixtures.console import browse
+from tests.fixtures.console import browse, token_of
+from tests.fixtures.console_pages import needs_chromium, serve_console
+from tests.fixtures.services import serve_frontend
 
 
 @pytest.fixture
@@ -70,3 +79,44 @@ async def test_when_the_store_is_back_the_page_is_that_of_the_person(guarded, st
 
     assert (away.status_code, back.status_code) == (503, 200)
     assert "owner" in back.text
+
+
+@needs_chromium
+@pytest.mark.long  # a browser, and a Postgres that stands still for some seconds
+@pytest.mark.timeout(180)
+async def test_an_open_page_keeps_what_it_shows_and_another_one_says_why_until_postgres_is_back(
+    guarded, store, line, task_states, console_browser, monkeypatch
+):
+    await task_states.register()
+    await task_states.new()
+    async with AsyncExitStack() as closing:
+        behind = await closing.enter_async_context(Store(StoreSettings(dsn=line.dsn)))
+        authorizer = Authorizer(AccessCache(behind))
+        frontend = await closing.enter_async_context(serve_frontend(behind, authorizer=authorizer))
+        url = await closing.enter_async_context(serve_console(frontend))
+        window = await console_browser.new_context(base_url=url)
+        window.set_default_timeout(60_000)
+        opened, other = await window.new_page(), await window.new_page()
+        await opened.goto("/sign-in")
+        await opened.get_by_label("Token").fill(token_of("operator"))
+        await opened.get_by_role("button", name="Sign in").click()
+        await opened.goto("/tasks")
+        await expect(opened.locator("#rows")).to_contain_text("mail.send")
+
+        monkeypatch.setattr(access_cache, "STALE", timedelta(0))
+        line.freeze()
+        answer = await other.goto("/lambdas")
+        assert answer is not None
+        assert answer.status == 503
+        await expect(other.locator("h1")).to_have_text("Duly's store is away")
+        await expect(other.locator(".card")).to_contain_text("Postgres does not answer")
+        await expect(other.locator("body")).not_to_contain_text("mail.send")
+        await expect(opened.locator("#no-answer [role=status]")).to_contain_text(
+            re.compile("No answer since"), timeout=60_000
+        )
+        await expect(opened.locator("#rows")).to_contain_text("mail.send")
+        line.thaw()
+
+        await expect(other.locator("h1")).to_have_text("Lambdas", timeout=90_000)
+        await expect(opened.locator("#no-answer [role=status]")).to_be_empty(timeout=60_000)
+        await window.close()

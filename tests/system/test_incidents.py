@@ -6,11 +6,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from pathlib import Path
 
+import psycopg
 import pytest
 
 import duly
+from duly_local.ports import free_ports
 from scripts.incident.installation import Installation, installation
 from scripts.incident.waiting import wait_until
 
@@ -34,6 +38,14 @@ def poison(_):
 @app.callback("report.make", max_attempts=1)
 def make(seconds):
     time.sleep(seconds)
+"""
+OLD = """
+import duly
+
+app = duly.App()
+@app.callback("mail.old")
+def send(_):
+    pass
 """
 Kind = duly.ProblemKind
 _PATIENCE = timedelta(seconds=60)
@@ -90,6 +102,42 @@ def command(problem: duly.Problem, *words: str) -> str:
         each.command for each in problem.commands if each.command.split()[1:][: len(words)] == [*words]
     ]
     return line
+
+
+def local_address(port: int) -> str:
+    return f"127.0.0.1:{port}"
+
+
+@contextmanager
+def process(
+    folder: Path, service: str, listen: str, environment: dict[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a service by itself, as a unit of systemd does."""
+    with (folder / f"{service}.log").open("ab") as output:
+        started = subprocess.Popen(
+            [sys.executable, "-m", "duly_cli", service, "--listen", listen],
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield started
+    finally:
+        started.terminate()
+        try:
+            started.wait(_PATIENCE.total_seconds())
+        except subprocess.TimeoutExpired:
+            started.kill()
+            started.wait()
+
+
+def alive(client: duly.Client) -> set[str]:
+    """Return the services that report themselves; empty: the Frontend does not answer yet."""
+    try:
+        return {each.service for each in client.services(alive=True)}
+    except duly.UnavailableError:
+        return set()
 
 
 def done(running: Installation, line: str, *more: str) -> None:
@@ -205,6 +253,85 @@ def test_a_machine_that_died_is_named_until_another_serves_its_lambdas(running, 
     with running.worker_of(APP, "mail.send"):
         assert client.wait(task, timeout=_PATIENCE).status is duly.TaskStatus.SUCCESS
         gone(client, Kind.NO_HOST)
+
+
+def nobody_serves_mail_old(running: Installation, client: duly.Client) -> None:
+    """A worker of `mail.old` has registered it, and ended."""
+    with running.worker_of(OLD, "mail.old"):
+        pass
+    wait_until(
+        "nobody serves mail.old",
+        lambda: not [*client.hosts(lambda_name="mail.old", states=[duly.HostState.ALIVE])],
+    )
+
+
+def test_tasks_of_a_lambda_that_was_renamed_are_named_with_the_host_that_served_it(running, client, worker):
+    nobody_serves_mail_old(running, client)
+    task = client.schedule("mail.old", {})
+
+    no_host = shown(client, Kind.NO_HOST)
+    done(running, command(no_host, "hosts", "list"))
+    done(running, "duly cancel --lambda mail.old", "--yes")
+
+    assert no_host.lambdas == ("mail.old",)
+    assert client.get(task).status is duly.TaskStatus.CANCELLED
+    gone(client, Kind.NO_HOST)
+
+
+def old_lambda_is_gone(running: Installation, client: duly.Client) -> str:
+    """Somebody deleted `mail.old` while a transaction scheduled a task of it; the task's id."""
+    nobody_serves_mail_old(running, client)
+    with psycopg.connect(running.dsn) as scheduling:
+        row = scheduling.execute("select duly_schedule('mail.old', '{}')::text").fetchone()
+        assert row is not None
+        done(running, "duly lambdas delete mail.old")
+    return str(row[0])
+
+
+def test_tasks_of_a_deleted_lambda_run_once_it_is_restored_and_its_worker_is_started_again(running, client):
+    task = old_lambda_is_gone(running, client)
+
+    lambda_gone = shown(client, Kind.LAMBDA_GONE)
+    done(running, command(lambda_gone, "lambdas", "restore"))
+    with running.worker_of(OLD, "mail.old"):
+        ended = client.wait(task, timeout=_PATIENCE)
+
+    assert lambda_gone.lambdas == ("mail.old",)
+    assert ended.status is duly.TaskStatus.SUCCESS
+    gone(client, Kind.LAMBDA_GONE)
+
+
+def test_tasks_of_a_deleted_lambda_are_ended_by_the_command_of_their_problem(running, client):
+    task = old_lambda_is_gone(running, client)
+
+    lambda_gone = shown(client, Kind.LAMBDA_GONE)
+    done(running, command(lambda_gone, "cancel", "--lambda"), "--yes")
+
+    assert client.get(task).status is duly.TaskStatus.CANCELLED
+    gone(client, Kind.LAMBDA_GONE)
+
+
+def test_an_hsc_that_is_away_is_named_and_another_ends_it(postgres_server, tmp_path):
+    name = postgres_server.create()
+    addresses = dict(
+        zip(("frontend", "store-consumer", "hsc"), map(local_address, free_ports(3)), strict=True)
+    )
+    environment = {"DULY_STORE_DSN": postgres_server.dsn_of(name)}
+    with ExitStack() as closing:
+        closing.callback(postgres_server.drop, name)
+        for service in ("frontend", "store-consumer"):
+            closing.enter_context(process(tmp_path, service, addresses[service], environment))
+        with process(tmp_path, "hsc", addresses["hsc"], environment) as hsc:
+            client = closing.enter_context(duly.Client(addresses["frontend"]))
+            wait_until("the HSC is known", lambda: "hsc" in alive(client))
+            hsc.send_signal(signal.SIGKILL)
+            hsc.wait()
+            away = shown(client, Kind.SERVICE_AWAY)
+        _, service = shlex.split(command(away, "hsc"))
+        closing.enter_context(process(tmp_path, service, addresses["hsc"], environment))
+
+        assert (away.subject, away.severity) == ("hsc", duly.ProblemSeverity.CRITICAL)
+        gone(client, Kind.SERVICE_AWAY)
 
 
 def test_a_postgres_that_stands_still_is_the_one_problem(running, client):

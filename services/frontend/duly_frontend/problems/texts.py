@@ -215,7 +215,7 @@ def _lambda_gone(problem: FoundProblem, _now: datetime) -> Said:
     return Said(
         f"tasks are due of lambdas that are not registered, or were deleted: {names}",
         (
-            (_plain("lambdas", "restore", first), "brings a deleted lambda back"),
+            (_plain("lambdas", "restore", first), "lets its worker register it again when it starts"),
             (_plain("cancel", "--lambda", first), "ends its tasks"),
         ),
         problems_pb2.PROBLEM_ACTION_KIND_SHOW_LAMBDA if problem.lambda_count == 1 else _NOTHING,
