@@ -7,7 +7,6 @@ Each command imports what it needs only when it runs: a host that has no store d
 import os
 import sys
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Annotated
 
 if __name__ == "__main__":
@@ -66,6 +65,8 @@ app = Verbs(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # it reads e-mail, which help does not
+
         typer.echo(f"duly {version('duly')}")
         raise typer.Exit
 

@@ -60,7 +60,7 @@ def list_events(
     show_all(events, _table, as_object, as_json=as_json)
 
 
-def _table(events: Iterable[duly.AuditEvent]) -> Iterator[str]:
+def _table(events: "Iterable[duly.AuditEvent]") -> Iterator[str]:
     rows = [
         (
             moment_text(each.at),

@@ -62,12 +62,12 @@ def whoami(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
         say("\n".join(access_lines(access)))
 
 
-def access_lines(access: duly.Access) -> list[str]:
+def access_lines(access: "duly.Access") -> list[str]:
     """Return who somebody is, and the roles, for people."""
     return [access.principal, *_roles(access), *_groups_without_role(access)]
 
 
-def _roles(access: duly.Access) -> list[str]:
+def _roles(access: "duly.Access") -> list[str]:
     if not access.grants:
         return ["  no roles: an operator can give some (duly grants add)"]
     return [
@@ -77,7 +77,7 @@ def _roles(access: duly.Access) -> list[str]:
     ]
 
 
-def _groups_without_role(access: duly.Access) -> list[str]:
+def _groups_without_role(access: "duly.Access") -> list[str]:
     granted = {each.principal for each in access.grants}
     left = [each for each in access.groups if f"{_GROUP}{each}" not in granted]
     more = f" and {len(left) - _MOST_GROUPS} more" if len(left) > _MOST_GROUPS else ""
@@ -191,7 +191,7 @@ def apply_grants(
     say(f"{len(new)} {verb}added, {len(gone)} {verb}removed{left}")
 
 
-def _keep_my_own(client: duly.Client, gone: Iterable[duly.Grant]) -> None:
+def _keep_my_own(client: "duly.Client", gone: "Iterable[duly.Grant]") -> None:
     """Refuse to take away what the rest of this call, and the next, need."""
     access = client.access()
     mine = {access.principal, *(f"{_GROUP}{each}" for each in access.groups)}
@@ -203,12 +203,12 @@ def _keep_my_own(client: duly.Client, gone: Iterable[duly.Grant]) -> None:
             )
 
 
-def _grants_of(principal: str, role: str, patterns: Iterable[str]) -> list[duly.Grant]:
+def _grants_of(principal: str, role: str, patterns: Iterable[str]) -> "list[duly.Grant]":
     kind = parse_member("ROLE", role, duly.Role, "a role")
     return [duly.Grant(principal, kind, pattern) for pattern in patterns]
 
 
-def _table(grants: Iterable[duly.Grant]) -> Iterator[str]:
+def _table(grants: "Iterable[duly.Grant]") -> Iterator[str]:
     rows = [(each.principal, each.role.name.lower(), each.pattern) for each in grants]
     if not rows:
         return iter(["no grants: `duly grants add PRINCIPAL ROLE PATTERN` makes one"])

@@ -10,7 +10,7 @@ _FIELDS = {"principal", "role", "patterns"}
 _LONGEST_NAME = 255
 
 
-def read_grants(file: Path) -> list[duly.Grant]:
+def read_grants(file: Path) -> "list[duly.Grant]":
     """Return the grants of a file: all of it is checked first.
 
     Raises:
@@ -38,7 +38,7 @@ def read_grants(file: Path) -> list[duly.Grant]:
     return grants
 
 
-def _grants(table: Any) -> list[duly.Grant]:
+def _grants(table: Any) -> "list[duly.Grant]":
     from duly_core.access.grants import pattern_problem
 
     if not isinstance(table, dict) or set(table) != _FIELDS:

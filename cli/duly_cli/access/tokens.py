@@ -60,7 +60,7 @@ def create_token(
     """Make a token and print it, once: Duly keeps only its SHA-256. `duly grants` gives its principal roles."""
     valid = parse_duration(lifetime, "--lifetime")
 
-    def make() -> duly.NewToken:
+    def make() -> "duly.NewToken":
         return client.create_token(principal, lifetime=valid, note=note)
 
     with connected(address) as client:
@@ -126,7 +126,7 @@ def revoke_tokens(
 
 
 def hand_over(
-    make: Callable[[], duly.NewToken], principal: str, to_file: Path | None, *, as_json: bool
+    make: "Callable[[], duly.NewToken]", principal: str, to_file: Path | None, *, as_json: bool
 ) -> None:
     """Make a token, and give it to whoever asked: on stdout alone, or in a file."""
     if to_file is None:
@@ -149,17 +149,17 @@ def hand_over(
         say(f"token {made.token_id} of {principal}: written to {to_file}")
 
 
-def _as_json(token: duly.Token) -> dict[str, Any]:
+def _as_json(token: "duly.Token") -> dict[str, Any]:
     return as_object(token, state=_state(token))
 
 
-def _state(token: duly.Token) -> str:
+def _state(token: "duly.Token") -> str:
     if token.revoked_at is not None:
         return "revoked"
     return "expired" if token.expires_at is not None and token.expires_at <= datetime.now(UTC) else "valid"
 
 
-def _table(tokens: Iterable[duly.Token]) -> Iterator[str]:
+def _table(tokens: "Iterable[duly.Token]") -> Iterator[str]:
     rows = [
         (
             each.token_id,

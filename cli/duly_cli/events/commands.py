@@ -150,11 +150,11 @@ def _value(value: Any) -> str:
     return one_line(json.dumps(as_json(value), ensure_ascii=False))
 
 
-def _as_json(key: duly.EventKey) -> dict[str, Any]:
+def _as_json(key: "duly.EventKey") -> dict[str, Any]:
     return as_object(key, left_out=["events", "waiters"])
 
 
-def _table(keys: Iterable[duly.EventKey]) -> Iterator[str]:
+def _table(keys: "Iterable[duly.EventKey]") -> Iterator[str]:
     rows = [(one_line(each.key), str(each.event_count)) for each in keys]
     if not rows:
         return iter(["no events: `duly events send KEY VALUE` sends one"])

@@ -77,13 +77,13 @@ def watch(
             say(f"[go on with --after {found.position}]", err=True)
 
 
-def line_of(event: duly.TaskEvent) -> str:
+def line_of(event: "duly.TaskEvent") -> str:
     """Return an event as people read it."""
     what, subject = _words(event)
     return one_line("  ".join([moment_text(event.at), f"{what:<24}", subject]).rstrip())
 
 
-def _words(event: duly.TaskEvent) -> tuple[str, str]:
+def _words(event: "duly.TaskEvent") -> tuple[str, str]:
     if event.kind is duly.TaskEventKind.GRAPH_FINISHED:
         return f"graph {_name(event.graph_status)}", event.graph_id
     of_graph = f"graph {event.graph_id}" if event.graph_id else ""
@@ -97,7 +97,7 @@ def _words(event: duly.TaskEvent) -> tuple[str, str]:
     )
 
 
-def _with_failure(subject: str, event: duly.TaskEvent) -> str:
+def _with_failure(subject: str, event: "duly.TaskEvent") -> str:
     return f"{subject}  {_name(event.failure_kind)}" if event.failure_kind else subject
 
 

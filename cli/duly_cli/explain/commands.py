@@ -71,7 +71,7 @@ def explain(
     repeatedly(show, watch, as_json=as_json)
 
 
-def lines(found: duly.Explanation, width: int | None = None) -> Iterator[str]:
+def lines(found: "duly.Explanation", width: int | None = None) -> Iterator[str]:
     """Yield an explanation, within `width`; None: that of the terminal, and 80 for a pipe or a file."""
     width = max(40, width or terminal_width() or _WIDTH)
     status = found.status.name.lower()
@@ -101,7 +101,7 @@ def _marked(lines: Sequence[str], style: str) -> Iterator[str]:
     yield from others
 
 
-def _tasks(reason: duly.Reason, now: datetime, width: int) -> Iterator[str]:
+def _tasks(reason: "duly.Reason", now: datetime, width: int) -> Iterator[str]:
     for task in reason.tasks[:_SHOWN_TASKS]:
         status = task.status.name.lower() if task.status else "removed"
         label = f"{task.label}: " if task.label else ""
@@ -118,7 +118,7 @@ def _day(moment: datetime) -> str:
     return moment_text(moment)[:10]
 
 
-def _event(event: duly.HistoryEvent, width: int, day_before: str) -> Iterator[str]:
+def _event(event: "duly.HistoryEvent", width: int, day_before: str) -> Iterator[str]:
     """Yield a line of the history: its day where that changes, its time, what happened, and the rest."""
     if _day(event.happened_at) != day_before:
         yield f"  {_day(event.happened_at)}"
@@ -127,7 +127,7 @@ def _event(event: duly.HistoryEvent, width: int, day_before: str) -> Iterator[st
     yield from _wrapped("; ".join(_details(event)) or "-", width, first=head)
 
 
-def _details(event: duly.HistoryEvent) -> Iterator[str]:
+def _details(event: "duly.HistoryEvent") -> Iterator[str]:
     if event.attempt or event.fence:
         attempt = f"attempt {event.attempt}, " if event.attempt else ""
         yield f"{attempt}run {event.fence}"

@@ -23,7 +23,7 @@ def activity(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> Non
     show_all([found], _table, as_object, as_json=as_json)
 
 
-def _table(found: Iterable[duly.Activity]) -> Iterable[str]:
+def _table(found: "Iterable[duly.Activity]") -> Iterable[str]:
     rows = [
         (
             str(each.scheduled),

@@ -127,12 +127,12 @@ def _show(
         repeatedly(show, watch, as_json=as_json)
 
 
-def host_as_json(host: duly.Host) -> dict[str, Any]:
+def host_as_json(host: "duly.Host") -> dict[str, Any]:
     """All that is known of a host."""
     return as_object(host, total_slots=host.slots, busy_slots=host.busy_slots)
 
 
-def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
+def host_table(found: "Iterable[duly.Host]") -> Iterator[str]:
     """Hosts, a line each."""
     now = datetime.now().astimezone()
     hosts = list(found)
@@ -174,7 +174,7 @@ def host_table(found: Iterable[duly.Host]) -> Iterator[str]:
     return columns(heads, rows, left_out_first=("UP", "VERSION"), styles={"STATE": status_style})
 
 
-def host_lines(host: duly.Host) -> Iterator[str]:
+def host_lines(host: "duly.Host") -> Iterator[str]:
     """A host, with its Executors and lambdas."""
     now = datetime.now().astimezone()
     values = {
@@ -227,7 +227,7 @@ def clock_text(ahead: timedelta | None, *, long: bool = False) -> str:
     return f"{'-' if ahead < timedelta() else '+'}{age}"
 
 
-def _executor_row(executor: duly.ExecutorInfo, now: datetime) -> Sequence[str]:
+def _executor_row(executor: "duly.ExecutorInfo", now: datetime) -> Sequence[str]:
     return (
         str(executor.pid),
         executor.version,

@@ -117,7 +117,7 @@ def show_queues(
         repeatedly(show, watch, as_json=as_json)
 
 
-def _check_names(client: duly.Client, lambdas: Sequence[str]) -> None:
+def _check_names(client: "duly.Client", lambdas: Sequence[str]) -> None:
     """Tell a name that no lambda has from a lambda without tasks; of a pattern nothing is asked.
 
     Raises:
@@ -142,12 +142,12 @@ def read_order(name: str) -> duly.QueueOrder | None:
     return parse_member("--order", name, duly.QueueOrder, "an order (or name)")
 
 
-def queue_as_json(queue: duly.LambdaQueue) -> dict[str, Any]:
+def queue_as_json(queue: "duly.LambdaQueue") -> dict[str, Any]:
     """All that is known of a queue."""
     return as_object(queue, live=as_object(queue.live))
 
 
-def number_text(count: duly.TaskCount) -> str:
+def number_text(count: "duly.TaskCount") -> str:
     """Return a number in at most six characters; `~` marks an estimate."""
     number, mark = count.count, "~" if count.estimated else ""
     if number < _EXACT_BELOW and not count.estimated:
@@ -159,12 +159,12 @@ def number_text(count: duly.TaskCount) -> str:
     return f"{mark}{number / _MILLION:.1f}M" if number < 100 * _MILLION else f"{mark}{number / _MILLION:.0f}M"
 
 
-def together(*counts: duly.TaskCount) -> duly.TaskCount:
+def together(*counts: "duly.TaskCount") -> "duly.TaskCount":
     """Return the sum of numbers."""
     return duly.TaskCount(sum(each.count for each in counts), any(each.estimated for each in counts))
 
 
-def queue_table(found: Iterable[duly.LambdaQueue]) -> Iterator[str]:
+def queue_table(found: "Iterable[duly.LambdaQueue]") -> Iterator[str]:
     """Queues, a line each; ENQUEUED only if there is something in queues of SQS."""
     queues = list(found)
     if not queues:
@@ -190,7 +190,7 @@ def queue_table(found: Iterable[duly.LambdaQueue]) -> Iterator[str]:
     return columns([*cells], rows, left_out_first=("BACKING OFF", "SCHEDULED"))
 
 
-def waited(queue: duly.LambdaQueue) -> str:
+def waited(queue: "duly.LambdaQueue") -> str:
     """Return for how long the oldest due task of a queue has been due."""
     oldest: datetime | None = queue.oldest_ready_at
     return "" if oldest is None else age_text(max(timedelta(), queue.counted_at - oldest))

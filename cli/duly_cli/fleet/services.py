@@ -67,7 +67,7 @@ def show_service(
         repeatedly(show, watch, as_json=as_json)
 
 
-def _table(found: Iterable[duly.ServiceInstance]) -> Iterator[str]:
+def _table(found: "Iterable[duly.ServiceInstance]") -> Iterator[str]:
     now = datetime.now().astimezone()
     processes = list(found)
     has_zones = any(each.zone for each in processes)

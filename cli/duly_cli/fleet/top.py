@@ -40,9 +40,9 @@ _FEW = 100
 class Picture(NamedTuple):
     """What there was at one time."""
 
-    hosts: Sequence[duly.Host]
-    gates: Sequence[duly.Gate]
-    queues: Sequence[tuple[duly.LambdaQueue, Rates]]
+    hosts: "Sequence[duly.Host]"
+    gates: "Sequence[duly.Gate]"
+    queues: "Sequence[tuple[duly.LambdaQueue, Rates]]"
 
 
 def add_command(app: typer.Typer) -> None:
@@ -90,7 +90,7 @@ def top(
 
 
 def _looking(
-    client: duly.Client, lambdas: Sequence[str], order: duly.QueueOrder | None, most: Callable[[], int]
+    client: "duly.Client", lambdas: Sequence[str], order: duly.QueueOrder | None, most: Callable[[], int]
 ) -> Callable[[], Picture]:
     """Return what makes the next picture."""
     meter = RateMeter()
@@ -160,7 +160,7 @@ def picture_as_json(picture: Picture) -> dict[str, Any]:
     }
 
 
-def _host_numbers(hosts: Sequence[duly.Host]) -> dict[str, int]:
+def _host_numbers(hosts: "Sequence[duly.Host]") -> dict[str, int]:
     states = [each.state for each in hosts]
     alive = [each for each in hosts if each.state is not duly.HostState.SILENT]
     return {
@@ -206,14 +206,14 @@ def _fitted(table: Sequence[Sequence[str]], width: int) -> Sequence[Sequence[str
     return [(*row[:-1], _shortened(row[-1], max(room, _LEAST_NAME))) for row in table]
 
 
-def _gates_line(gates: Sequence[duly.Gate], width: int | None) -> str:
+def _gates_line(gates: "Sequence[duly.Gate]", width: int | None) -> str:
     """Say that gates hold tasks back: what is due behind them counts as due."""
     names = ", ".join(f"{gate.name} ({gate.kind.name.lower()} {gate.lambda_name})" for gate in gates)
     head = "gates in force (duly gates list): "
     return head + (names if width is None else _cut(names, max(width - len(head), _LEAST_NAME)))
 
 
-def _row(queue: duly.LambdaQueue, rates: Rates) -> Sequence[str]:
+def _row(queue: "duly.LambdaQueue", rates: Rates) -> Sequence[str]:
     return (
         queue.priority.name.lower(),
         number_text(together(queue.ready, queue.enqueued)),

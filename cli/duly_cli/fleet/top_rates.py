@@ -27,7 +27,7 @@ class RateMeter:
     def __init__(self) -> None:
         self._pictures: deque[tuple[datetime, dict[_Key, duly.TaskCount]]] = deque()
 
-    def note(self, queues: Sequence[duly.LambdaQueue]) -> None:
+    def note(self, queues: "Sequence[duly.LambdaQueue]") -> None:
         """Remember a count, unless it is the one before."""
         if not queues:
             return
@@ -38,7 +38,7 @@ class RateMeter:
         while len(self._pictures) > 2 and at - self._pictures[1][0] >= WINDOW:
             self._pictures.popleft()
 
-    def of(self, queue: duly.LambdaQueue) -> Rates:
+    def of(self, queue: "duly.LambdaQueue") -> Rates:
         """Return the rates of a queue: what was scheduled, and did not stay, has ended."""
         if queue.recently_scheduled is None:
             return Rates(None, None)
@@ -52,5 +52,5 @@ class RateMeter:
         return Rates(scheduled, None, queue.recently_scheduled.estimated)
 
 
-def _key(queue: duly.LambdaQueue) -> _Key:
+def _key(queue: "duly.LambdaQueue") -> _Key:
     return queue.lambda_name, queue.priority

@@ -153,7 +153,7 @@ def list_breakers(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -
     show_all(found, _table, lambda each: as_object(each, ["changed"]), as_json=as_json)
 
 
-def _table(breakers: Iterable[duly.Breaker]) -> Iterator[str]:
+def _table(breakers: "Iterable[duly.Breaker]") -> Iterator[str]:
     from duly_core.config.settings import format_duration
 
     rows = [

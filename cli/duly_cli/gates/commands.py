@@ -194,7 +194,7 @@ def delete_gate(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     say(f"{name}: removed")
 
 
-def warn_of_unknown(client: duly.Client, pattern: str | Keep) -> None:
+def warn_of_unknown(client: "duly.Client", pattern: str | Keep) -> None:
     """Say so if a gate holds nothing because no lambda has this name: in an incident a misspelt pause helps nobody."""
     if isinstance(pattern, Keep) or pattern.endswith("*"):
         return
@@ -235,7 +235,7 @@ def _name(
     return usual_name(kind.name.lower(), str(pattern), collection, priority, session)
 
 
-def _scope(gate: duly.Gate) -> str:
+def _scope(gate: "duly.Gate") -> str:
     parts = [
         gate.lambda_name,
         gate.priority.name.lower() if gate.priority else "",
@@ -245,7 +245,7 @@ def _scope(gate: duly.Gate) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _table(gates: Iterable[duly.Gate]) -> Iterator[str]:
+def _table(gates: "Iterable[duly.Gate]") -> Iterator[str]:
     from duly_core.config.settings import format_duration
 
     rows = [
@@ -270,7 +270,7 @@ def _table(gates: Iterable[duly.Gate]) -> Iterator[str]:
     )
 
 
-def _facts(gates: Iterable[duly.Gate]) -> Iterator[str]:
+def _facts(gates: "Iterable[duly.Gate]") -> Iterator[str]:
     """All that is known of gates, a line for each thing that is worth one."""
     from duly_core.config.settings import format_duration
 
@@ -292,13 +292,13 @@ def _facts(gates: Iterable[duly.Gate]) -> Iterator[str]:
         yield from (f"{name:>10}  {one_line(value)}" for name, value in facts.items() if value)
 
 
-def _hits(found: Iterable[duly.GateHits]) -> Iterator[str]:
+def _hits(found: "Iterable[duly.GateHits]") -> Iterator[str]:
     for hits in found:
         more = " at least" if hits.truncated else ""
         yield f"it would hit{more} {counted(hits.total, 'task')}"
         yield from (f"  {status.name.lower()}: {count}" for status, count in sorted(hits.counts.items()))
 
 
-def _hits_as_json(hits: duly.GateHits) -> dict[str, object]:
+def _hits_as_json(hits: "duly.GateHits") -> dict[str, object]:
     counts = {status.name.lower(): count for status, count in sorted(hits.counts.items())}
     return {"hits": counts, "total": hits.total, "truncated": hits.truncated}

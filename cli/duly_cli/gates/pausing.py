@@ -71,7 +71,7 @@ def resume(lambda_name: _Lambda, address: Address = DEFAULT_ADDRESS) -> None:
             say(f"{lambda_name}: resumed, the gate {gate.name} is removed")
 
 
-def _check_free(client: duly.Client, name: str, lambda_name: str) -> None:
+def _check_free(client: "duly.Client", name: str, lambda_name: str) -> None:
     """Refuse to turn a gate that does something else into this pause: what it holds would become due.
 
     Raises:
@@ -89,6 +89,6 @@ def _check_free(client: duly.Client, name: str, lambda_name: str) -> None:
     raise invalid("LAMBDA", message)
 
 
-def _pauses_all(gate: duly.Gate, lambda_name: str) -> bool:
+def _pauses_all(gate: "duly.Gate", lambda_name: str) -> bool:
     is_part = gate.collection or gate.priority or gate.session
     return gate.kind is duly.GateKind.PAUSE and gate.lambda_name == lambda_name and not is_part

@@ -9,11 +9,11 @@ import typer
 import duly
 from duly_cli.access.grants import PANEL, access_lines
 from duly_cli.oidc.sign_in_file import StoredSignIn, addresses, forget, locked, prepared, read_sign_in
+from duly_cli.oidc.signed_in_token import token_names_of_environment
 from duly_cli.output.safe_text import say
 from duly_cli.output.task_text import moment_text
 from duly_cli.startup.option_values import invalid
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected
-from duly_wire.credentials import TOKEN, TOKEN_FILE
 
 _SCOPES = "openid profile email"
 
@@ -72,9 +72,8 @@ def login(
     say("\n".join(access_lines(access)))
     if not stored.refresh_token:
         say(f"  until {_clock(stored.expires_at)}: this provider gives nothing to renew it with (--scopes)")
-    for name in (TOKEN, TOKEN_FILE):
-        if os.environ.get(name):
-            say(f"duly: {name} is set, and counts for more than this sign-in: unset it", err=True)
+    for name in token_names_of_environment():
+        say(f"duly: {name} is set, and counts for more than this sign-in: unset it", err=True)
 
 
 def logout(

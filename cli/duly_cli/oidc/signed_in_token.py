@@ -9,15 +9,21 @@ from dataclasses import replace
 
 import duly
 from duly_cli.oidc.sign_in_file import StoredSignIn, locked, prepared, read_sign_in
-from duly_wire.credentials import TOKEN, TOKEN_FILE
 
 EARLY = 30
 """Seconds before its end from which on an ID token is renewed: the clocks of this machine and of the Frontend may differ by as much."""
 
 
+def token_names_of_environment() -> list[str]:
+    """Return the variables that have a token."""
+    from duly_wire.credentials import TOKEN, TOKEN_FILE  # it loads gRPC, which help does not need
+
+    return [name for name in (TOKEN, TOKEN_FILE) if os.environ.get(name)]
+
+
 def has_token_of_environment() -> bool:
     """Return whether the environment has a token, which counts for more than a sign-in."""
-    return bool(os.environ.get(TOKEN) or os.environ.get(TOKEN_FILE))
+    return bool(token_names_of_environment())
 
 
 def signed_in_token(address: str, clock: Callable[[], float] = time.time) -> "SignedInToken | None":
@@ -87,7 +93,7 @@ class SignedInToken:
             if before.expires_at > self._now():
                 return before
             raise duly.CredentialsError(
-                f"your sign-in at {before.address} has to be renewed: {failure.told(error)}. Try again, or set {TOKEN}"
+                f"your sign-in at {before.address} has to be renewed: {failure.told(error)}. Try again, or set DULY_TOKEN"
             ) from error
         except ProviderRefusedError as error:
             keep(replace(before, refresh_token=""))

@@ -43,8 +43,8 @@ class _Attempt:
 
 
 def sign_in(
-    address: str, at: duly.SignInProvider, *, port: int | None, opens: bool
-) -> tuple[StoredSignIn, duly.Access]:
+    address: str, at: "duly.SignInProvider", *, port: int | None, opens: bool
+) -> "tuple[StoredSignIn, duly.Access]":
     """Return the sign-in of the person, and the access that it has.
 
     Args:
@@ -62,8 +62,8 @@ def sign_in(
 
 
 async def _in_the_browser(
-    address: str, at: duly.SignInProvider, port: int, *, opens: bool
-) -> tuple[StoredSignIn, duly.Access]:
+    address: str, at: "duly.SignInProvider", port: int, *, opens: bool
+) -> "tuple[StoredSignIn, duly.Access]":
     attempt = _Attempt(*(secrets.token_urlsafe(32) for _ in range(3)))
     try:
         loopback = Loopback(
@@ -134,7 +134,7 @@ async def _redeem(
         raise SignInError(f"the sign-in is not accepted: {error}{_CLOCKS}") from error
 
 
-async def _on_another_device(address: str, at: duly.SignInProvider) -> tuple[StoredSignIn, duly.Access]:
+async def _on_another_device(address: str, at: "duly.SignInProvider") -> "tuple[StoredSignIn, duly.Access]":
     provider, failure = open_provider(at.issuer, at.client_id, at.scopes)
     try:
         code = await device.begin(provider)
@@ -159,7 +159,7 @@ def _device_problem(error: ProviderRefusedError, host: str) -> str:
     return f"{error}: leave out --device, or let the provider allow it for this client"
 
 
-def _accepted(address: str, at: duly.SignInProvider, tokens: Tokens) -> tuple[StoredSignIn, duly.Access]:
+def _accepted(address: str, at: "duly.SignInProvider", tokens: Tokens) -> "tuple[StoredSignIn, duly.Access]":
     """Return the sign-in, once the Frontend has taken its ID token."""
     found = tokens.id_token
     try:

@@ -27,13 +27,13 @@ def moment_text(moment: datetime | None) -> str:
     return moment.strftime("%Y-%m-%d %H:%M:%SZ") if moment else ""
 
 
-def listed_as_json(task: duly.Task) -> dict[str, Any]:
+def listed_as_json(task: "duly.Task") -> dict[str, Any]:
     """Return what a list tells of a task: payload, result and attempts are in `task_as_json` only."""
     told = task_as_json(task)
     return {name: value for name, value in told.items() if name not in _NOT_LISTED}
 
 
-def task_as_json(task: duly.Task) -> dict[str, Any]:
+def task_as_json(task: "duly.Task") -> dict[str, Any]:
     """Everything that is known of a task."""
     told = as_object(task) | {
         "session": task.session and task.session.key,
@@ -56,7 +56,7 @@ def task_as_json(task: duly.Task) -> dict[str, Any]:
     return told
 
 
-def _body(task: duly.Task, name: str) -> Any:
+def _body(task: "duly.Task", name: str) -> Any:
     """Return a body as JSON has it. One that cannot be shown is its bytes."""
     if _problem(task, name):
         return {"base64": base64.b64encode(getattr(task, f"{name}_bytes")).decode()}
@@ -66,7 +66,7 @@ def _body(task: duly.Task, name: str) -> Any:
         return str(duly.EncryptedPayload(error.key_id))
 
 
-def _problem(task: duly.Task, name: str) -> str:
+def _problem(task: "duly.Task", name: str) -> str:
     """Return why a body cannot be shown, such as one that another program sent; empty: it can."""
     try:
         return "nested too deeply to be shown" if is_deep(getattr(task, name)) else ""
@@ -81,7 +81,7 @@ def attributes_text(attributes: "Mapping[str, AttributeValue]") -> str:
     return ", ".join(f"{name}={as_json(value)}" for name, value in attributes.items())
 
 
-def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
+def task_lines(task: "duly.Task", max_attempts: int | None = None) -> list[str]:
     """A task, a line for each thing that is worth one; `max_attempts` is its lambda's."""
     values = task_as_json(task)
     values["attributes"] = attributes_text(task.attributes)
@@ -116,7 +116,7 @@ def task_lines(task: duly.Task, max_attempts: int | None = None) -> list[str]:
     return lines
 
 
-def traceback_lines(attempts: Iterable[duly.Attempt]) -> list[str]:
+def traceback_lines(attempts: "Iterable[duly.Attempt]") -> list[str]:
     """The newest traceback, indented; none: no lines. `--json` has those of the last three attempts."""
     told = [attempt for attempt in attempts if attempt.traceback]
     if not told:
@@ -127,7 +127,7 @@ def traceback_lines(attempts: Iterable[duly.Attempt]) -> list[str]:
     return ["", head, *(f"  {printable(line)}" for line in newest.traceback.split("\n"))]
 
 
-def _overdue_since(task: duly.Task) -> datetime | None:
+def _overdue_since(task: "duly.Task") -> datetime | None:
     """Return since when a task could have started; None: it started, or its time has not come."""
     if task.status not in _WAITING:
         return None
@@ -137,7 +137,7 @@ def _overdue_since(task: duly.Task) -> datetime | None:
     return due_at if due_at is not None and due_at < datetime.now(UTC) else None
 
 
-def _attempt_number(task: duly.Task, max_attempts: int | None) -> str:
+def _attempt_number(task: "duly.Task", max_attempts: int | None) -> str:
     """Return which attempt runs, or comes next. Crashes are not counted against max_attempts."""
     number = f"{task.failures + task.crashes + 1}"
     if max_attempts is None:
@@ -155,7 +155,7 @@ def _readable(body: Any) -> str:
     )
 
 
-def _attempt_table(attempts: Iterable[duly.Attempt]) -> Iterator[str]:
+def _attempt_table(attempts: "Iterable[duly.Attempt]") -> Iterator[str]:
     rows = []
     for attempt in attempts:
         reason = attempt.failure_message
@@ -176,7 +176,7 @@ def _attempt_table(attempts: Iterable[duly.Attempt]) -> Iterator[str]:
     return columns(heads, rows, left_out_first=("ENDED", "HOLDER", "FENCE"))
 
 
-def task_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
+def task_table(tasks: "Iterable[duly.Task]") -> Iterator[str]:
     """Tasks, a line each."""
     rows = []
     for task in tasks:
@@ -201,7 +201,7 @@ def task_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
     return columns(heads, rows, left_out_first=left_out_first, styles={"STATUS": status_style})
 
 
-def dead_letter_table(tasks: Iterable[duly.Task]) -> Iterator[str]:
+def dead_letter_table(tasks: "Iterable[duly.Task]") -> Iterator[str]:
     """Dead letters, a line each."""
     rows = [
         (

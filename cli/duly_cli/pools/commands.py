@@ -191,11 +191,11 @@ def delete_pool(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     say(f"{name}: removed{f'; {left}' if alive else ''}")
 
 
-def _limits(pool: duly.WorkerPool) -> str:
+def _limits(pool: "duly.WorkerPool") -> str:
     return f"{pool.minimum} to {pool.maximum} workers for {', '.join(map(one_line, pool.lambdas))}"
 
 
-def _table(found: Iterable[duly.WorkerPool]) -> Iterator[str]:
+def _table(found: "Iterable[duly.WorkerPool]") -> Iterator[str]:
     rows = []
     for pool in found:
         plan = pool.plan
@@ -218,7 +218,7 @@ def _table(found: Iterable[duly.WorkerPool]) -> Iterator[str]:
     return columns(heads, rows, left_out_first=("DRIVER", "LIMITS"))
 
 
-def _why(pool: duly.WorkerPool) -> str:
+def _why(pool: "duly.WorkerPool") -> str:
     if pool.plan is None:
         return "no autoscaler planned for it yet"
     if pool.plan.failure:
@@ -226,7 +226,7 @@ def _why(pool: duly.WorkerPool) -> str:
     return pool.plan.reasons[0] if pool.plan.reasons else ""
 
 
-def pool_lines(pool: duly.WorkerPool) -> Iterator[str]:
+def pool_lines(pool: "duly.WorkerPool") -> Iterator[str]:
     """A pool, with its plan."""
     values = {
         "pool": pool.name,
@@ -249,7 +249,7 @@ def pool_lines(pool: duly.WorkerPool) -> Iterator[str]:
     yield from plan_lines(pool)
 
 
-def plan_lines(pool: duly.WorkerPool) -> Iterator[str]:
+def plan_lines(pool: "duly.WorkerPool") -> Iterator[str]:
     """How many workers a pool has and is to have, and why."""
     now = datetime.now().astimezone()
     plan = pool.plan

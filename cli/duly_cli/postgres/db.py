@@ -105,7 +105,7 @@ def operator(
 
     valid = parse_duration(lifetime, "--lifetime")
 
-    def make() -> duly.NewToken:
+    def make() -> "duly.NewToken":
         place = dsn or full_address(direct(StoreSettings.load(dsn=dsn)))
         return duly.NewToken(*make_operator(place, name, lifetime=valid, note=note))
 

@@ -70,7 +70,7 @@ def send_test(name: _Name, address: Address = DEFAULT_ADDRESS) -> None:
     say(f"{name}: arrived ({seconds}), id {done.message_id}")
 
 
-def _table(found: Iterable[duly.NotificationTarget]) -> Iterator[str]:
+def _table(found: "Iterable[duly.NotificationTarget]") -> Iterator[str]:
     targets = list(found)
     if not targets:
         yield _NONE
@@ -90,7 +90,7 @@ def _table(found: Iterable[duly.NotificationTarget]) -> Iterator[str]:
     yield from columns(("TARGET", "KIND", "FROM", "ARRIVED", "FAILED", "STATE"), rows)
 
 
-def _facts(found: Iterable[duly.NotificationTarget]) -> Iterator[str]:
+def _facts(found: "Iterable[duly.NotificationTarget]") -> Iterator[str]:
     now = datetime.now().astimezone()
     for each in found:
         yield f"{each.name}: {each.kind}, {_state(each, now)}"
@@ -105,7 +105,7 @@ def _coming(left: timedelta) -> str:
     return f"in {age_text(left)}" if left > timedelta() else "now"
 
 
-def _what(target: duly.NotificationTarget) -> str:
+def _what(target: "duly.NotificationTarget") -> str:
     kinds = _listed([each.name.lower() for each in target.kinds])
     lambdas = _listed(target.lambdas)
     words = [f"problems from {target.severity.name.lower()} on"]
@@ -125,7 +125,7 @@ def _ago(instant: datetime | None, now: datetime) -> str:
     return "-" if instant is None else f"{age_text(max(timedelta(), now - instant))} ago"
 
 
-def _state(target: duly.NotificationTarget, now: datetime) -> str:
+def _state(target: "duly.NotificationTarget", now: datetime) -> str:
     if target.failing_since is not None:
         return (
             f"fails for {age_text(max(timedelta(), now - target.failing_since))}: {one_line(target.failure)}"

@@ -91,14 +91,14 @@ def _kind(text: str) -> duly.ProblemKind:
         raise invalid("--kind", f"must be one of {names}") from None
 
 
-def exit_code(found: duly.Problems) -> int:
+def exit_code(found: "duly.Problems") -> int:
     """Return what a script is to know."""
     if found.problem_count:
         return EXIT_PROBLEMS
     return EXIT_NO_ANSWER if found.is_stale else 0
 
 
-def status_lines(found: duly.Problems, of: str = "") -> Iterator[str]:
+def status_lines(found: "duly.Problems", of: str = "") -> Iterator[str]:
     """Write the status in a line, and below it what is wrong, the worst first."""
     yield _head(found, of)
     width = min(terminal_width() or _WIDTH, _WIDEST)
@@ -110,7 +110,7 @@ def status_lines(found: duly.Problems, of: str = "") -> Iterator[str]:
         yield f"{counted(found.left_out, 'more problem')} not shown: --kind, --lambda and --host show fewer at a time"
 
 
-def _head(found: duly.Problems, of: str) -> Line:
+def _head(found: "duly.Problems", of: str) -> Line:
     if found.status is duly.ProblemStatus.UNKNOWN:
         text, style = "Unknown: no Frontend has looked yet", "warn"
     elif found.problem_count:
@@ -126,7 +126,7 @@ def _head(found: duly.Problems, of: str) -> Line:
     return Line.of(f"{text}{name}{as_of}", [Span(0, len(text), style)])
 
 
-def _problem_lines(problem: duly.Problem, width: int) -> Iterator[str]:
+def _problem_lines(problem: "duly.Problem", width: int) -> Iterator[str]:
     severity = getattr(problem.severity, "name", "?").upper()
     since = f"since {_clock(problem.since_at)} ({_age(problem.since_at)})"
     head = f"{severity:<11} {_kind_text(problem)}, {since}"
@@ -146,7 +146,7 @@ def _problem_lines(problem: duly.Problem, width: int) -> Iterator[str]:
             yield line
 
 
-def _kind_text(problem: duly.Problem) -> str:
+def _kind_text(problem: "duly.Problem") -> str:
     return getattr(problem.kind, "name", "unknown").lower().replace("_", " ")
 
 

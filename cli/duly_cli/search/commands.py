@@ -43,16 +43,16 @@ def search(
         raise typer.Exit(1)
 
 
-def _table(found: Sequence[duly.SearchHit]) -> Iterable[str]:
+def _table(found: "Sequence[duly.SearchHit]") -> Iterable[str]:
     rows = [(_kind(each), each.id, _about(each)) for each in found]
     return columns(("KIND", "FOUND", "ABOUT IT"), rows)
 
 
-def _kind(hit: duly.SearchHit) -> str:
+def _kind(hit: "duly.SearchHit") -> str:
     return hit.kind.name.lower().replace("_", " ")
 
 
-def _about(hit: duly.SearchHit) -> str:
+def _about(hit: "duly.SearchHit") -> str:
     if hit.status is not None:
         return f"{hit.lambda_name}, {hit.status.name.lower()}"
     if hit.kind is duly.SearchKind.GRAPH:

@@ -155,7 +155,9 @@ def unblock(
         raise typer.Exit(1)
 
 
-def _unblock_all(client: duly.Client, namespace: str, lambda_name: str, *, dry_run: bool, yes: bool) -> None:
+def _unblock_all(
+    client: "duly.Client", namespace: str, lambda_name: str, *, dry_run: bool, yes: bool
+) -> None:
     """Count the blocked sessions of a namespace, ask, and unblock these: what is blocked later stays so."""
     found = [*client.sessions(namespace=namespace, blocked=True, page_size=1000)]
     if lambda_name:

@@ -210,7 +210,7 @@ def list_tasks(
         show_all(found, task_table, listed_as_json, as_json=as_json)
 
 
-def _max_attempts(client: duly.Client, tasks: Sequence[duly.Task]) -> dict[str, int]:
+def _max_attempts(client: "duly.Client", tasks: "Sequence[duly.Task]") -> dict[str, int]:
     """Return the limits of the lambdas of tasks that have not ended, by name."""
     names = {task.lambda_name for task in tasks if not task.status.is_final}
     if not names:
@@ -219,7 +219,7 @@ def _max_attempts(client: duly.Client, tasks: Sequence[duly.Task]) -> dict[str, 
 
 
 def show(
-    tasks: list[duly.Task], *, as_json: bool, max_attempts: Mapping[str, int] = MappingProxyType({})
+    tasks: "list[duly.Task]", *, as_json: bool, max_attempts: Mapping[str, int] = MappingProxyType({})
 ) -> None:
     """Print tasks, a JSON object a line or a line for each thing that is worth one."""
     for place, task in enumerate(tasks):
