@@ -11,6 +11,7 @@ import pytest
 from duly_core.errors import SettingsError
 from duly_executor.settings import ExecutorSettings
 from duly_local.ports import free_ports
+from duly_wire.v1 import hsc_pb2
 from tests.chaos import process_tree
 from tests.fixtures import callbacks
 from tests.fixtures.debug_adapter import Debugger
@@ -100,3 +101,20 @@ async def test_without_debugpy_the_executor_says_what_to_install(
 def test_one_port_is_for_one_process() -> None:
     with pytest.raises(SettingsError, match=r"leave processes \(--processes\) at 1"):
         ExecutorSettings.load(debug_port=5678, processes=2)
+
+
+async def test_a_debugger_attaches_again_after_a_cancel_killed_the_callback(host: Host, port: int) -> None:
+    cancelled, after = host.stubborn(), claimed("test.echo", 7)
+    executor = await host.ready("--debug-port", port, DULY_EXECUTOR_CANCEL_GRACE="100ms")
+    await host.running(cancelled)
+    host.hsc.verdicts[cancelled.claim.task_id] = hsc_pb2.HEARTBEAT_VERDICT_CANCEL_REQUESTED
+    await host.hsc.end_of(cancelled)
+
+    debugger = await attached(port)
+    host.hand_out(after)
+    thread = await asyncio.to_thread(debugger.hit)
+    await asyncio.to_thread(debugger.go_on, thread)
+
+    assert value_of(await host.hsc.end_of(after)) == 7
+    assert "no debugger can attach" not in executor.output
+    debugger.close()

@@ -38,6 +38,8 @@ class ProcessSupervisor:
         self._free = list(range(settings.places))
         self._ordinary = settings.processes
         self._isolated = settings.isolated_processes
+        self._is_debugged = bool(settings.debug_port)
+        """Whether a debugger attaches to the one ordinary process, at a port that another must not take."""
         self._serve = serve
         self._changed = changed
         self.processes: dict[int, CallbackProcess] = {}
@@ -90,9 +92,8 @@ class ProcessSupervisor:
                 process.isolated = False
                 missing -= 1
                 self._retire_old()
-        if any(process.overdue for process in working) and not any(
-            process.isolated and process.is_free for process in working
-        ):
+        has_overdue = not self._is_debugged and any(process.overdue for process in working)
+        if has_overdue and not any(process.isolated and process.is_free for process in working):
             wanted_isolated += 1  # one of these may have to be replaced soon
         isolated = self._starting[True] + sum(process.isolated for process in working)
         self._start_some(missing, isolated=False)
