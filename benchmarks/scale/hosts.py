@@ -7,6 +7,8 @@ import sys
 import time
 from datetime import UTC, datetime, timedelta
 
+import grpc
+
 from duly_core.rpc.channel import open_channel
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import fleet_stub
@@ -55,9 +57,15 @@ async def _live(frontend: str, number: int, names: list[str], delay: float) -> N
         await asyncio.sleep(delay)
         next_at = time.monotonic()
         while True:
-            answer = await stub.ReportHost(report, timeout=_TIMEOUT)
-            if not answer.lambdas_wanted:
-                del report.lambda_sets[:]
+            try:
+                answer = await stub.ReportHost(report, timeout=_TIMEOUT)
+            except grpc.aio.AioRpcError as error:
+                print(
+                    error.code(), error.details(), file=sys.stderr, flush=True
+                )  # as a Controller, it reports again
+            else:
+                if not answer.lambdas_wanted:
+                    del report.lambda_sets[:]
             next_at += _INTERVAL.total_seconds()
             await asyncio.sleep(max(0.0, next_at - time.monotonic()))
 

@@ -22,7 +22,7 @@ from duly_local.stack import LocalStack
 _READY_WITHIN = timedelta(minutes=2)
 _PATIENCE = timedelta(minutes=10)
 """A store that was just filled writes for minutes when it stops."""
-_SETTINGS = {"fsync": "off", "max_wal_size": "8GB"}
+_SETTINGS = {"fsync": "off", "max_wal_size": "8GB", "shared_buffers": "1GB"}
 """Nothing here is about the disk: fsync only takes time."""
 
 

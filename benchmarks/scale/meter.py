@@ -49,19 +49,21 @@ class Meter:
     def cost(self, name: str, ask: Callable[[], str]) -> Cost:
         """Ask some times, after a first time that is left out; `ask` returns a note."""
         note = ask()
-        taken = []
-        began, before = time.monotonic(), _used()
+        taken, used = [], []
         for _ in range(self._times):
-            started = time.perf_counter()
+            before, started = _used(), time.perf_counter()
             ask()
-            taken.append((time.perf_counter() - started) * 1e3)
-        passed = time.monotonic() - began
-        used = _used()
-        used.subtract(before)
-        cpu = {
-            each: max(0.0, used[each] - self._idle.get(each, 0.0) * passed) / self._times * 1e3
-            for each in PROCESSES
-        }
+            passed = time.perf_counter() - started
+            after = _used()
+            taken.append(passed * 1e3)
+            used.append(
+                {
+                    each: (after[each] - before[each] - self._idle.get(each, 0.0) * passed) * 1e3
+                    for each in PROCESSES
+                }
+            )
+        # medians: what runs from time to time, such as the incident board, is in few of them
+        cpu = {each: max(0.0, statistics.median(one[each] for one in used)) for each in PROCESSES}
         taken.sort()
         found = Cost(name, statistics.median(taken), percentile(taken, 0.95), cpu, note)
         print("  ", *found.cells(), flush=True)

@@ -36,7 +36,7 @@ def task_id_ago(ago: str, digits: str) -> str:
 
 
 def lambda_name(number: str) -> str:
-    return f"'team-' || {number} % 50 || '/job.' || lpad(({number})::text, 5, '0')"
+    return f"'team-' || ({number}) % 50 || '/job.' || lpad(({number})::text, 5, '0')"
 
 
 _OF_ROW = f"""

@@ -30,7 +30,7 @@ _FIELDS = (*_FILTERS, "cause", "rate", *_PLACE)
 _LOOKED_AT_A_CALL = 5_000
 """Dead letters that a call looks at for those of a cause, as RedriveTasksRequest has it."""
 _GROUPED_A_CALL = 500
-_MOST_GROUPED = 2_000
+_MOST_GROUPED = 1_000
 """Dead letters that are read to be grouped, the newest."""
 
 
