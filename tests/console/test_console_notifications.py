@@ -71,7 +71,7 @@ async def test_the_page_says_how_deliveries_went_and_when_the_next_try_is(store,
     assert "unused</span>" in new
     assert "ok</span>" in ops
     told = page.partition("<dl>")[2]
-    assert "<dd>problems from critical on; of mail.*; once they stand for 30 s; their ends, too<p" in told
+    assert ">problems from critical on; of mail.*; once they stand for 30 s; their ends, too<p" in told
     assert "problems from warning on; only no host, late; once they stand for 30 s; again after 4 h" in told
     assert ": answered 500 &lt;script&gt;" in told
     assert told.count("their ends, too") == 2
