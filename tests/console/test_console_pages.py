@@ -1,5 +1,6 @@
 """Every page of the console, on a real Frontend and a real store."""
 
+import asyncio
 import html
 import json
 import re
@@ -13,10 +14,13 @@ import duly
 from duly_console.page import PAGE_SIZE
 from duly_console.pages import dead_letters
 from duly_console.routes import PAGES
+from duly_core.gates import store as store_gates
+from duly_core.gates.breakers import NewBreaker
 from duly_core.results.store import set_results
 from duly_core.tasks import causes
 from duly_core.tasks import dead_letters as store_dead_letters
 from duly_core.tasks.task import HeartbeatAnswer, Result
+from duly_frontend.limits import service as limits_service
 from duly_wire.enums import Outcome
 from duly_wire.ids import new_task_id
 from duly_wire.v1 import (
@@ -31,6 +35,9 @@ from duly_wire.v1 import (
     task_pb2,
     time_tables_pb2,
 )
+from tests.fixtures import whole
+from tests.fixtures.console import browse
+from tests.fixtures.problems import pause, ran
 from tests.fleet.test_fleet_hosts import a_report
 
 LAMBDA = "mail.send"
@@ -690,6 +697,50 @@ async def test_a_gate_is_counted_set_and_removed(browser, task_states):
     assert refused.status_code == 400
     assert "Gate sale was removed." in removed.text
     assert "No gate is in force." in removed.text
+
+
+async def test_the_gate_of_a_breaker_and_one_of_a_newer_release_are_counted_and_removed(
+    browser, store, task_states
+):
+    await task_states.register()
+    await task_states.new()
+    await pause(store, f"breaker:{LAMBDA}", LAMBDA)
+    await pause(store, "newer", LAMBDA)
+    await ran(store, "alter table gate drop constraint gate_kind_check")
+    await ran(store, "update gate set kind = 'slow' where name = 'newer'")
+    await browser.get("/gates")
+
+    for name in (f"breaker:{LAMBDA}", "newer"):
+        asked = await browser.post("/gates/remove", name=name)
+        removed = await browser.confirmed("/gates/remove", name=name)
+
+        assert f"Gate {name} hits now: 1 new." in asked.text
+        assert f"Gate {name} was removed." in removed.text
+
+
+async def test_a_gate_and_a_breaker_are_removed_also_if_nothing_can_be_counted(
+    frontend, store, task_states, monkeypatch
+):
+    async def never(*_what, **_how):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(store_gates, "count_hits", never)
+    monkeypatch.setattr(limits_service, "read_backlog", never)
+    await task_states.register()
+    await pause(store, "deploy", LAMBDA)
+    minute = timedelta(minutes=1)
+    await whole.put_breaker(store, NewBreaker(LAMBDA, 0.5, 10, minute, minute, 3, "ann", "a test"))
+    async with browse(frontend, page_timeout=timedelta(seconds=2)) as browser:
+        await browser.get("/gates")
+        asked = await browser.post("/gates/remove", name="deploy")
+        removed = await browser.confirmed("/gates/remove", name="deploy")
+        asked_of_breaker = await browser.post("/gates/remove-breaker", **{"lambda": LAMBDA})
+        removed_breaker = await browser.confirmed("/gates/remove-breaker", **{"lambda": LAMBDA})
+
+    for page in (asked, asked_of_breaker):
+        assert "What it holds could not be counted." in page.text
+    assert "Gate deploy was removed." in removed.text
+    assert f"The breaker of {LAMBDA} was removed." in removed_breaker.text
 
 
 def shown_in(page, action):
