@@ -548,6 +548,30 @@ async def test_a_page_that_fails_keeps_the_renewed_session(
     assert sorted(identity_provider.refresh_tokens.values()) == [0, 1]
 
 
+async def test_the_page_that_says_that_the_store_is_away_keeps_the_renewed_session(
+    people, oidc_settings, identity_provider, store, monkeypatch
+):
+    monkeypatch.setattr(access_cache, "STALE", timedelta(0))
+    async with browse(people, **oidc_settings) as person:
+        await sign_in(person)
+        before = person.http.cookies["duly_7480"]
+        monkeypatch.setattr(renewal, "EARLY", 301)
+        identity_provider.lifetime = 600
+
+        async with store.connection() as connection, connection.transaction():
+            await connection.execute("set local idle_in_transaction_session_timeout = 0")
+            await connection.execute("lock table access_version in access exclusive mode")
+            away = await person.get("/settings")
+        renewed = person.http.cookies["duly_7480"]
+        after = await person.get("/settings")
+
+    assert away.status_code == 503
+    assert "store is away" in away.text
+    assert renewed != before
+    assert after.status_code == 200
+    assert sorted(identity_provider.refresh_tokens.values()) == [0, 1]
+
+
 async def test_renewed_tokens_are_forgotten_once_they_expired_or_their_session_signed_out(
     identity_provider, oidc_settings
 ):

@@ -108,7 +108,7 @@ class FixedAuthorizer(Authorizer):
         super().__init__(source)
         self._principal = Principal(access.principal)
 
-    async def identify(self, _credentials: Credentials) -> Principal:
+    async def identify(self, _credentials: Credentials, _path: str = "") -> Principal:
         """Return the one principal."""
         return self._principal
 

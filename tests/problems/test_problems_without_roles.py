@@ -1,5 +1,8 @@
 """The board for callers whose roles cannot be read, because Postgres does not answer: that it does not, and nothing else."""
 
+import asyncio
+import gc
+import threading
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
@@ -7,11 +10,17 @@ import grpc
 import pytest
 
 from duly_core.access import cache as access_cache
+from duly_core.access import patience
+from duly_core.access.authorizer import Authorizer
+from duly_core.access.cache import AccessCache
+from duly_core.access.methods import ANSWERED_WITHOUT_ROLES
+from duly_core.errors import StoreUnavailableError, UnauthenticatedError
 from duly_core.problems import store as store_problems
 from duly_core.problems.kinds import Kind, Severity
 from duly_core.problems.problem import found
 from duly_wire.v1 import access_pb2, access_pb2_grpc, problems_pb2, problems_pb2_grpc
 from tests.fixtures.console import token_of
+from tests.fixtures.services import serve_frontend
 
 ALL = problems_pb2.ListProblemsRequest()
 
@@ -108,3 +117,41 @@ async def test_a_token_that_is_revoked_is_refused_once_the_store_is_back(board, 
         await board.ListProblems(ALL, metadata=shows("duly_guessed"))
 
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_jwt_that_cannot_be_checked_soon_is_checked_and_not_told_that_the_store_is_away(
+    store, monkeypatch
+):
+    monkeypatch.setattr(patience, "_PATIENCE", timedelta(0))
+
+    async def check_slowly(_token):
+        await asyncio.to_thread(threading.Event().wait, 0.05)
+        raise UnauthenticatedError("the issuer has no such key")
+
+    async with serve_frontend(store, authorizer=Authorizer(AccessCache(store), check_slowly)) as served:
+        board = problems_pb2_grpc.ProblemServiceStub(served.channel)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await board.ListProblems(ALL, metadata=shows("a.forged.token"))
+
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_read_of_roles_that_fails_once_nobody_waits_for_it_is_no_error_of_asyncio():
+    complaints, reading, may_fail = [], asyncio.Event(), asyncio.Event()
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, told: complaints.append(told))
+
+    async def read():
+        reading.set()
+        await may_fail.wait()
+        raise StoreUnavailableError("no answer")
+
+    (path,) = ANSWERED_WITHOUT_ROLES
+    caller = asyncio.create_task(patience.read_soon(path, read()))
+    await reading.wait()
+    caller.cancel()
+    await asyncio.wait([caller])
+    may_fail.set()
+    await asyncio.wait(asyncio.all_tasks() - {asyncio.current_task()})
+    gc.collect()
+
+    assert complaints == []

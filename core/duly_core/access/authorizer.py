@@ -10,6 +10,7 @@ from duly_core.access.current import current_access, denied, denied_everything
 from duly_core.access.grants import Access
 from duly_core.access.jwt_reader import open_jwt_reader
 from duly_core.access.methods import KNOWN_CALLERS, NEEDS, OPEN_SERVICES, Reach
+from duly_core.access.patience import read_soon
 from duly_core.access.principal import Principal, check_not_reserved
 from duly_core.access.settings import AuthSettings
 from duly_core.access.tokens import TOKEN_PREFIX
@@ -66,11 +67,12 @@ class Authorizer:
         """Whether everybody may make this call."""
         return path.startswith(tuple(OPEN_SERVICES))
 
-    async def identify(self, credentials: Credentials) -> Principal:
-        """Return who calls. A token counts for more than a certificate: a proxy has one certificate for all.
+    async def identify(self, credentials: Credentials, path: str = "") -> Principal:
+        """Return who makes a call of this method. A token counts for more than a certificate: a proxy has one certificate for all.
 
         Raises:
             UnauthenticatedError: it came with nothing, or with something that is not valid.
+            StoreUnavailableError: the store does not say whose token it is.
         """
         header = credentials.authorization
         if not header:
@@ -84,7 +86,8 @@ class Authorizer:
             raise UnauthenticatedError("the authorization header must be `Bearer TOKEN`")
         token = header[len(_BEARER) :].strip()
         if token.startswith(TOKEN_PREFIX):
-            found = await self._source.token_holder(hashlib.sha256(token.encode()).digest())
+            digest = hashlib.sha256(token.encode()).digest()
+            found = await read_soon(path, self._source.token_holder(digest))
             check_not_reserved(found.name if found else "")
         elif self._read_jwt is not None and token.count(".") == 2:
             found = await self._read_jwt(token)
@@ -114,12 +117,13 @@ class Authorizer:
         Raises:
             UnauthenticatedError: what it showed has expired meanwhile.
             PermissionDeniedError: this call is not part of it.
+            StoreUnavailableError: the store does not say what they may do.
         """
         if principal.expires_at is not None and self._now() >= principal.expires_at:
             raise UnauthenticatedError(
                 "what this caller shows has expired: ask an operator for a new token, or renew the certificate"
             )
-        access = await self._source.access_of(principal.name, principal.groups)
+        access = await read_soon(path, self._source.access_of(principal.name, principal.groups))
         if path in KNOWN_CALLERS or path.startswith(_REFLECTION):
             return access
         need = NEEDS.get(path)

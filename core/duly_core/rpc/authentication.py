@@ -3,11 +3,9 @@
 What is refused is read afterwards for the audit log, if it is small (interceptors.py).
 """
 
-import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
-from datetime import timedelta
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 from google.protobuf.message import Message
@@ -27,10 +25,7 @@ from duly_core.rpc.certificate_expiry import expires_at
 from duly_core.rpc.error_status import code_of, status_of
 from duly_core.rpc.requests.named_lambda import lambda_of
 
-_PATIENCE = timedelta(seconds=2)
-"""With a store that stands still, for a caller that is to hear of it before its own time is over."""
 _NOBODY = Principal("")
-_Decided = TypeVar("_Decided")
 _ALTERNATIVE_NAME = "x509_subject_alternative_name"
 _COMMON_NAME = "x509_common_name"
 
@@ -61,9 +56,9 @@ class Admitter:
 
     async def _admit(self, path: str, credentials: Credentials) -> Principal:
         try:
-            principal = await self._soon(path, self._authorizer.identify(credentials))
+            principal = await self._authorizer.identify(credentials, path)
             try:
-                set_access(await self._soon(path, self._authorizer.admit(path, principal)))
+                set_access(await self._authorizer.admit(path, principal))
             except PermissionDeniedError:
                 set_access(Access(principal.name, ()))  # the audit log says who was refused
                 raise
@@ -73,22 +68,6 @@ class Admitter:
             set_roles_unknown()
             return _NOBODY
         return principal
-
-    @staticmethod
-    async def _soon(path: str, deciding: Coroutine[Any, Any, _Decided]) -> _Decided:
-        """Return what was decided. A method that says that the store does not answer waits less long than others for its answer.
-
-        Raises:
-            StoreUnavailableError: there is none yet.
-        """
-        if path not in ANSWERED_WITHOUT_ROLES:
-            return await deciding
-        task = asyncio.create_task(deciding)
-        done, _ = await asyncio.wait({task}, timeout=_PATIENCE.total_seconds())
-        if not done:
-            task.add_done_callback(_drop)  # it goes on: other calls wait for what it reads
-            raise StoreUnavailableError(f"no answer within {_PATIENCE.total_seconds():g} s")
-        return task.result()
 
     def wrap_stream(
         self, serve: Callable[..., Any], path: str, audit_log: AuditLog | None = None
@@ -160,12 +139,6 @@ class _Audits:
             audit = self._audits[method] = CallAudit(self._log, f"{self._service}/{method}")
         if audit.keeps(code):
             await audit.record_refusal(context, request, code)
-
-
-def _drop(task: asyncio.Task[Any]) -> None:
-    """Take what came of a decision that nobody waits for any longer: asyncio would log its failure."""
-    if not task.cancelled():
-        task.exception()
 
 
 def credentials_of(context: grpc.aio.ServicerContext[Any, Any]) -> Credentials:

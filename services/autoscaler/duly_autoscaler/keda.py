@@ -16,6 +16,7 @@ from duly_core.errors import (
 from duly_core.pools.rules import NO_POOL_NAME, POOL_NAME
 from duly_core.pools.store import DesiredWorkers, desired_workers
 from duly_core.postgres.pool import Store
+from duly_core.process.outcomes import take_outcome
 from duly_core.rpc.stubs import Context
 from duly_wire.externalscaler import externalscaler_pb2, externalscaler_pb2_grpc
 
@@ -51,7 +52,7 @@ class PlanReader:
             return self._known
         if self._reading is None or self._reading.done():
             self._reading = loop.create_task(self._read())
-            self._reading.add_done_callback(_notice)
+            self._reading.add_done_callback(take_outcome)
         return await asyncio.shield(self._reading)
 
     async def _read(self) -> Plans:
@@ -147,9 +148,3 @@ class ExternalScalerServicer(externalscaler_pb2_grpc.ExternalScalerServicer):
                 f"there is no pool {name}: declare it (duly pools set {name} --driver {KEDA})"
             )
         return name, plans[name]
-
-
-def _notice(reading: "asyncio.Task[Plans]") -> None:
-    """Look at its error: all who asked may have hung up."""
-    if not reading.cancelled():
-        reading.exception()

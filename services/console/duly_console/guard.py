@@ -27,6 +27,7 @@ from duly_console.viewer import Viewer, viewer_of
 from duly_core.access.grants import Access
 from duly_core.config.addresses import is_loopback
 from duly_core.errors import DulyError
+from duly_core.process.outcomes import take_outcome
 from duly_wire.v1 import access_pb2, problems_pb2
 
 MakePage = Callable[[Page], Awaitable[Response]]
@@ -219,13 +220,14 @@ class Guard:
         # a part of a page has no menu; that of the overview has the board
         is_part = request.headers.get("hx-request") == "true" and request.url.path != "/"
         asking = asyncio.create_task(self.viewer(calls, known.token))
+        asking.add_done_callback(take_outcome)  # a page that is too late does not wait for it
         try:
             problems = await self._problems(calls) if is_marked and not is_part else None
             if known.token and is_store_away(problems):
                 # who asks may not be known for long: all who have signed in may hear that the store is away
                 done, _ = await asyncio.wait({asking}, timeout=_VIEWER_TIMEOUT)
                 if not done or _is_away(asking):
-                    return self._away(request, known, problems)
+                    return self._kept(request, self._away(request, known, problems))
             viewer = await asking
         finally:
             asking.cancel()
@@ -312,8 +314,11 @@ class Guard:
         if isinstance(error, SignInNeededError):
             return self._to_sign_in(request)
         response = self._problem(request, error, page)
-        # the provider takes the refresh token before it no more
-        if page is None and (renewed := getattr(request.state, "renewed", None)):
+        return self._kept(request, response) if page is None else response
+
+    def _kept(self, request: Request, response: Response) -> Response:
+        """Return an answer without a page, with the session if it was renewed: the provider takes its old refresh token no more."""
+        if renewed := getattr(request.state, "renewed", None):
             self.keep(response, renewed)
         return response
 

@@ -11,6 +11,7 @@ from duly_console.errors import PageError, SignInNeededError
 from duly_console.session_cookie import Session
 from duly_core.oidc.errors import ProviderAwayError, ProviderRefusedError
 from duly_core.oidc.provider import Provider, Tokens
+from duly_core.process.outcomes import take_outcome
 
 EARLY = 30
 """Seconds before its end from which on an ID token is renewed: the clocks of this machine and of the Frontend may differ by as much."""
@@ -112,7 +113,7 @@ class Renewals:
             if self._now() < self._away_until:
                 raise ProviderAwayError("the provider did not answer a moment ago")
             known = _Renewal(asyncio.create_task(self._ask(session)), self._now(), session.csrf)
-            known.answer.add_done_callback(_look)
+            known.answer.add_done_callback(take_outcome)
             self._renewals[key] = known
             self._renewals.move_to_end(key)
             while len(self._renewals) > _MOST:
@@ -137,9 +138,3 @@ class Renewals:
         except ProviderAwayError:
             self._away_until = self._now() + _RETRY
             raise
-
-
-def _look(answer: asyncio.Task[Tokens]) -> None:
-    """Take note of a failure: perhaps nobody waits for it any longer."""
-    if not answer.cancelled():
-        answer.exception()
