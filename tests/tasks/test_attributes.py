@@ -234,6 +234,18 @@ async def test_a_purge_takes_the_finished_tasks_with_all_attributes(
     assert await statuses(client, live) == {duly.TaskStatus.NEW}
 
 
+async def test_a_change_by_attributes_that_has_none_is_refused_and_changes_nothing(client, registered):
+    live = await scheduled(client, 2, order=17)
+    await client.cancel_many(ended := await scheduled(client, 2, order=18))
+
+    for change in (client.cancel_where, client.purge):
+        with pytest.raises(duly.InvalidTaskError, match="attributes has none"):
+            await change(attributes={})
+
+    assert await statuses(client, live) == {duly.TaskStatus.NEW}
+    assert await statuses(client, ended) == {duly.TaskStatus.CANCELLED}
+
+
 async def test_a_page_of_a_change_reads_a_bounded_number_of_tasks(frontend, client, registered, monkeypatch):
     await scheduled(client, 40, order=17)
     (last,) = await scheduled(client, 1, order=17, late=True)

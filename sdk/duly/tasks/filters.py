@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import IntEnum
 from typing import Any, TypedDict, TypeVar
 
+from duly.errors import InvalidTaskError
 from duly.tasks.attributes import AttributeValue, attribute_filters
 from duly.tasks.new_task import aware
 from duly.transport.enum_members import member
@@ -39,7 +40,7 @@ class CancelFilter(TaskFilter, total=False):
     With CLAIMED and PROCESSING, callbacks that run are asked to stop.
     """
 
-    # Of all of these, as in a list.
+    # Of all of these, as in a list; at least one.
     attributes: Mapping[str, AttributeValue]
 
 
@@ -56,7 +57,7 @@ class PurgeFilter(_EndedFilter, total=False):
 
     # Final ones.
     statuses: Sequence[TaskStatus]
-    # Of all of these, as in a list.
+    # Of all of these, as in a list; at least one.
     attributes: Mapping[str, AttributeValue]
 
 
@@ -84,7 +85,15 @@ def filtered(request: Request, which: Mapping[str, Any], known: type) -> Request
         if name not in known.__annotations__:
             raise TypeError(f"{name!r} is no filter: use {', '.join(known.__annotations__)}")
         if name == "attributes":
-            to.attributes.extend(attribute_filters(value))
+            wanted = attribute_filters(value)
+            if (
+                not wanted and known is not ListFilter
+            ):  # perhaps it was made of data: all tasks would be changed
+                raise InvalidTaskError(
+                    "attributes has none, and would not filter: leave it out to change tasks with any",
+                    "attributes",
+                )
+            to.attributes.extend(wanted)
         elif name in _KINDS:
             getattr(to, name).extend(member(name, each, _KINDS[name]) for each in value)
         elif name == "lambda_name":
