@@ -38,7 +38,7 @@ test: $(STAMP) ## Run all but the long tests (TESTS=path narrows, ARGS="-k name"
 	@$(PYTEST) -n $(or $(WORKERS),3) -m "not long" $(TESTS) $(ARGS)
 
 test-all: $(STAMP) ## Run all tests, as CI does: with failpoints, chaos, models, fuzzing, the demo, every installed Postgres
-	@$(PYTEST) $(TESTS) $(ARGS) || $(BIN)/python -m scripts.failed_again $$?
+	@$(PYTEST) $(TESTS) $(ARGS) || $(BIN)/python -m scripts.failed_again $$? $(ARGS)
 
 lint: $(STAMP) ## Check style, formatting, the wire and who imports whom
 	$(BIN)/ruff check .

@@ -52,6 +52,14 @@ def test_other_verdicts_stand(tmp_path, status, names):
     assert failed_tests(status, record(tmp_path, names)) == []
 
 
+@pytest.mark.parametrize("stop", ["-x", "-qx", "--exitfirst", "--maxfail=2"])
+def test_a_run_that_stopped_early_is_not_called_passed(tmp_path, stop):
+    one = record(tmp_path, ["tests/test_a.py::test_1"])
+
+    assert failed_tests(FAILED, one, ["-n", "0", stop]) == []
+    assert failed_tests(FAILED, one, ["-n", "0", "-k", "exitfirst", "--durations=9"]) != []
+
+
 def test_no_record_changes_no_verdict(tmp_path):
     assert failed_tests(FAILED, tmp_path / "none") == []
 
