@@ -2,6 +2,7 @@
 
 import errno
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,8 @@ def secret_file(path: Path) -> Iterator[WriteSecret]:
     """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "it is a folder")
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    # at random: in a container the id of a process that was killed comes again
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
     def write(secret: str) -> None:
