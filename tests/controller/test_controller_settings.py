@@ -35,3 +35,11 @@ def test_what_else_is_set_for_executors_is_none_of_the_controllers_business(monk
     monkeypatch.setenv("DULY_EXECUTOR_DRAIN_GRACE", "9s")
 
     assert DrainSettings.load().drain_grace == timedelta(seconds=9)
+
+
+def test_the_port_of_a_debugger_is_for_one_executor() -> None:
+    arguments = ["examples.hello:app", "--debug-port", "5678"]
+
+    with pytest.raises(SettingsError, match=r"leave executors \(--executors\) at 1"):
+        build(arguments, listen="unix:/nowhere", executors=2)
+    assert build(arguments, listen="unix:/nowhere", executors=1)

@@ -67,13 +67,22 @@ async def _open_receiver(settings: QueueSettings) -> QueueReceiver:
     return await SqsReceiver.open(settings)
 
 
+def _settings(executor_arguments: Sequence[str], overrides: dict[str, object]) -> ControllerSettings:
+    settings = ControllerSettings.load(**overrides)
+    if "--debug-port" in executor_arguments and settings.executors > 1:
+        raise SettingsError(
+            "--debug-port is the port of one callback process: leave executors (--executors) at 1"
+        )
+    return settings
+
+
 def build(executor_arguments: Sequence[str], **overrides: object) -> Serve:
     """Read the settings.
 
     `executor_arguments`: the command line of the Executors that this Controller starts and watches
     (`duly worker`); without it, it starts none. Others may attach in any case.
     """
-    settings = ControllerSettings.load(**overrides)
+    settings = _settings(executor_arguments, overrides)
     listen = settings.listen or default_socket()
     queue_settings = QueueSettings.load()
     has_queue = queue_settings.backend != "store"
