@@ -19,7 +19,7 @@ from benchmarks.machine import machine
 from benchmarks.scale.board import round_cost
 from benchmarks.scale.fill import HOSTS, Sizes
 from benchmarks.scale.installation import Installation, installed
-from benchmarks.scale.meter import PROCESSES, Cost, Meter, memory
+from benchmarks.scale.meter import NO_ANSWER, PROCESSES, Cost, Meter, memory
 from benchmarks.scale.open_pages import watch
 from benchmarks.scale.requests import Asked, calls, pages, samples
 from benchmarks.scale.trickle import trickle
@@ -108,7 +108,7 @@ def show(found: dict[str, Any]) -> str:
             median(each.median_ms for each in costs),
             median(each.p95_ms for each in costs),
             {process: median(each.cpu_ms[process] for each in costs) for process in PROCESSES},
-            costs[-1].note,
+            next((each.note for each in costs if NO_ANSWER in each.note), costs[-1].note),
         ).cells()
         for name, costs in by_name.items()
     ]

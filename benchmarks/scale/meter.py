@@ -1,16 +1,24 @@
 """Times requests one after another, and counts the CPU of each process meanwhile, less what they use idle."""
 
+import math
 import os
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from benchmarks.cpu import memory_by_process, scheduled_seconds_by_process
 from benchmarks.percentiles import percentile
 
+NO_ANSWER = "without an answer"
+"""In the note of a cost with such requests."""
 PROCESSES = ("console", "frontend", "postgres")
+
+
+class NoAnswerError(Exception):
+    """A request brought no page, or only a part of one; says what came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +55,21 @@ class Meter:
         return {name: value * 100 for name, value in self._idle.items() if value > 0}
 
     def cost(self, name: str, ask: Callable[[], str]) -> Cost:
-        """Ask some times, after a first time that is left out; `ask` returns a note."""
-        note = ask()
+        """Ask some times, after a first time that is left out; `ask` returns a note, or raises NoAnswerError.
+
+        Requests without an answer are left out, and the note says how many, and what the last one was.
+        """
+        note, failed = "", []
+        with suppress(NoAnswerError):
+            ask()
         taken, used = [], []
         for _ in range(self._times):
             before, started = _used(), time.perf_counter()
-            ask()
+            try:
+                note = ask()
+            except NoAnswerError as error:
+                failed.append(str(error))
+                continue
             passed = time.perf_counter() - started
             after = _used()
             taken.append(passed * 1e3)
@@ -63,11 +80,17 @@ class Meter:
                 }
             )
         # medians: what runs from time to time, such as the incident board, is in few of them
-        cpu = {each: max(0.0, statistics.median(one[each] for one in used)) for each in PROCESSES}
+        cpu = {each: max(0.0, _median([one[each] for one in used])) for each in PROCESSES}
         taken.sort()
-        found = Cost(name, statistics.median(taken), percentile(taken, 0.95), cpu, note)
+        if failed:
+            note = f"{len(failed)} of {self._times} {NO_ANSWER}: {failed[-1]}"
+        found = Cost(name, _median(taken), percentile(taken, 0.95) if taken else math.nan, cpu, note)
         print("  ", *found.cells(), flush=True)
         return found
+
+
+def _median(values: list[float]) -> float:
+    return statistics.median(values) if values else math.nan
 
 
 def memory() -> dict[str, float]:

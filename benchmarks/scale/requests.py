@@ -9,6 +9,7 @@ import httpx
 import psycopg
 
 import duly
+from benchmarks.scale.meter import NoAnswerError
 from duly_wire.v1 import inspection_pb2
 from duly_wire.v1.inspection_pb2_grpc import InspectionServiceStub
 
@@ -54,7 +55,7 @@ class Asked(NamedTuple):
 
     name: str
     ask: Callable[[], str]
-    """Returns a note."""
+    """Returns a note. Raises NoAnswerError."""
 
 
 def samples(dsn: str) -> dict[str, str]:
@@ -85,8 +86,10 @@ def _page(browser: httpx.Client, path: str) -> Callable[[], str]:
         answer = browser.get(path)
         size = f"{len(answer.content) / 1024:,.0f} KiB"
         if answer.status_code not in (200, 303):
-            return f"status {answer.status_code}"
-        return f"took too long, {size}" if _TOO_LONG in answer.text else size
+            raise NoAnswerError(f"status {answer.status_code}")
+        if _TOO_LONG in answer.text:
+            raise NoAnswerError(f"took too long, {size}")
+        return size
 
     return ask
 
