@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 import duly
+from duly_frontend.time_tables import definitions
 from duly_wire.v1 import registry_pb2, time_tables_pb2
 from tests.fixtures.lost_replies import lose_first_reply
 from tests.fixtures.services import refusal, serve_frontend
@@ -185,6 +186,22 @@ async def test_what_could_never_work_is_refused_with_field_and_fix(client):
 
         assert refused.value.field == field
         assert await client.tables() == []
+
+
+async def test_attributes_that_an_older_frontend_would_leave_out_are_refused(client, monkeypatch):
+    plain = await client.create_table("plain", LAMBDA, every=HOUR)
+    known = [each for each in definitions.TABLE_FIELDS if each != "attributes"]
+    monkeypatch.setattr(definitions, "TABLE_FIELDS", known)
+
+    for refused in (
+        client.create_table(NAME, LAMBDA, every=HOUR, attributes={"region": "eu"}),
+        client.change_table("plain", attributes={"region": "eu"}),
+    ):
+        with pytest.raises(duly.DulyError, match="the Frontend is of an older release"):
+            await refused
+
+    (left,) = await client.tables()
+    assert (left.name, left.revision) == ("plain", plain.revision)
 
 
 async def test_a_name_a_lambda_and_a_payload_that_cannot_be_are_refused(client, task_states):

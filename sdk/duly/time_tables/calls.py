@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
@@ -11,6 +11,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 
 from duly.callbacks.codec import Codec, payload_of, reveal_if_possible, value_or_sign
 from duly.callbacks.lambda_of import name_of
+from duly.errors import DulyError
 from duly.keep import KEEP, Keep
 from duly.limits.resource import ResourceNeed
 from duly.sessions.session import Session
@@ -176,7 +177,11 @@ class TimeTableCalls(ClientPart):
         UnknownLambdaError, CalendarNotFoundError, InvalidTaskError.
         """
         table = new_time_table(name, name_of(lambda_name), payload, self._caller.codec, **options)
-        return await self._put(table, if_revision=0)
+        if not table.attributes:
+            return await self._put(table, if_revision=0)
+        # named, for a Frontend that does not know them to refuse them: it would leave out a field
+        mask = FieldMask(paths=sorted({each.name for each, _ in table.ListFields()} - {"name"}))
+        return replace(await self._put(table, 0, mask), changed=None)
 
     async def change_table(
         self,
@@ -301,6 +306,10 @@ class TimeTableCalls(ClientPart):
         new = time_tables_pb2.NewTimeTable(table=table, if_revision=if_revision, update_mask=mask)
         request = time_tables_pb2.PutTimeTablesRequest(tables=[new])
         (result,) = (await caller.call(caller.time_tables.PutTimeTables, request)).results
+        if mask is not None and "attributes" in mask.paths and result.error.field == "update_mask":
+            raise DulyError(
+                "the Frontend is of an older release, which knows no attributes of time tables: upgrade it first"
+            )
         return _one(result, caller.codec, None if mask is None else tuple(result.changed_fields.paths))
 
     async def _state(
