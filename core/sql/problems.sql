@@ -90,50 +90,89 @@ cross join lateral (
 group by asked.name, parked.lambda;
 
 -- name: hosts_astray
-with alive as materialized (
-    select host.host_id, host.name, host.first_reported_at
+with present as materialized (
+    select case when host.stopped then 'stopped'
+    when host.reported_at <= duly_now() - 3 * host.report_interval then 'silent'
+    when host.draining then 'draining'
+    else 'alive' end as state, host.host_id, host.name, host.first_reported_at, host.reported_at, host.clock_ahead
     from host
-    where case when host.stopped then 'stopped'
-    when host.reported_at <= duly_now() - 3 * host.report_interval then 'silent'
-    when host.draining then 'draining'
-    else 'alive' end = 'alive'
+    where not host.stopped
     limit 10000
-), astray as (
-    select count(*) filter (where astray.state = 'silent') over () as silent, astray.*
-    from (
-        select case when host.stopped then 'stopped'
-    when host.reported_at <= duly_now() - 3 * host.report_interval then 'silent'
-    when host.draining then 'draining'
-    else 'alive' end as state, host.host_id, host.name, host.reported_at, host.clock_ahead
-        from host
-        where not host.stopped
-        limit 10000
-    ) as astray
-    where astray.state = 'silent'
-        or astray.clock_ahead not between -%(largest_skew)b::interval and %(largest_skew)b::interval
-    order by astray.state = 'silent' desc, astray.reported_at desc
+), machine as materialized (
+    select present.name, max(present.first_reported_at) as last_start_at
+    from present
+    where present.state in ('alive', 'silent')
+    group by present.name
+    having max(present.first_reported_at) > min(present.reported_at) filter (where present.state = 'silent')
+), worker as materialized (
+    select present.state, present.host_id, present.name, present.first_reported_at, present.reported_at
+    from present
+    join machine on machine.name = present.name
+    where present.state in ('alive', 'silent')
+    order by present.reported_at desc
+    limit 1000
+), served as materialized (
+    select distinct worker.*, some_of.lambda
+    from worker
+    cross join lateral (
+        select of_host.lambda
+        from host_lambda as of_host
+        where of_host.host_id = worker.host_id
+        order by of_host.lambda
+        limit %(most_lambdas)b::int8
+    ) as some_of
+), event as (
+    select served.name, served.lambda, served.host_id, served.reported_at as at, true as is_silence
+    from served
+    where served.state = 'silent'
+    union all
+    select served.name, served.lambda, served.host_id, served.first_reported_at, false
+    from served
+), balance as (
+    select event.*, count(*) filter (where not event.is_silence) over back - count(*) filter (where event.is_silence) over back as spare
+    from event
+    window back as (
+        partition by event.name, event.lambda
+        order by event.at desc, event.is_silence desc, event.host_id
+        rows unbounded preceding
+    )
+), made_up as (
+    select balance.host_id, balance.is_silence, balance.spare >= least(
+        0,
+        min(balance.spare) filter (where balance.is_silence) over (
+            partition by balance.name, balance.lambda
+            order by balance.at desc, balance.is_silence desc, balance.host_id
+            rows between unbounded preceding and 1 preceding
+        )
+    ) as is_made_up
+    from balance
+), silent as (
+    select count(*) over () as number, present.*
+    from present
+    left join machine on machine.name = present.name
+    where present.state = 'silent'
+        and present.host_id <> all(%(explained)b::text[])
+        and (
+            machine.last_start_at is null
+            or machine.last_start_at <= present.reported_at
+            or present.host_id not in (select worker.host_id from worker)
+            or present.host_id in (
+                select made_up.host_id from made_up where made_up.is_silence and not made_up.is_made_up
+            )
+        )
+    order by present.reported_at desc
+    limit %(most)b::int8
+), skewed as (
+    select 0::int8 as number, present.*
+    from present
+    where present.state <> 'silent'
+        and present.clock_ahead not between -%(largest_skew)b::interval and %(largest_skew)b::interval
+    order by present.reported_at desc
     limit %(most)b::int8
 )
-select astray.silent, astray.state, astray.host_id, astray.name, astray.reported_at, astray.clock_ahead,
-    astray.state = 'silent' and cardinality(later.ids) > 0 and not exists (
-        select
-        from (
-            select of_host.lambda from host_lambda as of_host where of_host.host_id = astray.host_id limit %(most)b::int8
-        ) as served
-        where not exists (
-            select from host_lambda as again where again.host_id = any (later.ids) and again.lambda = served.lambda
-        )
-    )
-from astray
-cross join lateral (
-    select array(
-        select alive.host_id
-        from alive
-        where alive.name = astray.name and alive.first_reported_at > astray.reported_at
-        limit 20
-    ) as ids
-) as later
-order by astray.state = 'silent' desc, astray.reported_at desc;
+select silent.number, silent.state, silent.host_id, silent.name, silent.reported_at, silent.clock_ahead from silent
+union all
+select skewed.number, skewed.state, skewed.host_id, skewed.name, skewed.reported_at, skewed.clock_ahead from skewed;
 
 -- name: lambdas_of_hosts
 select distinct served.lambda

@@ -25,6 +25,10 @@ insert into host (host_id, name, version, queue_backend, started_at, first_repor
 select 'h' || number, 'h', '', 'store', now(), now(), now(), interval '5 s', false, false, '', '[]' from generate_series(1, 50) as number;
 insert into host_lambda (host_id, lambda, lambda_set, version)
 select 'h' || host, 'l' || number, 0, '' from generate_series(1, 50) as host cross join generate_series(0, {LAMBDAS - 1}) as number;
+insert into host (host_id, name, version, queue_backend, started_at, first_reported_at, reported_at, report_interval, draining, stopped, reported_by, executors)
+select 'gone' || number, 'h', '', 'store', now() - interval '1 h', now() - interval '1 h', now() - interval '1 h', interval '5 s', false, false, '', '[]' from generate_series(1, 20) as number;
+insert into host_lambda (host_id, lambda, lambda_set, version)
+select 'gone' || host, 'old' || number, 0, '' from generate_series(1, 20) as host cross join generate_series(1, 1000) as number;
 analyze;
 """  # noqa: S608 (constants)
 NAMES = [f"l{number}" for number in range(LAMBDAS)]
@@ -40,6 +44,10 @@ CASES = {
     "blocked_sessions": ({"most": 10}, 10),
     "serving_hosts_of_lambdas": (QUEUES | {"late": "2 s", "most": 5}, 5 * LAMBDAS),
     "last_hosts_of_lambdas": (QUEUES, 50 * LAMBDAS),
+    "hosts_astray": (
+        {"largest_skew": "1 s", "explained": [], "most": 10, "most_lambdas": 300},
+        50 * LAMBDAS + 20 * 300,
+    ),
 }
 """Of each statement what it is asked, and how many rows of the large tables it may read."""
 SMALL = {

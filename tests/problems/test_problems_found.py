@@ -15,6 +15,7 @@ from duly_core.tasks import claims, polling
 from duly_core.tasks.claims import Caller, Pick
 from duly_frontend.problems.board import ProblemBoard
 from duly_wire.enums import Outcome, Priority, ProblemActionKind, ProblemKind, ProblemSeverity, ProblemStatus
+from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import fleet_pb2_grpc
 from tests.fixtures.problems import pause, ran
 from tests.fixtures.task_states import CLAIM_TIMEOUT, LAMBDA, SECOND
@@ -94,6 +95,65 @@ async def test_a_silent_host_whose_lambdas_a_later_worker_of_its_machine_serves_
 
     assert before[ProblemKind.SILENT_HOSTS].text.startswith("1 host stopped")
     assert replaced == {}
+
+
+async def test_a_later_worker_replaces_one_that_fell_silent_and_not_all_of_its_machine(
+    board, client, fleet, clock
+):
+    for _ in range(2):
+        for number in range(8):
+            await fleet.ReportHost(a_report(f"rack-1:{number}:a"))
+    await clock.tick(4 * INTERVAL)
+    await fleet.ReportHost(a_report("rack-1:9:b"))
+
+    one = await problems(board, client)
+    for number in range(10, 17):
+        await fleet.ReportHost(a_report(f"rack-1:{number}:b"))
+    all_of_them = await problems(board, client)
+
+    assert one[ProblemKind.SILENT_HOSTS].text.startswith("7 hosts stopped")
+    assert all_of_them == {}
+
+
+async def test_workers_that_crashed_in_a_row_are_replaced_by_the_one_that_runs_and_hide_no_other_machine(
+    board, client, fleet, clock
+):
+    await fleet.ReportHost(a_report("rack-9:1:a", name="rack-9"))
+    for number in range(120):
+        await clock.tick(SECOND)
+        await fleet.ReportHost(a_report(f"rack-1:{number}:a"))
+    await clock.tick(4 * INTERVAL)
+    await fleet.ReportHost(a_report("rack-1:999:b"))
+
+    found = await problems(board, client)
+
+    assert [host.name for host in found[ProblemKind.SILENT_HOSTS].hosts] == ["rack-9"]
+    assert found[ProblemKind.SILENT_HOSTS].text.startswith("1 host stopped")
+
+
+async def test_clocks_that_differ_are_told_beside_many_silent_hosts(board, client, fleet, clock):
+    for number in range(120):
+        await fleet.ReportHost(a_report(f"rack-{number}:1:a", name=f"rack-{number}"))
+    await clock.tick(4 * INTERVAL)
+    skewed = a_report("clock:1:a", name="clock")
+    skewed.clock_ahead.CopyFrom(to_duration(MINUTE))
+    await fleet.ReportHost(skewed)
+
+    found = await problems(board, client)
+
+    assert found[ProblemKind.SILENT_HOSTS].text.startswith("120 hosts stopped")
+    assert [host.name for host in found[ProblemKind.CLOCKS_APART].hosts] == ["clock"]
+
+
+async def test_of_a_row_of_crashes_that_nobody_follows_the_last_one_is_told(board, client, fleet, clock):
+    for number in range(3):
+        await clock.tick(SECOND)
+        await fleet.ReportHost(a_report(f"rack-1:{number}:a"))
+    await clock.tick(4 * INTERVAL)
+
+    found = await problems(board, client)
+
+    assert [host.host_id for host in found[ProblemKind.SILENT_HOSTS].hosts] == ["rack-1:2:a"]
 
 
 async def test_references_that_nobody_claims_are_late_with_the_tasks_that_were_not_sent(

@@ -12,6 +12,8 @@ from duly_core.process.wall_clock import LARGEST_SKEW
 
 _MOST_HOSTS = 100
 _MOST_LAMBDAS = 100
+_MOST_COMPARED = 300
+"""Lambdas of a host, by name: a worker that serves more may not be known to replace another."""
 
 
 async def hosts_astray(
@@ -20,22 +22,27 @@ async def hosts_astray(
     """Return one problem for all hosts that fell silent, and one for all clocks that differ.
 
     Silent hosts that are `explained` are left out: another problem says what their silence did. So are those that were
-    replaced: workers that were started later on the same machine serve what they served.
+    replaced: as many workers that were started later on the same machine serve what they served.
 
     Raises:
         StoreUnavailableError: ask again.
     """
-    rows = await store.run(PROBLEMS["hosts_astray"], {"largest_skew": LARGEST_SKEW, "most": _MOST_HOSTS})
+    asked = {
+        "largest_skew": LARGEST_SKEW,
+        "explained": texts([*explained]),
+        "most": _MOST_HOSTS,
+        "most_lambdas": _MOST_COMPARED,
+    }
+    rows = await store.run(PROBLEMS["hosts_astray"], asked)
     hosts = [
         (state, AboutHost(host_id, name, "", reported_at, ahead))
-        for _, state, host_id, name, reported_at, ahead, is_replaced in rows
-        if not is_replaced
+        for _, state, host_id, name, reported_at, ahead in rows
     ]
     problems = []
-    is_silent = [host for state, host in hosts if state == "silent"]
-    if silent := [host for host in is_silent if host.host_id not in explained]:
+    if silent := [host for state, host in hosts if state == "silent"]:
         since_at = min(host.reported_at for host in silent if host.reported_at is not None)
         lambdas = await lambdas_of(store, silent)
+        number = max(row[0] for row in rows)
         problems.append(
             found(
                 Kind.SILENT_HOSTS,
@@ -43,9 +50,7 @@ async def hosts_astray(
                 since_at,
                 lambdas=lambdas,
                 hosts=silent,
-                number=max(
-                    rows[0][0] - (len(rows) - len(hosts)) - (len(is_silent) - len(silent)), len(silent)
-                ),
+                number=number,
             )
         )
     skewed = [host for state, host in hosts if state != "silent"] + [*skewed_services]
