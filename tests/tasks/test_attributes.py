@@ -207,10 +207,11 @@ async def test_a_cancel_takes_the_tasks_with_all_attributes_and_no_others(
     which = {"attributes": {"order": "17", "late": True}}
 
     counted = await client.cancel_where(dry_run=True, **which)
+    at_most = await client.cancel_where(dry_run=True, limit=4, **which)
     some = await client.cancel_where(limit=2, **which)
     rest = await client.cancel_where(**which)
 
-    assert (counted, some, rest) == (9, 2, 7)
+    assert (counted, at_most, some, rest) == (9, 4, 2, 7)
     assert await statuses(client, wanted) == {duly.TaskStatus.CANCELLED}
     assert await statuses(client, others) == {duly.TaskStatus.NEW}
     assert await client.cancel_where(lambda_name="mail.other", attributes={"order": 17}) == 0
@@ -254,8 +255,12 @@ async def test_a_page_of_a_change_reads_a_bounded_number_of_tasks(frontend, clie
         attributes=[{"name": "order", "value": "17"}], priorities=[task_pb2.PRIORITY_LOW], after="attributes:"
     )
 
+    request.dry_run = True
+    counted = await frontend.stub.CancelTasks(request)
+    request.dry_run = False
     answer = await frontend.stub.CancelTasks(request)
 
+    assert (counted.count, counted.more, counted.next_after) == (0, True, answer.next_after)
     assert (answer.count, answer.more) == (0, True)
     assert answer.next_after < f"attributes:{last}"
 

@@ -119,15 +119,6 @@ def _before_the_millisecond_of(task_id: TaskId) -> TaskId:
     return milliseconds.to_bytes(_TIME_BYTES) + _LAST_OF_A_MILLISECOND
 
 
-def conditions(wanted: Sequence[tuple[str, str]], key: str) -> tuple[list[str], dict[str, object]]:
-    """Return what says in SQL that the task with this id has all attributes, and its parameters."""
-    found = [
-        f"{key} in (select task_attribute.task_id from task_attribute where {_HAVE.format(n=n)})"  # noqa: S608 (the names are our own)
-        for n in range(len(wanted))
-    ]
-    return found, _parameters(wanted)
-
-
 def _after_the_millisecond_of(task_id: TaskId) -> TaskId:
     """Return a bound that names a time and no task: the token of a page tells of no task that its caller may not see."""
     return (int.from_bytes(task_id[:_TIME_BYTES]) + 1).to_bytes(_TIME_BYTES) + bytes(

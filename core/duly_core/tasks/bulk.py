@@ -14,6 +14,9 @@ from duly_core.tasks.store import Cancelled, TaskFilter, cancel_tasks
 from duly_core.tasks.waiting import cancel_waiting
 from duly_wire.ids import TaskId
 
+_MOST_COUNTED = 10_000
+"""Tasks of a page that are counted by attributes; no page reads more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -93,11 +96,14 @@ async def purge_where(store: Store, wanted: TaskFilter, place: Place, limit: int
 async def count_where(store: Store, wanted: TaskFilter, place: Place) -> BulkPage:
     """How many tasks `cancel_where` would find, or `purge_where` if finished ones are wanted; changes nothing.
 
+    With attributes: those of a page.
+
     Raises:
         StoreUnavailableError: the store cannot tell now.
     """
     _, as_of = await task_queries.begun_at(store, place.as_of)
     query = (task_queries.finished if wanted.statuses <= FINAL else task_queries.live)(wanted, as_of)
-    if wanted.attributes:
-        query = task_queries.with_attributes(query, wanted)
-    return BulkPage(await task_queries.count(store, query), more=False, place=Place(as_of))
+    if not wanted.attributes:
+        return BulkPage(await task_queries.count(store, query), more=False, place=Place(as_of))
+    page = await task_queries.page_after(store, query, wanted, place.after, _MOST_COUNTED)
+    return BulkPage(len(page.ids), page.more, Place(as_of, page.after))

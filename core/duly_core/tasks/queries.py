@@ -217,14 +217,6 @@ async def count(store: Store, query: Query) -> int:
     return int(row["count"])
 
 
-def with_attributes(query: Query, wanted: TaskFilter) -> Query:
-    """Return the query for those of its tasks that have all attributes of the filter: to count them all, in one statement."""
-    found, parameters = attributes.conditions(wanted.attributes, query.key)
-    return replace(
-        query, conditions=[*query.conditions, *found], parameters={**query.parameters, **parameters}
-    )
-
-
 async def begun_at(store: Store, wanted: datetime | None) -> tuple[datetime, datetime]:
     """The store's now, and the instant at which a call over several pages began: never later, whatever its caller says."""
     (row,) = await select_text(store, "select duly_now() as now", {})

@@ -36,7 +36,7 @@ async def run_pages(
                 error.add_note(f"{count:,} tasks were {'purged' if is_purge else 'cancelled'} before")
             raise
         count += response.count
-        if not response.more or count == limit:
+        if not response.more or (limit is not None and count >= limit):
             return min(count, limit) if limit is not None else count
         request.as_of.CopyFrom(response.as_of)
         request.after = response.next_after

@@ -1056,7 +1056,7 @@ class CancelTasksRequest(_message.Message):
     after: _builtins.str
     """The next_after of the answer before; empty in the first call, or with attributes `attributes:`."""
     dry_run: _builtins.bool
-    """Change nothing, and count all that match, beyond the limit too."""
+    """Change nothing, and count all that match, beyond the limit too; with attributes, page by page."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskStatus.ValueType]:
         """Empty: all that nobody runs (NEW, WAITING, ENQUEUED, RETRIABLE_FAILURE). With CLAIMED and PROCESSING the callbacks of those
@@ -1106,9 +1106,9 @@ class CancelTasksResponse(_message.Message):
     AS_OF_FIELD_NUMBER: _builtins.int
     NEXT_AFTER_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many this call cancelled, or asked to stop; with dry_run how many match altogether."""
+    """How many this call cancelled, or asked to stop; with dry_run how many match altogether, or with attributes in this page."""
     more: _builtins.bool
-    """There may be others that match: call again. Never with dry_run."""
+    """There may be others that match: call again. With dry_run only if there are attributes."""
     next_after: _builtins.str
     """Where the next page begins."""
     @_builtins.property
@@ -1149,7 +1149,7 @@ class PurgeTasksRequest(_message.Message):
     after: _builtins.str
     """The next_after of the answer before; empty in the first call, or with attributes `attributes:`."""
     dry_run: _builtins.bool
-    """Change nothing, and count all that match, beyond the limit too."""
+    """Change nothing, and count all that match, beyond the limit too; with attributes, page by page."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskStatus.ValueType]:
         """Final ones. Empty: all final ones."""
@@ -1200,9 +1200,9 @@ class PurgeTasksResponse(_message.Message):
     AS_OF_FIELD_NUMBER: _builtins.int
     NEXT_AFTER_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """How many this call deleted; with dry_run how many match altogether."""
+    """How many this call deleted; with dry_run how many match altogether, or with attributes in this page."""
     more: _builtins.bool
-    """There may be others that match: call again. Never with dry_run."""
+    """There may be others that match: call again. With dry_run only if there are attributes."""
     next_after: _builtins.str
     """Where the next page begins."""
     @_builtins.property
