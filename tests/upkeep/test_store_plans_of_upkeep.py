@@ -56,6 +56,7 @@ A_TABLE = {
     "on_closed": None,
     "business_hours": None,
     "working_day": None,
+    "attributes": None,
 }
 LIMITS = {"ended_before": NOW - DAY, "dead_before": NOW - 2 * DAY, "limit": 10}
 PAGE = LIMITS | {"after": "00000000-0000-0000-0000-000000000000"}

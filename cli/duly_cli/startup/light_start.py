@@ -65,6 +65,7 @@ SERVICES = {
                 "--messages",
                 "--max-runtime",
                 "--max-attempts",
+                "--debug-port",
             }
         ),
     ),
