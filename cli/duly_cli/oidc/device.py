@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from duly_core.access.issuer_metadata import is_secret_way
-from duly_core.oidc.errors import ProviderAwayError, ProviderRefusedError
+from duly_core.oidc.errors import ClientRefusedError, ProviderAwayError, ProviderRefusedError
 from duly_core.oidc.provider import Provider, Tokens, shown
 
 _GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -68,8 +68,11 @@ async def poll(provider: Provider, code: DeviceCode, pause: Callable[[float], An
     """Return the tokens once the person has entered the code; a provider that does not answer is asked again.
 
     Raises:
+        ProviderAwayError: the code has expired, and the provider did not answer at the end.
+        ClientRefusedError: the provider does not know this client.
         ProviderRefusedError: the person refused, or the code has expired.
     """
+    away: ProviderAwayError | None = None
     interval = code.interval
     left = code.lasts
     while left > 0:
@@ -77,11 +80,17 @@ async def poll(provider: Provider, code: DeviceCode, pause: Callable[[float], An
         left -= interval
         try:
             return provider.tokens(await provider.grant("device", _GRANT, device_code=code.device_code))
-        except ProviderAwayError:
+        except ClientRefusedError:
+            raise
+        except ProviderAwayError as error:
+            away = error
             interval = min(interval * 2, _INTERVALS[1])
         except ProviderRefusedError as error:
+            away = None
             if error.code == "slow_down":
                 interval += _SLOWER
             elif error.code != "authorization_pending":
                 raise
+    if away is not None:
+        raise away
     raise ProviderRefusedError("nobody entered the code in time", "expired_token")

@@ -4,7 +4,11 @@ from duly_core.errors import DulyError
 
 
 class ProviderAwayError(DulyError):
-    """It does not answer, or not as a provider does: it may later. Or it does not know this client."""
+    """It does not answer, or not as a provider does: it may later. ClientRefusedError: it does not know this client."""
+
+
+class ClientRefusedError(ProviderAwayError):
+    """It does not know this client, or does not let it sign people in this way: waiting does not help."""
 
 
 class ProviderRefusedError(DulyError):

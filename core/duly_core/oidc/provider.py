@@ -14,7 +14,7 @@ from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
 from duly_core.access.issuer_metadata import is_secret_way, metadata_url, read_metadata
 from duly_core.oidc import http_calls
-from duly_core.oidc.errors import ProviderAwayError, ProviderRefusedError
+from duly_core.oidc.errors import ClientRefusedError, ProviderAwayError, ProviderRefusedError
 from duly_core.oidc.id_token import IdToken, read_id_token
 
 _FRESH = 600
@@ -219,7 +219,8 @@ class Provider:
         """Return the token endpoint's answer to a grant; `call` is its name in reports.
 
         Raises:
-            ProviderAwayError: the provider does not answer, or does not know this client.
+            ProviderAwayError: the provider does not answer.
+            ClientRefusedError: it does not know this client.
             ProviderRefusedError: it answers with an error.
         """
         metadata = await self.metadata()
@@ -246,7 +247,7 @@ class Provider:
         code = shown(_text(said.get("error")))
         self._calls.refused(call, code)
         if code in _CLIENT_ERRORS:
-            raise ProviderAwayError(f"{self.host} refuses this client ({code}): {self.client.unknown}")
+            raise ClientRefusedError(f"{self.host} refuses this client ({code}): {self.client.unknown}")
         raise ProviderRefusedError(f"{self.host} refuses: {code or status}", code)
 
 
