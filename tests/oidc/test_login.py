@@ -6,19 +6,21 @@ import os
 import re
 import socket
 import stat
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
 
+import grpc
 import httpx
 import pytest
 from typer.testing import CliRunner
 
 import duly
 from duly_cli.__main__ import app
-from duly_cli.oidc import device, signing_in
+from duly_cli.oidc import commands, device, signing_in
 from duly_cli.oidc.open_provider import open_provider
 from duly_cli.oidc.sign_in_file import StoredSignIn, file_of, locked, prepared, read_sign_in
 from duly_cli.oidc.signed_in_token import SignedInToken, signed_in_token
@@ -32,7 +34,8 @@ from duly_core.access.jwt_reader import open_jwt_reader
 from duly_core.access.roles import Role
 from duly_core.access.settings import AuthSettings
 from duly_core.errors import SettingsError
-from duly_core.oidc.errors import ProviderAwayError, ProviderRefusedError
+from duly_core.oidc.errors import ClientRefusedError, ProviderAwayError, ProviderRefusedError
+from duly_frontend.access.service import AccessServicer
 from tests.fixtures.identity_provider import CLI_CLIENT_ID, CLIENT_ID, signed
 from tests.fixtures.services import serve_frontend
 
@@ -73,9 +76,9 @@ async def people(store, auth, monkeypatch):
 def run(people, monkeypatch):
     """Run a command against that Frontend."""
 
-    async def run(*arguments, **more):
+    async def run(*arguments, answer=None, **more):
         settings = {"DULY_ADDRESS": people.address, "COLUMNS": "200", "DISPLAY": ":0"} | more
-        return await asyncio.to_thread(CliRunner().invoke, app, list(arguments), env=settings)
+        return await asyncio.to_thread(CliRunner().invoke, app, list(arguments), env=settings, input=answer)
 
     return run
 
@@ -117,7 +120,7 @@ def secrets_of(sign_in):
 
 
 async def test_a_person_signs_in_and_commands_have_the_roles_of_its_groups(run, browser, people):
-    signed_in = await run("login")
+    signed_in = await run("login", "--yes")
     who = await run("whoami")
     listed = await run("settings", "list")
 
@@ -140,7 +143,7 @@ async def test_a_person_signs_in_and_commands_have_the_roles_of_its_groups(run, 
 async def test_the_way_to_the_provider_has_proof_keys_and_leads_back_to_this_machine(run, browser):
     urls = []
     browser.before = urls.append
-    await run("login")
+    await run("login", "--yes")
 
     asked = {name: values[0] for name, values in parse_qs(urlsplit(urls[0]).query).items()}
     assert asked["client_id"] == CLI_CLIENT_ID
@@ -174,7 +177,7 @@ async def test_answers_that_are_not_of_this_sign_in_are_not_taken_and_do_not_end
             )
 
     browser.before = attack
-    done = await run("login")
+    done = await run("login", "--yes")
 
     assert done.exit_code == 0, done.stderr
     assert [each.status_code for each in answers] == [400, 400, 400, 400, 400, 400, 404, 501]
@@ -197,7 +200,7 @@ async def test_an_answer_is_taken_once(run, browser):
         return where.replace("/callback", "/late")
 
     browser.changes = twice
-    done = await run("login")
+    done = await run("login", "--yes")
 
     assert done.exit_code == 0, done.stderr
     assert sorted(each.status_code for each in again) == [200, 400]
@@ -211,7 +214,7 @@ async def test_what_the_provider_says_instead_of_a_code_is_shown_and_runs_nothin
         return f"{parts.scheme}://{parts.netloc}{parts.path}?state={state}{more}"
 
     browser.changes = refuse
-    done = await run("login")
+    done = await run("login", "--yes")
 
     assert done.exit_code == 1
     assert "did not sign you in: access_denied" in done.stderr
@@ -223,7 +226,7 @@ async def test_what_the_provider_says_instead_of_a_code_is_shown_and_runs_nothin
 
 async def test_an_answer_that_names_another_issuer_is_refused(run, browser, people, identity_provider):
     browser.changes = lambda where: re.sub(r"iss=[^&]*", "iss=https%3A%2F%2Fevil.example", where)
-    done = await run("login")
+    done = await run("login", "--yes")
 
     assert done.exit_code == 1
     assert "of another provider" in done.stderr
@@ -244,7 +247,7 @@ async def test_an_id_token_that_is_not_for_this_sign_in_signs_nobody_in(
     run, browser, people, identity_provider, changes, fix
 ):
     identity_provider.changes = changes
-    done = await run("login")
+    done = await run("login", "--yes")
 
     assert done.exit_code == 1
     assert fix in done.stderr
@@ -255,7 +258,7 @@ async def test_a_sign_in_that_the_frontend_does_not_take_names_its_settings_and_
     run, browser, people, identity_provider
 ):
     identity_provider.sign = lambda claims: signed(claims, 1, kid="key-0")  # with a key that is not published
-    done = await run("login")
+    done = await run("login", "--yes")
 
     assert done.exit_code == 1
     assert "does not accept this sign-in" in done.stderr
@@ -268,8 +271,8 @@ async def test_while_the_provider_is_away_nobody_signs_in_and_the_command_says_w
     run, browser, people, identity_provider
 ):
     identity_provider.away = True
-    done = await run("login")
-    by_device = await run("login", "--device")
+    done = await run("login", "--yes")
+    by_device = await run("login", "--yes", "--device")
 
     for each in (done, by_device):
         assert each.exit_code == os.EX_UNAVAILABLE
@@ -281,7 +284,7 @@ async def test_a_port_of_another_program_is_an_error_that_names_it(run, browser)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        done = await run("login", "--port", str(taken.getsockname()[1]))
+        done = await run("login", "--yes", "--port", str(taken.getsockname()[1]))
 
     assert done.exit_code == 1
     assert "another program listens on" in done.stderr
@@ -293,7 +296,7 @@ async def test_a_chosen_port_is_in_the_address_to_come_back_to(run, browser):
         port = free.getsockname()[1]
     urls = []
     browser.before = urls.append
-    done = await run("login", "--port", str(port))
+    done = await run("login", "--yes", "--port", str(port))
 
     assert done.exit_code == 0, done.stderr
     assert f"127.0.0.1%3A{port}%2Fcallback" in urls[0]
@@ -303,7 +306,7 @@ async def test_nobody_waits_for_ever(run, browser, monkeypatch):
     monkeypatch.setattr(signing_in, "_WITHIN", 0.05)
     browser.open = lambda _url: None
     monkeypatch.setattr(signing_in.webbrowser, "open", browser.open)
-    done = await run("login")
+    done = await run("login", "--yes")
 
     assert done.exit_code == 1
     assert "nobody signed in within" in done.stderr
@@ -312,8 +315,8 @@ async def test_nobody_waits_for_ever(run, browser, monkeypatch):
 async def test_without_a_browser_the_address_and_the_other_way_are_printed(run, browser, monkeypatch):
     monkeypatch.setattr(signing_in, "_WITHIN", 0.05)
     for arguments, environment in (
-        (["login"], {"DISPLAY": "", "BROWSER": "", "WAYLAND_DISPLAY": ""}),
-        (["login", "--no-browser"], {}),
+        (["login", "--yes"], {"DISPLAY": "", "BROWSER": "", "WAYLAND_DISPLAY": ""}),
+        (["login", "--yes", "--no-browser"], {}),
     ):
         done = await run(*arguments, **environment)
 
@@ -328,7 +331,7 @@ async def test_without_a_browser_the_address_and_the_other_way_are_printed(run, 
 async def test_a_person_signs_in_on_another_device(run, people, identity_provider, monkeypatch):
     monkeypatch.setattr(device, "_INTERVALS", (0.0, 0.0))
     identity_provider.device_answers = ["authorization_pending", "authorization_pending"]
-    done = await run("login", "--device")
+    done = await run("login", "--yes", "--device")
 
     assert done.exit_code == 0, done.stderr
     assert f"{identity_provider.issuer}/activate" in done.stderr
@@ -349,7 +352,7 @@ async def test_a_refusal_on_the_other_device_ends_the_sign_in(
 ):
     monkeypatch.setattr(device, "_INTERVALS", (0.0, 0.0))
     identity_provider.device_answers = [answer]
-    done = await run("login", "--device")
+    done = await run("login", "--yes", "--device")
 
     assert done.exit_code == 1
     assert text in done.stderr
@@ -358,7 +361,7 @@ async def test_a_refusal_on_the_other_device_ends_the_sign_in(
 
 async def test_a_provider_without_that_way_is_told(run, identity_provider):
     identity_provider.metadata = {"device_authorization_endpoint": None}
-    done = await run("login", "--device")
+    done = await run("login", "--yes", "--device")
 
     assert done.exit_code == 1
     assert "offers no sign-in on another device: leave out --device" in done.stderr
@@ -388,12 +391,41 @@ async def test_the_provider_says_how_often_it_is_asked_and_not_for_how_long(iden
 
 
 async def test_a_client_that_the_provider_does_not_know_is_an_error_that_names_it(run, identity_provider):
-    done = await run("login", "--device", "--client-id", "another")
+    done = await run("login", "--yes", "--device", "--client-id", "another")
     with pytest.raises(ProviderAwayError):
         await device.begin(open_provider(identity_provider.issuer, "another", SCOPES)[0])
 
     assert done.exit_code == os.EX_UNAVAILABLE
     assert "is 'another' its id" in done.stderr
+
+
+@pytest.mark.parametrize("answer", ["invalid_client", "unauthorized_client"])
+async def test_a_client_that_may_not_sign_in_so_is_told_at_once(identity_provider, answer):
+    provider, _ = open_provider(identity_provider.issuer, CLI_CLIENT_ID, SCOPES)
+    pauses = []
+
+    async def pause(seconds):
+        pauses.append(seconds)
+
+    code = await device.begin(provider)
+    identity_provider.device_answers = [answer] * 3
+    with pytest.raises(ClientRefusedError, match=answer):
+        await device.poll(provider, code, pause)
+
+    assert len(pauses) == 1
+
+
+async def test_a_provider_that_stays_away_is_named_and_not_the_person(identity_provider):
+    provider, failure = open_provider(identity_provider.issuer, CLI_CLIENT_ID, SCOPES)
+
+    async def pause(_seconds):
+        identity_provider.away = True
+
+    code = await device.begin(provider)
+    with pytest.raises(ProviderAwayError) as ended:
+        await device.poll(provider, code, pause)
+
+    assert "503" in failure.told(ended.value)
 
 
 # ---- where the provider is -------------------------------------------------------------------------------
@@ -438,9 +470,68 @@ async def test_options_name_the_provider_where_the_frontend_does_not_and_are_rem
     assert "no roles" in again.stdout
 
 
+@pytest.fixture
+def without_get_sign_in(monkeypatch):
+    """Frontends that begin after it are of a release that has no such call."""
+
+    async def unknown(_self, _request, context):
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+    monkeypatch.setattr(AccessServicer, "GetSignIn", unknown)
+
+
+async def test_an_older_frontend_takes_a_sign_in_at_a_provider_that_is_named(
+    without_get_sign_in, run, browser, people, identity_provider
+):
+    unnamed = await run("login")
+    named = await run("login", "--issuer", identity_provider.issuer, "--client-id", CLI_CLIENT_ID)
+
+    assert unnamed.exit_code == 1
+    assert "older" in unnamed.stderr
+    assert named.exit_code == 0, named.stderr
+
+
+async def test_whoever_is_on_the_way_names_no_provider(identity_provider):
+    done = await asyncio.to_thread(CliRunner().invoke, app, ["login", "--yes", "--address", "192.0.2.1:7401"])
+
+    assert done.exit_code == 1
+    assert "without TLS" in done.stderr
+
+
+async def test_the_first_sign_in_at_an_address_is_confirmed(
+    run, browser, people, identity_provider, monkeypatch
+):
+    alone = await run("login")
+    asked_before = identity_provider.calls["/authorize"]
+    monkeypatch.setattr(commands, "is_terminal", lambda: True)
+    refused = await run("login", answer="n\n")
+    asked_then = identity_provider.calls["/authorize"]
+    taken = await run("login", answer="y\n")
+    again = await run("login")
+
+    assert alone.exit_code == 2
+    assert "add --yes" in alone.stderr
+    assert (refused.exit_code, asked_before, asked_then) == (1, 0, 0)
+    for each in (alone, refused, taken):
+        assert f"to {identity_provider.issuer}, as client {CLI_CLIENT_ID}" in each.stderr
+    assert taken.exit_code == 0, taken.stderr
+    assert again.exit_code == 0, again.stderr
+    assert "Sign in there?" not in again.stderr
+
+
+async def test_another_client_than_before_is_confirmed_again(run, people, identity_provider):
+    file = file_of(people.address)
+    stored(identity_provider, people.address)
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"client_id": "another"}))
+    done = await run("login")
+
+    assert done.exit_code == 2
+    assert CLI_CLIENT_ID in done.stderr
+
+
 @pytest.mark.parametrize("issuer", ["http://login.example.com", "login", "https://x.example/?a=b"])
 async def test_an_issuer_that_others_could_listen_to_is_refused(run, issuer):
-    done = await run("login", "--issuer", issuer, "--client-id", "x")
+    done = await run("login", "--yes", "--issuer", issuer, "--client-id", "x")
 
     assert done.exit_code == 2
     assert "--issuer" in done.stderr
@@ -492,7 +583,7 @@ async def test_commands_at_once_use_a_refresh_token_once(identity_provider):
 
 
 async def test_a_command_that_runs_for_long_renews_meanwhile(run, browser, people, identity_provider):
-    await run("login")
+    await run("login", "--yes")
     now = [0.0]
     token = SignedInToken(kept(people), lambda: now[0])
     first = token()
@@ -542,7 +633,31 @@ async def test_a_sign_in_that_cannot_be_renewed_ends_every_command_with_the_fix(
     done = await run("list")
 
     assert done.exit_code == 1
-    assert done.stderr.strip() == f"duly: your sign-in at {people.address} has ended: run `duly login`"
+    assert (
+        done.stderr.splitlines()[-1] == f"duly: your sign-in at {people.address} has ended: run `duly login`"
+    )
+
+
+async def test_a_sign_in_that_has_ended_is_in_the_way_of_no_server_that_needs_none(store, identity_provider):
+    async with serve_frontend(store) as served:
+        stored(identity_provider, served.address, lasts=-5, refresh=False)
+        done = await asyncio.to_thread(CliRunner().invoke, app, ["list", "--address", served.address])
+
+    assert done.exit_code == 0, done.stderr
+    assert "has ended" not in done.output
+
+
+async def test_without_authlib_a_token_serves_until_it_ends_and_the_error_names_what_to_install(
+    identity_provider, monkeypatch
+):
+    valid = stored(identity_provider, lasts=20)
+    ended = stored(identity_provider, "127.0.0.1:2", lasts=-5)
+    monkeypatch.setitem(sys.modules, "duly_cli.oidc.open_provider", None)
+
+    assert await asyncio.to_thread(signed_in_token(valid.address)) == valid.id_token
+    with pytest.raises(duly.CredentialsError, match=r"duly\[oidc\]"):
+        await asyncio.to_thread(signed_in_token(ended.address))
+    assert ended.refresh_token in identity_provider.refresh_tokens
 
 
 async def test_who_has_not_signed_in_is_told_of_it(run):
@@ -553,9 +668,9 @@ async def test_who_has_not_signed_in_is_told_of_it(run):
 
 
 async def test_a_token_of_the_environment_counts_for_more(run, browser, people):
-    await run("login")
+    await run("login", "--yes")
     other = await run("list", DULY_TOKEN="duly_unknown")
-    again = await run("login", DULY_TOKEN="duly_unknown")
+    again = await run("login", "--yes", DULY_TOKEN="duly_unknown")
 
     assert other.exit_code == 1
     assert "unknown, revoked or expired" in other.stderr
@@ -588,7 +703,7 @@ async def test_a_file_that_is_not_ours_alone_is_not_used_and_can_be_replaced(
     spoil(file_of(people.address))
 
     refused = await run("list")
-    replaced = await run("login")
+    replaced = await run("login", "--yes")
 
     assert refused.exit_code == 1
     assert text in refused.stderr
@@ -597,7 +712,7 @@ async def test_a_file_that_is_not_ours_alone_is_not_used_and_can_be_replaced(
 
 
 async def test_a_sign_in_is_of_one_address(run, browser, people):
-    await run("login")
+    await run("login", "--yes")
     with pytest.raises(duly.UnauthenticatedError):
         async with duly.AsyncClient(people.address) as client:
             await client.access()
@@ -610,7 +725,7 @@ async def test_a_folder_that_cannot_be_written_is_told_before_somebody_signs_in(
     run, browser, state_folder, identity_provider
 ):
     state_folder.write_text("a file")
-    done = await run("login")
+    done = await run("login", "--yes")
 
     assert done.exit_code == 1
     assert "cannot be written" in done.stderr
@@ -621,7 +736,7 @@ async def test_a_folder_that_cannot_be_written_is_told_before_somebody_signs_in(
 
 
 async def test_logout_forgets_and_ends_the_sign_in_at_the_provider(run, browser, people, identity_provider):
-    await run("login")
+    await run("login", "--yes")
     refresh_token = kept(people).refresh_token
     done = await run("logout")
     again = await run("logout")
@@ -644,6 +759,50 @@ async def test_logout_forgets_while_the_provider_is_away_and_says_what_is_left(
     assert kept(people) is None
     assert "was not ended at the provider" in done.stderr
     assert "valid until 20" in done.stderr
+
+
+async def test_what_others_may_have_read_is_ended_at_the_provider(run, people, identity_provider):
+    before = stored(identity_provider, people.address)
+    file_of(people.address).chmod(0o644)
+    done = await run("logout")
+
+    assert done.exit_code == 0
+    assert done.stdout == f"signed out of {people.address}\n"
+    assert "other users may have read" in done.stderr
+    assert before.refresh_token not in identity_provider.refresh_tokens
+    assert not file_of(people.address).exists()
+
+
+async def test_a_sign_in_that_others_may_have_read_is_ended_before_the_next_begins(
+    run, browser, people, identity_provider
+):
+    before = stored(identity_provider, people.address)
+    file_of(people.address).chmod(0o640)
+    at_the_browser = []
+    browser.before = lambda _url: at_the_browser.extend(identity_provider.refresh_tokens)
+    done = await run("login", "--yes")
+
+    assert done.exit_code == 0, done.stderr
+    assert "other users may have read" in done.stderr
+    assert at_the_browser == []
+    assert list(identity_provider.refresh_tokens) == [kept(people).refresh_token]
+    assert before.id_token != kept(people).id_token or before.refresh_token != kept(people).refresh_token
+
+
+async def test_a_sign_in_that_nobody_else_read_is_only_replaced(run, browser, people, identity_provider):
+    stored(identity_provider, people.address)
+    await run("login")
+
+    assert identity_provider.calls["/revoke"] == 0
+
+
+async def test_logout_leaves_nothing_of_a_command_that_was_killed(run, people, identity_provider):
+    stored(identity_provider, people.address)
+    file = file_of(people.address)
+    file.with_name(f".{file.name}.0f.new").write_text("a secret")
+    await run("logout")
+
+    assert [each.suffix for each in file.parent.iterdir()] == [".lock"]
 
 
 async def test_logout_everywhere_forgets_each(run, people, identity_provider):

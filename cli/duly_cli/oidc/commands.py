@@ -8,11 +8,20 @@ import typer
 
 import duly
 from duly_cli.access.grants import PANEL, access_lines
-from duly_cli.oidc.sign_in_file import StoredSignIn, addresses, forget, locked, prepared, read_sign_in
+from duly_cli.oidc.sign_in_file import (
+    StoredSignIn,
+    addresses,
+    forget,
+    locked,
+    prepared,
+    read_sign_in,
+    was_exposed,
+)
 from duly_cli.oidc.signed_in_token import token_names_of_environment
 from duly_cli.output.safe_text import say
 from duly_cli.output.task_text import moment_text
 from duly_cli.startup.option_values import invalid
+from duly_cli.tasks.bulk import Yes, is_terminal
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, connected
 
 _SCOPES = "openid profile email"
@@ -51,19 +60,23 @@ def login(
     scopes: Annotated[
         str, typer.Option(help="What is asked for, with spaces between.", show_default=False)
     ] = "",
+    yes: Yes = False,
 ) -> None:
     """Sign in at the identity provider of an installation: commands then call with your name and your roles.
 
     Your sign-in is kept in ~/.local/state/duly/sign-ins, for this address only, and renewed by itself. DULY_TOKEN counts for more.
     """
-    provider = _provider(address, issuer, client_id, scopes)
+    provider = _provider(address, issuer, client_id, scopes, yes=yes)
     try:
         from duly_cli.oidc.signing_in import SignInError, sign_in  # it needs Authlib
     except ModuleNotFoundError as error:
         _end("duly login needs Authlib and aiohttp: pip install 'duly[oidc]'", os.EX_CONFIG, error)
     try:
         with locked(address):
-            pass  # a folder that cannot be written is told before somebody signs in
+            # A folder that cannot be written is told before somebody signs in. And what others may have read is ended before:
+            # providers may end with a refresh token all sign-ins of this client, and so the next one.
+            if was_exposed(address):
+                _forget_exposed(address)
         stored, access = sign_in(address, provider, port=None if device else port, opens=not no_browser)
     except (SignInError, duly.CredentialsError) as error:
         _end(str(error), getattr(error, "exit_code", 1), error)
@@ -74,6 +87,19 @@ def login(
         say(f"  until {_clock(stored.expires_at)}: this provider gives nothing to renew it with (--scopes)")
     for name in token_names_of_environment():
         say(f"duly: {name} is set, and counts for more than this sign-in: unset it", err=True)
+
+
+def _forget_exposed(address: str) -> None:
+    """End a sign-in that others may have read. Only under `locked`."""
+    found = _readable(address)
+    forget(address)
+    if found is None:
+        return
+    problem = _revoked(found)
+    say(
+        f"duly: other users may have read your sign-in, which has ended{f', but {problem}' if problem else ''}",
+        err=True,
+    )
 
 
 def logout(
@@ -93,7 +119,7 @@ def logout(
 def _forget(address: str) -> None:
     try:
         with locked(address):
-            found = _readable(address)
+            found, exposed = _readable(address), was_exposed(address)
             forget(address)
     except (duly.CredentialsError, OSError) as error:
         _end(str(error), 1, error)
@@ -101,14 +127,17 @@ def _forget(address: str) -> None:
         say(f"duly: you are not signed in at {address}", err=True)
         return
     say(f"signed out of {address}")
-    if problem := _revoked(found):
+    problem = _revoked(found)
+    if exposed:
+        problem = f"other users may have read this sign-in{f', and {problem}' if problem else ''}"
+    if problem:
         say(f"duly: {problem}. Its last token is valid until {_clock(found.expires_at)}", err=True)
 
 
 def _readable(address: str) -> StoredSignIn | None:
-    """Return a sign-in; one that cannot be read is forgotten, too."""
+    """Return a sign-in to end it or to replace it, also one that others may have read; None: nothing can be read."""
     try:
-        return read_sign_in(address)
+        return read_sign_in(address, to_end_it=True)
     except duly.CredentialsError:
         return None
 
@@ -124,30 +153,62 @@ def _revoked(sign_in: StoredSignIn) -> str:
     return revoke(sign_in)
 
 
-def _provider(address: str, issuer: str, client_id: str, scopes: str) -> "duly.SignInProvider":
+def _provider(address: str, issuer: str, client_id: str, scopes: str, *, yes: bool) -> "duly.SignInProvider":
     """Return where to sign in: what the options name, then what the Frontend says, then what was used before."""
     if issuer:
         from duly_core.access.issuer_metadata import issuer_problem
 
         if problem := issuer_problem(issuer):
             raise invalid("--issuer", problem)
+    is_named = bool(issuer and client_id)
+    before = None if was_exposed(address) else _readable(address)  # others may have written it
     with connected(address, signed_in=False) as client:
-        known = client.sign_in_provider()
-        if known is None and not (issuer and client_id):
-            before = _readable(address)
+        _check_secrecy(address)
+        try:
+            known = client.sign_in_provider()
+        except (duly.RequestError, duly.UnauthenticatedError, duly.PermissionDeniedError):
+            if not is_named:  # an older Frontend has no such call
+                raise
+            known = None
+        if known is None and not is_named:
             known = (
                 duly.SignInProvider(before.issuer, before.client_id, before.scopes)
                 if before is not None
                 else None
             )
-    if known is None and not (issuer and client_id):
+    if known is None and not is_named:
         _end(
             f"the Frontend at {address} does not say where people sign in: set auth.oidc_cli_client_id there, "
             "or name --issuer and --client-id; without an identity provider take a token (`duly tokens create`)"
         )
     if known is None:
         return duly.SignInProvider(issuer, client_id, scopes or _SCOPES)
-    return duly.SignInProvider(issuer or known.issuer, client_id or known.client_id, scopes or known.scopes)
+    found = duly.SignInProvider(issuer or known.issuer, client_id or known.client_id, scopes or known.scopes)
+    is_known = before is not None and (before.issuer, before.client_id) == (found.issuer, found.client_id)
+    if not (is_named or is_known or yes):
+        _ask(address, found)
+    return found
+
+
+def _check_secrecy(address: str) -> None:
+    """Raise CredentialsError for a Frontend to which no token could be sent: else who is on the way names the provider."""
+    from duly_wire.credentials import Credentials, check_secrecy, plaintext_is_allowed
+
+    check_secrecy(address, Credentials.resolve(None, str), allow_plaintext=plaintext_is_allowed())
+
+
+def _ask(address: str, at: "duly.SignInProvider") -> None:
+    """Let the person decide who gets the sign-in: the Frontend named the provider, and gets the ID token."""
+    told = (
+        f"{address} sends you to {at.issuer}, as client {at.client_id}, and gets your sign-in of this client."
+    )
+    if not is_terminal():
+        _end(
+            f"{told} stdin is not a terminal, so nothing can be confirmed: add --yes, or name --issuer and --client-id",
+            2,
+        )
+    say(told, err=True)
+    typer.confirm("Sign in there?", abort=True, err=True)
 
 
 def _keep(stored: StoredSignIn) -> None:

@@ -17,6 +17,8 @@ from duly_cli.access.secret_file import secret_file
 _LOCKED_WITHIN = 20.0
 """Seconds: the command that has the lock calls the provider twice, 5 s each at most."""
 _LOOKS_EVERY = 0.05
+_OTHERS = 0o077
+"""The mode's bits of group and others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,10 @@ def file_of(address: str) -> Path:
     return folder() / f"{hashlib.sha256(address.encode()).hexdigest()[:32]}.json"
 
 
-def read_sign_in(address: str) -> StoredSignIn | None:
+def read_sign_in(address: str, *, to_end_it: bool = False) -> StoredSignIn | None:
     """Return the sign-in at an installation; None: there is none.
+
+    `to_end_it`: also one that others may have read. It must not be shown to anybody but the provider.
 
     Raises:
         CredentialsError: others may read or write the file, or it is something else.
@@ -59,7 +63,7 @@ def read_sign_in(address: str) -> StoredSignIn | None:
         return None
     try:
         with file.open("rb") as opened:
-            _check_owner(file, os.fstat(opened.fileno()))
+            _check_owner(file, os.fstat(opened.fileno()), any_mode=to_end_it)
             said = json.load(opened)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None  # such as the home of another user
@@ -82,13 +86,21 @@ def read_sign_in(address: str) -> StoredSignIn | None:
     return StoredSignIn(**said)
 
 
-def _check_owner(file: Path, status: os.stat_result) -> None:
+def _check_owner(file: Path, status: os.stat_result, *, any_mode: bool) -> None:
     if status.st_uid != os.geteuid():
         raise duly.CredentialsError(f"{file} belongs to another user: remove it, and run `duly login`")
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    if not any_mode and stat.S_IMODE(status.st_mode) & _OTHERS:
         raise duly.CredentialsError(
             f"other users may read or write {file}, which has your sign-in: run `duly logout`, then `duly login`"
         )
+
+
+def was_exposed(address: str) -> bool:
+    """Return whether other users may have read the sign-in at an installation."""
+    try:
+        return bool(stat.S_IMODE(file_of(address).stat().st_mode) & _OTHERS)
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -103,7 +115,10 @@ def prepared(address: str) -> Iterator[Callable[[StoredSignIn], None]]:
 
 def forget(address: str) -> None:
     """Remove the sign-in at an installation. Only under `locked`."""
-    file_of(address).unlink(missing_ok=True)
+    file = file_of(address)
+    file.unlink(missing_ok=True)
+    for left in file.parent.glob(f".{file.name}.*.new"):  # by a command that was killed
+        left.unlink(missing_ok=True)
 
 
 def addresses() -> list[str]:

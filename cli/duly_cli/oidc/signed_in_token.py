@@ -83,8 +83,16 @@ class SignedInToken:
                 ) from error
 
     def _ask(self, before: StoredSignIn, keep: Callable[[StoredSignIn], None]) -> StoredSignIn:
-        from duly_cli.oidc.open_provider import open_provider  # it needs Authlib
-        from duly_core.oidc.errors import ProviderAwayError, ProviderRefusedError
+        try:
+            from duly_cli.oidc.open_provider import open_provider  # it needs Authlib
+            from duly_core.oidc.errors import ProviderAwayError, ProviderRefusedError
+        except ModuleNotFoundError as error:
+            if before.expires_at > self._now():
+                return before
+            raise duly.CredentialsError(
+                f"your sign-in at {before.address} has to be renewed, which needs Authlib and aiohttp: "
+                "pip install 'duly[oidc]', or set DULY_TOKEN"
+            ) from error
 
         provider, failure = open_provider(before.issuer, before.client_id, before.scopes)
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import duly
-from duly_cli.oidc.signed_in_token import has_token_of_environment, signed_in_token
+from duly_cli.oidc.signed_in_token import SignedInToken, has_token_of_environment, signed_in_token
 from duly_cli.output.error_text import error_text
 from duly_cli.output.json_text import show_all
 from duly_cli.output.safe_text import say
@@ -79,11 +79,10 @@ def connected(address: str, *, is_patient: bool = False, signed_in: bool = True)
     `signed_in`: the sign-in of `duly login` is shown, where the environment has no token.
     """
     _check_environment()
-    token = None
+    token, problem = None, ""
     try:
-        token = signed_in_token(address) if signed_in else None
-        if token is not None:
-            token()  # one that cannot be renewed ends the command before its first call
+        if signed_in:
+            token, problem = _usable_token(address)
         with duly.Client(
             address, token=token, unreachable_after=None if is_patient else UNREACHABLE_AFTER
         ) as client:
@@ -93,8 +92,21 @@ def connected(address: str, *, is_patient: bool = False, signed_in: bool = True)
         for note in getattr(error, "__notes__", ()):
             say(f"duly: {note}", err=True)
         if isinstance(error, duly.UnauthenticatedError) and not has_token_of_environment():
-            say(f"duly: {_REJECTED_SIGN_IN if token else _NO_SIGN_IN}", err=True)
+            say(f"duly: {problem or (_REJECTED_SIGN_IN if token else _NO_SIGN_IN)}", err=True)
+        elif isinstance(error, duly.PermissionDeniedError) and problem:
+            say(f"duly: {problem}", err=True)
         raise typer.Exit(_NO_ANSWER if isinstance(error, duly.UnavailableError) else 1) from error
+
+
+def _usable_token(address: str) -> "tuple[SignedInToken | None, str]":
+    """Return the token of the sign-in, or why it cannot be shown: the server may need none, or take a certificate."""
+    try:
+        token = signed_in_token(address)
+        if token is not None:
+            token()
+    except duly.CredentialsError as error:
+        return None, str(error)
+    return token, ""
 
 
 def _check_environment() -> None:
