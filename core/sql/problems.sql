@@ -99,7 +99,8 @@ with present as materialized (
     where not host.stopped
     limit 10000
 ), machine as materialized (
-    select present.name, max(present.first_reported_at) as last_start_at
+    select present.name, max(present.first_reported_at) as last_start_at,
+        min(present.reported_at) filter (where present.state = 'silent') as first_silence_at
     from present
     where present.state in ('alive', 'silent')
     group by present.name
@@ -108,7 +109,7 @@ with present as materialized (
     select present.state, present.host_id, present.name, present.first_reported_at, present.reported_at
     from present
     join machine on machine.name = present.name
-    where present.state in ('alive', 'silent')
+    where present.state = 'silent' or present.state = 'alive' and present.first_reported_at > machine.first_silence_at
     order by present.reported_at desc
     limit 1000
 ), served as materialized (
