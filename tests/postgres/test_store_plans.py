@@ -65,9 +65,10 @@ AS_GOOD = {
     "task_first_lambda_task_id_idx": "task_first_pkey",
     "event_wait_by_task": "event_wait_pkey",
     "event_key_unfinished": "event_key_pkey",
+    "unique_key_by_task": "unique_key_pkey",
 }
 """Entities may be found by lambda and id as well; what does not know the lambda skips over the few that there are. So may waits be
-found by task or by key, and keys with waits that have not got their event by themselves, for they are few."""
+found by task or by key, keys of unique tasks, which have one task each, likewise, and keys with waits that have not got their event by themselves, for they are few."""
 WATCHES = {"watch_pkey"}
 """Of these the first row is read, if there is one."""
 SMALL = {
