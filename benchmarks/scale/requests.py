@@ -40,7 +40,7 @@ PAGES = (
     "/dead-letters", "/dead-letters?by=task", "/dead-letters?lambda={failed_lambda}", "/lambdas", "/lambdas?name=7",
     "/lambdas/{busy_lambda}", "/lambdas/{failed_lambda}", "/sessions", "/sessions?blocked=1",
     "/sessions/session?namespace={namespace}&key={session}", "/graphs", "/graphs?running=1", "/graphs/{graph}",
-    "/time-tables", "/queues", "/queues?order=age", "/queues?lambda={busy_lambda}", "/hosts", "/hosts/bench-host-7",
+    "/time-tables", "/queues", "/queues?order=age", "/queues?lambda={busy_lambda}", "/hosts", "/hosts/bench-host-1",
     "/pools", "/gates", "/resources", "/settings", "/audit",
 )  # fmt: skip
 SEARCHES = (
