@@ -64,7 +64,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="BIN_FOLDER",
         help="which Postgres: a folder with initdb and postgres (default: as DULY_POSTGRES_BIN, or what is found)",
     )
-    add("--json", type=new_file, help="keep every measurement in this file, as it comes; it is written anew")
+    add("--json", type=new_file, help="keep every measurement in this file, as it comes; it is replaced")
     options = parser.parse_args(arguments)
     if (options.growth is not None or options.sqs) and options.only:
         parser.error("--only chooses what is measured side by side: it does not go with --growth or --sqs")

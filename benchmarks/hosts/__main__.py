@@ -82,7 +82,7 @@ def parse() -> argparse.Namespace:
     add("--rate", type=in_range(1, 5_000), default=200, help="tasks a second, one a call (default: 200)")
     add("--seconds", type=in_range(1, 600), default=4, help="of load, and of idleness (default: 4)")
     add("--rounds", type=in_range(1, 100), default=2, help="default: 2")
-    add("--json", type=new_file, help="keep every measurement in this file, as it comes; it is written anew")
+    add("--json", type=new_file, help="keep every measurement in this file, as it comes; it is replaced")
     return parser.parse_args()
 
 

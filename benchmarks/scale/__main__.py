@@ -139,7 +139,7 @@ def parse() -> argparse.Namespace:
         metavar="FOLDER",
         help="keep the store here; a store that is here is taken as it is",
     )
-    add("--json", type=new_file, help="keep all of it in this file; it is written anew")
+    add("--json", type=new_file, help="keep all of it in this file; it is replaced")
     options = parser.parse_args()
     if options.tasks <= options.live + 2 * options.sessions + 10 * options.graphs:
         parser.error("--tasks has less than those of --live, --sessions (2 each) and --graphs (10 each)")

@@ -218,7 +218,7 @@ def parse() -> argparse.Namespace:
         metavar="FOLDER",
         help="holds the initdb and postgres of the server of its own; default: the first found",
     )
-    parser.add_argument("--json", type=new_file, help="keep all of it in this file; it is written anew")
+    parser.add_argument("--json", type=new_file, help="keep all of it in this file; it is replaced")
     options = parser.parse_args()
     if _spread(options).tasks > max(*options.sizes, LEAST):
         parser.error("--sessions and --graphs have more tasks than the largest of --sizes")

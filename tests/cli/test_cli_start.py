@@ -1,4 +1,4 @@
-"""What the command loads before it knows what it is to do: help is read often, and by people who wait."""
+"""What the command loads before it reads its arguments: people read help often, and wait for it."""
 
 import subprocess
 import sys

@@ -68,7 +68,8 @@ AS_GOOD = {
     "unique_key_by_task": "unique_key_pkey",
 }
 """Entities may be found by lambda and id as well; what does not know the lambda skips over the few that there are. So may waits be
-found by task or by key, keys of unique tasks, which have one task each, likewise, and keys with waits that have not got their event by themselves, for they are few."""
+found by task or by key. A key of a unique task has one task, and is found by either. Keys with waits for an event are few, and are found by
+themselves, too."""
 WATCHES = {"watch_pkey"}
 """Of these the first row is read, if there is one."""
 SMALL = {

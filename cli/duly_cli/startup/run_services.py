@@ -27,7 +27,7 @@ DebugPort = Annotated[
         min=1,
         max=65_535,
         help="While you write callbacks: let a debugger attach to them at this port of 127.0.0.1. max_runtime does not hold then.",
-        show_default="executor.debug_port, which is none unless it is set",
+        show_default="executor.debug_port; no port unless it is set",
     ),
 ]
 

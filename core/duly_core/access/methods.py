@@ -180,7 +180,7 @@ KNOWN_CALLERS = frozenset({"/duly.v1.AccessService/GetAccess", "/duly.v1.Fronten
 
 ANSWERED_WITHOUT_ROLES = frozenset({"/duly.v1.ProblemService/ListProblems"})
 """Methods that are served while the store, which has the roles, does not answer: they say that it does not, and nothing else
-(decision 0112). The caller must say who it is all the same."""
+(decision 0112). The caller still shows a token or a certificate."""
 
 OPEN_METHODS = frozenset(
     {
@@ -189,7 +189,7 @@ OPEN_METHODS = frozenset(
         "/duly.v1.EventAddressService/UseEventAddress",
     }
 )
-"""Methods for which nobody has to be known: the token in the request is the right, or it is said how to sign in."""
+"""Methods that need no known caller: the token in the request is the right, or the answer says how to sign in."""
 
 OPEN_SERVICES = frozenset({"/grpc.health.v1.Health/"}) | OPEN_METHODS
 """What nobody has to be known for, by the begin of the path: a probe of a load balancer has no token."""

@@ -98,7 +98,7 @@ group by asked.name, parked.lambda
 -- Hosts that fell silent, and others whose clocks differ; some of each. The first column counts the silent ones. Those are left out
 -- that were replaced: of each lambda that a silent worker served, each worker that was started later on its machine makes up
 -- for one that fell silent, the last one first. One that fell silent itself counts, too: it was the next in a row of crashes.
--- `spare`: later starts less silences, from now back to a silence. A silence by which it falls below all before is made up by none.
+-- `spare`: later starts less silences, from now back to a silence. No start makes up for a silence with a `spare` below all earlier ones.
 with present as materialized (
     select {{host_state}} as state, host.host_id, host.name, host.first_reported_at, host.reported_at, host.clock_ahead
     from host

@@ -224,7 +224,7 @@ class Guard:
         try:
             problems = await self._problems(calls) if is_marked and not is_part else None
             if known.token and is_store_away(problems):
-                # who asks may not be known for long: all who have signed in may hear that the store is away
+                # nothing can tell who the caller is: everybody with a session may hear that the store is away
                 done, _ = await asyncio.wait({asking}, timeout=_VIEWER_TIMEOUT)
                 if not done or _is_away(asking):
                     return self._kept(request, self._away(request, known, problems))

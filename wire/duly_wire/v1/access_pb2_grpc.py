@@ -92,7 +92,7 @@ class AccessServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetSignIn(self, request, context):
-        """Tells how people sign in for commands. Nobody has to be known for it.
+        """Tells how people sign in for commands. It needs no token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,7 @@ class AccessServiceStub:
     GetAccess: _grpc.UnaryUnaryMultiCallable[_access_pb2.GetAccessRequest, _access_pb2.GetAccessResponse]
     """Tells the caller who it is, and which roles it has."""
     GetSignIn: _grpc.UnaryUnaryMultiCallable[_access_pb2.GetSignInRequest, _access_pb2.GetSignInResponse]
-    """Tells how people sign in for commands. Nobody has to be known for it."""
+    """Tells how people sign in for commands. It needs no token."""
     AddGrants: _grpc.UnaryUnaryMultiCallable[_access_pb2.AddGrantsRequest, _access_pb2.AddGrantsResponse]
     """Gives roles. A role that a principal has already stays."""
     RemoveGrants: _grpc.UnaryUnaryMultiCallable[_access_pb2.RemoveGrantsRequest, _access_pb2.RemoveGrantsResponse]
@@ -56,7 +56,7 @@ class AccessServiceAsyncStub(AccessServiceStub):
     GetAccess: _aio.UnaryUnaryMultiCallable[_access_pb2.GetAccessRequest, _access_pb2.GetAccessResponse]  # type: ignore[assignment]
     """Tells the caller who it is, and which roles it has."""
     GetSignIn: _aio.UnaryUnaryMultiCallable[_access_pb2.GetSignInRequest, _access_pb2.GetSignInResponse]  # type: ignore[assignment]
-    """Tells how people sign in for commands. Nobody has to be known for it."""
+    """Tells how people sign in for commands. It needs no token."""
     AddGrants: _aio.UnaryUnaryMultiCallable[_access_pb2.AddGrantsRequest, _access_pb2.AddGrantsResponse]  # type: ignore[assignment]
     """Gives roles. A role that a principal has already stays."""
     RemoveGrants: _aio.UnaryUnaryMultiCallable[_access_pb2.RemoveGrantsRequest, _access_pb2.RemoveGrantsResponse]  # type: ignore[assignment]
@@ -87,7 +87,7 @@ class AccessServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _access_pb2.GetSignInRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_access_pb2.GetSignInResponse, _abc.Awaitable[_access_pb2.GetSignInResponse]]:
-        """Tells how people sign in for commands. Nobody has to be known for it."""
+        """Tells how people sign in for commands. It needs no token."""
 
     @_abc_1.abstractmethod
     def AddGrants(

@@ -66,7 +66,7 @@ async def show_list(page: Page) -> Response:
         shown["group"] = next((each for each in groups if each.cause.fingerprint == cause), None)
         if shown["group"] is None and not page.is_fragment:
             raise PageError(404, "None of the newest dead letters that match has this cause any more.")
-        # an open page follows a redrive: that the last of them is gone is what it is to show
+        # an open page follows a redrive: it shows that the last letter is gone
         shown["is_cause_gone"] = shown["group"] is None
         tasks = shown["group"].tasks[:PAGE_SIZE] if shown["group"] else []
     return page.render("dead_letters.html", tasks=tasks, groups=groups, left_out=left_out, **shown)

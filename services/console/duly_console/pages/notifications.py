@@ -9,7 +9,7 @@ from duly_wire.v1 import problems_pb2
 
 _PATH = "/notifications"
 _PATIENCE = 0.9
-"""Of the page's time: it is to say that a target takes longer."""
+"""Of the page's time: the rest is for the page that says that a target takes longer."""
 
 
 async def show_list(page: Page) -> Response:
