@@ -12,6 +12,7 @@ _ROOT = Path(__file__).parents[2]
 _TYPES = {"Counter": "counter", "MetricCounter": "counter", "Gauge": "gauge", "Histogram": "histogram"}
 _PARTS = {
     "core/duly_core/process/telemetry.py": "Every process",
+    "core/duly_core/cells": "Services with several cells",
     "core/duly_core/queues": "Store Consumer and Controller, with SQS",
     "services/frontend": "Frontend",
     "services/store_consumer": "Store Consumer",

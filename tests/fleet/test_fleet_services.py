@@ -3,11 +3,12 @@
 import json
 from datetime import timedelta
 
+from prometheus_client import REGISTRY
+
 import duly
 from duly_core.fleet.services import list_services, reporting
 from duly_core.postgres.settings import StoreSettings
 from duly_core.upkeep.retention import Retention
-from duly_store_consumer import events
 from duly_store_consumer.counting.host_watch import watch_hosts
 from duly_wire.v1 import fleet_pb2_grpc
 from tests.fixtures.service_processes import poll
@@ -78,6 +79,9 @@ async def test_hosts_are_counted_by_state_for_the_metric(store, frontend):
 
     pause = await watch_hosts(store)
 
-    shown = {sample.labels["state"]: sample.value for sample in events.hosts.collect()[0].samples}
+    shown = {
+        state: REGISTRY.get_sample_value("duly_hosts", {"state": state})
+        for state in ("alive", "draining", "silent", "stopped")
+    }
     assert shown == {"alive": 1, "draining": 1, "silent": 0, "stopped": 0}
     assert pause < MINUTE

@@ -34,7 +34,12 @@ LEFT_OUT = {  # and what only shows people what there is: `_watch` of the Store 
     "service", [duly_frontend, duly_hsc, duly_store_consumer], ids=lambda each: each.__name__
 )
 def test_each_loop_of_a_service_is_stepped_or_left_out_for_a_reason(service) -> None:
-    main = Path(service.__file__).with_name("__main__.py").read_text(encoding="utf-8")
+    folder = Path(service.__file__).parent
+    main = "".join(
+        (folder / name).read_text(encoding="utf-8")
+        for name in ("__main__.py", "unit.py")
+        if (folder / name).exists()
+    )
 
     loops = set(
         re.findall(r'repeat\(\s*"([^"]+)"', main) + re.findall(r'\(\s*"([a-z ]+)",\s*[A-Z]\w*\(', main)

@@ -1,7 +1,8 @@
 """Settings of attachments."""
 
 from datetime import timedelta
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -36,3 +37,15 @@ class AttachmentSettings(Section):
     with stays for the same time."""
     sweep_interval: Duration = Field(default=timedelta(minutes=10), ge=timedelta(seconds=1))
     """How often Store Consumers look for attachments that no task uses any more."""
+
+    def of_cell(self, cell: str, default_cell: str) -> Self:
+        """Return where a cell's attachments are: each cell marks its place as its own, and removes there what no task uses.
+
+        The default cell has the place that an installation of one store has; so has a sole store, whose name is empty.
+        """
+        if cell in ("", default_cell):
+            return self
+        prefix = self.prefix if self.prefix.endswith("/") else f"{self.prefix}/"
+        return self.model_copy(
+            update={"folder": str(Path(self.folder) / "cells" / cell), "prefix": f"{prefix}cells/{cell}/"}
+        )

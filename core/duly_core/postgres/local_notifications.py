@@ -1,6 +1,6 @@
 """Notifications between services of one process: a function call where separate processes use NOTIFY."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Hashable
 from datetime import timedelta
 from typing import Protocol
 
@@ -33,14 +33,21 @@ class LocalNotifications:
     def __init__(self) -> None:
         self._subscribers: list[Subscriber] = []
         self._lookers: list[Looker] = []
+        self._of_stores: dict[Hashable, LocalNotifications] = {}
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Pass all notifications to `subscriber` from now on."""
+    def of_store(self, key: Hashable) -> "LocalNotifications":
+        """Return those of one store, where services of this process have units for several; the same for the same key."""
+        return self._of_stores.setdefault(key, LocalNotifications())
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Pass all notifications to `subscriber` from now on, until what is returned is called."""
         self._subscribers.append(subscriber)
+        return lambda: self._subscribers.remove(subscriber)
 
-    def ask_for_looks(self, looker: Looker) -> None:
-        """Ask `looker` for looks from now on."""
+    def ask_for_looks(self, looker: Looker) -> Callable[[], None]:
+        """Ask `looker` for looks from now on, until what is returned is called."""
         self._lookers.append(looker)
+        return lambda: self._lookers.remove(looker)
 
     def serves(self, lambdas: Collection[str]) -> bool:
         """Tell whether a notification of these would be served in this process, so that no other must hear of it."""

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections import defaultdict
 from contextlib import suppress
 
 import structlog
@@ -23,14 +24,15 @@ MIGRATE_DSN = "DULY_MIGRATE_DSN"
 
 
 class Migration:
-    """Makes the store ready once for all services of one process."""
+    """Makes each store ready once for all services of one process."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        """By address: a store that is away holds up no other."""
 
     async def done(self, settings: StoreSettings, stop: asyncio.Event, role: str | None = None) -> bool:
         """Return when the store is ready; False if `stop` came first. See `ready_when_there`."""
-        async with self._turn:
+        async with self._turns[settings.dsn]:
             return await ready_when_there(settings, stop, role)
 
 

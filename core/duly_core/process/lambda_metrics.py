@@ -3,10 +3,13 @@
 Names come from the registry, which has no bound. Prometheus keeps each series in memory, so their number needs one.
 """
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
+
+from duly_core.process.current_cell import current_cell, on_cell_gone
 
 OTHER = "other"
 """The label of all lambdas without series of their own. A lambda of this name shares it."""
@@ -97,7 +100,7 @@ class ByLambda(Generic[Labelled]):
 
 
 class GaugeByLambda:
-    """A gauge that is measured for all lambdas at once. Its first label is `lambda`."""
+    """A gauge that is measured for all lambdas of a store at once. Its first label is `lambda`."""
 
     def __init__(
         self, gauge: Gauge, combine: Callable[[Iterable[float]], float], named: NamedLambdas = named_lambdas
@@ -107,9 +110,20 @@ class GaugeByLambda:
         self._combine = combine
         self._named = named
         self._shown: set[tuple[str, ...]] = set()
+        self._by_cell: dict[str, Mapping[tuple[str, ...], float]] = {}
+        on_cell_gone(self._forget)
 
     def set(self, values: Mapping[tuple[str, ...], float]) -> None:
-        """Show these values, by lambda and the other labels, and no others; the largest keep their names."""
+        """Show these values, by lambda and the other labels, and no others of this cell; the largest keep their names."""
+        self._by_cell[current_cell.get()] = values
+        self._show()
+
+    def _forget(self, cell: str) -> None:
+        if self._by_cell.pop(cell, None):
+            self._show()
+
+    def _show(self) -> None:
+        values: Mapping[tuple[str, ...], float] = ChainMap(*map(dict, self._by_cell.values()))
         largest: dict[str, float] = {}
         for (name, *_), value in values.items():
             largest[name] = max(value, largest.get(name, value))

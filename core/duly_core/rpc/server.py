@@ -117,6 +117,13 @@ class RpcServer:
         if serving:
             tell_serving(self._address)
 
+    async def set_cell_serving(self, cell: str, *, serving: bool) -> None:
+        """What health checks are told of one cell: they ask for the service `cell/NAME`."""
+        status = (
+            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
+        await self._health.set(f"cell/{cell}", status)
+
     async def stop(self) -> None:
         """Refuse new calls, let running ones finish within the grace."""
         await self._health.enter_graceful_shutdown()

@@ -14,6 +14,7 @@ from duly_core.counting.backlog import Ready
 from duly_core.gates.breakers import Moved
 from duly_core.gates.rules import Gate
 from duly_core.lambdas.names import QueueKey
+from duly_core.process.cell_metrics import GaugeByCell
 from duly_core.process.lambda_metrics import ByLambda, GaugeByLambda
 from duly_core.process.telemetry import SECONDS, SIZES
 from duly_core.tasks.polling import TimedOut
@@ -51,8 +52,9 @@ _queue_depth = GaugeByLambda(
     combine=sum,
 )
 _polls = Histogram("duly_poll_size", "References one poll took.", buckets=SIZES)
-_reclaim_guard = Gauge(
-    "duly_failover_grace", "1 in the failover grace period, in which nothing is reclaimed."
+_reclaim_guard = GaugeByCell(
+    Gauge("duly_failover_grace", "1 in the failover grace period, in which nothing is reclaimed."),
+    combine=max,
 )
 server_changes = Counter("duly_store_changes_total", "How often Postgres was found to be another server.")
 clock_steps = Counter(
@@ -63,9 +65,12 @@ _removed = Counter("duly_removed_total", "Finished tasks that were removed one b
 _moved = Counter(
     "duly_partition_survivors_total", "Tasks that outlived their partition and were moved to the default one."
 )
-_rest_bytes = Gauge(
-    "duly_default_partition_bytes",
-    "Size of the default partition. Beyond 64 MB no partition is made.",
+_rest_bytes = GaugeByCell(
+    Gauge(
+        "duly_default_partition_bytes",
+        "Size of the default partition. Beyond 64 MB no partition is made.",
+    ),
+    combine=max,
 )
 _attachments_removed = Counter(
     "duly_attachments_removed_total", "Attachments that were removed because no task used them any more."
@@ -73,8 +78,10 @@ _attachments_removed = Counter(
 _attachment_orphans = Counter(
     "duly_attachment_orphans_total", "Contents of no attachment that were removed: what crashes left behind."
 )
-_attachments = Gauge("duly_attachments_stored", "Attachments that are stored, or being uploaded.")
-_attachment_bytes = Gauge("duly_attachments_stored_bytes", "Bytes that these have.")
+_attachments = GaugeByCell(
+    Gauge("duly_attachments_stored", "Attachments that are stored, or being uploaded."), combine=sum
+)
+_attachment_bytes = GaugeByCell(Gauge("duly_attachments_stored_bytes", "Bytes that these have."), combine=sum)
 _ticks = Counter("duly_ticks_total", "Tasks that time tables scheduled.")
 _ticks_left_out = Counter(
     "duly_ticks_left_out_total", "Rounds in which a time table left ticks out: missed, or overlapping."
@@ -83,18 +90,25 @@ _ticks_put_off = Counter(
     "duly_ticks_put_off_total",
     "Rounds in which a time table was put off: its ticks could not be computed, or a row was locked.",
 )
-sessions_blocked = Gauge(
-    "duly_sessions_blocked", "Sessions that a failed task blocks, up to 100,000; counted each minute."
+sessions_blocked = GaugeByCell(
+    Gauge("duly_sessions_blocked", "Sessions that a failed task blocks, up to 100,000; counted each minute."),
+    combine=sum,
 )
-hosts = Gauge(
-    "duly_hosts",
-    "Hosts by state: alive, draining, silent (missed three reports), stopped; kept for a day.",
-    ["state"],
+hosts = GaugeByCell(
+    Gauge(
+        "duly_hosts",
+        "Hosts by state: alive, draining, silent (missed three reports), stopped; kept for a day.",
+        ["state"],
+    ),
+    combine=max,
 )
-skewed_clocks = Gauge(
-    "duly_skewed_clocks",
-    "Live hosts and services whose clocks differ from Postgres's by more than 2 s, by kind: host, service.",
-    ["kind"],
+skewed_clocks = GaugeByCell(
+    Gauge(
+        "duly_skewed_clocks",
+        "Live hosts and services whose clocks differ from Postgres's by more than 2 s, by kind: host, service.",
+        ["kind"],
+    ),
+    combine=max,
 )
 _oldest_ready = GaugeByLambda(
     Gauge(
@@ -136,8 +150,11 @@ _dead_letters = ByLambda(
         ["lambda", "kind"],
     )
 )
-_newest_dead_letter = Gauge(
-    "duly_newest_dead_letter_timestamp_seconds", "When the newest dead letter ended; 0: there is none."
+_newest_dead_letter = GaugeByCell(
+    Gauge(
+        "duly_newest_dead_letter_timestamp_seconds", "When the newest dead letter ended; 0: there is none."
+    ),
+    combine=max,
 )
 _rounds = Histogram(
     "duly_store_consumer_round_seconds", "How long a round of the Store Consumer took.", buckets=SECONDS
@@ -159,7 +176,9 @@ _breaker_open = GaugeByLambda(
     ),
     combine=max,
 )
-last_round = Gauge("duly_last_round_timestamp_seconds", "When a round was last completed.")
+last_round = GaugeByCell(
+    Gauge("duly_last_round_timestamp_seconds", "When a round was last completed."), combine=min
+)
 
 
 def backlog(

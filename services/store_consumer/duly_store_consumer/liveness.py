@@ -1,6 +1,7 @@
 """Reports a loop that completes no round any more: liveness is progress."""
 
 import asyncio
+import time
 from datetime import timedelta
 
 from duly_store_consumer import events
@@ -19,7 +20,7 @@ class Liveness:
     def completed(self) -> None:
         """Note that a round was completed now."""
         self._completed_at = asyncio.get_running_loop().time()
-        events.last_round.set_to_current_time()
+        events.last_round.set(time.time())
 
     def unhealthy_reason(self, interval: timedelta) -> str | None:
         """Return why health checks fail: no round was completed for long. None: all is well."""

@@ -16,7 +16,7 @@ async def watch_hosts(store: Store) -> timedelta:
         StoreUnavailableError: the metric keeps its value.
     """
     for state, count in (await count_hosts(store)).items():
-        events.hosts.labels(state.value).set(count)
+        events.hosts.set(count, state.value)
     for kind, count in (await count_skewed(store)).items():
-        events.skewed_clocks.labels(kind).set(count)
+        events.skewed_clocks.set(count, kind)
     return _PAUSE

@@ -1,0 +1,222 @@
+"""What a Store Consumer has of one store, and how it is connected: a sole store has one such unit, and so has each cell."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Protocol
+
+from duly_core.attachments.open_blobs import open_blobs
+from duly_core.attachments.settings import AttachmentSettings
+from duly_core.cells.units import Place
+from duly_core.config.settings import format_duration
+from duly_core.config.timing import Timing
+from duly_core.event_addresses.store import AddressSweep
+from duly_core.fleet.services import AS_STORE_CONSUMER, reporting
+from duly_core.gates.cache import GateCache
+from duly_core.live_settings.effective import EffectiveSettings
+from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_core.postgres.health import HealthFollower
+from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.postgres.notifications import Listener, Notifier
+from duly_core.postgres.pool import Store
+from duly_core.postgres.rights import STORE_CONSUMER
+from duly_core.postgres.start import Migration
+from duly_core.process.loop import repeat
+from duly_core.queues.port import QueueSender
+from duly_core.task_output.sweep import OutputSweep
+from duly_core.upkeep.retention import Retention
+from duly_core.watches.sweep import WatchSweep
+from duly_store_consumer import events
+from duly_store_consumer.attachment_loop import sweep_attachments
+from duly_store_consumer.breaker_loop import BreakerLoop
+from duly_store_consumer.consumer import Consumer
+from duly_store_consumer.counting.backlog_watch import BacklogWatch
+from duly_store_consumer.counting.dead_letter_watch import DeadLetterWatch
+from duly_store_consumer.counting.host_watch import watch_hosts
+from duly_store_consumer.counting.session_watch import count_blocked
+from duly_store_consumer.counting.trend_loop import TrendLoop
+from duly_store_consumer.events import log
+from duly_store_consumer.gate_loop import GateLoop
+from duly_store_consumer.reclaim_guard import ReclaimGuard
+from duly_store_consumer.settings import StoreConsumerSettings
+from duly_store_consumer.time_table_loop import TimeTableLoop
+from duly_store_consumer.timeout_loop import TimeoutLoop
+from duly_store_consumer.turn_loop import TurnLoop
+
+_TABLE_LOCKED_PAUSE = timedelta(seconds=30)
+
+
+class Health(Protocol):
+    """Takes the health of the unit."""
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """Answer health checks so from now on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all units of the process share."""
+
+    settings: StoreConsumerSettings
+    timing: Timing
+    attachments: AttachmentSettings
+    migration: Migration
+    log_level: LogLevelFollower
+    zone: str
+    """Where the process is."""
+    sender: QueueSender | None
+    """Sends to queues; None: there are none."""
+
+
+async def run_unit(
+    shared: Shared,
+    place: Place,
+    notifications: LocalNotifications | None,
+    health: Health,
+    address: str,
+    stop: asyncio.Event,
+) -> None:
+    """Do for one store what a Store Consumer does, until `stop`.
+
+    Args:
+        shared: what is of the process.
+        place: the store.
+        notifications: those of this store; None: its other services are processes of their own.
+        health: told whether the store answers.
+        address: where health checks are answered.
+        stop: ends it.
+
+    Raises:
+        SettingsError: the store's address, schema or rights are unusable.
+    """
+    settings, store_settings = shared.settings, place.store
+    if not await shared.migration.done(store_settings, stop, STORE_CONSUMER):
+        return
+    async with Store(store_settings) as store, AsyncExitStack() as at_the_end:
+        consumer: Consumer | TimeoutLoop
+        notifier = Notifier(store, notifications)
+        time_tables = TimeTableLoop(
+            store,
+            lambda: consumer.poll_interval,
+            lambda lambdas, tasks: notifier.due_in(timedelta(), lambdas, tasks),
+        )
+        gates = GateCache(store)
+        guard = ReclaimGuard(shared.timing)
+        if shared.sender is None:
+            consumer = TimeoutLoop(store, settings, guard, notifier, lambda: gates.breaker_lambdas)
+            listener = Listener(
+                store_settings,
+                lambda *_: None,
+                consumer.config_changed,
+                time_tables.wake.set,
+                gates.may_have_changed,
+            )
+        else:
+            consumer = Consumer(store, shared.sender, settings, guard, gates, lambda: gates.breaker_lambdas)
+            gates.on_change(consumer.config_changed)
+            listener = Listener(
+                store_settings,
+                consumer.note_due,
+                consumer.config_changed,
+                time_tables.wake.set,
+                gates.may_have_changed,
+            )
+            if notifications is not None:
+                at_the_end.callback(notifications.subscribe(consumer))
+        gate_loop = GateLoop(
+            store,
+            gates,
+            lambda: consumer.lambdas,
+            notifier.due_in,
+            has_queues=shared.sender is not None,
+        )
+        breaker_loop = BreakerLoop(store, gates, lambda: consumer.lambdas, notifier.due_in)
+        if place.leads:
+            consumer.live_config.follow(lambda found: shared.log_level.take(found.settings))
+        log.info(
+            "store consumer polls",
+            address=address,
+            poll_interval=format_duration(settings.poll_interval),
+            exact=settings.exact,
+        )
+        following = HealthFollower(health, [store], store_settings.unhealthy_after, consumer.unhealthy_reason)
+        async with (
+            reporting(store, AS_STORE_CONSUMER, address, consumer.live_config.age.now, zone=shared.zone),
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(following.run(stop))
+            group.create_task(listener.run(stop))
+            group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
+            group.create_task(repeat("time tables", time_tables.run_once, stop, time_tables.wake))
+            group.create_task(repeat("gates", gate_loop.run_once, stop, gates.wake))
+            group.create_task(repeat("turns", TurnLoop(store, gates).run_once, stop, asyncio.Event()))
+            group.create_task(repeat("breakers", breaker_loop.run_once, stop, asyncio.Event()))
+            _keep_up(group, store, consumer, shared.attachments, stop)
+            _watch(group, store, consumer, gates, stop)
+
+
+def _keep_up(
+    group: asyncio.TaskGroup,
+    store: Store,
+    consumer: Consumer | TimeoutLoop,
+    attachments: AttachmentSettings,
+    stop: asyncio.Event,
+) -> None:
+    """Start what removes what is no longer needed."""
+    settings = store.settings
+    retention = Retention(
+        store,
+        settings.retention,
+        settings.dead_letter_retention,
+        settings.partition_span,
+        audit_retention=settings.audit_retention,
+    )
+    kept_for = EffectiveSettings(settings)
+    consumer.live_config.follow(lambda found: kept_for.take(found.settings))
+
+    async def retain() -> timedelta:
+        retention.keep(kept_for.now.retention, kept_for.now.dead_letter_retention)
+        done = await retention.run_once()
+        events.retention_round(done)
+        return _TABLE_LOCKED_PAUSE if done.locked else done.pause
+
+    group.create_task(repeat("retention", retain, stop, asyncio.Event()))
+    blobs = open_blobs(attachments)
+    if blobs is not None:
+        group.create_task(sweep_attachments(store, blobs, attachments, stop))
+    for name, loop in (
+        ("output sweep", OutputSweep(store)),
+        ("event address sweep", AddressSweep(store)),
+        ("watch sweep", WatchSweep(store, settings.watch_retention)),
+    ):
+        group.create_task(repeat(name, loop.run_once, stop, asyncio.Event()))
+
+
+def _watch(
+    group: asyncio.TaskGroup,
+    store: Store,
+    consumer: Consumer | TimeoutLoop,
+    gates: GateCache,
+    stop: asyncio.Event,
+) -> None:
+    """Start what shows people what there is."""
+    backlog = BacklogWatch(store, lambda: consumer.live_config.queues, gates)
+
+    async def store_now() -> datetime:
+        await gates.known()
+        return gates.store_time()
+
+    trends = TrendLoop(store, lambda: backlog.ready, lambda: consumer.live_config.lambdas, store_now)
+    rounds: dict[str, Callable[[], Awaitable[timedelta]]] = {
+        "host watch": partial(watch_hosts, store),
+        "backlog watch": backlog.run_once,
+        "trends": trends.run_once,
+        "dead letter watch": DeadLetterWatch(store).run_once,
+        "session watch": partial(count_blocked, store),
+    }
+    for name, run_once in rounds.items():
+        group.create_task(repeat(name, run_once, stop, asyncio.Event()))
