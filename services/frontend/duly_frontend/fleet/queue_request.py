@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from duly_core.access.current import require, restriction
 from duly_core.access.grants import Scope
@@ -15,7 +15,7 @@ from duly_core.rpc.requests.names import check_lambda_name
 from duly_core.rpc.requests.problem import Problem
 from duly_frontend.lists import page_token
 from duly_wire.enums import Priority
-from duly_wire.time_conversion import EPOCH
+from duly_wire.time_conversion import EPOCH, to_datetime
 from duly_wire.v1 import fleet_pb2
 
 _MOST_PATTERNS = 100
@@ -59,13 +59,22 @@ class QueueRequest:
 
     def place(self, key: QueueKey, counts: QueueCounts) -> Place:
         """Return where a queue stands."""
-        first = 0
-        if self.order == fleet_pb2.QUEUE_ORDER_BACKLOG:
-            first = -counts.backlog
-        elif self.order == fleet_pb2.QUEUE_ORDER_AGE:
-            oldest = counts.oldest_ready_at
-            first = _FOR_EVER if oldest is None else (oldest - EPOCH) // timedelta(microseconds=1)
-        return first, key.lambda_name, int(key.priority)
+        return _first(self.order, counts.backlog, counts.oldest_ready_at), key.lambda_name, int(key.priority)
+
+
+def place_of_row(order: "fleet_pb2.QueueOrder.ValueType", row: fleet_pb2.LambdaQueue) -> Place:
+    """Return where a queue stands that was listed."""
+    oldest = to_datetime(row.oldest_ready_at) if row.HasField("oldest_ready_at") else None
+    backlog = row.ready.count + row.enqueued.count
+    return _first(order, backlog, oldest), getattr(row, "lambda"), row.priority
+
+
+def _first(order: "fleet_pb2.QueueOrder.ValueType", backlog: int, oldest: datetime | None) -> int:
+    if order == fleet_pb2.QUEUE_ORDER_BACKLOG:
+        return -backlog
+    if order == fleet_pb2.QUEUE_ORDER_AGE:
+        return _FOR_EVER if oldest is None else (oldest - EPOCH) // timedelta(microseconds=1)
+    return 0
 
 
 def read_request(request: fleet_pb2.ListQueuesRequest) -> QueueRequest:
