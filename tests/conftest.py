@@ -42,6 +42,7 @@ pytest_plugins = [
     "tests.fixtures.dead_letters",  # after task_states, which it imports
     "tests.fixtures.moto",
     "tests.fixtures.postgres",
+    "tests.fixtures.cells",  # after postgres, which it imports
     "tests.fixtures.base_release",  # after postgres, which it imports
     "tests.fixtures.embedded",  # after postgres, which it imports
     "tests.fixtures.postgres_versions",  # after postgres, which it imports

@@ -15,6 +15,7 @@ _SECTIONS = (
     ("duly_core.config.timing", "Timing"),
     ("duly_core.queues.settings", "QueueSettings"),
     ("duly_core.postgres.settings", "StoreSettings"),
+    ("duly_core.cells.settings", "CellSettings"),
     ("duly_core.attachments.settings", "AttachmentSettings"),
     ("duly_core.rpc.settings", "RpcSettings"),
     ("duly_core.access.settings", "AuthSettings"),

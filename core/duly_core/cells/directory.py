@@ -9,10 +9,9 @@ from uuid import UUID
 
 from duly_core.errors import DulyError
 from duly_core.lambdas.names import namespace_of
+from duly_core.postgres.settings import SCHEMA_NAME
 
 CELL_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
-"""Needs no quotes in SQL."""
 
 
 class DirectoryError(DulyError):

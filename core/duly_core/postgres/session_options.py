@@ -28,7 +28,9 @@ def options(settings: StoreSettings, lock_timeout: timedelta | None = None) -> d
     """Postgres's settings of a session by name, every wait bounded."""
     timeout_ms = int(settings.statement_timeout / timedelta(milliseconds=1))
     lock_ms = max(1, int(lock_timeout / timedelta(milliseconds=1))) if lock_timeout else timeout_ms
+    home = {"search_path": settings.schema_name} if settings.schema_name else {}
     return {
+        **home,
         **_PLANNER,
         # Python's calendar ends with the year 9999: an instant near it must not be moved by the server's zone
         "timezone": "UTC",

@@ -1,13 +1,17 @@
 """Settings of the store's connections."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from duly_core.config.live_sections import LiveStoreSettings
 from duly_core.config.settings import Duration
+
+SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+"""Needs no quotes in SQL."""
 
 
 class StoreSettings(LiveStoreSettings):
@@ -19,6 +23,9 @@ class StoreSettings(LiveStoreSettings):
     """A libpq connection string or URI."""
     dsn_file: str = ""
     """File with the connection string, instead of `dsn`: read when the process starts."""
+    schema_name: str = ""
+    """The schema with Duly's tables. Empty: the first of the user's search path, as a rule `public`. With `pooled`: also set it as the
+    search path of the users (`alter role ... in database ... set search_path = ...`)."""
     password_file: str = ""
     """File with the password, read for each new connection. It takes the place of one in `dsn`."""
     password_command: tuple[str, ...] = ()
@@ -65,6 +72,13 @@ class StoreSettings(LiveStoreSettings):
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8"
             raise ValueError(f"dsn_file: {path} cannot be read: {reason}") from error
+
+    @field_validator("schema_name")
+    @classmethod
+    def _check_schema_name(cls, name: str) -> str:
+        if name and not SCHEMA_NAME.fullmatch(name):
+            raise ValueError("write 1 to 40 of a-z, 0-9 and _, the first a letter or _")
+        return name
 
     @model_validator(mode="after")
     def _check_one_password(self) -> Self:

@@ -11,6 +11,7 @@ FILES = (
     "lambdas/schema.sql",
     "lambdas/functions.sql",
     "access/schema.sql",
+    "cells/schema.sql",
     "attachments/schema.sql",
     "tasks/schema.sql",
     "tasks/functions.sql",

@@ -1,0 +1,274 @@
+"""Follows the directory: reads the copies of all cells, takes the newest, and spreads it to cells that are behind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import psycopg
+import structlog
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
+
+from duly_core.cells import store as copies
+from duly_core.cells.directory import Cell, Directory, DirectoryError
+from duly_core.cells.settings import place_of
+from duly_core.cells.store import StoredDirectory
+from duly_core.errors import SettingsError, StoreUnavailableError
+from duly_core.postgres.connection import Connection
+from duly_core.postgres.dsn import describe, parse
+from duly_core.postgres.pool import Store, connect_arguments_now
+from duly_core.postgres.settings import StoreSettings
+from duly_core.process.loop import backoff, wait_for, worth_logging
+
+log = structlog.get_logger()
+
+_EVERY = timedelta(seconds=30)
+"""A change of the directory is seen by then; a call that is refused by a cell has the follower look at once."""
+_AGAIN = timedelta(seconds=5)
+"""While a cell is away, behind, or contradicts the others."""
+_CELL_WITHIN = timedelta(seconds=2)
+"""A cell that has not answered by then counts as away."""
+_OF_THE_PLACE = ("host", "hostaddr", "port", "dbname", "service")
+"""The parameters of libpq that say where a store is; the others say how to sign in."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellLook:
+    """What was found in a cell in the last round."""
+
+    copy: StoredDirectory | None
+    """None: the cell did not answer, or has no copy."""
+    problem: str = ""
+    """In words; empty: none."""
+
+
+class DirectoryFollower:
+    """Knows the newest directory. It never goes back to an older one."""
+
+    def __init__(self, own: StoreSettings, seeds: Sequence[str] = (), *, spreads: bool = False) -> None:
+        """Make one.
+
+        Args:
+            own: the store that this process is configured for.
+            seeds: where else to read the directory at first (`[cells] seeds`).
+            spreads: whether this process may write the newest version to cells that are behind: a Frontend may.
+        """
+        self._own = own
+        self._seeds = seeds
+        self._spreads = spreads
+        self._callbacks: list[Callable[[Directory], None]] = []
+        self._turn = asyncio.Lock()
+        self.now: Directory | None = None
+        """The newest directory that was found; None: there is none, the store is a sole one."""
+        self.own_cell = ""
+        """The name of the cell of the own store; empty: not known yet."""
+        self.looks: dict[str, CellLook] = {}
+        """What the last round found, by the name of the cell."""
+        self.pools: dict[str, Store] = {}
+        """Open pools by the name of the cell: copies are read through them rather than through new connections."""
+
+    def on_change(self, callback: Callable[[Directory], None]) -> None:
+        """Call this with each newer directory from now on."""
+        self._callbacks.append(callback)
+
+    def settings_of(self, cell: str) -> StoreSettings:
+        """Return the settings of a cell's store: its address and schema, and all else as of the own store.
+
+        Raises:
+            DirectoryError: there is no such cell.
+        """
+        if self.now is None or cell not in self.now.cells:
+            raise DirectoryError(f"there is no cell {cell} in the directory")
+        return settings_at(self._own, self.now.cells[cell], is_own=cell == self.own_cell)
+
+    async def first(self, stop: asyncio.Event) -> Directory | None:
+        """Return the directory, as soon as the own store or a seed answers. None: a sole store, or `stop` came first.
+
+        Raises:
+            SettingsError: an address is none.
+        """
+        failures = 0
+        while not stop.is_set():
+            try:
+                found = await _read_at(self._own)
+            except StoreUnavailableError as error:
+                failures += 1
+                if await self._ask_seeds():
+                    return self.now
+                if worth_logging(failures):
+                    log.warning("waiting for Postgres (store.dsn)", reason=str(error), failures=failures)
+                await wait_for(stop, backoff(failures))
+                continue
+            if found is None:
+                return None
+            self.own_cell = found.own
+            self._take(found.directory)
+            await self.run_once()
+            return self.now
+        return None
+
+    async def run_once(self) -> timedelta:
+        """Read the copies of all cells, take the newest, and spread it; return how long to wait before the next round.
+
+        A copy that contradicts what is known is reported, and not followed.
+        """
+        async with self._turn:
+            if self.now is None:
+                return _EVERY
+            names = sorted(self.now.cells)
+            found = await asyncio.gather(*(self._look(name) for name in names))
+            looks = dict(zip(names, found, strict=True))
+            looks = self._newest_of(looks)
+            directory = self.now
+            if self._spreads:
+                behind = [name for name, look in looks.items() if _is_behind(look, directory)]
+                await asyncio.gather(*(self._spread(name, looks) for name in behind))
+            self._report(looks)
+            well = all(not look.problem and not _is_behind(look, directory) for look in looks.values())
+            return _EVERY if well else _AGAIN
+
+    async def _look(self, name: str) -> CellLook:
+        try:
+            async with asyncio.timeout(_CELL_WITHIN.total_seconds()):
+                pool = self.pools.get(name)
+                copy = await (copies.read(pool) if pool is not None else _read_at(self.settings_of(name)))
+        except TimeoutError:
+            return CellLook(None, f"cell {name} has not answered within {_CELL_WITHIN.total_seconds():g} s")
+        except (StoreUnavailableError, SettingsError) as error:
+            return CellLook(None, f"cell {name} does not answer: {error}")
+        if copy is None:
+            return CellLook(None, f"cell {name} has no copy of the directory")
+        if copy.own != name:
+            return CellLook(None, f"at the address of cell {name} is cell {copy.own}")
+        return CellLook(copy)
+
+    def _newest_of(self, looks: dict[str, CellLook]) -> dict[str, CellLook]:
+        """Take the newest copy that contradicts no other; return the looks, with what contradicts as a problem."""
+        known = self.now
+        if known is None:
+            return looks
+        checked = {name: _checked(name, look, known) for name, look in looks.items()}
+        newer: dict[int, dict[str, str]] = {}
+        for name, look in checked.items():
+            if look.copy is not None and not look.problem and look.copy.directory.version > known.version:
+                newer.setdefault(look.copy.directory.version, {})[name] = look.copy.directory.digest()
+        for version, digests in sorted(newer.items(), reverse=True):
+            if len(set(digests.values())) > 1:
+                words = f"the copies of version {version} in cells {', '.join(digests)} differ"
+                checked |= {name: CellLook(checked[name].copy, words) for name in digests}
+                continue
+            look = checked[next(iter(digests))]
+            if look.copy is not None:
+                self._take(look.copy.directory)
+            break
+        return checked
+
+    def _take(self, directory: Directory) -> None:
+        before, self.now = self.now, directory
+        if before is not None:
+            log.info("directory of cells changed", version=directory.version, before=before.version)
+            for callback in self._callbacks:
+                callback(directory)
+
+    async def _spread(self, name: str, looks: dict[str, CellLook]) -> None:
+        directory, copy = self.now, looks[name].copy
+        if directory is None or copy is None:
+            return
+        try:
+            async with asyncio.timeout(_CELL_WITHIN.total_seconds()):
+                async with _connection(self.settings_of(name)) as connection:
+                    await copies.write(connection, directory, name, copy.directory.version)
+        except (StoreUnavailableError, SettingsError, DirectoryError, TimeoutError) as error:
+            looks[name] = CellLook(copy, f"cell {name} does not take version {directory.version}: {error}")
+        else:
+            log.info("directory of cells written", cell=name, version=directory.version)
+
+    def _report(self, looks: dict[str, CellLook]) -> None:
+        """Log what is new, once."""
+        for name, look in looks.items():
+            before = self.looks.get(name, CellLook(None))
+            if look.problem and look.problem != before.problem:
+                log.warning("cell", problem=look.problem)
+            elif before.problem and not look.problem:
+                log.info("cell works again", cell=name)
+        self.looks = looks
+
+    async def _ask_seeds(self) -> bool:
+        """Take the newest directory that a seed has; return whether there is one."""
+        for seed in self._seeds:
+            schema, address = place_of(seed)
+            place = Cell("", address, schema or self._own.schema_name)
+            try:
+                async with asyncio.timeout(_CELL_WITHIN.total_seconds()):
+                    found = await _read_at(settings_at(self._own, place))
+            except (StoreUnavailableError, TimeoutError) as error:
+                log.warning("seed of cells does not answer", seed=describe(address), reason=str(error))
+                continue
+            if found is not None:
+                self.now = found.directory
+                await self.run_once()
+                self.own_cell = self._cell_at_own_place()
+                return True
+        return False
+
+    def _cell_at_own_place(self) -> str:
+        cells = self.now.cells.values() if self.now else ()
+        own = _place(self._own.dsn), self._own.schema_name or "public"
+        return next((cell.name for cell in cells if (_place(cell.address), cell.schema) == own), "")
+
+
+def settings_at(own: StoreSettings, cell: Cell, *, is_own: bool = False) -> StoreSettings:
+    """Return settings like those of the own store, for a cell's place: signing in is as there, if the address says nothing else."""
+    signing_in = {name: value for name, value in parse(own.dsn).items() if name not in _OF_THE_PLACE}
+    dsn = make_conninfo("", **(signing_in | parse(cell.address)))
+    update = {"dsn": dsn, "schema_name": cell.schema}
+    if not is_own:
+        update["direct_dsn"] = ""  # leads to the own store
+    return own.model_copy(update=update)
+
+
+def _place(address: str) -> tuple[str, ...]:
+    parts = parse(address)
+    return tuple(str(parts.get(name) or "") for name in _OF_THE_PLACE)
+
+
+def _checked(name: str, look: CellLook, known: Directory) -> CellLook:
+    """Return a look with what contradicts the directory that is known."""
+    if look.copy is None or look.problem:
+        return look
+    directory = look.copy.directory
+    if directory.installation != known.installation:
+        return CellLook(None, f"cell {name} is of another installation, {directory.installation}")
+    if directory.version == known.version and directory.digest() != known.digest():
+        return CellLook(look.copy, f"cell {name} has another directory of version {known.version}")
+    return look
+
+
+def _is_behind(look: CellLook, directory: Directory) -> bool:
+    return look.copy is not None and look.copy.directory.version < directory.version
+
+
+@asynccontextmanager
+async def _connection(settings: StoreSettings) -> AsyncIterator[psycopg.AsyncConnection[TupleRow]]:
+    """Give a connection of one's own, for a moment.
+
+    Raises:
+        StoreUnavailableError: Postgres cannot be reached, or did not do it.
+    """
+    try:
+        async with await Connection.connect(
+            **await connect_arguments_now(settings), autocommit=True
+        ) as connection:
+            yield connection
+    except (psycopg.Error, OSError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise StoreUnavailableError(
+            f"Postgres at {describe(settings.dsn)} did not do it: {reason}"
+        ) from error
+
+
+async def _read_at(settings: StoreSettings) -> StoredDirectory | None:
+    async with _connection(settings) as connection:
+        return await copies.read_on(connection)

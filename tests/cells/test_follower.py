@@ -1,0 +1,192 @@
+"""Processes follow the newest directory, spread it to cells that are behind, and never follow one that contradicts."""
+
+import asyncio
+from dataclasses import replace
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from duly_core.cells.directory import Cell, Directory, DirectoryError
+from duly_core.cells.follower import DirectoryFollower, settings_at
+from duly_core.cells.store import StoredDirectory, read, write
+from duly_core.postgres.pool import Store
+from duly_core.postgres.rights import FRONTEND, HSC
+from duly_core.postgres.settings import StoreSettings
+from tests.fixtures.cells import TwoCells
+from tests.fixtures.roles import dsn_as
+
+AWAY = "postgresql://127.0.0.1:1/duly"
+
+
+@pytest.fixture
+def stop() -> asyncio.Event:
+    return asyncio.Event()
+
+
+@pytest.fixture
+async def follower(two_cells: TwoCells, stop: asyncio.Event) -> DirectoryFollower:
+    """Of a Frontend whose own store is cell a; it has read version 1."""
+    made = DirectoryFollower(two_cells.settings("a"), spreads=True)
+    assert await made.first(stop) == two_cells.directory
+    return made
+
+
+async def test_a_store_without_a_directory_is_a_sole_store(store: Store, stop: asyncio.Event) -> None:
+    assert await read(store) is None
+    follower = DirectoryFollower(store.settings)
+    assert await follower.first(stop) is None
+    assert (follower.now, follower.own_cell) == (None, "")
+
+
+async def test_a_copy_reads_back_as_it_was_written(two_cells: TwoCells) -> None:
+    async with Store(two_cells.settings("b")) as store:
+        assert await read(store) == StoredDirectory(two_cells.directory, "b", fenced=False)
+
+
+async def test_a_version_is_written_over_the_one_before_it_only(two_cells: TwoCells) -> None:
+    third = two_cells.directory.with_namespace("sort", "b").with_namespace("sort", "a")
+    async with await psycopg.AsyncConnection.connect(two_cells.dsn("a"), autocommit=True) as connection:
+        assert not await write(connection, third, "a", before=2)
+        assert await write(connection, third, "a", before=1)
+        assert not await write(connection, two_cells.directory, "a", before=3)  # never back
+    assert two_cells.copy("a") == StoredDirectory(third, "a", fenced=False)
+
+
+async def test_what_is_gone_from_the_directory_is_gone_from_the_copy(two_cells: TwoCells) -> None:
+    smaller = replace(two_cells.directory, version=2, namespaces={}).without_cell("b")
+    assert two_cells.write("a", smaller, before=1)
+    copy = two_cells.copy("a")
+    assert copy is not None
+    assert copy.directory == smaller
+
+
+@pytest.mark.parametrize(
+    ("change", "own", "problem"),
+    [({"installation": UUID(int=9)}, "a", "another installation"), ({}, "b", "is cell a")],
+)
+async def test_a_store_refuses_a_directory_of_another_installation_or_cell(
+    two_cells: TwoCells, change: dict[str, UUID], own: str, problem: str
+) -> None:
+    other = replace(two_cells.directory, version=2, **change)
+    async with await psycopg.AsyncConnection.connect(two_cells.dsn("a"), autocommit=True) as connection:
+        with pytest.raises(DirectoryError, match=problem):
+            await write(connection, other, own, before=1)
+    copy = two_cells.copy("a")
+    assert copy is not None
+    assert copy.directory == two_cells.directory
+
+
+async def test_the_newest_copy_is_followed_and_spread_to_cells_that_are_behind(
+    two_cells: TwoCells, follower: DirectoryFollower
+) -> None:
+    told: list[Directory] = []
+    follower.on_change(told.append)
+    newer = two_cells.directory.with_namespace("sort", "b")
+    two_cells.write("b", newer, before=1)
+    await follower.run_once()
+    assert follower.now == newer
+    assert told == [newer]
+    assert two_cells.copy("a") == StoredDirectory(newer, "a", fenced=False)
+
+
+async def test_who_may_not_write_follows_and_leaves_the_copies_as_they_are(
+    two_cells: TwoCells, stop: asyncio.Event
+) -> None:
+    follower = DirectoryFollower(StoreSettings(dsn=dsn_as(two_cells.dsn("a"), HSC), schema_name="public"))
+    await follower.first(stop)
+    newer = two_cells.directory.with_namespace("sort", "b")
+    two_cells.write("b", newer, before=1)
+    await follower.run_once()
+    assert follower.now == newer
+    copy = two_cells.copy("a")
+    assert copy is not None
+    assert copy.directory == two_cells.directory
+
+
+async def test_a_frontend_has_the_rights_to_spread(two_cells: TwoCells, stop: asyncio.Event) -> None:
+    settings = StoreSettings(dsn=dsn_as(two_cells.dsn("b"), FRONTEND), schema_name="public")
+    follower = DirectoryFollower(settings, spreads=True)
+    await follower.first(stop)
+    newer = two_cells.directory.with_namespace("sort", "b").with_namespace("mail", "a")
+    two_cells.write("b", replace(newer, version=2), before=1)
+    await follower.run_once()
+    assert two_cells.copy("a") == StoredDirectory(replace(newer, version=2), "a", fenced=False)
+
+
+async def test_an_older_copy_is_not_followed_but_replaced(
+    two_cells: TwoCells, follower: DirectoryFollower
+) -> None:
+    newer = two_cells.directory.with_namespace("sort", "b")
+    two_cells.write("a", newer, before=1)
+    await follower.run_once()
+    with psycopg.connect(two_cells.dsn("b")) as connection:  # as a restored backup
+        connection.execute("update cell_directory set version = 1")
+        connection.execute("delete from cell_namespace")
+    await follower.run_once()
+    assert follower.now == newer
+    assert two_cells.copy("b") == StoredDirectory(newer, "b", fenced=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("update cell_directory set installation = gen_random_uuid(), version = 7", "another installation"),
+        ("delete from cell_namespace", "another directory of version 1"),
+        ("update cell_directory set own_cell = 'a', version = 7", "at the address of cell b is cell a"),
+        ("delete from cell_directory", "no copy"),
+    ],
+)
+async def test_a_copy_that_contradicts_is_reported_and_neither_followed_nor_replaced(
+    two_cells: TwoCells, follower: DirectoryFollower, change: str, problem: str
+) -> None:
+    with psycopg.connect(two_cells.dsn("b")) as connection:
+        connection.execute(change.encode())
+    before = two_cells.copy("b")
+    await follower.run_once()
+    assert problem in follower.looks["b"].problem
+    assert follower.now == two_cells.directory
+    assert two_cells.copy("b") == before
+
+
+async def test_of_two_newer_copies_that_differ_none_is_followed(
+    two_cells: TwoCells, follower: DirectoryFollower
+) -> None:
+    two_cells.write("a", two_cells.directory.with_namespace("sort", "a"), before=1)
+    two_cells.write("b", two_cells.directory.with_namespace("sort", "b"), before=1)
+    await follower.run_once()
+    assert follower.now == two_cells.directory
+    assert all("of version 2" in look.problem for look in follower.looks.values())
+
+
+async def test_a_cell_that_is_away_is_reported_and_the_others_are_followed(
+    two_cells: TwoCells, stop: asyncio.Event
+) -> None:
+    gone = two_cells.directory.with_cell(Cell("b", AWAY, "public"))
+    two_cells.write("a", gone, before=1)
+    follower = DirectoryFollower(two_cells.settings("a"), spreads=True)
+    assert await follower.first(stop) == gone
+    assert "does not answer" in follower.looks["b"].problem
+    assert follower.looks["a"].copy is not None
+
+
+async def test_a_process_whose_own_cell_is_away_reads_the_directory_at_a_seed(
+    two_cells: TwoCells, stop: asyncio.Event
+) -> None:
+    directory = two_cells.directory.with_cell(Cell("a", AWAY, "public"))
+    two_cells.write("b", directory, before=1)
+    own = StoreSettings(dsn=AWAY, schema_name="public")
+    follower = DirectoryFollower(own, [AWAY, f"public@{two_cells.dsn('b')}"])
+    assert await follower.first(stop) == directory
+    assert follower.own_cell == "a"
+
+
+def test_a_cells_address_says_where_it_is_and_the_own_store_how_to_sign_in() -> None:
+    own = StoreSettings(
+        dsn="postgresql://me:secret@one/duly?sslmode=require", pooled=True, direct_dsn="postgresql://x/y"
+    )
+    settings = settings_at(own, Cell("b", "postgresql://two:5433/other", "duly_b"))
+    assert dict(part.split("=") for part in settings.dsn.split()) == {
+        "user": "me", "password": "secret", "sslmode": "require", "host": "two", "port": "5433", "dbname": "other",
+    }  # fmt: skip
+    assert (settings.schema_name, settings.pooled, settings.direct_dsn) == ("duly_b", True, "")
