@@ -34,6 +34,7 @@ from tests.fixtures.manifests import (
     selects,
     workloads,
 )
+from tests.fixtures.rollouts import NAMES_ARE_CACHED_FOR
 
 FOLDERS = sorted(path.parent.name for path in FOLDER.glob("*/kustomization.yaml"))
 OF_KUBERNETES = (*RUNNING, "migrate", "autoscaler-pool")
@@ -272,6 +273,21 @@ def test_a_pod_gets_the_time_that_its_drain_takes(workload: Workload) -> None:
         needs = RpcSettings().shutdown_grace + timedelta(seconds=int(hook[1]) + 10)
 
     assert timedelta(seconds=has) >= needs
+
+
+def test_a_server_that_callers_find_by_name_serves_until_caches_of_names_know_the_next_one() -> None:
+    headless = {
+        each["metadata"]["name"]
+        for each in documents("base")
+        if each["kind"] == "Service" and each["spec"].get("clusterIP") == "None"
+    }
+
+    hooks = {name: WORKLOADS[name].container["lifecycle"]["preStop"]["exec"]["command"] for name in headless}
+
+    assert headless == {"duly-frontend", "duly-hsc"}
+    for command, seconds in hooks.values():
+        assert command == "sleep"
+        assert timedelta(seconds=int(seconds)) > NAMES_ARE_CACHED_FOR
 
 
 def test_a_pod_has_no_rights_that_it_does_not_need(workload: Workload) -> None:

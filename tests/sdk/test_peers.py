@@ -1,8 +1,10 @@
 """Several servers behind one channel: what a list of addresses means, and which server a call goes to."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, suppress
+from datetime import timedelta
+from functools import partial
 from inspect import signature
 from typing import Any, Self
 
@@ -13,9 +15,12 @@ import duly
 from duly.tasks.blocking_schedule import BlockingSchedule
 from duly.transport.caller import Reachability
 from duly.transport.channel import open_blocking_channel, open_channel
+from duly_core.rpc.channel import open_channel as open_core_channel
+from duly_core.rpc.settings import RpcSettings
 from duly_wire.credentials import Credentials
 from duly_wire.peers import Avoided, Peer, split_addresses, split_peers
 from duly_wire.v1 import frontend_pb2
+from tests.fixtures.name_server import NameServer, name_server
 from tests.fixtures.waiting import until
 
 METHOD = "/test/Method"
@@ -72,8 +77,9 @@ def test_the_wrong_address_of_a_list_is_named() -> None:
 class Server:
     """Answers with its own name, or as a test says."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, listen: str = "127.0.0.1:0") -> None:
         self.name = name
+        self._listen = listen
         self.refuses: grpc.StatusCode | None = None
         self.open = asyncio.Event()
         self.open.set()
@@ -93,7 +99,8 @@ class Server:
         return self.name.encode()
 
     async def __aenter__(self) -> Self:
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        host = self._listen.rpartition(":")[0]
+        self.address = f"{host}:{self._server.add_insecure_port(self._listen)}"
         await self._server.start()
         return self
 
@@ -248,6 +255,48 @@ async def test_a_name_is_resolved_by_grpc() -> None:
         await channel.close()
 
     assert answer == b"only"
+
+
+@pytest.fixture
+def names() -> Iterator[NameServer]:
+    with name_server(cached_for=timedelta()) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "open_one",
+    [
+        partial(open_channel, credentials=Credentials()),
+        partial(open_core_channel, settings=RpcSettings()),
+    ],
+    ids=["of a client", "of a host"],
+)
+async def test_a_name_whose_servers_were_all_replaced_within_seconds_leads_to_the_new_ones(
+    open_one: Callable[[str], grpc.aio.Channel], names: NameServer
+) -> None:
+    async with Server("old") as old:
+        host, _, port = old.address.rpartition(":")
+        names.set("pods.test", [host])
+        channel = open_one(names.url("pods.test", int(port)))
+        before = await call(channel)
+        async with Server("new", f"127.0.0.2:{port}"):
+            names.set("pods.test", ["127.0.0.2"])
+            await old.__aexit__()
+            after = await until_answered(channel, timedelta(seconds=10))
+        async with Server("newest", f"127.0.0.3:{port}"):
+            names.set("pods.test", ["127.0.0.3"])
+            last = await until_answered(channel, timedelta(seconds=10))
+        await channel.close()
+
+    assert (before, after, last) == (b"old", b"new", b"newest")
+
+
+async def until_answered(channel: grpc.aio.Channel, within: timedelta) -> bytes:
+    """Call until there is an answer."""
+    async with asyncio.timeout(within.total_seconds()):
+        while True:
+            with suppress(grpc.aio.AioRpcError):
+                return await channel.unary_unary(METHOD)(b"", timeout=10, wait_for_ready=True)
 
 
 async def test_who_waits_for_readiness_is_served_by_whichever_server_comes_first() -> None:

@@ -23,8 +23,12 @@ FAST_KEEPALIVE: list[tuple[str, int]] = [
     ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
 
-# A name that stands for several servers: all of them are used in turn.
-ROUND_ROBIN = ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}')
+# A name that stands for several servers: all of them are used in turn. gRPC asks for their addresses again when it
+# loses one, by default at most every 30 s: servers that were all replaced within this time would not be found for the rest of it.
+ROUND_ROBIN: list[tuple[str, str | int]] = [
+    ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
+    ("grpc.dns_min_time_between_resolutions_ms", 500),
+]
 
 _FIRST_AVOIDED_S = 0.5
 _LONGEST_AVOIDED_S = 10.0

@@ -77,7 +77,10 @@ const ONE_OF_SEVERAL: ChannelOptions = {
   "grpc.keepalive_permit_without_calls": 0,
   "grpc.use_local_subchannel_pool": 1, // else a new connection would be the old one, which still tries
 };
-const ROUND_ROBIN: ChannelOptions = { "grpc.service_config": '{"loadBalancingConfig": [{"round_robin": {}}]}' };
+const ROUND_ROBIN: ChannelOptions = {
+  "grpc.service_config": '{"loadBalancingConfig": [{"round_robin": {}}]}',
+  "grpc.dns_min_time_between_resolutions_ms": 500,
+};
 
 const FIRST_AVOIDED_MS = 500;
 const LONGEST_AVOIDED_MS = 10_000;

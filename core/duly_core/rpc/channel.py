@@ -89,7 +89,7 @@ def _open_one(
     if is_one_of_several:
         options |= dict(FAST_KEEPALIVE)
     if stands_for_several(address):
-        options |= dict([ROUND_ROBIN])
+        options |= dict(ROUND_ROBIN)
 
     def secure(tls: grpc.ChannelCredentials) -> grpc.aio.Channel:
         return grpc.aio.secure_channel(address, tls, options=[*options.items()])

@@ -152,5 +152,5 @@ def _options(address: str, *, is_one_of_several: bool) -> list[tuple[str, str | 
     if is_one_of_several:
         options |= dict(FAST_KEEPALIVE)
     if stands_for_several(address):
-        options |= dict([ROUND_ROBIN])
+        options |= dict(ROUND_ROBIN)
     return [*options.items()]
