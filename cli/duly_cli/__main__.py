@@ -41,6 +41,7 @@ from duly_cli.search import commands as search
 from duly_cli.sessions import commands as sessions
 from duly_cli.settings import commands as settings
 from duly_cli.settings import config
+from duly_cli.slo import commands as slo
 from duly_cli.startup import completion, run_services
 from duly_cli.startup.nouns import Commands
 from duly_cli.startup.verbs import Verbs
@@ -129,6 +130,7 @@ console_address.add_command(app)
 completion.add_command(app)
 reveal.add_command(app)
 activity.add_command(app)
+slo.add_command(app)
 register.add_command(app)
 graphs.add_commands(app)
 settings.add_commands(app)

@@ -101,22 +101,25 @@ where case when host.stopped then 'stopped'
 -- name: lambdas_of_tasks
 select task.task_id, task.lambda from task where task.task_id = any (%(task_ids)b::uuid[]);
 
--- name: sum_hour
+-- name: sum_points
 with summed as (
     select point.lambda, sum(point.scheduled)::int8 as scheduled, sum(point.ended)::int8 as ended, sum(point.dead)::int8 as dead,
         sum(point.failed_runs)::int8 as failed_runs, max(point.measured_at) as measured_at, max(point.ready) as ready,
-        max(point.held) as held, max(point.oldest) as oldest, max(point.slots) as slots
+        max(point.held) as held, max(point.oldest) as oldest, max(point.slots) as slots,
+        sum(point.calls)::int8 as calls, sum(point.failed_calls)::int8 as failed_calls
     from trend_point as point
-    where point.minutes = 1 and point.at >= %(at)b::timestamptz and point.at < %(at)b::timestamptz + interval '1 hour'
+    where point.minutes = %(part)b::int2 and point.at >= %(at)b::timestamptz
+        and point.at < %(at)b::timestamptz + %(minutes)b::int2 * interval '1 minute'
     group by point.lambda
     order by point.lambda = '' desc, sum(point.ended + point.failed_runs + point.scheduled) + max(point.ready) desc, point.lambda
     limit %(most)b::int8
 )
 insert into trend_point (
-    minutes, lambda, at, scheduled, lateness, ended, dead, failed_runs, measured_at, ready, held, oldest, slots
+    minutes, lambda, at, scheduled, lateness, ended, dead, failed_runs, measured_at, ready, held, oldest, slots, calls, failed_calls
 )
-select 60, summed.lambda, %(at)b::timestamptz, summed.scheduled, late.numbers, summed.ended, summed.dead,
-    summed.failed_runs, summed.measured_at, summed.ready, summed.held, summed.oldest, summed.slots
+select %(minutes)b::int2, summed.lambda, %(at)b::timestamptz, summed.scheduled, late.numbers, summed.ended, summed.dead,
+    summed.failed_runs, summed.measured_at, summed.ready, summed.held, summed.oldest, summed.slots, summed.calls,
+    summed.failed_calls
 from summed
 cross join lateral (
     select coalesce(array_agg(bound.number order by bound.place), '{}') as numbers
@@ -124,8 +127,8 @@ cross join lateral (
         select part.place, sum(part.number)::int8 as number
         from trend_point as point
         cross join lateral unnest(point.lateness) with ordinality as part (number, place)
-        where point.minutes = 1 and point.lambda = summed.lambda
-            and point.at >= %(at)b::timestamptz and point.at < %(at)b::timestamptz + interval '1 hour'
+        where point.minutes = %(part)b::int2 and point.lambda = summed.lambda and point.at >= %(at)b::timestamptz
+            and point.at < %(at)b::timestamptz + %(minutes)b::int2 * interval '1 minute'
         group by part.place
     ) as bound
 ) as late
@@ -140,15 +143,56 @@ on conflict (minutes, lambda, at) do update set
     ready = excluded.ready,
     held = excluded.held,
     oldest = excluded.oldest,
-    slots = excluded.slots
+    slots = excluded.slots,
+    calls = excluded.calls,
+    failed_calls = excluded.failed_calls
 returning true;
 
--- name: newest_hour
+-- name: newest_sum
 select point.at
 from trend_point as point
-where point.minutes = 60 and point.lambda = ''
+where point.minutes = %(minutes)b::int2 and point.lambda = ''
 order by point.at desc
 limit 1;
+
+-- name: add_calls
+with counted as materialized (
+    select call.at, call.calls, call.failed_calls
+    from jsonb_to_recordset(%(calls)b::jsonb) as call (at timestamptz, calls int8, failed_calls int8)
+), wider as (
+    update trend_point as point
+    set calls = point.calls + late.calls, failed_calls = point.failed_calls + late.failed_calls
+    from (
+        select span.minutes, date_bin(span.minutes * interval '1 minute', counted.at, 'epoch'::timestamptz) as at,
+            sum(counted.calls)::int8 as calls, sum(counted.failed_calls)::int8 as failed_calls
+        from counted
+        cross join (values (60::int2), (1440::int2)) as span (minutes)
+        group by 1, 2
+    ) as late
+    where point.minutes = late.minutes and point.lambda = '' and point.at = late.at
+    returning true
+)
+insert into trend_point as point (minutes, lambda, at, calls, failed_calls)
+select 1, '', counted.at, counted.calls, counted.failed_calls
+from counted
+order by counted.at
+on conflict (minutes, lambda, at) do update set
+    calls = point.calls + excluded.calls, failed_calls = point.failed_calls + excluded.failed_calls
+returning true;
+
+-- name: sums_of_times
+select point.lambda, span.place, min(point.at), sum(runs.total)::int8, sum(runs.on_time)::int8, sum(point.calls)::int8,
+    sum(point.failed_calls)::int8
+from unnest(%(minutes)b::int2[], %(since)b::timestamptz[], %(until)b::timestamptz[])
+    with ordinality as span (minutes, since, until, place)
+join trend_point as point on point.minutes = span.minutes and point.at >= span.since and point.at < span.until
+cross join lateral (
+    select coalesce(sum(late.number), 0) as total,
+        coalesce(sum(late.number) filter (where late.place <= %(places)b::int8), 0) as on_time
+    from unnest(point.lateness) with ordinality as late (number, place)
+) as runs
+where cardinality(%(lambdas)b::text[]) = 0 or point.lambda = any (%(lambdas)b::text[])
+group by point.lambda, span.place;
 
 -- name: forget_points
 delete from trend_point

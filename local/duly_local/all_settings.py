@@ -21,6 +21,7 @@ _SECTIONS = (
     ("duly_core.access.settings", "AuthSettings"),
     ("duly_core.process.telemetry", "TelemetrySettings"),
     ("duly_core.notifications.settings", "NotificationSettings"),
+    ("duly_core.config.live_sections", "LiveSloSettings"),
 )
 
 

@@ -64,6 +64,7 @@ from duly_wire.enums import (
     ReasonKind,
     Role,
     SearchKind,
+    ServiceLevelIndicator,
     SessionOrder,
     SessionPolicy,
     TaskEventKind,
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
         ProblemSession,
     )
     from duly.search.hit import SearchHit
+    from duly.slo.views import ServiceLevel, ServiceLevelSpan
     from duly.sync_client import Client
     from duly.tasks.handle import Handle, TypedTask
     from duly.tasks.keys import TaskKey
@@ -205,6 +207,9 @@ __all__ = [
     "SentEvent",
     "ServedLambda",
     "ServiceInstance",
+    "ServiceLevel",
+    "ServiceLevelIndicator",
+    "ServiceLevelSpan",
     "Session",
     "SessionOrder",
     "SessionPolicy",
@@ -260,6 +265,8 @@ _LOADED_WHEN_NAMED = {
     "EventAddress": "events.address",
     **dict.fromkeys(("EventKey", "EventWaiter", "KeptEvent", "NewEvent", "SentEvent"), "events.event"),
     "SearchHit": "search.hit",
+    "ServiceLevel": "slo.views",
+    "ServiceLevelSpan": "slo.views",
     "Activity": "fleet.activity",
     "ExecutorInfo": "fleet.views",
     "Host": "fleet.views",

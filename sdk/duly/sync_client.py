@@ -335,6 +335,7 @@ class Client(Blocking):
     revoke_tokens = blocking(AsyncClient.revoke_tokens, drawn="token_ids")
     reveal = blocking(AsyncClient.reveal)
     activity = blocking(AsyncClient.activity)
+    service_levels = blocking(AsyncClient.service_levels)
     search = blocking(AsyncClient.search)
     audit_events = iterating(AsyncClient.audit_events, AsyncClient.audit_event_pages)
 

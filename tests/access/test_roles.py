@@ -80,6 +80,7 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "/duly.v1.InspectionService/RevealTask": _CHANGE,
     "/duly.v1.InspectionService/GetActivity": {},
     "/duly.v1.InspectionService/GetTrends": _READ,
+    "/duly.v1.InspectionService/GetServiceLevels": _READ,
     "/duly.v1.InspectionService/Search": _READ,
     "/duly.v1.LimitService/PutResource": {},
     "/duly.v1.LimitService/DeleteResource": {},

@@ -109,6 +109,7 @@ METHODS = {
     "audit_events": "audit list",
     "reveal": "reveal",
     "activity": "activity",
+    "service_levels": "slo",
     "search": "search",
     "watch": "events watch",
     "event_address": "events address",

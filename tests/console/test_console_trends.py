@@ -28,7 +28,7 @@ async def test_figures_of_a_range_are_answered_by_the_minute(browser, store, tas
 async def test_a_week_is_answered_by_the_hour_with_values_for_a_minute(browser, store, task_states):
     at = (await fill(store)).replace(minute=0)
     await trends.add_runs(store, [row("", at, starts=116)])
-    await trends.sum_hour(store, at, 10)
+    await trends.sum_points(store, 60, 1, at, 10)
 
     told = (await browser.get(f"/trends?range=7d&lambda={LAMBDA}")).json()
     together = (await browser.get("/trends?range=7d")).json()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from psycopg.types.json import Jsonb
 
-from duly_core.postgres.arrays import texts, uuids
+from duly_core.postgres.arrays import int2s, texts, timestamps, uuids
 from duly_core.trends.store import TRENDS
 from tests.trends.test_trend_store import row
 
@@ -32,8 +32,21 @@ CASES = {
     "dead_between": {"at": SPAN["since"], "end_at": SPAN["until"], "most": 100},
     "held_by_lambda": {"most": 100},
     "lambdas_of_tasks": {"task_ids": uuids([bytes(16)])},
-    "sum_hour": {"at": NOW.replace(minute=0, second=0, microsecond=0) - timedelta(hours=2), "most": 201},
-    "newest_hour": {},
+    "sum_points": {
+        "minutes": 60,
+        "part": 1,
+        "at": NOW.replace(minute=0, second=0, microsecond=0) - timedelta(hours=2),
+        "most": 201,
+    },
+    "newest_sum": {"minutes": 60},
+    "add_calls": {"calls": Jsonb([{"at": NOW.isoformat(), "calls": 3, "failed_calls": 1}])},
+    "sums_of_times": {
+        "minutes": int2s([1, 60]),
+        "since": timestamps([NOW - timedelta(hours=1), NOW - timedelta(hours=6)]),
+        "until": timestamps([NOW, NOW - timedelta(hours=1)]),
+        "places": 9,
+        "lambdas": texts([]),
+    },
     "forget_points": {"minutes": 1, "before": NOW - timedelta(hours=23), "limit": 100},
     "points": {"minutes": 1, "lambda": "lambda-7", "most": 1_500, **SPAN},
     "marks": {"methods": texts(["GateService/PutGate"]), "most_read": 100, "most": 10, **SPAN},

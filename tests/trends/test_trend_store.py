@@ -6,15 +6,17 @@ import pytest
 
 from duly_core.counting.backlog import read_ready
 from duly_core.errors import StoreUnavailableError
+from duly_core.gates.ends import GateEnds
 from duly_core.lambdas.names import QueueKey
 from duly_core.results.store import set_results
 from duly_core.tasks.task import Result
 from duly_core.trends import store as trends
-from duly_core.trends.rules import PLACES, minute_of, on_time
+from duly_core.trends.rules import PLACES, Time, minute_of, on_time
 from duly_hsc.run_trends import RunTrends
 from duly_store_consumer.counting.trend_loop import TrendLoop
 from duly_wire.enums import FailureKind, Outcome, Priority
 from tests.fixtures.task_states import LAMBDA
+from tests.gates.test_gates import a_gate
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -81,6 +83,20 @@ async def test_what_an_hsc_saw_is_added_to_the_minute_in_which_it_came(store, ta
     assert (together.started, together.ended) == (2, 2)
 
 
+async def test_what_a_gate_held_is_late_from_the_end_of_the_gate(store, task_states):
+    wall = Wall(datetime.now(UTC))
+    hsc = RunTrends(store, wall)
+    ends = GateEnds()
+    ends.note([a_gate(LAMBDA)], wall.now - timedelta(seconds=3))
+    task = replace_due(await task_states.claimed(), wall.now - HOUR)
+
+    hsc.claimed([task], ends)
+    await hsc.run_once()
+
+    (found,) = await points(store, LAMBDA, at=minute_of(wall.now))
+    assert (found.started, on_time(found.lateness)) == (1, 1)
+
+
 def replace_due(task, due_at):
     return task._replace(due_at_us=int(due_at.timestamp() * 1e6), startable_at_us=None)
 
@@ -145,7 +161,7 @@ async def test_hours_are_summed_from_their_minutes(store, wall, measuring):
 async def test_hours_that_no_store_consumer_saw_end_are_summed_later(store, wall, measuring):
     hour = AT.replace(minute=0)
     await trends.add_runs(store, [row("", at=hour - HOUR)])
-    await trends.sum_hour(store, hour - HOUR, 10)
+    await trends.sum_points(store, 60, 1, hour - HOUR, 10)
     for n in range(4):
         await trends.add_runs(store, [row("", at=hour + n * HOUR), row("a", at=hour + n * HOUR)])
     wall.now = hour + timedelta(hours=4, minutes=30)
@@ -155,6 +171,35 @@ async def test_hours_that_no_store_consumer_saw_end_are_summed_later(store, wall
     assert [each.at for each in await points(store, "a", 60, hour, timedelta(days=1))] == [
         hour + n * HOUR for n in range(4)
     ]
+
+
+async def test_days_are_summed_from_their_hours_with_calls(store, wall, measuring):
+    day = AT.replace(hour=0, minute=0)
+    for n in range(24):
+        await trends.add_runs(store, [row("", at=day + n * HOUR, starts=2)])
+        await trends.add_calls(store, {day + n * HOUR: (10, 1)})
+        await trends.sum_points(store, 60, 1, day + n * HOUR, 10)
+    wall.now = day + timedelta(days=1, minutes=1, seconds=10)
+
+    await measuring.run_once()
+
+    (found,) = await points(store, minutes=1_440, at=day, length=timedelta(days=2))
+    assert (found.at, found.started) == (day, 48)
+    (summed,) = await trends.sums_of_times(store, [Time(1_440, day, day + HOUR)], 1)
+    assert (summed.runs, summed.on_time, summed.calls, summed.failed_calls) == (48, 48, 240, 24)
+
+
+async def test_calls_of_an_hour_that_is_summed_already_are_added_to_it_too(store):
+    hour = AT.replace(minute=0)
+    await trends.add_runs(store, [row("", at=hour)])
+    await trends.sum_points(store, 60, 1, hour, 10)
+
+    await trends.add_calls(store, {AT: (5, 2), AT + MINUTE: (1, 0)})
+
+    found = await trends.sums_of_times(
+        store, [Time(1, hour, hour + HOUR), Time(60, hour, hour + HOUR)], PLACES
+    )
+    assert [(each.calls, each.failed_calls) for each in found] == [(6, 2), (6, 2)]
 
 
 async def test_old_points_go(store, wall, measuring):

@@ -384,6 +384,15 @@ class ProblemSeverity(Named):
     """Tasks do not run that should."""
 
 
+class ServiceLevelIndicator(Named):
+    """What an objective is about."""
+
+    STARTS = 1
+    """Runs that begin on time."""
+    CALLS = 2
+    """Calls that schedule, and are accepted."""
+
+
 class ProblemKind(Named):
     """What is wrong; `docs/operators/status.md` says what each means."""
 

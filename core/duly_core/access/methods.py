@@ -66,6 +66,7 @@ NEEDS: Mapping[str, Need] = {
     "/duly.v1.InspectionService/GetActivity": Need(Action.READ, Reach.ALL),
     # Of all lambdas, only with the action for all: the servicer says so.
     "/duly.v1.InspectionService/GetTrends": _READ,
+    "/duly.v1.InspectionService/GetServiceLevels": _READ,
     # Only what the caller may read is found.
     "/duly.v1.InspectionService/Search": _READ,
     # An operator of what the gate covers, or the owner of its lambda: the servicer says which gates.

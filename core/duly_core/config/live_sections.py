@@ -1,12 +1,12 @@
 """The parts of the settings' sections that operators can change while Duly runs."""
 
 from datetime import timedelta
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
-from duly_core.config.settings import Duration, Section
+from duly_core.config.settings import Duration, Section, format_duration
 
 MOST_ITEMS = 20_000
 """Of one call: MOST_FIELDS of duly_core.rpc.requests.field_count, which this may not import."""
@@ -143,6 +143,43 @@ class TriggerSettings(LiveStoreConsumerSettings):
     model_config = SettingsConfigDict(extra="ignore")  # the rest of the section is the Store Consumer's own
 
 
+START_WITHIN = tuple(
+    timedelta(seconds=bound) for bound in (0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 900, 3_600)
+)
+"""For which the share of starts on time is exact: bounds of duly_core.trends.rules, which this may not import."""
+
+
+def _is_counted(value: timedelta) -> timedelta:
+    if value not in START_WITHIN:
+        message = (
+            f"must be one of {', '.join(map(format_duration, START_WITHIN))}: starts are counted by these"
+        )
+        raise ValueError(message)
+    return value
+
+
+def _is_whole_days(value: timedelta) -> timedelta:
+    if value % timedelta(days=1) or not timedelta(days=1) <= value <= timedelta(days=90):
+        message = "must be whole days, 1d to 90d"
+        raise ValueError(message)
+    return value
+
+
+class LiveSloSettings(Section):
+    """`[slo]`: what is promised. All of it can be changed while a Frontend runs."""
+
+    SECTION: ClassVar[str] = "slo"
+
+    starts_objective: float = Field(default=95, gt=0, lt=100)
+    """The percentage of runs that is to begin within `start_within`, of each lambda and of all together."""
+    start_within: Annotated[Duration, AfterValidator(_is_counted)] = timedelta(seconds=5)
+    """A run that begins at most so long after it could is on time."""
+    calls_objective: float = Field(default=99.9, gt=0, lt=100)
+    """The percentage of calls that schedule which is to be accepted."""
+    window: Annotated[Duration, AfterValidator(_is_whole_days)] = timedelta(days=28)
+    """The time for which the objectives hold: whole days. Counts are kept 92 days."""
+
+
 LIVE: tuple[type[Section], ...] = (
     LiveFrontendSettings,
     LiveHscSettings,
@@ -152,6 +189,7 @@ LIVE: tuple[type[Section], ...] = (
     LiveControllerSettings,
     LiveExecutorSettings,
     LiveTelemetrySettings,
+    LiveSloSettings,
 )
 
 USED_BY = {
@@ -162,6 +200,7 @@ USED_BY = {
     "timing": ("HSC", "Store Consumer", "Frontend"),  # Executors go by the HSC's answers
     "controller": ("Controller",),
     "executor": ("Executor",),
+    "slo": ("Frontend",),
     "telemetry": ("Frontend", "HSC", "Store Consumer", "Controller", "Executor"),
 }
 """The processes that take a change, by section."""

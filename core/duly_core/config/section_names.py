@@ -8,7 +8,7 @@ from duly_core.errors import SettingsError
 
 SECTIONS = (
     "frontend", "store_consumer", "hsc", "controller", "executor", "console", "autoscaler",
-    "timing", "queue", "store", "cells", "attachments", "rpc", "auth", "telemetry", "notifications",
+    "timing", "queue", "store", "cells", "attachments", "rpc", "auth", "telemetry", "notifications", "slo",
 )  # fmt: skip
 """All sections; a section's environment variables begin with its name."""
 

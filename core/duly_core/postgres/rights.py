@@ -40,7 +40,7 @@ TABLES: dict[str, Rights] = {
         "graph_definition": "si",
         "graph_edge": "si",
         "graph_node": "siu",
-        "trend_point": "s",
+        "trend_point": "siu",
         "host": "siu",
         "host_lambda": "siud",
         "deleted_lambda": "siud",

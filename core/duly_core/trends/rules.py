@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 ALL = ""
 """Stands for all lambdas together."""
@@ -30,9 +31,32 @@ ON_TIME = timedelta(seconds=5)
 """A run that begins at most so long after its due time is on time."""
 OBJECTIVE = 0.95
 """The share of runs that is to begin on time."""
+KEPT = {1: timedelta(hours=25), 60: timedelta(days=8), 1_440: timedelta(days=92)}
+"""How long points are kept, by how many minutes they are."""
 _ON_TIME_PLACES = LATENESS_BOUNDS.index(ON_TIME.total_seconds()) + 1
 _MINUTE = timedelta(minutes=1)
 _HOUR = timedelta(hours=1)
+
+
+class Time(NamedTuple):
+    """Points of one length, in a time."""
+
+    minutes: int
+    since: datetime
+    until: datetime
+
+
+class Sum(NamedTuple):
+    """What a time had, of one lambda or of all."""
+
+    lambda_name: str
+    time: Time
+    first_at: datetime
+    """The first point that there is."""
+    runs: int
+    on_time: int
+    calls: int
+    failed_calls: int
 
 
 def place_of(late: float) -> int:
@@ -71,6 +95,11 @@ def minute_of(moment: datetime) -> datetime:
 def hour_of(moment: datetime) -> datetime:
     """Return the hour of an instant, as its beginning."""
     return minute_of(moment).replace(minute=0)
+
+
+def day_of(moment: datetime) -> datetime:
+    """Return the day (UTC) of an instant, as its beginning."""
+    return hour_of(moment).replace(hour=0)
 
 
 def step_of(wanted: timedelta) -> timedelta:

@@ -9,10 +9,10 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from duly_core.fleet.statements import FLEET
-from duly_core.postgres.arrays import texts, uuids
+from duly_core.postgres.arrays import int2s, texts, timestamps, uuids
 from duly_core.postgres.pool import Store
 from duly_core.postgres.statements import load
-from duly_core.trends.rules import ALL
+from duly_core.trends.rules import ALL, Sum, Time
 from duly_wire.ids import TaskId
 from duly_wire.time_conversion import EPOCH
 
@@ -164,23 +164,62 @@ async def slots_of_hosts(store: Store) -> int:
     return int(slots)
 
 
-async def newest_hour(store: Store) -> datetime | None:
-    """Return the last hour that was summed; None: none was.
+async def newest_sum(store: Store, minutes: int) -> datetime | None:
+    """Return the last hour (60) or day (1,440) that was summed; None: none was.
 
     Raises:
         StoreUnavailableError: the store does not answer.
     """
-    rows = await store.run(TRENDS["newest_hour"], {})
+    rows = await store.run(TRENDS["newest_sum"], {"minutes": minutes})
     return rows[0][0] if rows else None
 
 
-async def sum_hour(store: Store, at: datetime, most: int) -> None:
-    """Make the points of an hour from its minutes, of so many lambdas.
+async def sum_points(store: Store, minutes: int, part: int, at: datetime, most: int) -> None:
+    """Make the points of an hour or a day from those of its parts, of so many lambdas. `minutes` and `part` say how long each is.
 
     Raises:
         StoreUnavailableError: they may be made or not; it can be repeated.
     """
-    await store.run(TRENDS["sum_hour"], {"at": at, "most": most})
+    asked = {"minutes": minutes, "part": part, "at": at, "most": most}
+    await store.run(TRENDS["sum_points"], asked)
+
+
+async def add_calls(store: Store, calls: Mapping[datetime, tuple[int, int]]) -> None:
+    """Add calls that schedule to their minutes: how many had to be accepted, and how many of them were not.
+
+    Raises:
+        StoreUnavailableError: they may be added or not.
+    """
+    rows = [
+        {"at": at.isoformat(), "calls": number, "failed_calls": failed}
+        for at, (number, failed) in sorted(calls.items())
+    ]
+    await store.run(TRENDS["add_calls"], {"calls": Jsonb(rows)})
+
+
+async def sums_of_times(
+    store: Store, times: Sequence[Time], places: int, lambdas: Sequence[str] = ()
+) -> list[Sum]:
+    """Return what each of some times had, by lambda; nothing of those that had nothing.
+
+    Args:
+        store: the store.
+        times: which points are read.
+        places: so many of the first bounds of lateness are on time.
+        lambdas: only these, ALL among them; empty: every one.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    asked = {
+        "minutes": int2s([time.minutes for time in times]),
+        "since": timestamps([time.since for time in times]),
+        "until": timestamps([time.until for time in times]),
+        "places": places,
+        "lambdas": texts(lambdas),
+    }
+    rows = await store.run(TRENDS["sums_of_times"], asked)
+    return [Sum(name, times[place - 1], *rest) for name, place, *rest in rows]
 
 
 async def forget(store: Store, minutes: int, before: datetime, limit: int) -> int:

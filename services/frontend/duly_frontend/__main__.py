@@ -11,7 +11,7 @@ from duly_core.access.settings import AuthSettings
 from duly_core.attachments.blobs import BlobThreads
 from duly_core.attachments.open_blobs import open_blobs
 from duly_core.attachments.settings import AttachmentSettings
-from duly_core.config.live_sections import TriggerSettings
+from duly_core.config.live_sections import LiveSloSettings, TriggerSettings
 from duly_core.config.timing import Timing
 from duly_core.fleet.services import AS_FRONTEND, AS_HSC, AS_STORE_CONSUMER, reporting
 from duly_core.live_settings import definitions as live_settings
@@ -24,7 +24,7 @@ from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.start import Migration
 from duly_core.process.loop import repeat
 from duly_core.process.service import Serve, run_service
-from duly_core.process.telemetry import TelemetrySettings, observe_call
+from duly_core.process.telemetry import TelemetrySettings
 from duly_core.rpc.server import RpcServer
 from duly_core.rpc.settings import RpcSettings
 from duly_frontend.events import log
@@ -34,6 +34,7 @@ from duly_frontend.notifications.notifier import notifiers_of
 from duly_frontend.problems.board import ProblemBoard
 from duly_frontend.servicers import Servicers
 from duly_frontend.settings import FrontendSettings
+from duly_frontend.slo.accepted_calls import AcceptedCalls
 from duly_frontend.stores import open_stores
 
 
@@ -52,6 +53,7 @@ def build(
     timing = Timing.load()
     telemetry = TelemetrySettings.load()
     trigger = TriggerSettings.load()
+    slo = LiveSloSettings.load()
     notified = NotificationSettings.load()
     deliveries = Deliveries(notified, settings.public_url) if notified.targets else None
     migration = migration or Migration()
@@ -59,9 +61,15 @@ def build(
     async def serve(stop: asyncio.Event) -> None:
         async with open_stores(store_settings, settings) as stores:
             config = LiveConfig(
-                stores.reads, settings, trigger, LogLevelFollower("frontend", settings, telemetry), timing
+                stores.reads,
+                settings,
+                trigger,
+                LogLevelFollower("frontend", settings, telemetry),
+                timing,
+                slo,
             )
             blobs = BlobThreads(blob_store) if blob_store is not None else None
+            accepted = AcceptedCalls(stores.lists)
             servicers = Servicers(
                 stores,
                 settings,
@@ -76,12 +84,14 @@ def build(
                 host_settings=config.of_hosts,
                 deliveries=deliveries,
                 auth=auth_settings,
+                slo=config.slo,
+                accepted=accepted,
             )
             server = RpcServer(
                 settings.listen,
                 servicers.all,
                 rpc_settings,
-                observe_call,
+                accepted.observe,
                 open_authorizer(auth_settings, AccessCache(stores.reads)),
                 StoredAuditLog(stores.writes),
                 settings.health_listen,
@@ -103,11 +113,13 @@ def build(
                         cert_file=rpc_settings.cert_file,
                     )
                     group.create_task(repeat("problem board", board.run_once, stop, asyncio.Event()))
+                    group.create_task(repeat("accepted calls", accepted.run_once, stop, asyncio.Event()))
                     # a loop for each target: one that does not answer delays no other
                     for notifier in notifiers_of(stores.lists, deliveries):
                         group.create_task(repeat("notifications", notifier.run_once, stop, asyncio.Event()))
             servicers.close()
             await server.stop()
+            await accepted.run_once()
             if deliveries is not None:
                 await deliveries.close()
             if blobs is not None:

@@ -2,6 +2,7 @@
 
 from collections import Counter as Count
 from collections.abc import Collection, Iterable, Sequence
+from contextvars import ContextVar
 
 import structlog
 from prometheus_client import Counter, Gauge, Histogram
@@ -15,6 +16,7 @@ from duly_core.process.seldom_log import SeldomLog
 from duly_core.process.telemetry import SIZES
 from duly_core.tasks.completions import Completed, Completion
 from duly_core.tasks.task import NewTask, Scheduled, Scheduling
+from duly_frontend.slo.verdicts import Verdict
 from duly_wire.queue_names import QueueName
 
 log = structlog.get_logger()
@@ -57,6 +59,13 @@ _load_refused = Counter(
     "Calls that were refused because their caller asks for too much, by kind.",
     ["kind"],
 )
+_calls = Counter(
+    "duly_schedule_calls_total",
+    "Calls of Schedule and ScheduleGraph: accepted, failed, or refused for what they ask or because their caller asks for too much.",
+    ["verdict"],
+)
+_schedule_calls = {verdict: _calls.labels(verdict.value) for verdict in Verdict}
+_is_limited: ContextVar[bool] = ContextVar("is_limited", default=False)
 _problems = Gauge(
     "duly_problems",
     "Problems on the incident board, by kind and severity; each Frontend shows what one of them found.",
@@ -179,7 +188,18 @@ def board_read(board: Board) -> None:
     _problems_of_lambda.set({labels: float(count) for labels, count in of_lambdas.items()})
 
 
+def took_limited() -> bool:
+    """Return whether the call that this task serves was refused because its caller asks for too much."""
+    return _is_limited.get()
+
+
+def calls_counted(verdict: Verdict) -> None:
+    """Count a call that schedules."""
+    _schedule_calls[verdict].inc()
+
+
 def load_refused(kind: str, caller: object) -> None:
     """Count and log a call that was refused; callers share a line a second."""
+    _is_limited.set(True)
     _load_refused.labels(kind).inc()
     _refusals.warn(kind=kind, caller=caller)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from duly_core.access.settings import AuthSettings
 from duly_core.attachments.blobs import BlobThreads
 from duly_core.attachments.settings import AttachmentSettings
-from duly_core.config.live_sections import LiveFrontendSettings
+from duly_core.config.live_sections import LiveFrontendSettings, LiveSloSettings
 from duly_core.config.timing import Timing
 from duly_core.lambdas.cache import LambdaCache
 from duly_core.postgres.local_notifications import LocalNotifications
@@ -32,6 +32,7 @@ from duly_frontend.problems.service import ProblemServicer
 from duly_frontend.sent_events.service import EventServicer
 from duly_frontend.sessions.service import SessionServicer
 from duly_frontend.settings import FrontendSettings
+from duly_frontend.slo.accepted_calls import AcceptedCalls
 from duly_frontend.stores import FrontendStores
 from duly_frontend.task_output.service import OutputServicer
 from duly_frontend.tasks.service import FrontendServicer
@@ -60,6 +61,8 @@ class Servicers:
         first_watch_begins_after: timedelta = FIRST_BEGINS_AFTER,
         deliveries: Deliveries | None = None,
         auth: AuthSettings | None = None,
+        slo: Callable[[], LiveSloSettings] = LiveSloSettings,
+        accepted: AcceptedCalls | None = None,
     ) -> None:
         """Make them.
 
@@ -78,12 +81,14 @@ class Servicers:
             first_watch_begins_after: how long services may go by what they read when nobody watched.
             deliveries: of notifications; None: there are no targets.
             auth: how people sign in; None: nobody is identified.
+            slo: tells what is promised now.
+            accepted: counts calls that schedule, those of streams among them; None: nobody does.
         """
         known = LambdaCache(stores.writes)
         notifier = Notifier(stores.writes, notifications)
         resources = ResourceCache(stores.reads)
         quotas = SchedulingQuotas(stores.reads)
-        frontend = FrontendServicer(stores, settings, known, notifier, rpc, resources, quotas, live)
+        frontend = FrontendServicer(stores, settings, known, notifier, rpc, resources, quotas, live, accepted)
         graphs = GraphServicer(stores, settings, known, notifier, rpc, live, resources)
         fleet = FleetServicer(stores, known, host_settings)
         output = OutputServicer(stores, settings.output_limit, stores.load.output)
@@ -103,7 +108,7 @@ class Servicers:
             ProblemServicer(stores, deliveries=deliveries),
             TimeTableServicer(stores, Notifier(stores.writes, notifications), rpc, resources),
             fleet,
-            InspectionServicer(stores, rpc),
+            InspectionServicer(stores, known, rpc, slo),
             AttachmentServicer(stores, attachments, known, blobs, stores.load.parts, stores.load.answers),
             output,
             watches,

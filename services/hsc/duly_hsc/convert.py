@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -11,7 +11,7 @@ from duly_core.attachments.rules import read_uses
 from duly_core.errors import InvalidRequestError
 from duly_core.gates.ends import GateEnds
 from duly_core.graphs.predecessors import GraphPlace
-from duly_core.lambdas.names import QUEUE_NAME, QueueKey
+from duly_core.lambdas.names import QUEUE_NAME
 from duly_core.rpc.requests.attachment_uses import use_to_wire
 from duly_core.rpc.requests.checks import (
     check_count,
@@ -33,9 +33,10 @@ from duly_core.tasks.task import (
 from duly_hsc.caller_groups import Claimed
 from duly_hsc.convert_events import write_received
 from duly_hsc.convert_places import write_place
+from duly_hsc.startable import could_start_at
 from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
-from duly_wire.time_conversion import EPOCH, to_duration
+from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import hsc_pb2
 
 _ID_BYTES = 16
@@ -46,7 +47,6 @@ _NOTE_LIMIT = 1024
 _PROGRESS_PLACES = 6
 _LONGEST_OVERDUE = timedelta(days=366)
 _MOST_NEIGHBOURS = 100_000
-_MICROSECOND = timedelta(microseconds=1)
 
 KEPT_TO_WIRE = {
     HeartbeatAnswer.KEPT: hsc_pb2.HEARTBEAT_VERDICT_KEPT,
@@ -157,20 +157,11 @@ def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask, ends: GateEnds)
 
 def _write_startable(task: ClaimedTask, message: hsc_pb2.ClaimedTask, ends: GateEnds) -> None:
     """Say when the task could start, if something held it back when it was due."""
-    due_at_us = task.due_at_us
-    startable_at_us = task.startable_at_us or 0
-    if ends.newest is not None and due_at_us < _microseconds(ends.newest):
-        released_at = ends.released_at(QueueKey(task.lambda_name, Priority(task.priority)))
-        if released_at is not None:
-            startable_at_us = max(startable_at_us, _microseconds(released_at))
-    if startable_at_us > due_at_us:
+    startable_at_us = could_start_at(task, ends)
+    if startable_at_us > task.due_at_us:
         startable_at = message.startable_at
         startable_at.seconds, microseconds = divmod(startable_at_us, 1_000_000)
         startable_at.nanos = microseconds * 1_000
-
-
-def _microseconds(moment: datetime) -> int:
-    return (moment - EPOCH) // _MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)

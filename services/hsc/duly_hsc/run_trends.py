@@ -6,12 +6,14 @@ from itertools import islice
 from time import time
 
 from duly_core.errors import StoreUnavailableError
+from duly_core.gates.ends import GateEnds
 from duly_core.postgres.pool import Store
 from duly_core.tasks.task import Applied, ClaimedTask, Result
 from duly_core.trends import store as trends
 from duly_core.trends.rules import minute_of
 from duly_core.trends.run_counts import RunCounts
 from duly_hsc.events import log
+from duly_hsc.startable import could_start_at
 from duly_wire.enums import Outcome
 from duly_wire.ids import TaskId
 
@@ -40,15 +42,16 @@ class RunTrends:
         self._unknown: list[tuple[TaskId, bool]] = []
         self._minute_ends = 0.0
 
-    def claimed(self, tasks: Sequence[ClaimedTask | None]) -> None:
-        """Count tasks that were claimed, by how late they were."""
+    def claimed(self, tasks: Sequence[ClaimedTask | None], ends: GateEnds | None = None) -> None:
+        """Count tasks that were claimed, by how late they were after they could start. `ends`: of gates that held whole queues."""
         now = self._begin()
         lambdas, late_at = self._lambdas, now * _MICROSECONDS
         starts = []
         for task in tasks:
             if task is not None:
                 lambdas[task.task_id] = task.lambda_name
-                due_at = task.due_at_us if task.startable_at_us is None else task.startable_at_us
+                is_plain = task.startable_at_us is None and (ends is None or ends.newest is None)
+                due_at = task.due_at_us if is_plain else could_start_at(task, ends)
                 starts.append((task.lambda_name, (late_at - due_at) / _MICROSECONDS))
         self._counts.started(starts)
         if len(lambdas) > _MOST_CLAIMS:  # of claims that ended elsewhere, or not at all

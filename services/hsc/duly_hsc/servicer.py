@@ -196,7 +196,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     def _count_claims(self, tasks: Sequence[ClaimedTask | None]) -> None:
         self._budget.started(Count(task.lambda_name for task in tasks if task and task.fence == 1))
         if self._trends is not None:
-            self._trends.claimed(tasks)
+            self._trends.claimed(tasks, self._gates.ends)
 
     async def ClaimWork(  # noqa: N802
         self, request: hsc_pb2.ClaimWorkRequest, _context: Context

@@ -22,44 +22,55 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from duly_wire.v1 import problems_pb2 as duly_dot_v1_dot_problems__pb2
 from duly_wire.v1 import task_pb2 as duly_dot_v1_dot_task__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64uly/v1/inspection.proto\x12\x07\x64uly.v1\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"4\n\x11RevealTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"]\n\x12RevealTaskResponse\x12$\n\rrevealed_task\x18\x01 \x01(\x0b\x32\r.duly.v1.Task\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"\x14\n\x12GetActivityRequest\"\xd4\x01\n\x13GetActivityResponse\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tscheduled\x18\x02 \x01(\x03\x12\r\n\x05\x65nded\x18\x03 \x01(\x03\x12\x0e\n\x06starts\x18\x04 \x01(\x05\x12\x32\n\x0fmedian_lateness\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cp99_lateness\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"x\n\x10GetTrendsRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf2\x01\n\x11GetTrendsResponse\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x04step\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12#\n\x06points\x18\x03 \x03(\x0b\x32\x13.duly.v1.TrendPoint\x12!\n\x05marks\x18\x04 \x03(\x0b\x32\x12.duly.v1.TrendMark\x12\x31\n\x0eon_time_within\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tobjective\x18\x06 \x01(\x01\"\xf7\x02\n\nTrendPoint\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tscheduled\x18\x02 \x01(\x03\x12\x0f\n\x07started\x18\x03 \x01(\x03\x12\x17\n\x0fstarted_on_time\x18\x04 \x01(\x03\x12\x32\n\x0fmedian_lateness\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cp95_lateness\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x65nded\x18\x07 \x01(\x03\x12\x0c\n\x04\x64\x65\x61\x64\x18\x08 \x01(\x03\x12\x13\n\x0b\x66\x61iled_runs\x18\t \x01(\x03\x12\x10\n\x08measured\x18\n \x01(\x08\x12\r\n\x05ready\x18\x0b \x01(\x03\x12\x0c\n\x04held\x18\x0c \x01(\x03\x12/\n\x0coldest_ready\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05slots\x18\x0e \x01(\x03\"z\n\tTrendMark\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.duly.v1.TrendMarkKind\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x11\n\tprincipal\x18\x04 \x01(\t\",\n\rSearchRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"U\n\x0eSearchResponse\x12 \n\x04hits\x18\x01 \x03(\x0b\x32\x12.duly.v1.SearchHit\x12!\n\x04more\x18\x02 \x03(\x0e\x32\x13.duly.v1.SearchKind\"\xda\x01\n\tSearchHit\x12!\n\x04kind\x18\x01 \x01(\x0e\x32\x13.duly.v1.SearchKind\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0e\n\x06lambda\x18\x03 \x01(\t\x12\x11\n\tnamespace\x18\x04 \x01(\t\x12\x0c\n\x04text\x18\x05 \x01(\t\x12#\n\x06status\x18\x06 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12&\n\x02\x61t\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05tasks\x18\x08 \x01(\x03\x12\x11\n\tis_marked\x18\t \x01(\x08*\xd9\x01\n\rTrendMarkKind\x12\x1f\n\x1bTREND_MARK_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14TREND_MARK_KIND_GATE\x10\x01\x12\x1b\n\x17TREND_MARK_KIND_BREAKER\x10\x02\x12\x1b\n\x17TREND_MARK_KIND_SETTING\x10\x03\x12\x1c\n\x18TREND_MARK_KIND_RESOURCE\x10\x04\x12\x1b\n\x17TREND_MARK_KIND_VERSION\x10\x05\x12\x18\n\x14TREND_MARK_KIND_POOL\x10\x06*\x8c\x02\n\nSearchKind\x12\x1b\n\x17SEARCH_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10SEARCH_KIND_TASK\x10\x01\x12\x15\n\x11SEARCH_KIND_GRAPH\x10\x02\x12\x16\n\x12SEARCH_KIND_LAMBDA\x10\x03\x12\x17\n\x13SEARCH_KIND_SESSION\x10\x04\x12\x1f\n\x1bSEARCH_KIND_IDEMPOTENCY_KEY\x10\x05\x12\x1a\n\x16SEARCH_KIND_UNIQUE_KEY\x10\x06\x12\x14\n\x10SEARCH_KIND_HOST\x10\x07\x12\x15\n\x11SEARCH_KIND_CAUSE\x10\x08\x12\x19\n\x15SEARCH_KIND_ATTRIBUTE\x10\t2\xa3\x02\n\x11InspectionService\x12\x45\n\nRevealTask\x12\x1a.duly.v1.RevealTaskRequest\x1a\x1b.duly.v1.RevealTaskResponse\x12H\n\x0bGetActivity\x12\x1b.duly.v1.GetActivityRequest\x1a\x1c.duly.v1.GetActivityResponse\x12\x42\n\tGetTrends\x12\x19.duly.v1.GetTrendsRequest\x1a\x1a.duly.v1.GetTrendsResponse\x12\x39\n\x06Search\x12\x16.duly.v1.SearchRequest\x1a\x17.duly.v1.SearchResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x64uly/v1/inspection.proto\x12\x07\x64uly.v1\x1a\x16\x64uly/v1/problems.proto\x1a\x12\x64uly/v1/task.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"4\n\x11RevealTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"]\n\x12RevealTaskResponse\x12$\n\rrevealed_task\x18\x01 \x01(\x0b\x32\r.duly.v1.Task\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.duly.v1.ItemError\"\x14\n\x12GetActivityRequest\"\xd4\x01\n\x13GetActivityResponse\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tscheduled\x18\x02 \x01(\x03\x12\r\n\x05\x65nded\x18\x03 \x01(\x03\x12\x0e\n\x06starts\x18\x04 \x01(\x05\x12\x32\n\x0fmedian_lateness\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cp99_lateness\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\"x\n\x10GetTrendsRequest\x12\x0e\n\x06lambda\x18\x01 \x01(\t\x12)\n\x05since\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12)\n\x05until\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf2\x01\n\x11GetTrendsResponse\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\'\n\x04step\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12#\n\x06points\x18\x03 \x03(\x0b\x32\x13.duly.v1.TrendPoint\x12!\n\x05marks\x18\x04 \x03(\x0b\x32\x12.duly.v1.TrendMark\x12\x31\n\x0eon_time_within\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x11\n\tobjective\x18\x06 \x01(\x01\"\xf7\x02\n\nTrendPoint\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tscheduled\x18\x02 \x01(\x03\x12\x0f\n\x07started\x18\x03 \x01(\x03\x12\x17\n\x0fstarted_on_time\x18\x04 \x01(\x03\x12\x32\n\x0fmedian_lateness\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12/\n\x0cp95_lateness\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05\x65nded\x18\x07 \x01(\x03\x12\x0c\n\x04\x64\x65\x61\x64\x18\x08 \x01(\x03\x12\x13\n\x0b\x66\x61iled_runs\x18\t \x01(\x03\x12\x10\n\x08measured\x18\n \x01(\x08\x12\r\n\x05ready\x18\x0b \x01(\x03\x12\x0c\n\x04held\x18\x0c \x01(\x03\x12/\n\x0coldest_ready\x18\r \x01(\x0b\x32\x19.google.protobuf.Duration\x12\r\n\x05slots\x18\x0e \x01(\x03\"z\n\tTrendMark\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12$\n\x04kind\x18\x02 \x01(\x0e\x32\x16.duly.v1.TrendMarkKind\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x11\n\tprincipal\x18\x04 \x01(\t\"*\n\x17GetServiceLevelsRequest\x12\x0f\n\x07lambdas\x18\x01 \x03(\t\"i\n\x18GetServiceLevelsResponse\x12&\n\x02\x61t\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12%\n\x06levels\x18\x02 \x03(\x0b\x32\x15.duly.v1.ServiceLevel\"\xc5\x02\n\x0cServiceLevel\x12\x31\n\tindicator\x18\x01 \x01(\x0e\x32\x1e.duly.v1.ServiceLevelIndicator\x12\x0e\n\x06lambda\x18\x02 \x01(\t\x12\x11\n\tobjective\x18\x03 \x01(\x01\x12/\n\x0cstart_within\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05spans\x18\x05 \x03(\x0b\x32\x19.duly.v1.ServiceLevelSpan\x12\x18\n\x0b\x62udget_left\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\'\n\x05\x61lert\x18\x07 \x01(\x0e\x32\x18.duly.v1.ProblemSeverity\x12\x31\n\rcounted_since\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x0e\n\x0c_budget_left\"\x80\x01\n\x10ServiceLevelSpan\x12)\n\x06length\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04good\x18\x02 \x01(\x03\x12\r\n\x05total\x18\x03 \x01(\x03\x12\x16\n\tburn_rate\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x0c\n\n_burn_rate\",\n\rSearchRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05limit\x18\x02 \x01(\x05\"U\n\x0eSearchResponse\x12 \n\x04hits\x18\x01 \x03(\x0b\x32\x12.duly.v1.SearchHit\x12!\n\x04more\x18\x02 \x03(\x0e\x32\x13.duly.v1.SearchKind\"\xda\x01\n\tSearchHit\x12!\n\x04kind\x18\x01 \x01(\x0e\x32\x13.duly.v1.SearchKind\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0e\n\x06lambda\x18\x03 \x01(\t\x12\x11\n\tnamespace\x18\x04 \x01(\t\x12\x0c\n\x04text\x18\x05 \x01(\t\x12#\n\x06status\x18\x06 \x01(\x0e\x32\x13.duly.v1.TaskStatus\x12&\n\x02\x61t\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\r\n\x05tasks\x18\x08 \x01(\x03\x12\x11\n\tis_marked\x18\t \x01(\x08*\xd9\x01\n\rTrendMarkKind\x12\x1f\n\x1bTREND_MARK_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14TREND_MARK_KIND_GATE\x10\x01\x12\x1b\n\x17TREND_MARK_KIND_BREAKER\x10\x02\x12\x1b\n\x17TREND_MARK_KIND_SETTING\x10\x03\x12\x1c\n\x18TREND_MARK_KIND_RESOURCE\x10\x04\x12\x1b\n\x17TREND_MARK_KIND_VERSION\x10\x05\x12\x18\n\x14TREND_MARK_KIND_POOL\x10\x06*\x87\x01\n\x15ServiceLevelIndicator\x12\'\n#SERVICE_LEVEL_INDICATOR_UNSPECIFIED\x10\x00\x12\"\n\x1eSERVICE_LEVEL_INDICATOR_STARTS\x10\x01\x12!\n\x1dSERVICE_LEVEL_INDICATOR_CALLS\x10\x02*\x8c\x02\n\nSearchKind\x12\x1b\n\x17SEARCH_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10SEARCH_KIND_TASK\x10\x01\x12\x15\n\x11SEARCH_KIND_GRAPH\x10\x02\x12\x16\n\x12SEARCH_KIND_LAMBDA\x10\x03\x12\x17\n\x13SEARCH_KIND_SESSION\x10\x04\x12\x1f\n\x1bSEARCH_KIND_IDEMPOTENCY_KEY\x10\x05\x12\x1a\n\x16SEARCH_KIND_UNIQUE_KEY\x10\x06\x12\x14\n\x10SEARCH_KIND_HOST\x10\x07\x12\x15\n\x11SEARCH_KIND_CAUSE\x10\x08\x12\x19\n\x15SEARCH_KIND_ATTRIBUTE\x10\t2\xfc\x02\n\x11InspectionService\x12\x45\n\nRevealTask\x12\x1a.duly.v1.RevealTaskRequest\x1a\x1b.duly.v1.RevealTaskResponse\x12H\n\x0bGetActivity\x12\x1b.duly.v1.GetActivityRequest\x1a\x1c.duly.v1.GetActivityResponse\x12\x42\n\tGetTrends\x12\x19.duly.v1.GetTrendsRequest\x1a\x1a.duly.v1.GetTrendsResponse\x12W\n\x10GetServiceLevels\x12 .duly.v1.GetServiceLevelsRequest\x1a!.duly.v1.GetServiceLevelsResponse\x12\x39\n\x06Search\x12\x16.duly.v1.SearchRequest\x1a\x17.duly.v1.SearchResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'duly_wire.v1.inspection_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TRENDMARKKIND']._serialized_start=1732
-  _globals['_TRENDMARKKIND']._serialized_end=1949
-  _globals['_SEARCHKIND']._serialized_start=1952
-  _globals['_SEARCHKIND']._serialized_end=2220
-  _globals['_REVEALTASKREQUEST']._serialized_start=122
-  _globals['_REVEALTASKREQUEST']._serialized_end=174
-  _globals['_REVEALTASKRESPONSE']._serialized_start=176
-  _globals['_REVEALTASKRESPONSE']._serialized_end=269
-  _globals['_GETACTIVITYREQUEST']._serialized_start=271
-  _globals['_GETACTIVITYREQUEST']._serialized_end=291
-  _globals['_GETACTIVITYRESPONSE']._serialized_start=294
-  _globals['_GETACTIVITYRESPONSE']._serialized_end=506
-  _globals['_GETTRENDSREQUEST']._serialized_start=508
-  _globals['_GETTRENDSREQUEST']._serialized_end=628
-  _globals['_GETTRENDSRESPONSE']._serialized_start=631
-  _globals['_GETTRENDSRESPONSE']._serialized_end=873
-  _globals['_TRENDPOINT']._serialized_start=876
-  _globals['_TRENDPOINT']._serialized_end=1251
-  _globals['_TRENDMARK']._serialized_start=1253
-  _globals['_TRENDMARK']._serialized_end=1375
-  _globals['_SEARCHREQUEST']._serialized_start=1377
-  _globals['_SEARCHREQUEST']._serialized_end=1421
-  _globals['_SEARCHRESPONSE']._serialized_start=1423
-  _globals['_SEARCHRESPONSE']._serialized_end=1508
-  _globals['_SEARCHHIT']._serialized_start=1511
-  _globals['_SEARCHHIT']._serialized_end=1729
-  _globals['_INSPECTIONSERVICE']._serialized_start=2223
-  _globals['_INSPECTIONSERVICE']._serialized_end=2514
+  _globals['_TRENDMARKKIND']._serialized_start=2366
+  _globals['_TRENDMARKKIND']._serialized_end=2583
+  _globals['_SERVICELEVELINDICATOR']._serialized_start=2586
+  _globals['_SERVICELEVELINDICATOR']._serialized_end=2721
+  _globals['_SEARCHKIND']._serialized_start=2724
+  _globals['_SEARCHKIND']._serialized_end=2992
+  _globals['_REVEALTASKREQUEST']._serialized_start=146
+  _globals['_REVEALTASKREQUEST']._serialized_end=198
+  _globals['_REVEALTASKRESPONSE']._serialized_start=200
+  _globals['_REVEALTASKRESPONSE']._serialized_end=293
+  _globals['_GETACTIVITYREQUEST']._serialized_start=295
+  _globals['_GETACTIVITYREQUEST']._serialized_end=315
+  _globals['_GETACTIVITYRESPONSE']._serialized_start=318
+  _globals['_GETACTIVITYRESPONSE']._serialized_end=530
+  _globals['_GETTRENDSREQUEST']._serialized_start=532
+  _globals['_GETTRENDSREQUEST']._serialized_end=652
+  _globals['_GETTRENDSRESPONSE']._serialized_start=655
+  _globals['_GETTRENDSRESPONSE']._serialized_end=897
+  _globals['_TRENDPOINT']._serialized_start=900
+  _globals['_TRENDPOINT']._serialized_end=1275
+  _globals['_TRENDMARK']._serialized_start=1277
+  _globals['_TRENDMARK']._serialized_end=1399
+  _globals['_GETSERVICELEVELSREQUEST']._serialized_start=1401
+  _globals['_GETSERVICELEVELSREQUEST']._serialized_end=1443
+  _globals['_GETSERVICELEVELSRESPONSE']._serialized_start=1445
+  _globals['_GETSERVICELEVELSRESPONSE']._serialized_end=1550
+  _globals['_SERVICELEVEL']._serialized_start=1553
+  _globals['_SERVICELEVEL']._serialized_end=1878
+  _globals['_SERVICELEVELSPAN']._serialized_start=1881
+  _globals['_SERVICELEVELSPAN']._serialized_end=2009
+  _globals['_SEARCHREQUEST']._serialized_start=2011
+  _globals['_SEARCHREQUEST']._serialized_end=2055
+  _globals['_SEARCHRESPONSE']._serialized_start=2057
+  _globals['_SEARCHRESPONSE']._serialized_end=2142
+  _globals['_SEARCHHIT']._serialized_start=2145
+  _globals['_SEARCHHIT']._serialized_end=2363
+  _globals['_INSPECTIONSERVICE']._serialized_start=2995
+  _globals['_INSPECTIONSERVICE']._serialized_end=3375
 # @@protoc_insertion_point(module_scope)

@@ -4,6 +4,7 @@ isort:skip_file
 What people look at: one task with its payload, and how much work there is. Served by the Frontend."""
 
 from collections import abc as _abc
+from duly_wire.v1 import problems_pb2 as _problems_pb2
 from duly_wire.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
@@ -52,6 +53,27 @@ TREND_MARK_KIND_VERSION: TrendMarkKind.ValueType  # 5
 """A version of a lambda came, or was put in force."""
 TREND_MARK_KIND_POOL: TrendMarkKind.ValueType  # 6
 Global___TrendMarkKind: _TypeAlias = TrendMarkKind  # noqa: Y015
+
+class _ServiceLevelIndicator:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ServiceLevelIndicatorEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ServiceLevelIndicator.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SERVICE_LEVEL_INDICATOR_UNSPECIFIED: _ServiceLevelIndicator.ValueType  # 0
+    SERVICE_LEVEL_INDICATOR_STARTS: _ServiceLevelIndicator.ValueType  # 1
+    """Runs that begin within `start_within` of when they could: of their due time, or of the end of what held them back on purpose."""
+    SERVICE_LEVEL_INDICATOR_CALLS: _ServiceLevelIndicator.ValueType  # 2
+    """Calls of Schedule and ScheduleGraph that are accepted. Those that are refused for what they ask are left out."""
+
+class ServiceLevelIndicator(_ServiceLevelIndicator, metaclass=_ServiceLevelIndicatorEnumTypeWrapper): ...
+
+SERVICE_LEVEL_INDICATOR_UNSPECIFIED: ServiceLevelIndicator.ValueType  # 0
+SERVICE_LEVEL_INDICATOR_STARTS: ServiceLevelIndicator.ValueType  # 1
+"""Runs that begin within `start_within` of when they could: of their due time, or of the end of what held them back on purpose."""
+SERVICE_LEVEL_INDICATOR_CALLS: ServiceLevelIndicator.ValueType  # 2
+"""Calls of Schedule and ScheduleGraph that are accepted. Those that are refused for what they ask are left out."""
+Global___ServiceLevelIndicator: _TypeAlias = ServiceLevelIndicator  # noqa: Y015
 
 class _SearchKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -396,6 +418,144 @@ class TrendMark(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TrendMark: _TypeAlias = TrendMark  # noqa: Y015
+
+@_typing.final
+class GetServiceLevelsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAMBDAS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these, whether they had runs or not. Empty: all that had some, and all together."""
+
+    def __init__(
+        self,
+        *,
+        lambdas: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambdas", b"lambdas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetServiceLevelsRequest: _TypeAlias = GetServiceLevelsRequest  # noqa: Y015
+
+@_typing.final
+class GetServiceLevelsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AT_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def at(self) -> _timestamp_pb2.Timestamp:
+        """By the store's clock."""
+
+    @_builtins.property
+    def levels(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceLevel]:
+        """Calls, all lambdas together, then each lambda by name. With `lambdas` only those."""
+
+    def __init__(
+        self,
+        *,
+        at: _timestamp_pb2.Timestamp | None = ...,
+        levels: _abc.Iterable[Global___ServiceLevel] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "levels", b"levels"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetServiceLevelsResponse: _TypeAlias = GetServiceLevelsResponse  # noqa: Y015
+
+@_typing.final
+class ServiceLevel(_message.Message):
+    """How one promise is kept."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDICATOR_FIELD_NUMBER: _builtins.int
+    LAMBDA_FIELD_NUMBER: _builtins.int
+    OBJECTIVE_FIELD_NUMBER: _builtins.int
+    START_WITHIN_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    BUDGET_LEFT_FIELD_NUMBER: _builtins.int
+    ALERT_FIELD_NUMBER: _builtins.int
+    COUNTED_SINCE_FIELD_NUMBER: _builtins.int
+    indicator: Global___ServiceLevelIndicator.ValueType
+    objective: _builtins.float
+    """The share that is promised, such as 0.95."""
+    budget_left: _builtins.float
+    """The share of the window's error budget that is left; negative: more is spent. Not set: nothing was counted."""
+    alert: _problems_pb2.ProblemSeverity.ValueType
+    """The budget burns so fast that somebody is told. Unspecified: it does not."""
+    @_builtins.property
+    def start_within(self) -> _duration_pb2.Duration:
+        """Of starts only."""
+
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceLevelSpan]:
+        """5 and 30 minutes, 1 and 6 hours, 1 and 3 days, as far as they are shorter than the window; then the window."""
+
+    @_builtins.property
+    def counted_since(self) -> _timestamp_pb2.Timestamp:
+        """Of the window: the first minute, hour or day in which something was counted. Not set: nothing was."""
+
+    def __init__(
+        self,
+        *,
+        indicator: Global___ServiceLevelIndicator.ValueType = ...,
+        objective: _builtins.float = ...,
+        start_within: _duration_pb2.Duration | None = ...,
+        spans: _abc.Iterable[Global___ServiceLevelSpan] | None = ...,
+        budget_left: _builtins.float | None = ...,
+        alert: _problems_pb2.ProblemSeverity.ValueType = ...,
+        counted_since: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_budget_left", b"_budget_left", "budget_left", b"budget_left", "counted_since", b"counted_since", "start_within", b"start_within"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_budget_left", b"_budget_left", "alert", b"alert", "budget_left", b"budget_left", "counted_since", b"counted_since", "indicator", b"indicator", "lambda", b"lambda", "objective", b"objective", "spans", b"spans", "start_within", b"start_within"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__budget_left: _TypeAlias = _typing.Literal["budget_left"]  # noqa: Y015
+    _WhichOneofArgType__budget_left: _TypeAlias = _typing.Literal["_budget_left", b"_budget_left"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__budget_left) -> _WhichOneofReturnType__budget_left | None: ...
+
+Global___ServiceLevel: _TypeAlias = ServiceLevel  # noqa: Y015
+
+@_typing.final
+class ServiceLevelSpan(_message.Message):
+    """What a time had until now. Those of more than a day may begin up to an hour earlier, of more than a week up to a day."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LENGTH_FIELD_NUMBER: _builtins.int
+    GOOD_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    BURN_RATE_FIELD_NUMBER: _builtins.int
+    good: _builtins.int
+    total: _builtins.int
+    burn_rate: _builtins.float
+    """How many times as fast as the objective allows the error budget is spent. Not set: there was nothing."""
+    @_builtins.property
+    def length(self) -> _duration_pb2.Duration: ...
+    def __init__(
+        self,
+        *,
+        length: _duration_pb2.Duration | None = ...,
+        good: _builtins.int = ...,
+        total: _builtins.int = ...,
+        burn_rate: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_burn_rate", b"_burn_rate", "burn_rate", b"burn_rate", "length", b"length"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_burn_rate", b"_burn_rate", "burn_rate", b"burn_rate", "good", b"good", "length", b"length", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__burn_rate: _TypeAlias = _typing.Literal["burn_rate"]  # noqa: Y015
+    _WhichOneofArgType__burn_rate: _TypeAlias = _typing.Literal["_burn_rate", b"_burn_rate"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__burn_rate) -> _WhichOneofReturnType__burn_rate | None: ...
+
+Global___ServiceLevelSpan: _TypeAlias = ServiceLevelSpan  # noqa: Y015
 
 @_typing.final
 class SearchRequest(_message.Message):

@@ -49,6 +49,11 @@ class InspectionServiceStub:
                 request_serializer=duly_dot_v1_dot_inspection__pb2.GetTrendsRequest.SerializeToString,
                 response_deserializer=duly_dot_v1_dot_inspection__pb2.GetTrendsResponse.FromString,
                 _registered_method=True)
+        self.GetServiceLevels = channel.unary_unary(
+                '/duly.v1.InspectionService/GetServiceLevels',
+                request_serializer=duly_dot_v1_dot_inspection__pb2.GetServiceLevelsRequest.SerializeToString,
+                response_deserializer=duly_dot_v1_dot_inspection__pb2.GetServiceLevelsResponse.FromString,
+                _registered_method=True)
         self.Search = channel.unary_unary(
                 '/duly.v1.InspectionService/Search',
                 request_serializer=duly_dot_v1_dot_inspection__pb2.SearchRequest.SerializeToString,
@@ -81,6 +86,14 @@ class InspectionServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetServiceLevels(self, request, context):
+        """Tells how what is promised is kept: shares, error budgets and burn rates of runs that begin on time, by lambda, and of calls that
+        are accepted. Callers that may not read all lambdas see those that they may read.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Search(self, request, context):
         """Finds what a text may mean: parts of ids, names, keys, causes of dead letters. The cost is bounded, so it may not find
         all: the ends of ids are sought among the newest.
@@ -106,6 +119,11 @@ def add_InspectionServiceServicer_to_server(servicer, server):
                     servicer.GetTrends,
                     request_deserializer=duly_dot_v1_dot_inspection__pb2.GetTrendsRequest.FromString,
                     response_serializer=duly_dot_v1_dot_inspection__pb2.GetTrendsResponse.SerializeToString,
+            ),
+            'GetServiceLevels': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetServiceLevels,
+                    request_deserializer=duly_dot_v1_dot_inspection__pb2.GetServiceLevelsRequest.FromString,
+                    response_serializer=duly_dot_v1_dot_inspection__pb2.GetServiceLevelsResponse.SerializeToString,
             ),
             'Search': grpc.unary_unary_rpc_method_handler(
                     servicer.Search,
@@ -194,6 +212,33 @@ class InspectionService:
             '/duly.v1.InspectionService/GetTrends',
             duly_dot_v1_dot_inspection__pb2.GetTrendsRequest.SerializeToString,
             duly_dot_v1_dot_inspection__pb2.GetTrendsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetServiceLevels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/duly.v1.InspectionService/GetServiceLevels',
+            duly_dot_v1_dot_inspection__pb2.GetServiceLevelsRequest.SerializeToString,
+            duly_dot_v1_dot_inspection__pb2.GetServiceLevelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

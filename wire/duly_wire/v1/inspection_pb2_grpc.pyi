@@ -39,6 +39,10 @@ class InspectionServiceStub:
     """Tells how much work comes and goes, and how late tasks start, over all lambdas. It is cheap: 1,000 rows are read."""
     GetTrends: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.GetTrendsRequest, _inspection_pb2.GetTrendsResponse]
     """Tells what happened in each minute of a day, or in each hour of a week, of one lambda or of all; and what was changed meanwhile."""
+    GetServiceLevels: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.GetServiceLevelsRequest, _inspection_pb2.GetServiceLevelsResponse]
+    """Tells how what is promised is kept: shares, error budgets and burn rates of runs that begin on time, by lambda, and of calls that
+    are accepted. Callers that may not read all lambdas see those that they may read.
+    """
     Search: _grpc.UnaryUnaryMultiCallable[_inspection_pb2.SearchRequest, _inspection_pb2.SearchResponse]
     """Finds what a text may mean: parts of ids, names, keys, causes of dead letters. The cost is bounded, so it may not find
     all: the ends of ids are sought among the newest.
@@ -55,6 +59,10 @@ class InspectionServiceAsyncStub(InspectionServiceStub):
     """Tells how much work comes and goes, and how late tasks start, over all lambdas. It is cheap: 1,000 rows are read."""
     GetTrends: _aio.UnaryUnaryMultiCallable[_inspection_pb2.GetTrendsRequest, _inspection_pb2.GetTrendsResponse]  # type: ignore[assignment]
     """Tells what happened in each minute of a day, or in each hour of a week, of one lambda or of all; and what was changed meanwhile."""
+    GetServiceLevels: _aio.UnaryUnaryMultiCallable[_inspection_pb2.GetServiceLevelsRequest, _inspection_pb2.GetServiceLevelsResponse]  # type: ignore[assignment]
+    """Tells how what is promised is kept: shares, error budgets and burn rates of runs that begin on time, by lambda, and of calls that
+    are accepted. Callers that may not read all lambdas see those that they may read.
+    """
     Search: _aio.UnaryUnaryMultiCallable[_inspection_pb2.SearchRequest, _inspection_pb2.SearchResponse]  # type: ignore[assignment]
     """Finds what a text may mean: parts of ids, names, keys, causes of dead letters. The cost is bounded, so it may not find
     all: the ends of ids are sought among the newest.
@@ -86,6 +94,16 @@ class InspectionServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_inspection_pb2.GetTrendsResponse, _abc.Awaitable[_inspection_pb2.GetTrendsResponse]]:
         """Tells what happened in each minute of a day, or in each hour of a week, of one lambda or of all; and what was changed meanwhile."""
+
+    @_abc_1.abstractmethod
+    def GetServiceLevels(
+        self,
+        request: _inspection_pb2.GetServiceLevelsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_inspection_pb2.GetServiceLevelsResponse, _abc.Awaitable[_inspection_pb2.GetServiceLevelsResponse]]:
+        """Tells how what is promised is kept: shares, error budgets and burn rates of runs that begin on time, by lambda, and of calls that
+        are accepted. Callers that may not read all lambdas see those that they may read.
+        """
 
     @_abc_1.abstractmethod
     def Search(

@@ -1,14 +1,19 @@
 """InspectionService: reads of one task with its payload, and of the activity of Duly."""
 
+from collections.abc import Callable
+
 from duly_core.access.roles import Action
+from duly_core.config.live_sections import LiveSloSettings
 from duly_core.counting.throughput import read_activity
-from duly_core.rpc.requests.checks import check_text
+from duly_core.lambdas.cache import LambdaCache
+from duly_core.rpc.requests.checks import check_count, check_text
 from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_frontend.access.reach import readable, refused
 from duly_frontend.search.answer import search
+from duly_frontend.slo.read import MOST_NAMED, get_service_levels
 from duly_frontend.stores import FrontendStores
 from duly_frontend.tasks.reads import TaskReader
 from duly_frontend.trends.read import get_trends
@@ -21,8 +26,24 @@ _LONGEST_REASON = 1_024
 class InspectionServicer(inspection_pb2_grpc.InspectionServiceServicer):
     """Reads for people. The table of permissions says that each call of RevealTask is audited."""
 
-    def __init__(self, stores: FrontendStores, rpc: RpcSettings | None = None) -> None:
+    def __init__(
+        self,
+        stores: FrontendStores,
+        known: LambdaCache,
+        rpc: RpcSettings | None = None,
+        slo: Callable[[], LiveSloSettings] = LiveSloSettings,
+    ) -> None:
+        """Make one.
+
+        Args:
+            stores: pools of connections.
+            known: knows the registered lambdas.
+            rpc: the limits of answers; None: the defaults.
+            slo: tells what is promised now.
+        """
         self._stores = stores
+        self._known = known
+        self._slo = slo
         self._reader = TaskReader(stores.reads, (rpc or RpcSettings()).max_message_bytes, stores.load.reads)
 
     async def RevealTask(  # noqa: N802 (the wire's name)
@@ -60,6 +81,14 @@ class InspectionServicer(inspection_pb2_grpc.InspectionServiceServicer):
     ) -> inspection_pb2.GetTrendsResponse:
         async with self._stores.listing("GetTrends") as lists:
             return await get_trends(lists, request)
+
+    async def GetServiceLevels(  # noqa: N802
+        self, request: inspection_pb2.GetServiceLevelsRequest, _context: Context
+    ) -> inspection_pb2.GetServiceLevelsResponse:
+        if request.lambdas:
+            check_count("lambdas", len(request.lambdas), MOST_NAMED)
+        async with self._stores.listing("GetServiceLevels") as lists:
+            return await get_service_levels(lists, self._slo(), self._known, request.lambdas)
 
     async def Search(  # noqa: N802
         self, request: inspection_pb2.SearchRequest, _context: Context

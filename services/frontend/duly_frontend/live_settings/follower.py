@@ -2,7 +2,12 @@
 
 from datetime import timedelta
 
-from duly_core.config.live_sections import OF_HOSTS, LiveStoreConsumerSettings, LiveTimingSettings
+from duly_core.config.live_sections import (
+    OF_HOSTS,
+    LiveSloSettings,
+    LiveStoreConsumerSettings,
+    LiveTimingSettings,
+)
 from duly_core.live_settings import store as store_live_settings
 from duly_core.live_settings.age import SettingsAge
 from duly_core.live_settings.effective import EffectiveSettings
@@ -26,12 +31,14 @@ class LiveConfig:
         trigger: LiveStoreConsumerSettings,
         log_level: LogLevelFollower | None = None,
         timing: LiveTimingSettings | None = None,
+        slo: LiveSloSettings | None = None,
     ) -> None:
         """Make one; `trigger` tells the poll interval that holds without operators."""
         self._store = store
         self._settings = EffectiveSettings(own)
         self._trigger = EffectiveSettings(trigger)
         self._timing = EffectiveSettings(timing or LiveTimingSettings())
+        self._slo = EffectiveSettings(slo or LiveSloSettings())
         self._log_level = log_level
         self.age = SettingsAge()
         self._of_hosts: dict[str, str] | None = None
@@ -43,6 +50,10 @@ class LiveConfig:
     def heartbeat_timeout(self) -> timedelta:
         """Return how long leases are now."""
         return self._timing.now.heartbeat_timeout
+
+    def slo(self) -> LiveSloSettings:
+        """Return what is promised now."""
+        return self._slo.now
 
     def of_hosts(self) -> fleet_pb2.HostSettings | None:
         """Return what operators have set of what hosts follow; None: it was not read yet."""
@@ -64,6 +75,7 @@ class LiveConfig:
             self._log_level.take(values)
         self._settings.take(values)
         self._timing.take(values)
+        self._slo.take(values)
         self._of_hosts = {name: values[name] for name in OF_HOSTS if name in values}
         self._trigger.take(values)
         return max(_SOONEST, self._trigger.now.poll_interval)

@@ -45,6 +45,7 @@ from duly_frontend.access.reach import Readable, beyond, reachable, readable, sc
 from duly_frontend.limits.scheduling_quotas import SchedulingQuotas
 from duly_frontend.lists import filters, page_token
 from duly_frontend.settings import FrontendSettings
+from duly_frontend.slo.accepted_calls import AcceptedCalls
 from duly_frontend.stores import FrontendStores
 from duly_frontend.tasks import bulk as bulk_pages
 from duly_frontend.tasks import completions, dead_letters, scheduling
@@ -80,10 +81,11 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         resources: ResourceCache | None = None,
         quotas: SchedulingQuotas | None = None,
         live: Callable[[], LiveFrontendSettings] | None = None,
+        accepted: AcceptedCalls | None = None,
     ) -> None:
         """Make one; `rpc` has the limits of calls and of answers. None: the defaults.
 
-        `live` returns the limits that hold now. None: always those of `settings`.
+        `live` returns the limits that hold now. None: always those of `settings`. `accepted` counts the calls of streams.
         """
         self._resources = resources or ResourceCache(stores.reads)
         self._quotas = quotas or SchedulingQuotas(stores.reads)
@@ -120,7 +122,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             {"schedule": "Schedule"},
             frontend_pb2.ScheduleStreamResponse,
             rpc.call_timeout,
-            observe_call,
+            observe_call if accepted is None else accepted.observe,
             rpc.max_message_bytes,
             stores.load.calls.calls,
         )

@@ -1,4 +1,4 @@
-"""Measures each minute for the trends, sums hours, and removes what is old."""
+"""Measures each minute for the trends, sums hours and days, and removes what is old."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -8,14 +8,14 @@ from duly_core.counting.backlog import Ready, read_slots
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.pool import Store
 from duly_core.trends import store as trends
-from duly_core.trends.rules import ALL, base_name, hour_of, minute_of
+from duly_core.trends.rules import ALL, KEPT, base_name, day_of, hour_of, minute_of
 from duly_core.trends.run_counts import MOST_LAMBDAS
 
 _MINUTE = timedelta(minutes=1)
 _HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
 _SETTLE = timedelta(seconds=5)
 """After the end of a minute: its dead letters are visible, and HSCs have added to it."""
-_KEPT = {1: timedelta(hours=25), 60: timedelta(days=8)}
 _PAGE = 2_000
 _PAGES = 10
 
@@ -42,6 +42,8 @@ class TrendLoop:
         self._ready = ready
         self._lambdas = lambdas
         self._now = now
+        self._summed: dict[int, datetime] = {}
+        """The last hour and the last day that this process summed, by their minutes."""
 
     async def run_once(self) -> timedelta:
         """Measure the last minute; return the pause until the next is over.
@@ -52,8 +54,8 @@ class TrendLoop:
         minute = minute_of(await self._now() - _SETTLE) - _MINUTE
         if not await trends.is_measured(self._store, minute):
             await trends.add_measured(self._store, minute, await self._measure(minute))
-            await self._sum_hours(minute)
-            for minutes, kept in _KEPT.items():
+            await self._sum(minute)
+            for minutes, kept in KEPT.items():
                 for _ in range(_PAGES):
                     if await trends.forget(self._store, minutes, minute - kept, _PAGE) < _PAGE:
                         break
@@ -99,16 +101,23 @@ class TrendLoop:
         together["oldest"] = max((each["oldest"] for each in found.values() if each["oldest"]), default=None)
         return [together, *largest]
 
-    async def _sum_hours(self, minute: datetime) -> None:
-        """Sum the hours that are over, up to a day back: the last one once more, for HSCs that came late."""
-        last = hour_of(minute) - _HOUR
-        newest = await trends.newest_hour(self._store)
-        hour = last if newest is None else min(max(newest + _HOUR, last - 23 * _HOUR), last)
-        if newest == last and minute.minute > 1:
+    async def _sum(self, minute: datetime) -> None:
+        """Sum the hours and days that are over: the last one of each once more, for HSCs that came late."""
+        await self._sum_each(60, 1, hour_of(minute), _HOUR, minute.minute)
+        await self._sum_each(1_440, 60, day_of(minute), _DAY, (minute - day_of(minute)) // _MINUTE)
+
+    async def _sum_each(self, minutes: int, part: int, now: datetime, length: timedelta, age: int) -> None:
+        """Sum what is over of one length, as far back as its parts are kept; `now` began `age` minutes ago."""
+        last = now - length
+        if self._summed.get(minutes) == last and age > 1:
             return
-        while hour <= last:
-            await trends.sum_hour(self._store, hour, MOST_LAMBDAS + 1)
-            hour += _HOUR
+        newest = await trends.newest_sum(self._store, minutes)
+        first = last - (KEPT[part] // length - 2) * length
+        at = first if newest is None else min(max(newest + length, first), last)
+        while at <= last:
+            await trends.sum_points(self._store, minutes, part, at, MOST_LAMBDAS + 1)
+            at += length
+        self._summed[minutes] = last
 
 
 def _size(told: Mapping[str, Any]) -> int:

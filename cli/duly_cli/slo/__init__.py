@@ -1,0 +1,1 @@
+"""The command that shows how what is promised is kept."""

@@ -1,0 +1,1 @@
+"""What is promised, and how much of it is kept: shares, error budgets, burn rates."""

@@ -1,0 +1,64 @@
+"""Counts calls that schedule and whether they were accepted, and adds it to the trends once a minute."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from time import time
+
+from duly_core.errors import StoreUnavailableError
+from duly_core.postgres.pool import Store
+from duly_core.process.telemetry import observe_call
+from duly_core.trends import store as trends
+from duly_core.trends.rules import minute_of
+from duly_frontend.events import calls_counted, log, took_limited
+from duly_frontend.slo.verdicts import Verdict, verdict_of
+
+_MOST_MINUTES = 1_500
+"""While the store is away, calls are kept for so many: the newest."""
+_AGAIN = timedelta(seconds=5)
+_SETTLE = timedelta(seconds=1)
+_MINUTE = timedelta(minutes=1)
+
+
+class AcceptedCalls:
+    """`observe` is told of each call of this Frontend; `run_once` adds what was counted."""
+
+    def __init__(self, store: Store, now: Callable[[], float] = time) -> None:
+        """Make one; `now` is the wall clock, in seconds since 1970."""
+        self._store = store
+        self._now = now
+        self._minutes: dict[datetime, list[int]] = {}
+
+    def observe(self, method: str, code: str, seconds: float) -> None:
+        """Count a call that ended, for metrics and for what is promised."""
+        observe_call(method, code, seconds)
+        verdict = verdict_of(method, code, seconds, was_limited=took_limited())
+        if verdict is None:
+            return
+        calls_counted(verdict)
+        if verdict is not Verdict.REFUSED:
+            counts = self._minutes.setdefault(minute_of(datetime.fromtimestamp(self._now(), UTC)), [0, 0])
+            counts[0] += 1
+            counts[1] += verdict is Verdict.FAILED
+
+    async def run_once(self) -> timedelta:
+        """Add what was counted; return when the next minute is over. What cannot be added is kept."""
+        taken, self._minutes = self._minutes, {}
+        try:
+            if taken:
+                await trends.add_calls(
+                    self._store, {at: (calls, failed) for at, (calls, failed) in taken.items()}
+                )
+        except StoreUnavailableError as error:
+            self._keep(taken)
+            log.warning("calls not added to the trends yet", reason=str(error))
+            return _AGAIN
+        now = datetime.fromtimestamp(self._now(), UTC)
+        return minute_of(now) + _MINUTE + _SETTLE - now
+
+    def _keep(self, taken: dict[datetime, list[int]]) -> None:
+        for at, (calls, failed) in taken.items():
+            counts = self._minutes.setdefault(at, [0, 0])
+            counts[0] += calls
+            counts[1] += failed
+        for at in sorted(self._minutes)[:-_MOST_MINUTES]:
+            del self._minutes[at]
