@@ -9,11 +9,15 @@ import pytest
 
 import duly
 from duly_core.errors import StoreUnavailableError
+from duly_core.slo.rules import Level, Span
 from duly_core.trends import store as trends
 from duly_core.trends.rules import Time, minute_of
 from duly_frontend import events
 from duly_frontend.slo.accepted_calls import AcceptedCalls
-from duly_wire.v1 import frontend_pb2
+from duly_frontend.slo.wire import level_to_wire, merged
+from duly_wire.enums import ServiceLevelIndicator
+from duly_wire.time_conversion import to_datetime, to_timestamp
+from duly_wire.v1 import frontend_pb2, inspection_pb2
 from tests.fixtures.services import refusal, serve_frontend
 from tests.fixtures.task_states import LAMBDA
 from tests.frontend.test_frontend import asked
@@ -27,8 +31,9 @@ def recent():
     return minute_of(datetime.now(UTC)) - 2 * MINUTE
 
 
-async def of(client, *names):
-    return {(each.indicator.name, each.lambda_name): each for each in await client.service_levels(names)}
+async def of(client, name=""):
+    found = await client.service_levels(lambda_name=name)
+    return {(each.indicator.name, each.lambda_name): each for each in found}
 
 
 async def test_shares_are_those_of_runs_that_began_on_time_and_of_calls_that_were_accepted(
@@ -61,7 +66,7 @@ async def test_nothing_counted_is_no_share(client, task_states):
 
 async def test_an_unknown_lambda_is_refused(client, frontend):
     with pytest.raises(duly.InvalidTaskError, match="ghost"):
-        await client.service_levels(["ghost"])
+        await client.service_levels(lambda_name="ghost")
 
 
 async def test_the_command_says_no_data_and_what_burns(store, frontend, run_duly, task_states):
@@ -135,3 +140,22 @@ async def test_a_caller_that_asks_for_too_much_breaks_no_promise(store):
 
     (found,) = await trends.sums_of_times(store, [Time(1, wall.now, wall.now + MINUTE)], 1)
     assert (found.calls, found.failed_calls) == (1, 1)
+
+
+def an_answer(good, total, at):
+    level = Level(ServiceLevelIndicator.STARTS, LAMBDA, 0.95, [Span(timedelta(days=28), good, total)], at)
+    said = inspection_pb2.GetServiceLevelsResponse(levels=[level_to_wire(level, timedelta(seconds=5))])
+    said.at.CopyFrom(to_timestamp(at))
+    return said
+
+
+def test_a_promise_holds_for_all_cells_together():
+    at = recent()
+
+    answer = merged({"a": an_answer(90, 100, at), "b": an_answer(300, 300, at - MINUTE)})
+
+    (level,) = answer.levels
+    (span,) = level.spans
+    assert (span.good, span.total) == (390, 400)
+    assert level.budget_left == pytest.approx(0.5)
+    assert to_datetime(level.counted_since) == to_datetime(answer.at) == at - MINUTE

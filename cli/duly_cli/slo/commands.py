@@ -22,10 +22,9 @@ def add_command(app: typer.Typer) -> None:
 
 
 def slo(
-    lambdas: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[LAMBDA]...", help="Only these.", show_default=False),
-    ] = None,
+    lambda_name: Annotated[
+        str, typer.Argument(metavar="[LAMBDA]", help="Only this one.", show_default=False)
+    ] = "",
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
@@ -34,7 +33,7 @@ def slo(
     `duly settings set slo.starts_objective 99` changes what is promised.
     """
     with connected(address) as client:
-        found = client.service_levels(lambdas or ())
+        found = client.service_levels(lambda_name=lambda_name)
     show_all(found, _table, as_object, as_json=as_json)
 
 

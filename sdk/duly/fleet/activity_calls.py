@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from duly.fleet.activity import Activity
 from duly.search.hit import SearchHit
 from duly.slo.views import ServiceLevel
@@ -12,9 +10,6 @@ from duly.tasks.task import Task
 from duly.transport import error_mapping
 from duly.transport.client_part import ClientPart
 from duly_wire.v1 import inspection_pb2
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class InspectionCalls(ClientPart):
@@ -41,19 +36,20 @@ class InspectionCalls(ClientPart):
         request = inspection_pb2.GetActivityRequest()
         return Activity.from_proto(await caller.call(caller.inspection.GetActivity, request))
 
-    async def service_levels(self, lambdas: Sequence[str] = ()) -> list[ServiceLevel]:
+    async def service_levels(self, *, lambda_name: str = "") -> list[ServiceLevel]:
         """Return how what is promised is kept: runs that begin on time, by lambda, and calls that are accepted.
 
             for level in await client.service_levels():
                 print(level.indicator.name, level.lambda_name, level.window.share, level.budget_left)
 
-        - `lambdas`: only these, whether they had runs or not. Without them: calls, all lambdas together, then each that had runs.
+        - `lambda_name`: only this one, whether it had runs or not. Without it: calls, all lambdas together, then each that had runs.
 
         Without a role for all lambdas you see those that you may read. Raises InvalidTaskError (there is no such lambda),
         PermissionDeniedError.
         """
         caller = self._caller
-        request = inspection_pb2.GetServiceLevelsRequest(lambdas=lambdas)
+        request = inspection_pb2.GetServiceLevelsRequest()
+        setattr(request, "lambda", lambda_name)
         answer = await caller.call(caller.inspection.GetServiceLevels, request)
         return [ServiceLevel.from_proto(each) for each in answer.levels]
 

@@ -423,19 +423,13 @@ Global___TrendMark: _TypeAlias = TrendMark  # noqa: Y015
 class GetServiceLevelsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    LAMBDAS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Only these, whether they had runs or not. Empty: all that had some, and all together."""
-
+    LAMBDA_FIELD_NUMBER: _builtins.int
     def __init__(
         self,
-        *,
-        lambdas: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambdas", b"lambdas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -453,7 +447,7 @@ class GetServiceLevelsResponse(_message.Message):
 
     @_builtins.property
     def levels(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceLevel]:
-        """Calls, all lambdas together, then each lambda by name. With `lambdas` only those."""
+        """Calls, all lambdas together, then each lambda by name."""
 
     def __init__(
         self,

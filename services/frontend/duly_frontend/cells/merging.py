@@ -18,6 +18,7 @@ from duly_frontend.cells import joining, sums
 from duly_frontend.cells.places import Places
 from duly_frontend.fleet.queue_request import place_of_row, write_token
 from duly_frontend.lists import page_token
+from duly_frontend.slo import wire as service_levels
 from duly_wire.v1 import fleet_pb2, frontend_pb2
 
 _MOST_WITH_LAMBDAS = 20
@@ -286,6 +287,7 @@ RULES: Mapping[str, Rule] = {
     "/duly.v1.GraphService/ListGraphDefinitions": _by_name("definitions", lambda row: row.name),
     "/duly.v1.InspectionService/GetActivity": _Whole(sums.get_activity),
     "/duly.v1.InspectionService/GetTrends": _Whole(sums.get_trends),
+    "/duly.v1.InspectionService/GetServiceLevels": _Whole(lambda _, answers: service_levels.merged(answers)),
     "/duly.v1.InspectionService/Search": _Whole(sums.search),
     "/duly.v1.GateService/ListGates": _Whole(sums.list_gates),
     "/duly.v1.GateService/ListBreakers": _Whole(sums.list_breakers),

@@ -162,6 +162,7 @@ ROUTES: Mapping[str, Route] = {
     "/duly.v1.InspectionService/RevealTask": ByField(_TASK),
     "/duly.v1.InspectionService/GetActivity": AllCells(),
     "/duly.v1.InspectionService/GetTrends": _ONE_LAMBDA_OR_ALL,
+    "/duly.v1.InspectionService/GetServiceLevels": _ONE_LAMBDA_OR_ALL,
     "/duly.v1.InspectionService/Search": AllCells(),
     "/duly.v1.GateService/PutGate": _CHANGES_OWNED,
     "/duly.v1.GateService/DeleteGates": _CHANGES_OWNED,

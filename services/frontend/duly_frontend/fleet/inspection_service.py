@@ -6,14 +6,14 @@ from duly_core.access.roles import Action
 from duly_core.config.live_sections import LiveSloSettings
 from duly_core.counting.throughput import read_activity
 from duly_core.lambdas.cache import LambdaCache
-from duly_core.rpc.requests.checks import check_count, check_text
+from duly_core.rpc.requests.checks import check_text
 from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.rpc.requests.problem import Problem
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
 from duly_frontend.access.reach import readable, refused
 from duly_frontend.search.answer import search
-from duly_frontend.slo.read import MOST_NAMED, get_service_levels
+from duly_frontend.slo.read import get_service_levels
 from duly_frontend.stores import FrontendStores
 from duly_frontend.tasks.reads import TaskReader
 from duly_frontend.trends.read import get_trends
@@ -85,10 +85,8 @@ class InspectionServicer(inspection_pb2_grpc.InspectionServiceServicer):
     async def GetServiceLevels(  # noqa: N802
         self, request: inspection_pb2.GetServiceLevelsRequest, _context: Context
     ) -> inspection_pb2.GetServiceLevelsResponse:
-        if request.lambdas:
-            check_count("lambdas", len(request.lambdas), MOST_NAMED)
         async with self._stores.listing("GetServiceLevels") as lists:
-            return await get_service_levels(lists, self._slo(), self._known, request.lambdas)
+            return await get_service_levels(lists, self._slo(), self._known, getattr(request, "lambda"))
 
     async def Search(  # noqa: N802
         self, request: inspection_pb2.SearchRequest, _context: Context
