@@ -55,6 +55,16 @@ def scheduled_seconds_by_process(root: int) -> Counter[str]:
     return total
 
 
+def ended_seconds_by_process(root: int) -> Counter[str]:
+    """CPU seconds of children that have ended, such as workers of autovacuum, by the parent's kind; not of `root`."""
+    total: Counter[str] = Counter()
+    for pid, name in processes(root):
+        fields = _stat(pid)
+        if fields and pid != root:
+            total[name] += (int(fields[13]) + int(fields[14])) / _TICKS  # type: ignore[assignment]
+    return total
+
+
 def memory_by_process(root: int) -> Counter[str]:
     """MiB by process: each page counted once, shared ones in equal parts (PSS)."""
     total: Counter[str] = Counter()

@@ -3,12 +3,16 @@
 import asyncio
 import os
 import time
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 
 import duly
-from benchmarks.marks import payload_of
+from benchmarks.marks import DIGITS, payload_of
 from benchmarks.noop import LAMBDAS
 
 SIZE = "DULY_BENCH_PAYLOAD"
@@ -89,6 +93,20 @@ class Submitter:
         await asyncio.gather(*(keep(name, 1 / rate) for name, rate in rates.items()))
         return called
 
+    async def steady(self, first: int, tasks: int, rate: float, more: dict[str, Any]) -> dict[str, float]:
+        """Calls at fixed instants, whether or not earlier ones have their answers; see `_Steady`."""
+        steady = _Steady(first, tasks, rate, **more)
+        async with AsyncExitStack() as opened:
+            address = os.environ["DULY_BENCH_FRONTEND"]
+            clients = [
+                await opened.enter_async_context(duly.AsyncClient(address)) for _ in range(steady.clients)
+            ]
+            if steady.resources:
+                await clients[0].put_resource("bench", 1_000, per_key=True)
+            began = time.monotonic()
+            await steady.send(clients)
+            return {"seconds": time.monotonic() - began}
+
     async def close(self) -> None:
         await self._store.close()
         await self._client.close()
@@ -101,6 +119,48 @@ class Submitter:
         if not self._lambdas:
             return "bench.json" if self._json else "bench.noop", duly.Priority.NORMAL
         return f"bench.many.{number % self._lambdas}", duly.Priority(1 + number // self._lambdas % 4)
+
+
+@dataclass(frozen=True, slots=True)
+class _Steady:
+    """So many tasks a second."""
+
+    first: int
+    tasks: int
+    rate: float
+    clients: int = 16
+    """Each with a connection of its own, in turns: the calls of one client would be sent together."""
+    each: int = 1
+    """Tasks of a call."""
+    payload: int = 100
+    """Bytes, random behind the number: Postgres would compress others."""
+    later: bool = False
+    """Whether each is due 2 to 3 s after its call."""
+    sessions: int = 0
+    """Tasks of a session; 0: of none."""
+    resources: bool = False
+    """Whether each takes a unit of one of 1,000 keys."""
+    callback: str = "bench.noop"
+
+    async def send(self, clients: Sequence[duly.AsyncClient]) -> None:
+        began, padding = time.monotonic(), os.urandom(max(0, self.payload - DIGITS))
+        calls = set()
+        for place, start in enumerate(range(0, self.tasks, self.each)):
+            await asyncio.sleep(max(0.0, began + start / self.rate - time.monotonic()))
+            numbers = range(self.first + start, self.first + min(start + self.each, self.tasks))
+            client = clients[place % len(clients)]
+            calls.add(asyncio.ensure_future(client.schedule_many([self._task(n, padding) for n in numbers])))
+        await asyncio.gather(*calls)
+
+    def _task(self, number: int, padding: bytes) -> duly.NewTask:
+        ahead = timedelta(seconds=2 + number % 100 / 100)
+        return duly.NewTask(
+            self.callback,
+            b"%0*d" % (DIGITS, number) + padding,
+            at=datetime.now(UTC) + ahead if self.later else None,
+            session=f"bench-{number // self.sessions}" if self.sessions else None,
+            resources=[duly.ResourceNeed("bench", str(number % 1_000))] if self.resources else (),
+        )
 
 
 def json_of(number: int, size: int) -> dict[str, object]:

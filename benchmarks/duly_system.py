@@ -36,6 +36,8 @@ class Shape:
     """Whether payloads are JSON, decoded by the callback's signature; else raw bytes."""
     transactional: bool = False
     """Whether tasks are written with `duly_schedule`, without a Frontend."""
+    separate: bool = False
+    """Whether each service is a process of its own."""
 
 
 class RunningDuly(Running):
@@ -104,6 +106,7 @@ class Duly(System):
             processes=self.shape.processes,
             slots=self.shape.slots,
             queue=self.shape.queue,
+            separate=self.shape.separate,
             ports=Ports.free(("worker",)),
         )
         with ExitStack() as services, (folder / "duly.log").open("ab") as log:

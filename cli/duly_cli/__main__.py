@@ -21,6 +21,7 @@ except ModuleNotFoundError:
 
 from duly_cli.access import audit, certs, grants, tokens
 from duly_cli.attachments import commands as attachments
+from duly_cli.capacity import commands as capacity
 from duly_cli.chores import commands as chores
 from duly_cli.events import commands as events
 from duly_cli.explain import commands as explain
@@ -143,6 +144,7 @@ tokens.add_commands(app)
 audit.add_commands(app)
 certs.add_command(app)
 db.add_commands(app)
+capacity.add_command(app)
 run_services.add_commands(app)
 autoscaler.add_commands(app)
 

@@ -1,0 +1,1 @@
+"""How many of each part a load needs."""
