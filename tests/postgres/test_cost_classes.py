@@ -72,6 +72,7 @@ OF_RETENTION = {
 OF_FEW_ROWS = {
     "access/access.sql",
     "attachments/attachments.sql",
+    "cells/cells.sql",
     "event_addresses/addresses.sql",
     "fleet/fleet.sql",
     "graphs/graphs.sql",

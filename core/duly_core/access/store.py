@@ -1,11 +1,13 @@
 """Tokens and grants, as operators made them. Each change raises the version that servers compare (cache.py)."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from psycopg.rows import dict_row
+from psycopg import AsyncCursor
+from psycopg.rows import TupleRow, dict_row
 
 from duly_core.access.grants import MOST_GRANTS, Grant
 from duly_core.access.roles import Role
@@ -145,6 +147,19 @@ async def list_grants(store: Store, *principals: str) -> list[Grant]:
             for name, text, pattern in await cursor.fetchall()
             if (role := known(Role, text))
         ]
+
+
+@asynccontextmanager
+async def change_access(store: Store) -> AsyncIterator[AsyncCursor[TupleRow]]:
+    """Change tokens or grants in one transaction, one change at a time; servers read them all again."""
+    async with (
+        store.connection() as connection,
+        connection.transaction(),
+        connection.cursor() as cursor,
+    ):
+        await cursor.execute(_ONE_AT_A_TIME)
+        yield cursor
+        await cursor.execute(_CHANGED)
 
 
 async def _run(store: Store, statement: str, parameters: tuple[object, ...]) -> int:
