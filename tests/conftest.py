@@ -61,4 +61,5 @@ pytest_plugins = [
     "tests.fixtures.problems",  # after task_states, which it imports
     "tests.fixtures.receivers",
     "tests.fixtures.attachments",  # after services and task_states, which it imports
+    "tests.fixtures.routed_cells",  # after services and postgres, which it imports
 ]

@@ -11,7 +11,6 @@ from duly_frontend.cells.routes import (
     ByField,
     ByItems,
     InOneCell,
-    ItemsWhereFound,
     Place,
     Streamed,
     WhereFound,
@@ -37,16 +36,17 @@ def test_each_method_has_a_route_and_no_route_is_of_another() -> None:
 def test_a_route_names_fields_that_are_there(path: str) -> None:
     route: Any = ROUTES[path]
     request, answer = METHODS[path].input_type, METHODS[path].output_type
-    if isinstance(route, ByItems | InOneCell | ItemsWhereFound):
+    if isinstance(route, ByItems | InOneCell):
         items = _field(request, route.items)
         assert items.is_repeated
-        if route.place is not None and route.place.field:
+        if route.place.field:
             assert not _at(items.message_type, route.place).is_repeated
-    if isinstance(route, ByItems | ItemsWhereFound):
+    if isinstance(route, ByItems):
         results = _field(answer, route.results)
         assert results.is_repeated
         assert _field(results.message_type, "error").message_type.name == "ItemError"
     if isinstance(route, ByItems):
+        assert route.otherwise is None or _at(items.message_type, route.otherwise)
         assert all(_field(answer, name) for name in route.all_of)
         assert route.instead is None or _at(request, route.instead)
     if isinstance(route, InOneCell):

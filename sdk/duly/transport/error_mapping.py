@@ -80,6 +80,7 @@ _BY_CODE: dict[int, type[DulyError]] = {
     task_pb2.ERROR_CODE_TOKEN_NOT_CURRENT: TokenNotCurrentError,
     task_pb2.ERROR_CODE_TOKEN_TOO_EARLY: TokenTooEarlyError,
     task_pb2.ERROR_CODE_UNIQUE_KEY_TAKEN: UniqueKeyTakenError,
+    task_pb2.ERROR_CODE_CELL_UNAVAILABLE: UnavailableError,
 }
 
 _CODES = {status.value[0]: status for status in grpc.StatusCode}

@@ -41,8 +41,8 @@ class LoadLimits:
     """Output of tasks that is written or read."""
 
     @classmethod
-    def of(cls, settings: FrontendSettings) -> Self:
-        """Return those that the settings name."""
+    def of(cls, settings: FrontendSettings, calls: CallLoad | None = None) -> Self:
+        """Return those that the settings name; `calls` are those of the server, which stores share. None: there is one store."""
 
         def turns(what: str, slots: int, of_one: int) -> Turns:
             budgets = TimeBudgets(settings.caller_share, settings.caller_burst)
@@ -51,18 +51,6 @@ class LoadLimits:
                 what, slots, of_one=of_one, waiting_of_one=_WAITING_LARGE, budgets=budgets, refused=refused
             )
 
-        calls = Turns(
-            "calls",
-            _MANY,
-            of_one=settings.caller_calls,
-            waiting_of_one=_WAITING_CALLS,
-            refused=partial(events.load_refused, "calls"),
-        )
-        large = Slices(
-            "large requests",
-            TimeBudgets(settings.caller_share, settings.caller_burst),
-            refused=partial(events.load_refused, "large requests"),
-        )
         parts = Turns(
             "parts of attachments",
             PARTS_IN_FLIGHT,
@@ -73,7 +61,7 @@ class LoadLimits:
         )
         lists, reads = settings.list_connections, settings.read_connections
         return cls(
-            CallLoad(calls, large, _LONG_POLLS),
+            calls or call_load(settings),
             lists=turns("lists", lists, max(1, lists - 1)),
             reads=turns("reads of many tasks", reads, max(1, reads // 2)),
             graphs=turns("graphs and registrations", 2, 1),
@@ -87,3 +75,20 @@ class LoadLimits:
             ),
             output=turns("output of tasks", 4, 2),
         )
+
+
+def call_load(settings: FrontendSettings) -> CallLoad:
+    """Return the bounds of all calls of one server."""
+    calls = Turns(
+        "calls",
+        _MANY,
+        of_one=settings.caller_calls,
+        waiting_of_one=_WAITING_CALLS,
+        refused=partial(events.load_refused, "calls"),
+    )
+    large = Slices(
+        "large requests",
+        TimeBudgets(settings.caller_share, settings.caller_burst),
+        refused=partial(events.load_refused, "large requests"),
+    )
+    return CallLoad(calls, large, _LONG_POLLS)

@@ -14,6 +14,7 @@ from duly_core.config.settings import format_duration
 from duly_core.errors import StatementTimeoutError, TooMuchError
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
+from duly_core.rpc.call_load import CallLoad
 from duly_frontend.load_limits import LoadLimits
 from duly_frontend.settings import FrontendSettings
 
@@ -60,8 +61,10 @@ class FrontendStores:
 
 
 @asynccontextmanager
-async def open_stores(store: StoreSettings, frontend: FrontendSettings) -> AsyncIterator[FrontendStores]:
-    """Open the pools; `store.connections` are those for writes."""
+async def open_stores(
+    store: StoreSettings, frontend: FrontendSettings, calls: CallLoad | None = None
+) -> AsyncIterator[FrontendStores]:
+    """Open the pools; `store.connections` are those for writes. `calls` are the bounds of the server; None: it has no other store."""
 
     def pool(connections: int, longest: timedelta | None = None) -> Store:
         bounds = {"statement_timeout": min(longest, store.statement_timeout)} if longest else {}
@@ -72,5 +75,5 @@ async def open_stores(store: StoreSettings, frontend: FrontendSettings) -> Async
             writes=await stack.enter_async_context(Store(store, LOCK_TIMEOUT)),
             reads=await stack.enter_async_context(pool(frontend.read_connections)),
             lists=await stack.enter_async_context(pool(frontend.list_connections, frontend.list_timeout)),
-            load=LoadLimits.of(frontend),
+            load=LoadLimits.of(frontend, calls),
         )

@@ -516,6 +516,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """What happened after the position of a watch is not known any more: the watch was forgotten, or its events were removed, or Postgres is
     another one.
     """
+    ERROR_CODE_CELL_UNAVAILABLE: _ErrorCode.ValueType  # 110
+    """The cell of the item does not answer; those of other items do. Unknown outcome: send the item again."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -588,6 +590,8 @@ ERROR_CODE_WATCH_LOST: ErrorCode.ValueType  # 103
 """What happened after the position of a watch is not known any more: the watch was forgotten, or its events were removed, or Postgres is
 another one.
 """
+ERROR_CODE_CELL_UNAVAILABLE: ErrorCode.ValueType  # 110
+"""The cell of the item does not answer; those of other items do. Unknown outcome: send the item again."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

@@ -20,6 +20,12 @@ class Form(enum.Enum):
     """Its first bytes are the task's id."""
     GRAPH = "graph"
     """A graph's id as text: located, too."""
+    TIME_TABLE = "time table"
+    """A time table's name, which has no namespace: located by each call, for it may go and come in another cell."""
+
+
+LOCATED = frozenset({Form.TASK, Form.TASK_BYTES, Form.COMPLETION_TOKEN, Form.GRAPH, Form.TIME_TABLE})
+"""Forms that do not say a cell: cells are asked who has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,8 @@ class ByItems:
     """A call may take as long as its caller says: who is slow is not given up."""
     instead: Place | None = None
     """If the request has this field, it says the cell of all items."""
+    otherwise: Place | None = None
+    """Says the cell of an item that lacks `place`. Of one that has both, another cell than that of `place` refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +80,6 @@ class WhereFound:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemsWhereFound:
-    """As WhereFound, for each item."""
-
-    items: str
-    absent: int
-    """The code of a result's error that says so."""
-    results: str = "results"
-    place: Place | None = None
-    """An item that has this field is of the cell that it says. Another cell that has the item refuses it."""
-
-
-@dataclass(frozen=True, slots=True)
 class AllCells:
     """Each cell answers; `merging` makes one answer of theirs."""
 
@@ -109,9 +105,7 @@ class Watching:
     """A long poll of one cell, or of several with a position in each."""
 
 
-Route = (
-    ByItems | ByField | InOneCell | WhereFound | ItemsWhereFound | AllCells | Operators | Streamed | Watching
-)
+Route = ByItems | ByField | InOneCell | WhereFound | AllCells | Operators | Streamed | Watching
 
 _LAMBDA = Place(Form.LAMBDA, "lambda")
 _NAME = Place(Form.LAMBDA, "name")
@@ -122,7 +116,7 @@ _TASKS = ByItems("task_ids", Place(Form.TASK))
 _ONE_LAMBDA_OR_ALL = ByField(_LAMBDA, empty_is_all=True)
 _OWNED = Operators(writes=False)
 _CHANGES_OWNED = Operators(writes=True)
-_TABLES = ItemsWhereFound("names", task_pb2.ERROR_CODE_UNKNOWN_TIME_TABLE)
+_TABLES = ByItems("names", Place(Form.TIME_TABLE))
 
 ROUTES: Mapping[str, Route] = {
     "/duly.v1.FrontendService/Schedule": ByItems("tasks", _LAMBDA),
@@ -195,20 +189,18 @@ ROUTES: Mapping[str, Route] = {
     "/duly.v1.SettingsService/ListSettings": _OWNED,
     "/duly.v1.SettingsService/SetSettings": _CHANGES_OWNED,
     "/duly.v1.SettingsService/ResetSettings": _CHANGES_OWNED,
-    "/duly.v1.TimeTableService/PutTimeTables": ItemsWhereFound(
-        "tables", task_pb2.ERROR_CODE_UNKNOWN_TIME_TABLE, place=Place(Form.LAMBDA, "table.lambda")
+    "/duly.v1.TimeTableService/PutTimeTables": ByItems(
+        "tables", Place(Form.LAMBDA, "table.lambda"), otherwise=Place(Form.TIME_TABLE, "table.name")
     ),
     "/duly.v1.TimeTableService/GetTimeTables": _TABLES,
     "/duly.v1.TimeTableService/ListTimeTables": _ONE_LAMBDA_OR_ALL,
     "/duly.v1.TimeTableService/DeleteTimeTables": _TABLES,
     "/duly.v1.TimeTableService/PauseTimeTables": _TABLES,
     "/duly.v1.TimeTableService/ResumeTimeTables": _TABLES,
-    "/duly.v1.TimeTableService/BackfillTimeTable": WhereFound(
-        {"error.code": task_pb2.ERROR_CODE_UNKNOWN_TIME_TABLE}
-    ),
+    "/duly.v1.TimeTableService/BackfillTimeTable": ByField(Place(Form.TIME_TABLE, "name")),
     "/duly.v1.TimeTableService/PutCalendars": _CHANGES_OWNED,
     "/duly.v1.TimeTableService/GetCalendars": _OWNED,
-    "/duly.v1.TimeTableService/ListCalendars": _OWNED,
+    "/duly.v1.TimeTableService/ListCalendars": AllCells(),
     "/duly.v1.TimeTableService/DeleteCalendars": _CHANGES_OWNED,
     "/duly.v1.FleetService/ReportHost": AllCells(),
     "/duly.v1.FleetService/ListHosts": AllCells(),

@@ -1,8 +1,9 @@
 """The services of a Frontend, as protoc has them."""
 
 import sys
+from collections.abc import Mapping
 
-from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 from duly_wire.v1 import (
     access_pb2_grpc,
@@ -54,3 +55,11 @@ def descriptor_of(base: type) -> ServiceDescriptor:
     module = sys.modules[base.__module__.removesuffix("_grpc")]
     found: ServiceDescriptor = module.DESCRIPTOR.services_by_name[base.__name__.removesuffix("Servicer")]
     return found
+
+
+METHODS: Mapping[str, MethodDescriptor] = {
+    f"/{descriptor_of(base).full_name}/{method.name}": method
+    for base in SERVICES
+    for method in descriptor_of(base).methods
+}
+"""By path."""

@@ -1,0 +1,60 @@
+"""What the router knows of a cell: whether it answers, and how its servicers are called in this process."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from duly_core.errors import StoreUnavailableError
+from duly_core.postgres.pool import Store
+from duly_frontend.cells.services import SERVICES, descriptor_of
+
+Handler = Callable[[Any, Any], Awaitable[Any]]
+
+
+def handlers_of(servicers: Sequence[object]) -> Mapping[str, Handler]:
+    """Return the methods of servicers, by the path of each on the wire."""
+    found: dict[str, Handler] = {}
+    for base in SERVICES:
+        servicer = next(each for each in servicers if isinstance(each, base))
+        service = descriptor_of(base)
+        found |= {
+            f"/{service.full_name}/{method.name}": getattr(servicer, method.name)
+            for method in service.methods
+        }
+    return found
+
+
+class CellUnit:
+    """One cell, as the router sees it."""
+
+    def __init__(self, name: str, handlers: Mapping[str, Handler], reads: Store) -> None:
+        """Make one; `handlers` serve the methods by path, `reads` are connections for reads by id."""
+        self.name = name
+        self.reads = reads
+        self.is_serving = False
+        """Whether its store answers, as far as this process knows."""
+        self._handlers = handlers
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """Note whether the store answers."""
+        self.is_serving = serving
+
+    async def call(self, path: str, request: Any, context: Any) -> Any:
+        """Call a method of the cell's servicers.
+
+        Raises:
+            StoreUnavailableError: the cell does not answer; names it.
+            DulyError: as the method says.
+        """
+        try:
+            return await self._handlers[path](request, context)
+        except StoreUnavailableError as error:
+            raise CellUnavailableError(self.name, error) from error
+
+
+class CellUnavailableError(StoreUnavailableError):
+    """A cell does not answer. Calls for namespaces of other cells are served."""
+
+    def __init__(self, cell: str, reason: object) -> None:
+        super().__init__(f"cell {cell}: {reason}")
+        self.cell = cell
+        self.reason = str(reason)

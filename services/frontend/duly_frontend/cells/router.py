@@ -1,0 +1,498 @@
+"""Sends each call to the cells that it concerns, and puts their answers together."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from operator import attrgetter
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from duly_core.access.current import current_access
+from duly_core.cells.directory import Directory
+from duly_core.errors import DulyError, InvalidRequestError, TooMuchError
+from duly_core.rpc.requests.problem import Problem
+from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit, Handler
+from duly_frontend.cells.locations import Locations
+from duly_frontend.cells.locator import CELL_WITHIN, READERS, Locator
+from duly_frontend.cells.routes import (
+    LOCATED,
+    ROUTES,
+    AllCells,
+    ByField,
+    ByItems,
+    Form,
+    InOneCell,
+    Operators,
+    Place,
+    Route,
+    Streamed,
+    Watching,
+    WhereFound,
+)
+from duly_frontend.cells.services import METHODS
+from duly_wire.v1 import task_pb2
+
+MISSING = "duly-cells-missing"
+"""Trailing metadata of an answer that lacks cells: their names, with commas between them."""
+
+_FEW = 20
+"""Tasks of a call whose cell is remembered when they are scheduled: who schedules many seldom reads each."""
+_SCHEDULE = "/duly.v1.FrontendService/Schedule"
+
+
+class Merging(Protocol):
+    """Makes one answer of those of several cells."""
+
+    def requests(self, method: str, request: Any, cells: Collection[str]) -> Mapping[str, Any]:
+        """Return what to ask of each cell."""
+        ...
+
+    def merge(
+        self, method: str, request: Any, answers: Mapping[str, Any], cells: Collection[str] | None = None
+    ) -> Any:
+        """Return one answer of those of the cells."""
+        ...
+
+
+class Router:
+    """`handler` returns what serves a method. `units` has a unit for each cell that is served here."""
+
+    def __init__(
+        self,
+        directory: Callable[[], Directory],
+        own: Callable[[], str],
+        merging: Merging,
+        look_again: Callable[[], Awaitable[object]],
+        most_bytes: int = -1,
+    ) -> None:
+        """Make one.
+
+        Args:
+            directory: returns the newest one.
+            own: returns the name of the process's own cell.
+            merging: makes one answer of those of several cells.
+            look_again: reads the directory again, after a cell has refused a namespace.
+            most_bytes: how large an answer may be; negative: as large as it gets.
+        """
+        self.units: dict[str, CellUnit] = {}
+        self._directory = directory
+        self._own = own
+        self._merging = merging
+        self._look_again = look_again
+        self._most_bytes = most_bytes
+        self._locations = Locations()
+        self._locator = Locator()
+
+    def handler(self, path: str) -> Handler:
+        """Return what serves the calls of a method."""
+        kinds: Mapping[type, Callable[..., Awaitable[Any]]] = {
+            ByItems: self._by_items,
+            ByField: self._by_field,
+            InOneCell: self._in_one_cell,
+            WhereFound: self._where_found,
+            AllCells: self._of_all_cells,
+            Operators: self._of_operators,
+            Watching: self._watch,
+        }
+        route: Route = ROUTES[path]
+        if isinstance(route, Streamed):
+            raise TypeError(path)  # its calls are routed one by one
+        return partial(kinds[type(route)], path, route)
+
+    # items
+
+    async def _by_items(self, path: str, route: ByItems, request: Any, context: Any) -> Any:
+        items = getattr(request, route.items)
+        if route.instead is not None and (named := attrgetter(route.instead.field)(request)):
+            found, away = await self._cells_of(path, route.instead, [named], context)
+            return await self._unit_of(found[0], away).call(path, request, context)
+        if route.place.form not in LOCATED and route.otherwise is None:
+            cells = self._cells_by_name(route.place, items)
+            if isinstance(cells, str):
+                answer = await self._unit(cells).call(path, request, context)
+                if path == _SCHEDULE and len(items) <= _FEW:
+                    self._note_scheduled(answer, cells)
+                return answer
+            return await self._split(path, route, request, cells, (), context)
+        if route.otherwise is not None:
+            return await self._by_two_places(path, route, route.otherwise, request, context)
+        read = _reader(route.place)
+        placed, away = await self._cells_of(path, route.place, [read(item) for item in items], context)
+        return await self._split(path, route, request, placed, away, context)
+
+    async def _by_two_places(
+        self, path: str, route: ByItems, otherwise: Place, request: Any, context: Any
+    ) -> Any:
+        items = getattr(request, route.items)
+        read, read_other = _reader(route.place), _reader(otherwise)
+        there, away = await self._cells_of(path, otherwise, [read_other(item) for item in items], context)
+        cells: list[str | None] = []
+        refused: dict[int, task_pb2.ItemError] = {}
+        for place, item in enumerate(items):
+            named = read(item)
+            cell = self._cell_by_name(route.place.form, named) if named else there[place]
+            if named and there[place] not in (None, cell):
+                refused[place] = task_pb2.ItemError(
+                    code=task_pb2.ERROR_CODE_TIME_TABLE_CONFLICT,
+                    field=route.place.field,
+                    message=f"{read_other(item)!r} is in cell {there[place]}, and {named!r} lives in cell {cell}: "
+                    "delete it first, or use another name",
+                )
+            cells.append(cell)
+        return await self._split(path, route, request, cells, away, context, refused)
+
+    async def _split(
+        self,
+        path: str,
+        route: ByItems,
+        request: Any,
+        cells: Sequence[str | None],
+        away: Sequence[str],
+        context: Any,
+        refused: Mapping[int, task_pb2.ItemError] | None = None,
+    ) -> Any:
+        """Send each item to its cell; None: that of an item is not known, and `away` says which may have it."""
+        errors: dict[int, task_pb2.ItemError] = dict(refused or {})
+        parts: defaultdict[str, list[int]] = defaultdict(list)
+        anywhere = "" if None not in cells or away else self._anywhere().name
+        for place, cell in enumerate(cells):
+            if place in errors:
+                continue
+            if cell is not None:
+                parts[cell].append(place)
+            elif anywhere:
+                parts[anywhere].append(place)
+            else:
+                errors[place] = _not_known(route.place, away)
+        if not parts and not refused and cells:
+            raise CellUnavailableError(
+                ", ".join(away), "it may have what the call names, and does not answer"
+            )
+        if not parts and not cells:
+            return await self._anywhere().call(path, request, context)
+        if len(parts) == 1 and not errors:
+            return await self._unit(next(iter(parts))).call(path, request, context)
+        asked = {cell: _part(request, route.items, places) for cell, places in parts.items()}
+        answers, failed = await self._call_each(path, asked, context, waits=route.waits)
+        if failed and not answers and not errors:
+            raise next(iter(failed.values()))
+        for cell, error in failed.items():
+            errors |= dict.fromkeys(parts[cell], _item_error(error))
+        answer = _together(path, route, len(cells), parts, answers, errors)
+        for name in route.all_of:
+            holds = all(getattr(each, name) for each in answers.values())
+            setattr(answer, name, holds and not failed and not _are_away(errors))
+        self._check_size(route.items, answer)
+        return answer
+
+    def _note_scheduled(self, answer: Any, cell: str) -> None:
+        caller = current_access().principal
+        for result in answer.results:
+            if result.task_id:
+                self._locations.note(caller, result.task_id, cell)
+
+    # one cell
+
+    async def _by_field(self, path: str, route: ByField, request: Any, context: Any) -> Any:
+        place = route.place
+        if route.empty_is_all and _is_absent(request, place.field):
+            return await self._of_all_cells(path, AllCells(), request, context)
+        value = attrgetter(place.field)(request)
+        if place.form in LOCATED:
+            found, away = await self._cells_of(path, place, [value], context)
+            unit = self._unit_of(found[0], away)
+        else:
+            unit = self._unit(self._cell_by_name(place.form, value))
+        return await unit.call(path, request, context)
+
+    async def _in_one_cell(self, path: str, route: InOneCell, request: Any, context: Any) -> Any:
+        cells = self._cells_by_name(route.place, getattr(request, route.items))
+        if isinstance(cells, str):
+            return await self._unit(cells).call(path, request, context)
+        read = _reader(route.place)
+        named: defaultdict[str, list[str]] = defaultdict(list)
+        for cell, item in zip(cells, getattr(request, route.items), strict=True):
+            if cell is not None:
+                named[cell].append(read(item))
+        said = " and ".join(f"cell {cell} ({_some(names)})" for cell, names in sorted(named.items()))
+        answer = _answer_class(path)()
+        answer.error.CopyFrom(
+            task_pb2.ItemError(
+                code=task_pb2.ERROR_CODE_INVALID_ARGUMENT,
+                field=route.items,
+                message=f"the lambdas live in {said}: a graph lives in one cell; use lambdas of namespaces of one",
+            )
+        )
+        return answer
+
+    async def _where_found(self, path: str, route: WhereFound, request: Any, context: Any) -> Any:
+        answers, failed = await self._call_each(path, dict.fromkeys(self._cells(), request), context)
+        found = [each for each in answers.values() if not _holds(each, route.absent)]
+        if found:
+            return found[0]
+        if failed:
+            raise CellUnavailableError(
+                ", ".join(failed), "it may have what the call names, and does not answer"
+            )
+        return next(iter(answers.values()))
+
+    # all cells
+
+    async def _of_all_cells(self, path: str, _route: Route, request: Any, context: Any) -> Any:
+        cells = self._cells()
+        try:
+            asked = self._merging.requests(path, request, cells)
+        except Problem as problem:
+            raise InvalidRequestError(problem.field, str(problem)) from problem
+        answers, failed = await self._call_each(path, asked, context)
+        answer = self._merging.merge(path, request, answers, cells)
+        if failed:
+            note_missing(context, failed)
+        self._check_size("page_size", answer)
+        return answer
+
+    async def _of_operators(self, path: str, route: Operators, request: Any, context: Any) -> Any:
+        if route.writes:
+            await _abort_unimplemented(path, context)
+        error: DulyError | None = None
+        own = self._own()
+        for cell in sorted(self._cells(), key=lambda name: (name != own, name)):
+            try:
+                return await self._unit(cell).call(path, request, context)
+            except CellUnavailableError as away:
+                error = error or away
+        raise error or CellUnavailableError(own, "no cell is served here")
+
+    async def _watch(self, path: str, _route: Watching, _request: Any, context: Any) -> Any:
+        await _abort_unimplemented(path, context)
+
+    # cells
+
+    async def _call_each(
+        self, path: str, asked: Mapping[str, Any], context: Any, *, waits: bool = False
+    ) -> tuple[dict[str, Any], dict[str, CellUnavailableError]]:
+        """Call cells at once; return the answers, and the errors of cells that do not answer, in the order of `asked`.
+
+        Raises:
+            DulyError: a cell refuses the call.
+        """
+        failed: dict[str, CellUnavailableError] = {}
+        calls: dict[str, asyncio.Task[Any]] = {}
+        loop = asyncio.get_running_loop()
+        for cell, request in asked.items():
+            try:
+                unit = self._unit(cell)
+            except CellUnavailableError as error:
+                failed[cell] = error
+                continue
+            if not unit.is_serving and len(asked) > 1:
+                failed[cell] = CellUnavailableError(cell, "its Postgres does not answer")
+                continue
+            calls[cell] = loop.create_task(unit.call(path, request, context))
+        if calls:
+            longest = None if waits or len(calls) == 1 else _left(context).total_seconds()
+            try:
+                await asyncio.wait(calls.values(), timeout=longest)
+            finally:
+                for call in calls.values():
+                    if not call.done():
+                        call.add_done_callback(_ended)
+                        call.cancel()
+        answers: dict[str, Any] = {}
+        for cell, call in calls.items():
+            if not call.done() or call.cancelled():
+                failed[cell] = CellUnavailableError(cell, "it did not answer in time")
+                continue
+            try:
+                answers[cell] = call.result()
+            except CellUnavailableError as error:
+                failed[cell] = error
+        return answers, failed
+
+    async def _cells_of(
+        self, path: str, place: Place, values: Sequence[Any], context: Any
+    ) -> tuple[list[str | None], Sequence[str]]:
+        """Return the cell of each of these, None: it was not found; and the cells that did not answer."""
+        caller = current_access().principal
+        remembers = place.form is not Form.TIME_TABLE
+        found: dict[Any, str | None] = {}
+        wanted: dict[Hashable, Any] = {}
+        for value in values:
+            cell = self._locations.find(caller, value) if remembers else None
+            if cell is not None and cell in self.units:
+                found[value] = cell
+            elif (key := READERS[place.form](value)) is not None:
+                wanted[key] = value
+        away: Sequence[str] = ()
+        if wanted:
+            located = await self._locator.locate(
+                place.form, path, wanted.keys(), self._all_units(), _left(context)
+            )
+            away = located.away
+            for key, cell in located.cells.items():
+                found[wanted[key]] = cell
+                if remembers:
+                    self._locations.note(caller, wanted[key], cell)
+        return [found.get(value) for value in values], away
+
+    def _cells_by_name(self, place: Place, items: Sequence[Any]) -> str | list[str | None]:
+        """Return the cell of all items, or those of each if they are of several."""
+        read = _reader(place)
+        cells = {name: self._cell_by_name(place.form, name) for name in set(map(read, items))}
+        of_all = set(cells.values())
+        if len(of_all) > 1:
+            return [cells[read(item)] for item in items]
+        return of_all.pop() if of_all else self._anywhere().name
+
+    def _cell_by_name(self, form: Form, name: str) -> str:
+        directory = self._directory()
+        return directory.cell_of_lambda(name) if form is Form.LAMBDA else directory.cell_of(name)
+
+    def _cells(self) -> list[str]:
+        """Return the names of all cells, the default cell first."""
+        directory = self._directory()
+        return sorted(directory.cells, key=lambda name: (name != directory.default_cell, name))
+
+    def _all_units(self) -> dict[str, CellUnit | None]:
+        return {cell: self.units.get(cell) for cell in self._cells()}
+
+    def _unit(self, cell: str) -> CellUnit:
+        unit = self.units.get(cell)
+        if unit is None:
+            raise CellUnavailableError(cell, "it is not served here yet: try again")
+        return unit
+
+    def _unit_of(self, cell: str | None, away: Sequence[str]) -> CellUnit:
+        """Return the unit of what was located. What is nowhere is of any cell, which says so."""
+        if cell is not None:
+            return self._unit(cell)
+        if away:
+            raise CellUnavailableError(
+                ", ".join(away), "it may have what the call names, and does not answer"
+            )
+        return self._anywhere()
+
+    def _anywhere(self) -> CellUnit:
+        """Return a unit for what is in no cell: one that answers, the default cell's before others."""
+        units = [self.units[cell] for cell in self._cells() if cell in self.units]
+        if not units:
+            raise CellUnavailableError(self._directory().default_cell, "it is not served here yet: try again")
+        return next((unit for unit in units if unit.is_serving), units[0])
+
+    def _check_size(self, field: str, answer: Message) -> None:
+        if 0 <= self._most_bytes < answer.ByteSize():
+            raise TooMuchError(
+                f"{field}: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): "
+                "ask for less in one call"
+            )
+
+
+def note_missing(context: Any, cells: Collection[str]) -> None:
+    """Tell the caller which cells an answer lacks."""
+    context.set_trailing_metadata(((MISSING, ",".join(sorted(cells))),))
+
+
+async def _abort_unimplemented(path: str, context: Any) -> None:
+    await context.abort(
+        grpc.StatusCode.UNIMPLEMENTED, f"{path.rpartition('/')[2]} is not served with several cells yet"
+    )
+
+
+def _ended(call: asyncio.Task[Any]) -> None:
+    """Let a call end that nobody waits for any more."""
+    if not call.cancelled():
+        call.exception()
+
+
+def _left(context: Any) -> timedelta:
+    """Return how long cells may take."""
+    left = context.time_remaining()
+    return CELL_WITHIN if left is None else min(CELL_WITHIN, timedelta(seconds=max(0.0, left)))
+
+
+def _reader(place: Place) -> Callable[[Any], Any]:
+    return attrgetter(place.field) if place.field else _itself
+
+
+def _itself(item: Any) -> Any:
+    return item
+
+
+def _is_absent(request: Any, name: str) -> bool:
+    if request.DESCRIPTOR.fields_by_name[name].has_presence:
+        return not request.HasField(name)
+    return not getattr(request, name)
+
+
+def _holds(answer: Any, said: Mapping[str, int]) -> bool:
+    return all(attrgetter(name)(answer) == value for name, value in said.items())
+
+
+def _answer_class(path: str) -> type[Any]:
+    return GetMessageClass(METHODS[path].output_type)
+
+
+def _part(request: Any, items: str, places: Sequence[int]) -> Any:
+    """Return the request with some of its items."""
+    part = type(request)()
+    for each, value in request.ListFields():
+        if each.name == items:
+            continue
+        if each.is_repeated:
+            getattr(part, each.name).MergeFrom(value)
+        elif each.message_type is not None:
+            getattr(part, each.name).CopyFrom(value)
+        else:
+            setattr(part, each.name, value)
+    every = getattr(request, items)
+    getattr(part, items).extend(every[place] for place in places)
+    return part
+
+
+def _together(
+    path: str,
+    route: ByItems,
+    count: int,
+    parts: Mapping[str, Sequence[int]],
+    answers: Mapping[str, Any],
+    errors: Mapping[int, task_pb2.ItemError],
+) -> Any:
+    """Return an answer with the results of all items in their order."""
+    results: dict[int, Any] = {}
+    for cell, answer in answers.items():
+        results |= zip(parts[cell], getattr(answer, route.results), strict=True)
+    whole = _answer_class(path)()
+    added = getattr(whole, route.results)
+    for place in range(count):
+        if place in results:
+            added.append(results[place])
+        else:
+            added.add(error=errors[place])
+    return whole
+
+
+def _item_error(error: CellUnavailableError) -> task_pb2.ItemError:
+    return task_pb2.ItemError(code=task_pb2.ERROR_CODE_CELL_UNAVAILABLE, message=str(error))
+
+
+def _not_known(place: Place, away: Sequence[str]) -> task_pb2.ItemError:
+    return task_pb2.ItemError(
+        code=task_pb2.ERROR_CODE_CELL_UNAVAILABLE,
+        field=place.field,
+        message=f"no cell that answers has it; cell {', '.join(away)} does not answer: try again",
+    )
+
+
+def _are_away(errors: Mapping[int, task_pb2.ItemError]) -> bool:
+    return any(error.code == task_pb2.ERROR_CODE_CELL_UNAVAILABLE for error in errors.values())
+
+
+def _some(names: Sequence[str]) -> str:
+    different = sorted(set(names))
+    more = len(different) - 3
+    return ", ".join(different[:3]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,141 @@
+"""Serves several cells: a unit for each, and the router before them. One server, which serves as long as one cell answers."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+
+from duly_core.access.audit_log import StoredAuditLog
+from duly_core.access.authorizer import open_authorizer
+from duly_core.access.cache import AccessCache
+from duly_core.cells.directory import Directory
+from duly_core.cells.follower import DirectoryFollower
+from duly_core.cells.health import CellHealth, CellsHealth
+from duly_core.cells.units import Place, Units
+from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.process.loop import repeat
+from duly_core.rpc.server import RpcServer
+from duly_frontend.cells import merging
+from duly_frontend.cells.cell_units import CellUnit, handlers_of
+from duly_frontend.cells.routed import LateHandlers, RoutedServicers
+from duly_frontend.cells.router import Router
+from duly_frontend.slo.accepted_calls import AcceptedCalls
+from duly_frontend.unit import Shared, open_unit
+
+_OWN_CONNECTIONS = 2
+"""To read who may do what, and to write the audit log: apart from the calls of the own cell."""
+
+
+class UnitHealth:
+    """Tells the router and the server whether a cell answers."""
+
+    def __init__(self, unit: CellUnit, health: CellHealth) -> None:
+        self._unit = unit
+        self._health = health
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """Tell both."""
+        await self._unit.set_serving(serving=serving)
+        await self._health.set_serving(serving=serving)
+
+
+async def serve_late(
+    shared: Shared,
+    own: StoreSettings,
+    follower: DirectoryFollower,
+    found: Awaitable[Directory | None],
+    notifications: LocalNotifications | None,
+    stop: asyncio.Event,
+) -> None:
+    """Serve cells, or a sole store of which it was not known at the start that it is one, until `stop`.
+
+    Args:
+        shared: by all units.
+        own: the process's own store.
+        follower: of the directory.
+        found: the directory; None: a sole store.
+        notifications: shared with the other services of this process; None: there are no others.
+        stop: ends it.
+    """
+    late = LateHandlers()
+    rpc = shared.rpc
+    async with Store(own.model_copy(update={"connections": _OWN_CONNECTIONS})) as own_store:
+        accepted = AcceptedCalls(own_store)
+        routed = RoutedServicers(
+            late.handler, rpc.call_timeout, rpc.max_message_bytes, shared.calls.calls, accepted.observe
+        )
+        server = RpcServer(
+            shared.settings.listen,
+            routed.all,
+            rpc,
+            accepted.observe,
+            open_authorizer(shared.auth, AccessCache(own_store)),
+            StoredAuditLog(own_store),
+            shared.settings.health_listen,
+            shared.calls,
+        )
+        address = await server.start()
+        counting = asyncio.ensure_future(repeat("accepted calls", accepted.run_once, stop, asyncio.Event()))
+        try:
+            serving = _Serving(shared, late, notifications, accepted, server, address)
+            if await found is not None:
+                await serving.cells(follower, stop)
+            elif not stop.is_set():
+                await serving.sole_store(own, stop)
+        finally:
+            counting.cancel()
+            routed.close()
+            await server.stop()
+        await accepted.run_once()
+
+
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """What it takes to serve, once it is known what."""
+
+    shared: Shared
+    late: LateHandlers
+    notifications: LocalNotifications | None
+    accepted: AcceptedCalls
+    server: RpcServer
+    address: str
+
+    async def sole_store(self, own: StoreSettings, stop: asyncio.Event) -> None:
+        async with open_unit(self.shared, own, self.notifications, self.accepted) as unit:
+            self.late.serve_by(handlers_of(unit.servicers.all).__getitem__)
+            await unit.run(stop, self.server, self.address)
+            unit.close()
+
+    async def cells(self, follower: DirectoryFollower, stop: asyncio.Event) -> None:
+        router = Router(
+            lambda: known_of(follower),
+            lambda: follower.own_cell,
+            merging,
+            follower.run_once,
+            self.shared.rpc.max_message_bytes,
+        )
+        self.late.serve_by(router.handler)
+
+        async def run_unit(place: Place, health: CellHealth, stop_unit: asyncio.Event) -> None:
+            local = None if self.notifications is None else self.notifications.of_store(place.key)
+            async with open_unit(self.shared, place.store, local, self.accepted, leads=place.leads) as unit:
+                cell = CellUnit(place.cell, handlers_of(unit.servicers.all), unit.stores.reads)
+                router.units[place.cell] = cell
+                follower.pools[place.cell] = unit.stores.reads
+                try:
+                    await unit.run(stop_unit, UnitHealth(cell, health), self.address)
+                finally:
+                    if router.units.get(place.cell) is cell:
+                        del router.units[place.cell]
+                        del follower.pools[place.cell]
+                    unit.close()
+
+        await Units(follower, CellsHealth(self.server, "frontend"), run_unit).run(stop)
+
+
+def known_of(follower: DirectoryFollower) -> Directory:
+    """Return the newest directory, which is there from the first on."""
+    if follower.now is None:
+        raise AssertionError
+    return follower.now
