@@ -12,12 +12,15 @@ _SEED = re.compile(rf"(?:({SCHEMA_NAME.pattern})@)?(.+)", re.DOTALL)
 
 
 class CellSettings(Section):
-    """`[cells]`: where else the directory of an installation of several cells can be read."""
+    """`[cells]`: of an installation of several cells."""
 
     SECTION: ClassVar[str] = "cells"
 
     seeds: tuple[str, ...] = ()
     """Addresses of other cells, as `SCHEMA@ADDRESS` or `ADDRESS`. A process that starts while its own cell is away reads the directory there."""
+
+    serve: tuple[str, ...] = ()
+    """Names of the cells that Store Consumers and HSCs of this configuration serve. Empty: all, also those that are added later."""
 
     @field_validator("seeds")
     @classmethod

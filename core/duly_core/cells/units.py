@@ -42,9 +42,9 @@ class Place:
     """Whether the process itself follows the settings in this store: of all that it serves, one."""
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> tuple[str, str, str]:
         """Return what services of one process call the store: the key of `LocalNotifications.of_store`."""
-        return self.cell, self.store.dsn
+        return self.cell, self.store.dsn, self.store.schema_name
 
 
 class Follower(Protocol):

@@ -4,11 +4,16 @@ import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  #
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from duly_core.attachments.open_blobs import open_blobs
 from duly_core.attachments.settings import AttachmentSettings
-from duly_core.cells.units import Place
+from duly_core.cells.follower import DirectoryFollower
+from duly_core.cells.health import CellHealth, CellsHealth
+from duly_core.cells.settings import CellSettings
+from duly_core.cells.units import Place, Units
 from duly_core.config.timing import Timing
+from duly_core.fleet.services import AS_STORE_CONSUMER
 from duly_core.live_settings.log_level_follower import LogLevelFollower
 from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.settings import StoreSettings
@@ -31,6 +36,7 @@ def build(
     """Read the settings; services of one process share `notifications` and `migration`."""
     settings = StoreConsumerSettings.load(**overrides)
     store_settings = StoreSettings.load()
+    cells_settings = CellSettings.load()
     queue_settings = QueueSettings.load()
     rpc_settings = RpcSettings.load()
     timing = Timing.load()
@@ -61,7 +67,19 @@ def build(
                 rpc_settings.zone,
                 sender,
             )
-            await run_unit(shared, Place("", store_settings), notifications, server, address, stop)
+            follower = DirectoryFollower(store_settings, cells_settings.seeds)
+            directory = await follower.first(stop)
+            if directory is None:
+                await run_unit(shared, Place("", store_settings), notifications, server, address, stop)
+                return
+
+            async def run_cell(place: Place, health: CellHealth, stop: asyncio.Event) -> None:
+                of_cell = replace(shared, attachments=attachments.of_cell(place.cell, directory.default_cell))
+                told = notifications and notifications.of_store(place.key)
+                await run_unit(of_cell, place, told, health, address, stop)
+
+            health = CellsHealth(server, AS_STORE_CONSUMER)
+            await Units(follower, health, run_cell, cells_settings.serve).run(stop)
 
     return serve
 
