@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 import grpc
-from google.protobuf import duration_pb2
 
 from duly_controller import events
 from duly_controller.message_acks import MessageAcks
@@ -17,6 +16,7 @@ from duly_core.config.timing import Timing
 from duly_core.process import failpoints
 from duly_core.process.clock import since_boot_ns
 from duly_core.process.loop import backoff
+from duly_core.rpc.requests.lease_terms import shorter
 from duly_core.rpc.retry import TRANSIENT, is_overloaded, until_definite
 from duly_core.tasks.claim_tokens import Tokens
 from duly_core.tasks.task import Token
@@ -88,7 +88,7 @@ class Claimer:
                     tasks.append(answer.task)
                 del lambdas[task_id]  # what is left has no answer
                 answered += 1
-            terms = _shorter(terms, response.terms)
+            terms = shorter(terms, response.terms)
         self._dispose(slices, lambdas.keys(), refused)
         self._refusals = self._refusals + 1 if refused else 0
         if refused:
@@ -169,20 +169,6 @@ class Claimer:
             )
         except grpc.aio.AioRpcError as error:
             events.claim_unknown(len(claims), f"release: {error.code().name}: {error.details()}")
-
-
-def _shorter(terms: hsc_pb2.LeaseTerms, others: hsc_pb2.LeaseTerms) -> hsc_pb2.LeaseTerms:
-    """Return the terms that hold for claims of both answers: HSCs see a change of the timeouts at different times."""
-    if not terms.HasField("claim_timeout"):
-        return others
-    return hsc_pb2.LeaseTerms(
-        claim_timeout=_least(terms.claim_timeout, others.claim_timeout),
-        heartbeat_timeout=_least(terms.heartbeat_timeout, others.heartbeat_timeout),
-    )
-
-
-def _least(one: duration_pb2.Duration, other: duration_pb2.Duration) -> duration_pb2.Duration:
-    return min(one, other, key=duration_pb2.Duration.ToNanoseconds)
 
 
 def _request(proposals: Sequence[_Asked], holder: str) -> hsc_pb2.ClaimTaskRequest:

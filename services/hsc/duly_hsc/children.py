@@ -19,6 +19,7 @@ from duly_core.rpc.requests.resource_needs import ResourceCache, needs_of, read_
 from duly_core.tasks.scope import Origin, task_origins
 from duly_core.tasks.task import NewTask, Result
 from duly_hsc.access import Parent, parent_of
+from duly_hsc.own_cell import SOLE, OwnCell
 from duly_wire.enums import OnConflict, Outcome
 from duly_wire.ids import TaskId
 from duly_wire.queue_names import LABELS_MARK
@@ -38,14 +39,31 @@ class _Known(NamedTuple):
     """Of payloads, by lambda."""
     kinds: Mapping[str, bool]
     """Of the resources that children name: whether each that is declared has keys."""
+    cell: OwnCell
+    """That of their parents."""
+
+    def check_cell(self, name: str) -> None:
+        """Check that a task of this lambda can be written in the transaction that ends its parent.
+
+        Raises:
+            Problem: it lives in another cell.
+        """
+        if other := self.cell.other_cell_of(name):
+            raise Problem(
+                "lambda",
+                f"{name[:128]} lives in cell {other}, and the task whose callback schedules it in cell {self.cell.name}: "
+                "its end and theirs cannot be one transaction. Schedule it with a client in the callback",
+            )
 
 
 class Children:
     """Reads the children of results."""
 
-    def __init__(self, known: LambdaCache, store: Store) -> None:
+    def __init__(self, known: LambdaCache, store: Store, cell: OwnCell = SOLE) -> None:
+        """Args: `cell` is the one that the store is."""
         self._known = known
         self._store = store
+        self._cell = cell
         self._resources = ResourceCache(store)
 
     async def add(self, results: Sequence[Result], messages: Sequence[hsc_pb2.TaskResult]) -> list[Result]:
@@ -71,7 +89,7 @@ class Children:
         kinds = await self._resources.kinds(
             read_needs(task.resources) for message in messages for task in _tasks(message) if task.resources
         )
-        known = _Known(limits, kinds)
+        known = _Known(limits, kinds, self._cell)
         return [
             _with_children(result, message, known, parent_of(origins, result.task_id))
             if (message.children or message.nodes) and result.outcome is Outcome.SUCCESS
@@ -150,6 +168,7 @@ def _child(asked: frontend_pb2.NewTask, known: _Known, parent: Parent) -> NewTas
     if not asked.task_id:
         raise Problem("task_id", "a task that a callback schedules has an id that was made before")
     parent.check(getattr(asked, "lambda"))
+    known.check_cell(getattr(asked, "lambda"))
     try:
         task = new_task(asked, known.limits, _HORIZON, needs_of(asked, known.kinds))
     except ProblemUnlessRepeatedError as late:

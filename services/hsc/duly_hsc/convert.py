@@ -101,6 +101,7 @@ def claimed_to_wire(
     left: int,
     places: Mapping[TaskId, GraphPlace],
     ends: GateEnds,
+    cell: str,
 ) -> hsc_pb2.ClaimTaskResponse:
     """Return the answers to proposals, in order; tasks after the first `left` are to be asked for again."""
     response = hsc_pb2.ClaimTaskResponse(terms=terms)
@@ -111,7 +112,7 @@ def claimed_to_wire(
         elif left:
             left -= 1
             message = add(verdict=hsc_pb2.CLAIM_VERDICT_CLAIMED).task
-            _write_task(task, message, ends)
+            _write_task(task, message, ends, cell)
             if task.graph_id:
                 write_place(task, places.get(task.task_id), message)
         else:
@@ -119,7 +120,7 @@ def claimed_to_wire(
     return response
 
 
-def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask, ends: GateEnds) -> None:
+def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask, ends: GateEnds, cell: str) -> None:
     """Set the fields in place: messages made first and put into others are copied, at more than twice the cost."""
     claim = message.claim
     claim.task_id = task.task_id
@@ -134,6 +135,7 @@ def _write_task(task: ClaimedTask, message: hsc_pb2.ClaimedTask, ends: GateEnds)
             task.fence,
             task.crashes,
             task.max_runtime,
+            cell,
         )
     )
     if task.crashed_with_worker:
@@ -174,6 +176,8 @@ class WorkRequest:
     most: int
     timeout: timedelta
     lost_prefixes: list[bytes]
+    keeps_cells: bool
+    """Its caller knows that claims have cells."""
 
 
 def work_request(request: hsc_pb2.ClaimWorkRequest) -> WorkRequest:
@@ -198,11 +202,16 @@ def work_request(request: hsc_pb2.ClaimWorkRequest) -> WorkRequest:
         request.max_tasks,
         read_duration("timeout", request.timeout, _LONGEST_POLL),
         list(request.lost_prefixes),
+        request.keeps_cells,
     )
 
 
 def work_to_wire(
-    claimed: Claimed, terms: hsc_pb2.LeaseTerms, places: Mapping[TaskId, GraphPlace], ends: GateEnds
+    claimed: Claimed,
+    terms: hsc_pb2.LeaseTerms,
+    places: Mapping[TaskId, GraphPlace],
+    ends: GateEnds,
+    cell: str,
 ) -> hsc_pb2.ClaimWorkResponse:
     """Return the answer to a host that asked for work."""
     response = hsc_pb2.ClaimWorkResponse(terms=terms)
@@ -211,7 +220,7 @@ def work_to_wire(
     add = response.tasks.add
     for task in claimed.tasks:
         message = add()
-        _write_task(task, message, ends)
+        _write_task(task, message, ends, cell)
         if task.graph_id:
             write_place(task, places.get(task.task_id), message)
     return response
@@ -226,9 +235,12 @@ def _said_of_many(
     fence: int,
     crashes: int,
     max_runtime: timedelta,
+    cell: str,
 ) -> bytes:
     """Return what most tasks of a lambda have in common, serialized: to set each field takes four times as long."""
     fields: dict[str, Any] = {"lambda": lambda_name, "priority": priority, "payload_encoding": encoding}
+    if cell:
+        fields["claim"] = hsc_pb2.Claim(cell=cell)
     return hsc_pb2.ClaimedTask(
         **fields, attempt=attempt, fence=fence, crashes=crashes, max_runtime=to_duration(max_runtime)
     ).SerializeToString()

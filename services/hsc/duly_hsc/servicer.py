@@ -13,6 +13,7 @@ from duly_core.gates.cache import FixedGates, Gates
 from duly_core.graphs import predecessors as store_graph_places
 from duly_core.graphs.predecessors import GraphPlace
 from duly_core.lambdas.cache import LambdaCache
+from duly_core.lambdas.names import ALL_PRIORITIES
 from duly_core.postgres.notifications import Notifier
 from duly_core.postgres.pool import Row, Step
 from duly_core.process import failpoints
@@ -49,6 +50,7 @@ from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
 from duly_hsc.work_answers import fitting, size_of
 from duly_hsc.work_matcher import WorkMatcher
+from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
 from duly_wire.v1 import hsc_pb2, hsc_pb2_grpc
 
@@ -94,6 +96,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             nobody_watches: tells whether it is certain that nobody watches what is written now; None: the store is asked now and then.
             trends: counts for the trends; None: nothing is added to them.
         """
+        self._cell = stores.cell.name
         live_hsc = live_hsc or (lambda: settings)
         self._counts = counts
         self._trends = trends
@@ -130,7 +133,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             observe=events.group_size.labels("SetResults").observe,
         )
         self._release = GroupCommit(self._release_group, max_items=group)
-        self._children = Children(LambdaCache(stores.results), stores.results)
+        self._children = Children(LambdaCache(stores.results), stores.results, stores.cell)
         self._most_bytes = rpc.max_message_bytes // 2
         self.streams = CallStreams(
             self,
@@ -167,8 +170,9 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         claimed = [task for task in tasks if task is not None]
         number = fitting(claimed, self._most_bytes)
         # if this fails, nothing is handed back: its caller asks again with the same tokens, which still hold the claims
+        places = await self._places(claimed[:number])
         return convert.claimed_to_wire(
-            tasks, timeouts.to_wire(), number, await self._places(claimed[:number]), self._gates.ends
+            tasks, timeouts.to_wire(), number, places, self._gates.ends, self._cell
         )
 
     async def _places(self, tasks: Sequence[ClaimedTask]) -> dict[TaskId, GraphPlace]:
@@ -203,20 +207,42 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
     ) -> hsc_pb2.ClaimWorkResponse:
         asked = convert.work_request(request)
         require_run(asked.lambdas)
-        if asked.lost_prefixes:
-            timeouts = self._lease_timeouts()
-            found = await store_claims.claim_again(
-                self._stores.claims, asked.caller, asked.lost_prefixes, timeouts.claim
-            )
-            if found:
-                number = min(asked.most, fitting(found, self._most_bytes))
-                await self._hand_back(found[number:])
-                return await self._answer(Claimed(found[:number], timedelta(), timeouts))
-        return await self._answer(
+        return await self.claim_work(asked)
+
+    async def claim_work(self, asked: convert.WorkRequest) -> hsc_pb2.ClaimWorkResponse:
+        """Answer a request for work whose caller may run these lambdas.
+
+        Raises:
+            StoreUnavailableError: the outcome is unknown.
+            OverloadedError: too many callers wait.
+        """
+        if asked.lost_prefixes and (found := await self.claim_lost(asked)).tasks:
+            return await self.answer(found)
+        return await self.answer(
             await self.work.claim(asked.caller, asked.lambdas, asked.most, asked.timeout, asked.priorities)
         )
 
-    async def _answer(self, claimed: Claimed) -> hsc_pb2.ClaimWorkResponse:
+    async def claim_lost(self, asked: convert.WorkRequest) -> Claimed:
+        """Claim what the lost requests of a caller brought, for this one; no tasks: they brought nothing.
+
+        Raises:
+            StoreUnavailableError: the outcome is unknown.
+            OverloadedError: some are not handed back.
+        """
+        timeouts = self._lease_timeouts()
+        found = await store_claims.claim_again(
+            self._stores.claims, asked.caller, asked.lost_prefixes, timeouts.claim
+        )
+        number = min(asked.most, fitting(found, self._most_bytes)) if found else 0
+        await self._hand_back(found[number:])
+        return Claimed(found[:number], timedelta(), timeouts)
+
+    async def answer(self, claimed: Claimed) -> hsc_pb2.ClaimWorkResponse:
+        """Return the answer to a caller of ClaimWork; if that fails, hand back what it has claimed.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
         try:
             places = await self._places(claimed.tasks)
         except BaseException:  # the store does not answer, or the caller hung up
@@ -224,7 +250,7 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
             self.work.give_up(claimed.tasks)
             raise
         timeouts = claimed.timeouts or self._lease_timeouts()
-        return convert.work_to_wire(claimed, timeouts.to_wire(), places, self._gates.ends)
+        return convert.work_to_wire(claimed, timeouts.to_wire(), places, self._gates.ends, self._cell)
 
     async def Work(  # type: ignore[override]  # noqa: N802  # written with `context.write`, not yielded
         self, _requests: object, context: Context
@@ -232,19 +258,23 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         await self.streams.serve(context)
 
     async def _hand_back(self, tasks: Sequence[ClaimedTask]) -> None:
-        if tasks:
-            await self._release([ReleasedClaim(task.task_id, task.token) for task in tasks])
+        await self.release_claims([ReleasedClaim(task.task_id, task.token) for task in tasks])
 
     async def claim_for(
-        self, caller: Caller, lambdas: frozenset[str], most: int, timeout: timedelta
+        self,
+        caller: Caller,
+        lambdas: frozenset[str],
+        most: int,
+        timeout: timedelta,
+        priorities: frozenset[Priority] = ALL_PRIORITIES,
     ) -> Claimed:
-        """Claim for this process itself, as ClaimWork does.
+        """Claim as ClaimWork does, for this process itself or for what answers the caller.
 
         Raises:
             StoreUnavailableError: the outcome is unknown.
             OverloadedError: too many callers wait.
         """
-        return await self.work.claim(caller, lambdas, most, timeout)
+        return await self.work.claim(caller, lambdas, most, timeout, priorities)
 
     async def places(self, tasks: Sequence[ClaimedTask]) -> dict[TaskId, GraphPlace]:
         """Return where the nodes of graphs among these stand in their graphs.
@@ -349,6 +379,16 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         if prefixes:
             await self.release_under(prefixes)
         return hsc_pb2.ReleaseResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
+
+    async def release_claims(self, claims: Sequence[ReleasedClaim]) -> None:
+        """Hand back claims that nobody gets.
+
+        Raises:
+            StoreUnavailableError: the outcome is unknown.
+            OverloadedError: some are not handed back.
+        """
+        if claims:
+            await self._release(claims)
 
     async def release_under(self, prefixes: Sequence[bytes]) -> None:
         """Hand back what was claimed under these prefixes.

@@ -13,6 +13,7 @@ from datetime import timedelta
 from duly_core.config.timing import Timing
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
+from duly_hsc.own_cell import SOLE, OwnCell
 from duly_hsc.settings import HscSettings
 
 BEATING = 2
@@ -36,6 +37,8 @@ class HscStores:
     """And releases, and notifications."""
     joined: Store | None
     """Looks for work that go with another statement: one at a time. None: none does."""
+    cell: OwnCell = SOLE
+    """The cell that the store is."""
 
     @property
     def all(self) -> tuple[Store, ...]:
@@ -44,7 +47,9 @@ class HscStores:
 
 
 @asynccontextmanager
-async def open_stores(store: StoreSettings, hsc: HscSettings, timing: Timing) -> AsyncIterator[HscStores]:
+async def open_stores(
+    store: StoreSettings, hsc: HscSettings, timing: Timing, cell: OwnCell = SOLE
+) -> AsyncIterator[HscStores]:
     """Open the pools; `store.connections` is not asked, the numbers are those of [hsc]."""
 
     def pool(
@@ -77,4 +82,5 @@ async def open_stores(store: StoreSettings, hsc: HscSettings, timing: Timing) ->
                     acquire_timeout=min(_JOINED_ACQUIRE_TIMEOUT, store.acquire_timeout),
                 )
             ),
+            cell=cell,
         )

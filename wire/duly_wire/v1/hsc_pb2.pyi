@@ -40,6 +40,8 @@ class _ClaimVerdictEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ClaimVer
     """Not granted: claimed by another, finished, cancelled, not due, or unknown. Drop the reference."""
     CLAIM_VERDICT_ASK_AGAIN: _ClaimVerdict.ValueType  # 3
     """Yours, but its payload did not fit into this answer: send the proposal again, with the same token."""
+    CLAIM_VERDICT_CELL_AWAY: _ClaimVerdict.ValueType  # 4
+    """Unknown: the cell of its lambda does not answer. Keep the reference, and ask later. Only with `keeps_cells`."""
 
 class ClaimVerdict(_ClaimVerdict, metaclass=_ClaimVerdictEnumTypeWrapper): ...
 
@@ -50,6 +52,8 @@ CLAIM_VERDICT_NOT_CLAIMED: ClaimVerdict.ValueType  # 2
 """Not granted: claimed by another, finished, cancelled, not due, or unknown. Drop the reference."""
 CLAIM_VERDICT_ASK_AGAIN: ClaimVerdict.ValueType  # 3
 """Yours, but its payload did not fit into this answer: send the proposal again, with the same token."""
+CLAIM_VERDICT_CELL_AWAY: ClaimVerdict.ValueType  # 4
+"""Unknown: the cell of its lambda does not answer. Keep the reference, and ask later. Only with `keeps_cells`."""
 Global___ClaimVerdict: _TypeAlias = ClaimVerdict  # noqa: Y015
 
 class _HeartbeatVerdict:
@@ -164,21 +168,25 @@ class Claim(_message.Message):
 
     TASK_ID_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     task_id: _builtins.bytes
     """A UUID's 16 bytes."""
     token: _builtins.bytes
     """16 bytes, made by the caller before it asks for the claim: by the Executor (ClaimWork) or its Controller
     (ClaimTask).
     """
+    cell: _builtins.str
+    """The name of the cell in which the claim was made, as the HSC gave it. Empty: there is one store, or it is the default cell."""
     def __init__(
         self,
         *,
         task_id: _builtins.bytes = ...,
         token: _builtins.bytes = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_id", b"task_id", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "task_id", b"task_id", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -213,8 +221,11 @@ class ClaimTaskRequest(_message.Message):
 
     PROPOSALS_FIELD_NUMBER: _builtins.int
     HOLDER_FIELD_NUMBER: _builtins.int
+    KEEPS_CELLS_FIELD_NUMBER: _builtins.int
     holder: _builtins.str
     """The Executor that will have the claims, for operators to read."""
+    keeps_cells: _builtins.bool
+    """As in ClaimWorkRequest. Without it, proposals for lambdas of other cells are refused."""
     @_builtins.property
     def proposals(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimProposal]: ...
     def __init__(
@@ -222,10 +233,11 @@ class ClaimTaskRequest(_message.Message):
         *,
         proposals: _abc.Iterable[Global___ClaimProposal] | None = ...,
         holder: _builtins.str = ...,
+        keeps_cells: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder", b"holder", "proposals", b"proposals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder", b"holder", "keeps_cells", b"keeps_cells", "proposals", b"proposals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -268,6 +280,7 @@ class ClaimWorkRequest(_message.Message):
     TOKEN_PREFIX_FIELD_NUMBER: _builtins.int
     LOST_PREFIXES_FIELD_NUMBER: _builtins.int
     PRIORITIES_FIELD_NUMBER: _builtins.int
+    KEEPS_CELLS_FIELD_NUMBER: _builtins.int
     holder: _builtins.str
     """The Executor that will have the claims, for operators to read."""
     max_tasks: _builtins.int
@@ -276,6 +289,8 @@ class ClaimWorkRequest(_message.Message):
     """14 random bytes, new for each request and kept for its repeats. The token of the n-th claim, from 0, is these bytes
     followed by n as two bytes, big-endian.
     """
+    keeps_cells: _builtins.bool
+    """The caller sends `Claim.cell` back as it was given. Without it, it gets tasks of the default cell only."""
     @_builtins.property
     def lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The lambdas that the caller can run now: 1 to 2,000, each once."""
@@ -304,10 +319,11 @@ class ClaimWorkRequest(_message.Message):
         token_prefix: _builtins.bytes = ...,
         lost_prefixes: _abc.Iterable[_builtins.bytes] | None = ...,
         priorities: _abc.Iterable[_task_pb2.Priority.ValueType] | None = ...,
+        keeps_cells: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder", b"holder", "lambdas", b"lambdas", "lost_prefixes", b"lost_prefixes", "max_tasks", b"max_tasks", "priorities", b"priorities", "timeout", b"timeout", "token_prefix", b"token_prefix"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holder", b"holder", "keeps_cells", b"keeps_cells", "lambdas", b"lambdas", "lost_prefixes", b"lost_prefixes", "max_tasks", b"max_tasks", "priorities", b"priorities", "timeout", b"timeout", "token_prefix", b"token_prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -322,7 +338,7 @@ class ClaimWorkResponse(_message.Message):
     WAITED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClaimedTask]:
-        """Best priority first."""
+        """Best priority first. All are of one cell."""
 
     @_builtins.property
     def terms(self) -> Global___LeaseTerms: ...

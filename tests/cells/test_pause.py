@@ -1,0 +1,78 @@
+"""When a cell that failed is asked for claims again."""
+
+import pytest
+
+from duly_hsc.cells.pause import Pause
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def pause(clock):
+    return Pause(clock)
+
+
+def test_a_cell_that_never_failed_may_be_asked_by_all(pause):
+    assert pause.may_try()
+    assert pause.may_try()
+    assert pause.left() == 0
+
+
+def test_a_cell_that_failed_is_passed_over_for_a_while_and_then_one_caller_finds_out_for_all(pause, clock):
+    pause.failed()
+    assert not pause.may_try()
+
+    clock.now += pause.left()
+
+    assert pause.may_try()
+    assert not pause.may_try()
+
+
+def test_a_cell_that_answered_may_be_asked_by_all_again(pause, clock):
+    pause.failed()
+    clock.now += pause.left()
+    assert pause.may_try()
+
+    pause.answered()
+
+    assert pause.may_try()
+    assert pause.may_try()
+
+
+def test_pauses_grow_with_each_try_that_failed_up_to_a_bound(pause, clock):
+    lengths = []
+    for _ in range(12):
+        pause.failed()
+        lengths.append(pause.left())
+        clock.now += pause.left()
+        assert pause.may_try()
+
+    assert lengths[:4] == [0.25, 0.5, 1.0, 2.0]
+    assert max(lengths) == lengths[-1] == 4.0
+
+
+def test_of_calls_that_fail_together_one_counts(pause):
+    for _ in range(50):
+        pause.failed()
+
+    assert pause.left() == 0.25
+
+
+def test_a_cell_that_let_somebody_wait_has_no_head_start_for_a_second(pause, clock):
+    pause.was_slow()
+    assert pause.is_slow()
+
+    clock.now += 1.0
+
+    assert not pause.is_slow()
