@@ -13,7 +13,7 @@ from duly_wire.ids import new_task_id
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import frontend_pb2, hsc_pb2
 from tests.fixtures.hsc_cells import OF_A, OF_B, serve_cells
-from tests.fixtures.services import refusal
+from tests.fixtures.services import TIMING, refusal
 from tests.fixtures.waiting import until
 
 DEADLINE = 20
@@ -119,8 +119,11 @@ async def test_what_a_second_cell_claimed_in_the_same_moment_is_handed_back_with
     assert (row["failures"], row["crashes"]) == (0, 0)
 
 
-async def test_a_call_in_which_nothing_came_is_answered_without_tasks(hsc):
-    assert await claim(hsc, seconds=0.1) == []
+async def test_a_call_in_which_nothing_came_is_answered_with_the_terms_of_leases_alone(hsc):
+    response = await hsc.stub.ClaimWork(request(seconds=0.1), timeout=DEADLINE)
+
+    assert list(response.tasks) == []
+    assert response.terms.claim_timeout.ToTimedelta() == TIMING.claim_timeout
 
 
 async def test_the_reply_that_was_lost_is_found_in_whatever_cell_it_was_claimed(hsc):

@@ -3,11 +3,15 @@
 import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
 
 import asyncio
+from datetime import timedelta
+from typing import Any
 
 from duly_core.access.audit_log import StoredAuditLog
 from duly_core.access.authorizer import open_authorizer
 from duly_core.access.cache import AccessCache
 from duly_core.access.settings import AuthSettings
+from duly_core.cells.follower import DirectoryFollower
+from duly_core.cells.settings import CellSettings
 from duly_core.config.live_sections import TriggerSettings
 from duly_core.config.timing import Timing
 from duly_core.live_settings.log_level_follower import LogLevelFollower
@@ -23,6 +27,10 @@ from duly_core.rpc.settings import RpcSettings
 from duly_hsc.events import log
 from duly_hsc.settings import HscSettings
 from duly_hsc.unit import UnitSettings, open_unit
+from duly_hsc.waiting import WaitingServicer
+
+_KNOWN_WITHIN = timedelta(seconds=1)
+"""A store that has not said by then whether it is a cell is away: the server starts, and refuses calls."""
 
 
 def build(
@@ -38,12 +46,13 @@ def build(
     auth_settings = AuthSettings.load()
     live_settings = TriggerSettings.load()
     telemetry = TelemetrySettings.load()
+    cells = CellSettings.load()
     migration = migration or Migration()
     shared = UnitSettings(settings, timing, rpc_settings, live_settings)
 
-    def make_server(servicer: object, store: Store) -> RpcServer:
+    def make_server(servicer: object, store: Store, listen: str) -> RpcServer:
         return RpcServer(
-            settings.listen,
+            listen,
             [servicer],
             rpc_settings,
             observe_call,
@@ -54,8 +63,26 @@ def build(
 
     async def serve(stop: asyncio.Event) -> None:
         log_level = LogLevelFollower("hsc", settings, telemetry)
+        follower = DirectoryFollower(store_settings, cells.seeds)
+        found = asyncio.ensure_future(follower.first(stop))
+        await asyncio.wait({found}, timeout=_KNOWN_WITHIN.total_seconds())
+        listen = settings.listen if found.done() else await refuse_until(found)
+        if await found is not None:
+            from duly_hsc.cells.serving import serve_cells  # a sole store needs none of it
+
+            await serve_cells(
+                shared,
+                store_settings,
+                follower,
+                lambda servicer, store: make_server(servicer, store, listen),
+                log_level,
+                notifications,
+                migration,
+                stop,
+            )
+            return
         async with open_unit(shared, store_settings, notifications, log_level) as unit:
-            server = make_server(unit.servicer, unit.stores.results)
+            server = make_server(unit.servicer, unit.stores.results, listen)
             address = await server.start()
             if await migration.done(store_settings, stop, HSC):
                 log.info("hsc serves", address=address)
@@ -63,6 +90,20 @@ def build(
             unit.close()
             await server.stop()
             await unit.finish()
+
+    async def refuse_until(found: asyncio.Future[Any]) -> str:
+        """Serve, and say that the store is away, until it is known what to serve; return the address."""
+        waiting = RpcServer(
+            settings.listen,
+            [WaitingServicer()],
+            rpc_settings,
+            observe_call,
+            health_listen=settings.health_listen,
+        )
+        address = await waiting.start()
+        await asyncio.wait({found})
+        await waiting.stop()
+        return address
 
     return serve
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from duly_core.config.live_sections import TriggerSettings
@@ -131,7 +131,8 @@ async def open_unit(
         )
         config.on_change(servicer.work.settings_changed)
         gates.on_change(servicer.work.gates_changed)
-        if notifications is not None:
-            notifications.subscribe(servicer.work)
-            notifications.ask_for_looks(servicer.work)
-        yield HscUnit(stores, servicer, settings, store_settings, config, gates, counts, trends)
+        with ExitStack() as leaving:
+            if notifications is not None:
+                leaving.callback(notifications.subscribe(servicer.work))
+                leaving.callback(notifications.ask_for_looks(servicer.work))
+            yield HscUnit(stores, servicer, settings, store_settings, config, gates, counts, trends)

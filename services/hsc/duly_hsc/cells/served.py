@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -43,6 +43,7 @@ class ServedCells:
         directory: Callable[[], Directory],
         look_again: Callable[[], object] = lambda: None,
         now: Callable[[], float] | None = None,
+        only: Collection[str] = (),
     ) -> None:
         """Make one.
 
@@ -50,11 +51,15 @@ class ServedCells:
             directory: tells the newest that is known.
             look_again: called when a call names a cell that is not known here: the directory may be an old one.
             now: tells seconds on a clock that never goes back; None: the loop's.
+            only: the names of the cells that this HSC serves; empty: all.
         """
         self._directory = directory
         self._look_again = look_again
         self._now = now or (lambda: asyncio.get_running_loop().time())
+        self._only = tuple(only)
         self._cells: dict[str, ServedCell] = {}
+        self.is_closed = False
+        """Calls that wait for work are answered without any."""
         self._owed: defaultdict[str, OrderedDict[bytes, float]] = defaultdict(OrderedDict)
         self._splits: dict[frozenset[str], dict[str, frozenset[str]]] = {}
         self._splits_of: Directory | None = None
@@ -96,7 +101,17 @@ class ServedCells:
             raise StoreUnavailableError(
                 f"this HSC knows no cell {name[:32]!r}: its directory is of version {self._directory().version}"
             )
-        raise StoreUnavailableError(f"cell {name or self.default} is away: this HSC waits for its Postgres")
+        raise self.reason_of(name or self.default)
+
+    def reason_of(self, name: str) -> StoreUnavailableError:
+        """Return why a cell of the directory is not served here."""
+        if self._only and name not in self._only:
+            return StoreUnavailableError(f"this HSC does not serve cell {name} (cells.serve): ask another")
+        return StoreUnavailableError(f"cell {name} is away: this HSC waits for its Postgres")
+
+    def close(self) -> None:
+        """Answer the calls that wait for work, and those that come from now on, without any."""
+        self.is_closed = True
 
     def split(self, lambdas: frozenset[str]) -> dict[str, frozenset[str]]:
         """Return lambdas by the name of the cell in which they live."""

@@ -120,8 +120,8 @@ class _Poll:
         self._idle = list(names)
         """Cells that are not asked now."""
         self._reason: StoreUnavailableError | None = None
-        self._is_answered = False
-        """A cell has said that nothing is due."""
+        self._answered: ServedCell | None = None
+        """A cell that has said that nothing is due."""
 
     async def answer(self) -> hsc_pb2.ClaimWorkResponse:
         """Answer with tasks of one cell; without any when the time is over.
@@ -135,22 +135,25 @@ class _Poll:
             for task, cell in self._running.items():
                 task.cancel()
                 task.add_done_callback(lambda done, cell=cell: _give_up(done, cell))  # type: ignore[misc]
+        if found is None and self._answered is not None:  # its terms are those of a claim
+            found = self._answered, Claimed([], timedelta())
         if found is None:
             return hsc_pb2.ClaimWorkResponse()
         with naming(found[0]):
             return await found[0].servicer.answer(found[1])
 
     async def _find(self) -> tuple[ServedCell, Claimed] | None:
-        while True:
+        while not self._cells.is_closed:
             if (found := await self._begin()) is not None:
                 return found
             if not self._running:
-                if self._reason is not None and not self._is_answered:
+                if self._reason is not None and self._answered is None:
                     raise self._reason
                 if self._ends_at <= self._loop.time():
                     return None
             if (found := await self._wait((), self._next_try())) is not None:
                 return found
+        return None
 
     def _next_try(self) -> float | None:
         """Return the seconds until a cell that is not asked may be; None: there is none."""
@@ -163,11 +166,11 @@ class _Poll:
     async def _begin(self) -> tuple[ServedCell, Claimed] | None:
         """Ask the cells that are not asked yet, one after another; return what the first with work claimed."""
         for name in (*self._idle,):
-            if self._is_answered and self._ends_at <= self._loop.time():
+            if self._answered is not None and self._ends_at <= self._loop.time():
                 return None
             cell = self._cells.get(name)
             if cell is None or not cell.pause.may_try():
-                self._reason = self._reason or StoreUnavailableError(f"cell {name} is away")
+                self._reason = self._reason or self._cells.reason_of(name)
                 continue
             self._idle.remove(name)
             looked: asyncio.Future[None] = self._loop.create_future()
@@ -186,7 +189,7 @@ class _Poll:
         try:
             claimed = await self._claim(cell, timedelta())
             cell.pause.answered()
-            self._is_answered = True
+            self._answered = cell
         finally:
             if not looked.done():
                 looked.set_result(None)

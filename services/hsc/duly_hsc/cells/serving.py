@@ -1,0 +1,115 @@
+"""Serves several cells: a unit for each, and the router before them. One server, which serves as long as one cell answers."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from duly_core.cells.directory import Directory
+from duly_core.cells.follower import DirectoryFollower
+from duly_core.cells.health import CellHealth, CellsHealth
+from duly_core.cells.units import Place, Units
+from duly_core.live_settings.log_level_follower import LogLevelFollower
+from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.postgres.pool import Store
+from duly_core.postgres.rights import HSC
+from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.start import Migration
+from duly_core.process.loop import repeat, wait_for
+from duly_core.rpc.server import RpcServer
+from duly_hsc.cells.router import HscRouter
+from duly_hsc.cells.served import ServedCells
+from duly_hsc.events import log
+from duly_hsc.unit import UnitSettings, open_unit
+
+MakeServer = Callable[[object, Store], RpcServer]
+"""Makes the server of a servicer; roles and the audit log are of that store."""
+
+_OWN_CONNECTIONS = 2
+"""To read who may do what, and to write the audit log: apart from the calls of the own cell."""
+_DRAINED_WITHIN = timedelta(seconds=8)
+"""How long the stores of the cells are kept for calls that are under way when the process stops."""
+
+
+class LookAgain:
+    """Has the directory read again, at most once at a time."""
+
+    def __init__(self, follower: DirectoryFollower) -> None:
+        """Make one."""
+        self._follower = follower
+        self._looking: asyncio.Future[timedelta] | None = None
+
+    def __call__(self) -> None:
+        """Begin to look, if nobody looks."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self._follower.run_once())
+
+
+async def serve_cells(
+    settings: UnitSettings,
+    own: StoreSettings,
+    follower: DirectoryFollower,
+    make_server: MakeServer,
+    log_level: LogLevelFollower,
+    notifications: LocalNotifications | None,
+    migration: Migration,
+    stop: asyncio.Event,
+) -> None:
+    """Serve the cells of the directory, which is known, until `stop`.
+
+    Args:
+        settings: those that units share.
+        own: the process's own store.
+        follower: of the directory.
+        make_server: makes the server.
+        log_level: follows the settings in one of the cells.
+        notifications: shared with the other services of this process; None: there are no others.
+        migration: makes stores ready.
+        stop: ends it.
+    """
+
+    def directory() -> Directory:
+        if follower.now is None:
+            raise AssertionError
+        return follower.now
+
+    cells = ServedCells(directory, LookAgain(follower))
+    drained = asyncio.Event()
+    async with Store(own.model_copy(update={"connections": _OWN_CONNECTIONS})) as own_store:
+        router = HscRouter(cells, settings.rpc, settings.hsc.max_items_per_call)
+        server = make_server(router, own_store)
+        address = await server.start()
+        log.info("hsc serves", address=address, cells=sorted(directory().cells))
+
+        async def run_unit(place: Place, health: CellHealth, stop_unit: asyncio.Event) -> None:
+            told = None if notifications is None else notifications.of_store(place.key)
+            level = log_level if place.leads else None
+            own_cell = cells.own(place.cell)
+            async with open_unit(settings, place.store, told, level, own_cell) as unit:
+                if await migration.done(place.store, stop_unit, HSC):
+                    with cells.serving(place.cell, unit.servicer):
+                        follower.pools[place.cell] = unit.stores.results
+                        try:
+                            await unit.run(health, address, stop_unit)
+                            unit.close()
+                            if stop.is_set():  # calls that are under way still write
+                                await wait_for(drained, _DRAINED_WITHIN)
+                        finally:
+                            if follower.pools.get(place.cell) is unit.stores.results:
+                                del follower.pools[place.cell]
+                unit.close()
+                await unit.finish()
+
+        async def drain() -> None:
+            await stop.wait()
+            cells.close()
+            router.streams.close()
+            await server.stop()
+            drained.set()
+
+        draining = asyncio.ensure_future(drain())
+        owed = asyncio.ensure_future(repeat("owed releases", cells.run_once, stop, asyncio.Event()))
+        try:
+            await Units(follower, CellsHealth(server, "hsc"), run_unit).run(stop)
+        finally:
+            stop.set()
+            await asyncio.wait({draining, owed})
