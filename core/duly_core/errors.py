@@ -31,6 +31,14 @@ class StoreRefusedError(StoreUnavailableError):
     """Postgres refuses a statement until somebody grants a right or corrects the schema."""
 
 
+class CellFencedError(StoreUnavailableError):
+    """The cell refuses writes, for it moves to another place. Try again: the directory will say where it is."""
+
+
+class NotInCellError(DulyError):
+    """Another cell owns the namespace, at the version of the directory that the store has. Nothing was written."""
+
+
 class QueueUnavailableError(DulyError):
     """SQS cannot be reached, or did not answer in time. Store Consumer and Controller try again by themselves."""
 

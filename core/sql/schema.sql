@@ -205,6 +205,100 @@ create table cell_namespace (
     cell text not null check (octet_length(cell) between 1 and 32)
 );
 
+-- The guards and the fence of a cell. A sole store has these functions, and no trigger that calls them.
+
+-- Refuses every write to a table of a cell that is fenced.
+create function public.duly_cell_refuse() returns trigger language plpgsql as $function$
+begin
+    raise exception using errcode = 'DU001', message = format('cell %s is fenced: it moves to another place',
+        coalesce((select own_cell from public.cell_directory), '?'));
+end $function$;
+
+-- Refuses rows of a namespace that another cell owns. Its argument is the column that says so: `lambda` or `name` of a lambda, `key`
+-- of an event, `namespace`. It runs after each statement that inserts, and sees what was committed until then.
+create function public.duly_cell_guard() returns trigger language plpgsql as $function$
+declare
+    namespaces text[];
+    strange record;
+begin
+    if tg_argv[0] = 'lambda' then
+        select array_agg(distinct coalesce(substring(lambda from '^([^/@]*)/'), '')) into namespaces from written;
+    elsif tg_argv[0] = 'name' then
+        select array_agg(distinct coalesce(substring(name from '^([^/@]*)/'), '')) into namespaces from written;
+    elsif tg_argv[0] = 'key' then
+        select array_agg(distinct split_part(key, '/', 1)) into namespaces from written;
+    else
+        select array_agg(distinct namespace) into namespaces from written;
+    end if;
+    if namespaces is null then
+        return null;
+    end if;
+    select each.namespace, coalesce(listed.cell, directory.default_cell) as owner, directory.own_cell, directory.version into strange
+    from unnest(namespaces) as each (namespace)
+    cross join public.cell_directory as directory
+    left join public.cell_namespace as listed on listed.namespace = each.namespace
+    where coalesce(listed.cell, directory.default_cell) <> directory.own_cell
+    limit 1;
+    if found then
+        raise exception using errcode = 'DU002', table = tg_table_name, message = format(
+            'namespace %s lives in cell %s, and not in cell %s (version %s of the directory)',
+            coalesce(nullif(strange.namespace, ''), 'default'), strange.owner, strange.own_cell, strange.version);
+    end if;
+    return null;
+end $function$;
+
+-- Has all writes to these tables, and to their partitions, refused from the end of this transaction. Waits for writers, so that nothing is
+-- written after it; the caller bounds the waits (lock_timeout).
+create function public.duly_cell_fence(tables text[]) returns void language plpgsql as $function$
+declare
+    each record;
+begin
+    update public.cell_directory set state = 'fenced';
+    if not found then
+        raise exception using errcode = 'invalid_parameter_value', message = 'this store is no cell: it has no directory';
+    end if;
+    for each in
+        select known.oid::regclass as name, exists (
+            select from pg_trigger as there where there.tgrelid = known.oid and there.tgname = 'duly_cell_fenced'
+        ) as is_fenced
+        from pg_class as known
+        where known.relnamespace = (select home.relnamespace from pg_class as home where home.oid = 'public.task'::regclass)
+            and known.relkind in ('r', 'p')
+            and (
+                known.relname = any(tables)
+                or known.oid in (
+                    select inhrelid from pg_inherits
+                    where inhparent in ('public.task'::regclass, 'public.attempt'::regclass)
+                )
+            )
+        order by known.relname
+    loop
+        continue when each.is_fenced;
+        execute format(
+            'create trigger duly_cell_fenced before insert or update or delete or truncate on %s
+                for each statement execute function public.duly_cell_refuse()',
+            each.name
+        );
+    end loop;
+end $function$;
+
+-- Lets the store be written to again.
+create function public.duly_cell_unfence() returns void language plpgsql as $function$
+declare
+    each record;
+begin
+    for each in
+        select known.tgrelid::regclass as name
+        from pg_trigger as known join pg_class as fenced on fenced.oid = known.tgrelid
+        where known.tgname = 'duly_cell_fenced'
+            and fenced.relnamespace = (select home.relnamespace from pg_class as home where home.oid = 'public.task'::regclass)
+        order by fenced.relname
+    loop
+        execute format('drop trigger duly_cell_fenced on %s', each.name);
+    end loop;
+    update public.cell_directory set state = 'active';
+end $function$;
+
 -- Attachments: what is stored, and which tasks use it. The content is elsewhere (decision 0073).
 
 -- One for each content of a namespace. Its parts are stored under `blob`: each upload has one of its own, so whoever removes the parts of

@@ -32,7 +32,7 @@ join pg_index on indrelid = made.oid
 join pg_class as index on index.oid = indexrelid
 union all
 select 'trigger', made.name || '.' || tgname, concat_ws(' ', pg_get_triggerdef(pg_trigger.oid), tgenabled)
-from made join pg_trigger on tgrelid = made.oid and not tgisinternal
+from made join pg_trigger on tgrelid = made.oid and not tgisinternal and not starts_with(tgname, 'duly_cell_')  -- a cell's own
 union all
 select 'function', proname || '(' || pg_get_function_identity_arguments(pg_proc.oid) || ')', pg_get_functiondef(pg_proc.oid)
 from pg_proc join home on pronamespace = home.oid

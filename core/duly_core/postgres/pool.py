@@ -13,7 +13,15 @@ from psycopg.adapt import Loader
 from psycopg.pq import Format
 from psycopg.rows import AsyncRowFactory, TupleRow, tuple_row
 
-from duly_core.errors import NoConnectionError, RowLockedError, StatementTimeoutError, StoreUnavailableError
+from duly_core.errors import (
+    CellFencedError,
+    DulyError,
+    NoConnectionError,
+    NotInCellError,
+    RowLockedError,
+    StatementTimeoutError,
+    StoreUnavailableError,
+)
 from duly_core.postgres import arrays
 from duly_core.postgres import session_options as session
 from duly_core.postgres.connection import Connection as OwnConnection
@@ -59,6 +67,9 @@ _KINDS: Mapping[type[BaseException], type[StoreUnavailableError]] = {
     psycopg.errors.QueryCanceled: StatementTimeoutError,
     psycopg_pool.PoolTimeout: NoConnectionError,
 }
+
+_FENCED, _NOT_IN_CELL = "DU001", "DU002"
+"""SQLSTATEs of the triggers of cells (cells/functions.sql)."""
 
 _GRACE = timedelta(seconds=1)
 """How much longer than statement_timeout a connection may be held: by then the server would have answered."""
@@ -178,7 +189,7 @@ class Store:
         """
         return _Lent(self, self._pool)
 
-    def problem(self, error: BaseException | None, *, hung: bool) -> StoreUnavailableError | None:
+    def problem(self, error: BaseException | None, *, hung: bool) -> DulyError | None:
         """What an error of psycopg means to whoever asked the store; None: it is not the store's."""
         if isinstance(error, psycopg.errors.UndefinedTable) and self.answered_at == float("-inf"):
             # a service that starts makes the schema, or reports why it cannot
@@ -192,6 +203,10 @@ class Store:
             return _KINDS.get(type(error), StoreUnavailableError)(
                 f"Postgres at {self.where} did not do it: {reason}"
             )
+        if isinstance(error, psycopg.Error) and error.sqlstate == _FENCED:
+            return CellFencedError(f"Postgres at {self.where} did not do it: {error.diag.message_primary}")
+        if isinstance(error, psycopg.Error) and error.sqlstate == _NOT_IN_CELL:
+            return NotInCellError(str(error.diag.message_primary))
         if isinstance(error, psycopg.errors.CheckViolation) and error.diag.constraint_name is None:
             # a row on its way to the default partition stood behind the one that its partition was made with
             return StoreUnavailableError(f"Postgres at {self.where} made a partition meanwhile")

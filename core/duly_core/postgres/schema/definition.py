@@ -12,6 +12,7 @@ FILES = (
     "lambdas/functions.sql",
     "access/schema.sql",
     "cells/schema.sql",
+    "cells/functions.sql",
     "attachments/schema.sql",
     "tasks/schema.sql",
     "tasks/functions.sql",
@@ -45,7 +46,7 @@ _MADE = re.compile(r"^create (table|function|type) (?:\{\{schema\}\}\.)?(\w+)", 
 def schema_sql(schema: str) -> str:
     """Return what makes the schema. `schema` is the name, quoted where it needs quotes.
 
-    Four functions run with their owner's rights, and name the schema of all that they use.
+    Some functions run with their owner's rights, and name the schema of all that they use.
     """
     return "\n".join(resolve(_text(name), CONSTANTS | FRAGMENTS | {"schema": schema}) for name in FILES)
 

@@ -1,0 +1,13 @@
+-- The triggers of a cell: guards and the fence.
+
+-- name: guarded_tables
+select pg_class.relname
+from pg_trigger join pg_class on pg_class.oid = tgrelid
+where tgname = 'duly_cell_guard' and tgenabled = 'O'
+    and relnamespace = (select home.relnamespace from pg_class as home where home.oid = 'task'::regclass)
+
+-- name: fence_cell
+select duly_cell_fence(%(tables)s::text[])
+
+-- name: unfence_cell
+select duly_cell_unfence()

@@ -1,0 +1,92 @@
+"""A cell refuses what begins in a namespace of another cell: lambdas, tasks, time tables, graphs, events and attachments."""
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from duly_core.cells import guards
+from duly_core.errors import NotInCellError
+from duly_core.postgres.pool import Store
+from duly_core.postgres.schema.comparison import compare
+from tests.fixtures.cells import TwoCells
+from tests.fixtures.task_states import TaskStates
+
+COLUMNS = {"lambda": "{}/send", "name": "{}/send@v2~x", "key": "{}/order/7", "namespace": "{}"}
+
+
+async def test_lambdas_and_tasks_of_a_namespace_of_the_cell_are_written(two_cells: TwoCells) -> None:
+    two_cells.guard("b")
+    async with Store(two_cells.settings("b")) as store:
+        states = TaskStates(store)
+        await states.register("mail/send")
+        await states.new(lambda_name="mail/send")
+
+
+@pytest.mark.parametrize("name", ["send", "sort/send"])
+async def test_a_lambda_of_a_namespace_of_another_cell_is_refused(two_cells: TwoCells, name: str) -> None:
+    two_cells.guard("b")
+    async with Store(two_cells.settings("b")) as store:
+        with pytest.raises(NotInCellError, match=r"lives in cell a, and not in cell b \(version 1"):
+            await TaskStates(store).register(name)
+
+
+async def test_a_task_is_refused_from_the_version_on_that_gives_its_namespace_away(
+    two_cells: TwoCells,
+) -> None:
+    two_cells.guard("b")
+    async with Store(two_cells.settings("b")) as store:
+        states = TaskStates(store)
+        await states.register("mail/send")
+        two_cells.write("b", two_cells.directory.with_namespace("mail", "a"), before=1)
+        with pytest.raises(NotInCellError, match=r"namespace mail .* \(version 2"):
+            await states.new(lambda_name="mail/send")
+
+
+@pytest.mark.parametrize("table", guards.GUARDED)
+def test_each_guarded_table_takes_rows_of_its_own_namespaces_only(two_cells: TwoCells, table: str) -> None:
+    two_cells.guard("b")
+    column = guards.GUARDED[table]
+    with psycopg.connect(two_cells.dsn("b"), autocommit=True) as connection:
+        _take_any_row(connection, table)
+        insert = sql.SQL("insert into {} ({}) values (%s)").format(
+            sql.Identifier(table), sql.Identifier(column)
+        )
+        connection.execute(insert, [COLUMNS[column].format("mail")])
+        for strange in ("sort", ""):
+            with pytest.raises(psycopg.Error) as raised:
+                connection.execute(insert, [COLUMNS[column].format(strange)])
+            assert raised.value.sqlstate == "DU002"
+
+
+def _take_any_row(connection: psycopg.Connection, table: str) -> None:
+    """Drop what else a row of a table has to be."""
+    constraints = connection.execute(
+        "select conname from pg_constraint where conrelid = %s::regclass and contype in ('c', 'f', 'p', 'u')",
+        [table],
+    ).fetchall()
+    drop = sql.SQL("alter table {} drop constraint {} cascade")
+    for (name,) in constraints:
+        connection.execute(drop.format(sql.Identifier(table), sql.Identifier(name)))
+    columns = connection.execute(
+        "select attname from pg_attribute where attrelid = %s::regclass and attnotnull and attnum > 0 and attidentity = ''",
+        [table],
+    ).fetchall()
+    allow = sql.SQL("alter table {} alter {} drop not null")
+    for (name,) in columns:
+        connection.execute(allow.format(sql.Identifier(table), sql.Identifier(name)))
+
+
+def test_guards_and_a_fence_are_no_difference_of_the_schema(two_cells: TwoCells) -> None:
+    before = compare(two_cells.dsn("b"))  # the tests' own constraints
+    two_cells.guard("b")
+    two_cells.fence("b")
+    assert compare(two_cells.dsn("b")) == before
+
+
+def test_guards_are_added_once_and_what_is_missing_is_known(two_cells: TwoCells) -> None:
+    with psycopg.connect(two_cells.dsn("b")) as connection:
+        assert guards.add_guards(connection) == sorted(guards.GUARDED)
+        assert guards.add_guards(connection) == []
+        connection.execute("drop trigger duly_cell_guard on event")
+        connection.execute("alter table lambda disable trigger duly_cell_guard")
+        assert guards.missing_guards(connection) == ["event", "lambda"]
