@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -28,10 +29,18 @@ _MOST_REMEMBERED = 10_000
 RETRY = timedelta(seconds=1)
 """How soon a store that did not answer is asked again."""
 
+_PATIENCE = timedelta(seconds=1)
+"""How long the own cell may take where another one has the same."""
+
+_OWN_AGAIN = timedelta(seconds=10)
+"""How long other cells are asked in the place of one that did not answer."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
     version: int
+    store: Store | None
+    """Versions of two stores have nothing to do with each other."""
     tokens: dict[bytes, tuple[str, datetime | None]]
     grants: dict[str, list[Grant]]
     access: dict[tuple[str, tuple[str, ...]], Access] = field(default_factory=dict)
@@ -40,9 +49,17 @@ class _Snapshot:
 class AccessCache:
     """Unknown tokens cost a statement five times a second, however many come: so nobody can load the store with guesses."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, others: Callable[[], Sequence[Store]] = tuple) -> None:
+        """Make one.
+
+        Args:
+            store: has the tokens and grants.
+            others: returns the stores of other cells, which have the same: they are asked while this one does not answer.
+        """
         self._store = store
-        self._snapshot = _Snapshot(-1, {}, {})
+        self._others = others
+        self._own_away_until = float("-inf")
+        self._snapshot = _Snapshot(-1, None, {}, {})
         self._read_at = self._failed_at = float("-inf")
         self._failure = ""
         self._lock = asyncio.Lock()
@@ -98,12 +115,40 @@ class AccessCache:
         return time.monotonic() - self._read_at
 
     async def _read(self) -> None:
+        others = self._others()
+        if not others:
+            await self._read_from(self._store)
+            return
+        failure: StoreUnavailableError | None = None
+        if time.monotonic() >= self._own_away_until:
+            try:
+                async with asyncio.timeout(_PATIENCE.total_seconds()):
+                    await self._read_from(self._store)
+            except TimeoutError:
+                failure = StoreUnavailableError(f"no answer within {_PATIENCE.total_seconds():g} s")
+            except StoreUnavailableError as error:
+                failure = error
+            else:
+                return
+            self._own_away_until = time.monotonic() + _OWN_AGAIN.total_seconds()
+        for store in others:
+            try:
+                async with asyncio.timeout(_PATIENCE.total_seconds()):
+                    await self._read_from(store)
+            except (TimeoutError, StoreUnavailableError) as error:
+                failure = failure or StoreUnavailableError(str(error))
+            else:
+                return
+        self._own_away_until = float("-inf")
+        raise failure or StoreUnavailableError("no cell answers")
+
+    async def _read_from(self, store: Store) -> None:
         asked_at = time.monotonic()
-        async with self._store.connection() as connection, connection.cursor() as cursor:
+        async with store.connection() as connection, connection.cursor() as cursor:
             await cursor.execute("select version from access_version")
             row = await cursor.fetchone()
             version = row[0] if row else 0
-            if version != self._snapshot.version:
+            if (version, store) != (self._snapshot.version, self._snapshot.store):
                 await cursor.execute(
                     "select digest, principal, expires_at from access_token where revoked_at is null"
                 )
@@ -115,5 +160,5 @@ class AccessCache:
                 for name, text, pattern in await cursor.fetchall():
                     if role := known(Role, text):
                         grants[name].append(Grant(name, role, pattern))
-                self._snapshot = _Snapshot(version, tokens, dict(grants))
+                self._snapshot = _Snapshot(version, store, tokens, dict(grants))
         self._read_at = asked_at

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from duly_core.access.audit_log import set_concerned
 from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.pool import Store
 from duly_frontend.cells.services import SERVICES, descriptor_of
@@ -45,6 +46,7 @@ class CellUnit:
             StoreUnavailableError: the cell does not answer; names it.
             DulyError: as the method says.
         """
+        set_concerned(self.name)
         try:
             return await self._handlers[path](request, context)
         except StoreUnavailableError as error:

@@ -16,6 +16,7 @@ from duly_core.access.current import current_access
 from duly_core.cells.directory import Directory
 from duly_core.errors import DulyError, InvalidRequestError, TooMuchError
 from duly_core.rpc.requests.problem import Problem
+from duly_frontend.cells import operators
 from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit, Handler
 from duly_frontend.cells.locations import Locations
 from duly_frontend.cells.locator import CELL_WITHIN, READERS, Locator
@@ -258,7 +259,7 @@ class Router:
 
     async def _of_operators(self, path: str, route: Operators, request: Any, context: Any) -> Any:
         if route.writes:
-            await _abort_unimplemented(path, context)
+            return await operators.write(path, request, [self._unit(cell) for cell in self._cells()], context)
         error: DulyError | None = None
         own = self._own()
         for cell in sorted(self._cells(), key=lambda name: (name != own, name)):

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from duly_core.access.audit_log import StoredAuditLog
+from duly_core.access.audit_log import CellsAuditLog, StoredAuditLog
 from duly_core.access.authorizer import open_authorizer
 from duly_core.access.cache import AccessCache
 from duly_core.cells.directory import Directory
@@ -40,6 +40,26 @@ class UnitHealth:
         await self._health.set_serving(serving=serving)
 
 
+@dataclass(frozen=True, slots=True)
+class _Units:
+    """The units that are open, by their cells."""
+
+    by_cell: dict[str, CellUnit] = field(default_factory=dict)
+    audit_logs: dict[str, StoredAuditLog] = field(default_factory=dict)
+
+    def add(self, unit: CellUnit, audit_log: StoredAuditLog) -> None:
+        self.by_cell[unit.name] = unit
+        self.audit_logs[unit.name] = audit_log
+
+    def remove(self, cell: str) -> None:
+        del self.by_cell[cell]
+        del self.audit_logs[cell]
+
+    def others(self, own: str) -> list[Store]:
+        """Return the stores of other cells that answer: they have the same tokens and grants as the own one."""
+        return [unit.reads for cell, unit in self.by_cell.items() if unit.is_serving and cell != own]
+
+
 async def serve_late(
     shared: Shared,
     own: StoreSettings,
@@ -65,20 +85,21 @@ async def serve_late(
         routed = RoutedServicers(
             late.handler, rpc.call_timeout, rpc.max_message_bytes, shared.calls.calls, accepted.observe
         )
+        units = _Units()
         server = RpcServer(
             shared.settings.listen,
             routed.all,
             rpc,
             accepted.observe,
-            open_authorizer(shared.auth, AccessCache(own_store)),
-            StoredAuditLog(own_store),
+            open_authorizer(shared.auth, AccessCache(own_store, lambda: units.others(follower.own_cell))),
+            CellsAuditLog(StoredAuditLog(own_store), lambda: units.audit_logs),
             shared.settings.health_listen,
             shared.calls,
         )
         address = await server.start()
         counting = asyncio.ensure_future(repeat("accepted calls", accepted.run_once, stop, asyncio.Event()))
         try:
-            serving = _Serving(shared, late, notifications, accepted, server, address)
+            serving = _Serving(shared, late, notifications, accepted, server, address, units)
             if await found is not None:
                 await serving.cells(follower, stop)
             elif not stop.is_set():
@@ -100,6 +121,7 @@ class _Serving:
     accepted: AcceptedCalls
     server: RpcServer
     address: str
+    units: "_Units"
 
     async def sole_store(self, own: StoreSettings, stop: asyncio.Event) -> None:
         async with open_unit(self.shared, own, self.notifications, self.accepted) as unit:
@@ -115,19 +137,20 @@ class _Serving:
             follower.run_once,
             self.shared.rpc.max_message_bytes,
         )
+        router.units = self.units.by_cell
         self.late.serve_by(router.handler)
 
         async def run_unit(place: Place, health: CellHealth, stop_unit: asyncio.Event) -> None:
             local = None if self.notifications is None else self.notifications.of_store(place.key)
             async with open_unit(self.shared, place.store, local, self.accepted, leads=place.leads) as unit:
                 cell = CellUnit(place.cell, handlers_of(unit.servicers.all), unit.stores.reads)
-                router.units[place.cell] = cell
+                self.units.add(cell, StoredAuditLog(unit.stores.writes))
                 follower.pools[place.cell] = unit.stores.reads
                 try:
                     await unit.run(stop_unit, UnitHealth(cell, health), self.address)
                 finally:
                     if router.units.get(place.cell) is cell:
-                        del router.units[place.cell]
+                        self.units.remove(place.cell)
                         del follower.pools[place.cell]
                     unit.close()
 

@@ -1,0 +1,266 @@
+"""Writes what operators own into all cells: it is decided in the first of them, and the others follow."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from google.protobuf.field_mask_pb2 import FieldMask
+
+from duly_core.access.copies import read_access, write_tokens
+from duly_core.errors import DulyError, StoreUnavailableError
+from duly_core.limits.changes import RESOURCE_FIELDS
+from duly_core.pools.rules import POOL_FIELDS
+from duly_core.postgres.pool import Store
+from duly_core.process.outcomes import take_outcome
+from duly_frontend.gates.checks import GATE_FIELDS
+from duly_frontend.time_tables.calendars import CALENDAR_FIELDS
+from duly_wire.v1 import gates_pb2, limits_pb2, pools_pb2, task_pb2, time_tables_pb2
+
+_PATIENCE = timedelta(seconds=2)
+"""A cell that does not answer within this time counts as away: then nothing is written."""
+_UNKNOWN = frozenset(
+    {
+        task_pb2.ERROR_CODE_UNKNOWN_RESOURCE,
+        task_pb2.ERROR_CODE_UNKNOWN_GATE,
+        task_pb2.ERROR_CODE_UNKNOWN_POOL,
+        task_pb2.ERROR_CODE_UNKNOWN_CALENDAR,
+    }
+)
+"""What is to be removed is not there: an earlier call may have removed it in this cell only."""
+
+
+class Cell(Protocol):
+    """One cell, as the router sees it."""
+
+    name: str
+    is_serving: bool
+    reads: Store
+    """Connections that may write, too."""
+
+    async def call(self, path: str, request: Any, context: Any) -> Any:
+        """Call a method of the cell's servicers."""
+        ...
+
+
+class NothingWrittenError(StoreUnavailableError):
+    """A cell does not answer: what operators own is the same in all cells, so nothing was written."""
+
+    def __init__(self, cells: Sequence[str]) -> None:
+        super().__init__(
+            f"cell {', '.join(cells)} does not answer: what operators own is written to all cells, and nothing was written"
+        )
+
+
+class PartlyWrittenError(DulyError):
+    """Some cells have a change and others do not."""
+
+
+class PartlyWrittenCellAwayError(StoreUnavailableError):
+    """Some cells have a change; others stopped answering meanwhile."""
+
+
+Follow = Callable[[Any, Any], Any]
+"""Returns what to ask of the other cells, of a request and of the answer of the first cell; None: nothing."""
+
+
+async def write(path: str, request: Any, cells: Sequence[Cell], context: Any) -> Any:
+    """Write a change to all cells, and return one answer. The same call again completes what was broken off.
+
+    Args:
+        path: the method.
+        request: of the caller.
+        cells: all of them; in the first one it is decided.
+        context: of the call.
+
+    Raises:
+        NothingWrittenError: a cell does not answer.
+        PartlyWrittenError, PartlyWrittenCellAwayError: some cells have it; the message says which.
+        DulyError: the first cell refuses the call; nothing was written.
+    """
+    if getattr(request, "dry_run", False):
+        return _hits(await asyncio.gather(*(cell.call(path, request, context) for cell in cells)))
+    if away := [cell.name for cell, answers in zip(cells, await _probe(cells), strict=True) if not answers]:
+        raise NothingWrittenError(away)
+    first, *others = cells
+    answer = await first.call(path, request, context)
+    asked = _FOLLOW.get(path, _alike)(request, answer)
+    if asked is None or not others:
+        return answer
+
+    async def follow(cell: Cell) -> Any:
+        if path == CREATE_TOKEN:
+            await write_tokens(cell.reads, await read_access(first.reads))
+            return answer
+        return await cell.call(path, asked, context)
+
+    outcomes = await asyncio.gather(*map(follow, others), return_exceptions=True)
+    followed: dict[str, Any] = {}
+    failed: dict[str, DulyError] = {}
+    for cell, outcome in zip(others, outcomes, strict=True):
+        if isinstance(outcome, DulyError):
+            failed[cell.name] = outcome
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        else:
+            followed[cell.name] = outcome
+    if failed:
+        written = ", ".join([first.name, *followed])
+        text = (
+            f"written in cell {written}; not in {'; '.join(f'cell {name}: {error}' for name, error in failed.items())}."
+            f" {_TO_COMPLETE.get(path, 'The same call again completes it')}"
+        )
+        if all(isinstance(error, StoreUnavailableError) for error in failed.values()):
+            raise PartlyWrittenCellAwayError(text)
+        raise PartlyWrittenError(text)
+    return _together(first.name, answer, followed)
+
+
+async def _probe(cells: Sequence[Cell]) -> list[bool]:
+    return await asyncio.gather(*map(_answers, cells))
+
+
+async def _answers(cell: Cell) -> bool:
+    if not cell.is_serving:
+        return False
+    asking = asyncio.ensure_future(_ask(cell.reads))
+    asking.add_done_callback(take_outcome)
+    done, _ = await asyncio.wait({asking}, timeout=_PATIENCE.total_seconds())
+    if not done:
+        asking.cancel()
+        return False
+    error = asking.exception()
+    if error is not None and not isinstance(error, StoreUnavailableError):
+        raise error
+    return error is None
+
+
+async def _ask(store: Store) -> None:
+    async with store.connection() as connection:
+        await connection.execute("select 1")
+
+
+# what the other cells are asked
+
+
+def _alike(request: Any, answer: Any) -> Any:
+    """Ask the same, unless the first cell refused every item."""
+    results = getattr(answer, "results", ())
+    refused = [each for each in results if each.HasField("error") and each.error.code not in _UNKNOWN]
+    return None if results and len(refused) == len(results) else request
+
+
+def _gate(_request: Any, answer: Any) -> Any:
+    asked = gates_pb2.PutGateRequest(gate=answer.gate, update_mask=FieldMask(paths=[*GATE_FIELDS]))
+    for field in ("created_at", "parked"):
+        asked.gate.ClearField(field)
+    return asked
+
+
+def _resources(_request: Any, answer: Any) -> Any:
+    """Ask for what the first cell has now, whatever the others have: a repeated call makes them equal."""
+    limits = [each.limit for each in answer.results if not each.HasField("error")]
+    masks = {limit.name: FieldMask(paths=[*RESOURCE_FIELDS]) for limit in limits}
+    return limits_pb2.PutResourceRequest(resources=limits, update_masks=masks) if limits else None
+
+
+def _pools(_request: Any, answer: Any) -> Any:
+    mask = FieldMask(paths=[*POOL_FIELDS])
+    pools = [
+        pools_pb2.NewPool(pool=each.pool, update_mask=mask)
+        for each in answer.results
+        if not each.HasField("error")
+    ]
+    return pools_pb2.PutPoolsRequest(pools=pools) if pools else None
+
+
+def _calendars(_request: Any, answer: Any) -> Any:
+    mask = FieldMask(paths=[*CALENDAR_FIELDS])
+    calendars = [
+        time_tables_pb2.NewCalendar(calendar=each.state.calendar, update_mask=mask)
+        for each in answer.results
+        if not each.HasField("error")
+    ]
+    return time_tables_pb2.PutCalendarsRequest(calendars=calendars) if calendars else None
+
+
+CREATE_TOKEN = "/duly.v1.AccessService/CreateToken"  # noqa: S105 (the path of a method)
+_FOLLOW: Mapping[str, Follow] = {
+    "/duly.v1.GateService/PutGate": _gate,
+    "/duly.v1.LimitService/PutResource": _resources,
+    "/duly.v1.PoolService/PutPools": _pools,
+    "/duly.v1.TimeTableService/PutCalendars": _calendars,
+}
+"""Methods whose outcome the others copy. The others do the same as the first cell."""
+_TO_COMPLETE: Mapping[str, str] = {
+    CREATE_TOKEN: "Nobody has the token: revoke it once all cells answer (duly tokens list), and make another"
+}
+
+
+# one answer
+
+
+def _together(first: str, answer: Any, followed: Mapping[str, Any]) -> Any:
+    """Return the answer of the first cell, with what came of it in the others."""
+    fields = answer.DESCRIPTOR.fields_by_name
+    if "results" in fields:
+        kept = [place for place, each in enumerate(answer.results) if not _is_refused(each)]
+        for cell, other in followed.items():
+            # what the others copy is without the items that were refused
+            places = kept if len(other.results) == len(kept) else range(len(answer.results))
+            for place, result in zip(places, other.results, strict=True):
+                _add(answer.results[place], first, cell, result)
+    for name in ("added", "removed"):
+        if name in fields:
+            setattr(
+                answer, name, max(getattr(answer, name), *(getattr(each, name) for each in followed.values()))
+            )
+    if "revoked" in fields:
+        revoked = {*answer.revoked}.union(*(each.revoked for each in followed.values()))
+        del answer.revoked[:]
+        answer.revoked.extend(sorted(revoked))
+    if "changed_fields" in fields:
+        _add_paths(answer, followed.values())
+    return answer
+
+
+def _is_refused(result: Any) -> bool:
+    return bool(result.HasField("error") and result.error.code not in _UNKNOWN)
+
+
+def _add(result: Any, first: str, cell: str, other: Any) -> None:
+    """Add what came of an item in another cell."""
+    if _is_refused(result):
+        return
+    if _is_refused(other):
+        result.error.CopyFrom(other.error)
+        result.error.message = f"done in cell {first}, and not in cell {cell}: {other.error.message}"
+    elif result.HasField("error") and not other.HasField("error"):
+        result.CopyFrom(other)  # it was there in this cell only, and is gone now
+    elif "changed_fields" in result.DESCRIPTOR.fields_by_name:
+        _add_paths(result, [other])
+        if "moved_time_tables" in result.DESCRIPTOR.fields_by_name:
+            result.moved_time_tables += other.moved_time_tables
+
+
+def _add_paths(answer: Any, others: Any) -> None:
+    paths = [
+        *dict.fromkeys(
+            [*answer.changed_fields.paths, *(p for each in others for p in each.changed_fields.paths)]
+        )
+    ]
+    if paths:
+        answer.changed_fields.CopyFrom(FieldMask(paths=paths))
+
+
+def _hits(answers: Sequence[Any]) -> Any:
+    """Return what a gate would hit in all cells."""
+    total, *others = answers
+    counts = {each.status: each.count for each in total.hits}
+    for other in others:
+        for each in other.hits:
+            counts[each.status] = counts.get(each.status, 0) + each.count
+        total.truncated |= other.truncated
+    del total.hits[:]
+    total.hits.extend(gates_pb2.GateHits(status=status, count=counts[status]) for status in sorted(counts))
+    return total

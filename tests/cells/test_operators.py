@@ -1,0 +1,225 @@
+"""What operators own is written to all cells, or to none; what was broken off is completed by the same call."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+
+from duly_core.access import store as store_access
+from duly_core.access.audit_log import list_events
+from duly_core.access.grants import Grant
+from duly_core.access.roles import Role
+from duly_core.access.tokens import new_token
+from duly_core.cells.copying import copy_operators_data, differences
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_frontend.cells import operators
+from duly_wire.v1 import (
+    access_pb2,
+    access_pb2_grpc,
+    frontend_pb2,
+    frontend_pb2_grpc,
+    gates_pb2,
+    gates_pb2_grpc,
+    limits_pb2,
+    limits_pb2_grpc,
+    pools_pb2,
+    pools_pb2_grpc,
+    registry_pb2,
+    registry_pb2_grpc,
+    settings_pb2,
+    settings_pb2_grpc,
+    task_pb2,
+    time_tables_pb2,
+    time_tables_pb2_grpc,
+)
+from tests.fixtures.routed_cells import RoutedCells, serve_cells, serves
+
+
+async def _differ(cells: RoutedCells) -> Any:
+    async with (
+        Store(StoreSettings(dsn=cells.dsns["a"])) as first,
+        Store(StoreSettings(dsn=cells.dsns["b"])) as second,
+    ):
+        return await differences(first, second)
+
+
+async def _write_everything(channel: grpc.aio.Channel) -> None:
+    """Write something of each kind."""
+    access = access_pb2_grpc.AccessServiceStub(channel)
+    grant = access_pb2.Grant(principal="ann", role=access_pb2.ROLE_OPERATOR, pattern="*")
+    assert (await access.AddGrants(access_pb2.AddGrantsRequest(grants=[grant]))).added == 1
+    await access.CreateToken(access_pb2.CreateTokenRequest(principal="ann"))
+    gone = (await access.CreateToken(access_pb2.CreateTokenRequest(principal="bob"))).token_id
+    assert (await access.RevokeTokens(access_pb2.RevokeTokensRequest(token_ids=[gone]))).revoked == [gone]
+    settings = settings_pb2_grpc.SettingsServiceStub(channel)
+    new = settings_pb2.NewSetting(name="store_consumer.poll_interval", value="2s")
+    set_ = await settings.SetSettings(settings_pb2.SetSettingsRequest(settings=[new]))
+    assert [each.setting.value for each in set_.results] == ["2s"]
+    limits = limits_pb2_grpc.LimitServiceStub(channel)
+    rate = limits_pb2.ResourceRate(units=5, burst=2)
+    rate.period.FromTimedelta(timedelta(seconds=1))
+    put = await limits.PutResource(
+        limits_pb2.PutResourceRequest(
+            resources=[
+                {"name": "db", "capacity": 3, "note": "ours"},
+                {"name": "smtp", "rate": rate},
+                {"name": "lambda:b/other", "capacity": 1},
+                {"name": "keys", "capacity": 2, "per_key": True},
+            ]
+        )
+    )
+    assert [each.error.message for each in put.results] == [""] * 4
+    gates = gates_pb2_grpc.GateServiceStub(channel)
+    gate = gates_pb2.Gate(name="deploy", kind=gates_pb2.GATE_KIND_PAUSE, scope={"lambda": "*"}, reason="now")
+    request = gates_pb2.PutGateRequest(gate=gate)
+    request.duration.FromTimedelta(timedelta(hours=1))
+    assert (await gates.PutGate(request)).created
+    pools = pools_pb2_grpc.PoolServiceStub(channel)
+    pool = pools_pb2.Pool(name="gpus", lambdas=["mail.*"], maximum=3, driver="ours")
+    done = await pools.PutPools(pools_pb2.PutPoolsRequest(pools=[{"pool": pool}]))
+    assert [each.error.message for each in done.results] == [""]
+    tables = time_tables_pb2_grpc.TimeTableServiceStub(channel)
+    calendar = time_tables_pb2.Calendar(name="work", holidays=["DE"], closed=["2026-12-24"])
+    calendars = await tables.PutCalendars(
+        time_tables_pb2.PutCalendarsRequest(calendars=[{"calendar": calendar}])
+    )
+    assert [each.error.message for each in calendars.results] == [""]
+
+
+async def test_all_that_operators_write_is_the_same_in_all_cells(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    await _write_everything(channel_of_cells)
+    assert await _differ(routed_cells) == {}
+    async with Store(StoreSettings(dsn=routed_cells.dsns["b"])) as second:
+        assert len(await store_access.list_tokens(second)) == 2
+
+
+async def test_a_change_of_one_field_keeps_the_others_in_all_cells(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    await _write_everything(channel_of_cells)
+    limits = limits_pb2_grpc.LimitServiceStub(channel_of_cells)
+    request = limits_pb2.PutResourceRequest(
+        resources=[{"name": "db", "capacity": 9}], update_masks={"db": FieldMask(paths=["capacity"])}
+    )
+    (result,) = (await limits.PutResource(request)).results
+    assert (result.limit.capacity, result.limit.note, result.changed_fields.paths) == (
+        9,
+        "ours",
+        ["capacity"],
+    )
+    assert await _differ(routed_cells) == {}
+
+
+async def test_what_is_removed_is_removed_from_all_cells_and_from_the_one_that_kept_it(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    await _write_everything(channel_of_cells)
+    limits = limits_pb2_grpc.LimitServiceStub(channel_of_cells)
+    async with Store(StoreSettings(dsn=routed_cells.dsns["a"])) as first, first.connection() as connection:
+        await connection.execute(
+            "delete from resource where name = 'db'"
+        )  # as after a call that was broken off
+    deleted = await limits.DeleteResource(limits_pb2.DeleteResourceRequest(names=["db", "smtp", "none"]))
+    assert [each.error.code for each in deleted.results] == [0, 0, task_pb2.ERROR_CODE_UNKNOWN_RESOURCE]
+    assert await _differ(routed_cells) == {}
+
+
+async def test_nothing_is_written_while_a_cell_is_away(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    await routed_cells.lines["b"].cut()
+    await serves(channel_of_cells, "b", expected=False)
+    gates = gates_pb2_grpc.GateServiceStub(channel_of_cells)
+    gate = gates_pb2.Gate(name="deploy", kind=gates_pb2.GATE_KIND_PAUSE, scope={"lambda": "*"})
+    with pytest.raises(grpc.aio.AioRpcError, match=r"cell b does not answer.*nothing was written") as refused:
+        await gates.PutGate(gates_pb2.PutGateRequest(gate=gate))
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    async with Store(StoreSettings(dsn=routed_cells.dsns["a"])) as first, first.connection() as connection:
+        assert await (await connection.execute("select from gate")).fetchall() == []
+
+
+async def test_lists_lack_a_cell_that_is_away_and_say_so_and_what_operators_own_is_read_from_another(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    await _write_everything(channel_of_cells)
+    await routed_cells.lines["a"].cut()  # the own cell, and the default one
+    await serves(channel_of_cells, "a", expected=False)
+    limits = limits_pb2_grpc.LimitServiceStub(channel_of_cells)
+    call = limits.ListResources(limits_pb2.ListResourcesRequest())
+    assert [each.limit.name for each in (await call).resources] == ["db", "keys", "lambda:b/other", "smtp"]
+    assert dict(await call.trailing_metadata())["duly-cells-missing"] == "a"
+    access = access_pb2_grpc.AccessServiceStub(channel_of_cells)
+    assert len((await access.ListTokens(access_pb2.ListTokensRequest())).tokens) == 2
+
+
+class _Cell:
+    """A cell that fails when it is to be written to."""
+
+    def __init__(self, name: str, store: Store, call: Callable[..., Any]) -> None:
+        self.name = name
+        self.is_serving = True
+        self.reads = store
+        self.call = call
+
+
+async def test_a_change_that_breaks_off_says_which_cells_have_it(routed_cells: RoutedCells) -> None:
+    async def call(path: str, request: Any, context: Any) -> Any:
+        assert path.endswith("AddGrants")
+        return access_pb2.AddGrantsResponse(results=[access_pb2.GrantResult()], added=1)
+
+    async def fail(*_: Any) -> Any:
+        raise operators.StoreUnavailableError("its Postgres stopped")
+
+    async with Store(StoreSettings(dsn=routed_cells.dsns["a"])) as store:
+        cells = [_Cell("a", store, call), _Cell("b", store, fail), _Cell("c", store, call)]
+        with pytest.raises(
+            operators.PartlyWrittenCellAwayError,
+            match=r"written in cell a, c; not in cell b: its Postgres stopped\. The same call again completes it",
+        ):
+            await operators.write(
+                "/duly.v1.AccessService/AddGrants",
+                access_pb2.AddGrantsRequest(grants=[{"principal": "ann"}]),
+                cells,
+                None,
+            )
+
+
+async def test_a_token_admits_while_the_own_cell_is_away_and_the_call_is_audited_in_its_cell(
+    routed_cells: RoutedCells, tmp_path: Path
+) -> None:
+    token_id, token, digest = new_token()
+    async with (
+        Store(StoreSettings(dsn=routed_cells.dsns["a"])) as first,
+        Store(StoreSettings(dsn=routed_cells.dsns["b"])) as second,
+    ):
+        await store_access.add_token(first, digest, token_id, "ann")
+        await store_access.add_grants(first, [Grant("ann", Role.OWNER, "*")])
+        await copy_operators_data(first, second)
+        metadata = (("authorization", f"Bearer {token}"),)
+        async with serve_cells(routed_cells, tmp_path, mode="required") as channel:
+            registry = registry_pb2_grpc.RegistryServiceStub(channel)
+            await routed_cells.lines["a"].cut()
+            await serves(channel, "a", expected=False)
+            declared = registry_pb2.RegisterLambdasRequest(lambdas=[{"name": "b/other", "owner": "us"}])
+            answer = await registry.RegisterLambdas(declared, metadata=metadata, timeout=20)
+            assert [each.error.message for each in answer.results] == [""]
+            stub = frontend_pb2_grpc.FrontendServiceStub(channel)
+            task = frontend_pb2.NewTask(payload=b"1")
+            setattr(task, "lambda", "b/other")
+            scheduled = await stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[task]), metadata=metadata)
+            assert scheduled.results[0].created
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await registry.RegisterLambdas(declared, metadata=(("authorization", "Bearer duly_x_y"),))
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        audited = await list_events(second, before=2**62, limit=9, refused=False)
+    assert [(event.entry.method, event.entry.outcome) for event in audited] == [
+        ("RegistryService/RegisterLambdas", "UNAUTHENTICATED"),
+        ("RegistryService/RegisterLambdas", "OK"),
+    ]
