@@ -107,6 +107,9 @@ proto: $(STAMP) ## Rewrite the stubs in wire/duly_wire from proto/
 typescript: $(STAMP) ## Build the TypeScript client in clients/typescript (needs node and npm)
 	scripts/typescript
 
+control-plane: ## Build a control plane of Kubernetes for tests/deploy/test_control_plane.py (Debian 12; ten minutes)
+	scripts/control-plane
+
 sql: $(STAMP) ## Rewrite core/sql: the schema and each statement as Postgres gets them
 	$(BIN)/python -m scripts.resolved_sql
 
@@ -156,5 +159,5 @@ $(AUDIT_VENV)/.installed: Makefile
 	@$(AUDIT_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-input 'cyclonedx-bom>=7,<8' 'pip-audit>=2.9,<3'
 	@touch $@
 
-.PHONY: typescript demo setup test test-all lint types format chaos zones bench bench-recovery soak verify proto proto-baseline schema-baseline constraints clean help
+.PHONY: typescript control-plane demo setup test test-all lint types format chaos zones bench bench-recovery soak verify proto proto-baseline schema-baseline constraints clean help
 .PHONY: models fuzz docs reference sql sbom audit

@@ -1,16 +1,13 @@
 """What can be said about deploy/kubernetes without a cluster: its schema, and that it names what exists."""
 
-import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import kubernetes_validate
 import pytest
-import yaml
 from psycopg.conninfo import conninfo_to_dict
 
 from duly_autoscaler.drivers.specs import KubernetesSpec
@@ -30,7 +27,9 @@ from tests.fixtures.manifests import (
     Document,
     Workload,
     documents,
+    installation,
     kustomization,
+    kustomized,
     selects,
     workloads,
 )
@@ -72,15 +71,9 @@ needs_kubectl = pytest.mark.skipif(
 FOREIGN = {"keda.sh", "monitoring.coreos.com", "cert-manager.io"}
 
 
-def render(folder: Path) -> dict[tuple[str, str], Document]:
-    """What kustomize makes of a folder, by kind and name: it fits the schema, and names what is there."""
-    done = subprocess.run(
-        ["kubectl", "kustomize", folder], capture_output=True, text=True, timeout=50, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    rendered = {
-        (each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(done.stdout) if each
-    }
+def checked(documents: list[Document]) -> dict[tuple[str, str], Document]:
+    """What kustomize made, by kind and name: it fits the schema, and names what is there."""
+    rendered = {(each["kind"], each["metadata"]["name"]): each for each in documents}
     for document in rendered.values():
         if document["apiVersion"].partition("/")[0] not in FOREIGN:
             kubernetes_validate.validate(document, VERSIONS[1], strict=True)
@@ -98,7 +91,7 @@ def render(folder: Path) -> dict[tuple[str, str], Document]:
 @needs_kubectl
 @pytest.mark.parametrize("folder", ["base", "migrate", "example", "example/migrate"])
 def test_kustomize_renders_a_folder(folder: str) -> None:
-    assert render(FOLDER / folder)
+    assert checked(kustomized(FOLDER / folder))
 
 
 OVERLAYS = {
@@ -113,18 +106,11 @@ OVERLAYS = {
 @pytest.mark.parametrize("scaled_by", OVERLAYS)
 def test_kustomize_renders_what_scales_workers(scaled_by: str, tmp_path: Path) -> None:
     resources, components = OVERLAYS[scaled_by]
-    to_folder = os.path.relpath(FOLDER, tmp_path)
     dsn = "postgresql://autoscaler_user@10.0.0.5/duly"
     own = {"name": "duly-autoscaler", "behavior": "merge", "literals": [f"DULY_STORE_DSN={dsn}"]}
-    overlay = {
-        "namespace": "tasks",
-        "resources": [f"{to_folder}/{each}" for each in resources],
-        "components": [f"{to_folder}/{each}" for each in components],
-        "configMapGenerator": [own] if "autoscaler" in resources else [],
-    }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    more = {"configMapGenerator": [own]} if "autoscaler" in resources else {}
 
-    rendered = render(tmp_path)
+    rendered = checked(installation(tmp_path, resources, components, **more))
 
     worker = rendered["Deployment", "duly-worker-hello"]
     assert "replicas" not in worker["spec"]  # an apply leaves the number alone
@@ -137,6 +123,16 @@ def test_kustomize_renders_what_scales_workers(scaled_by: str, tmp_path: Path) -
         calls_the_api = autoscaler["spec"]["template"]["spec"]["automountServiceAccountToken"]
         assert calls_the_api is (scaled_by == "autoscaler-pool")
         assert (("RoleBinding", "duly-autoscaler") in rendered) is calls_the_api
+    # kustomize changes names that it takes for those of ConfigMaps
+    of_roles = {
+        ("Deployment", name)
+        for (kind, _), each in rendered.items()
+        if kind == "Role"
+        for rule in each["rules"]
+        for name in rule["resourceNames"]
+    }
+    assert of_roles <= rendered.keys()
+    assert bool(of_roles) is (scaled_by == "autoscaler-pool")
 
 
 def environment_of(rendered: dict[tuple[str, str], Document], deployment: Document) -> dict[str, str]:
@@ -428,7 +424,8 @@ def test_workers_of_a_pool_are_scaled_by_the_plan_of_the_autoscaler() -> None:
     target = scaled["spec"]["scaleTargetRef"]["name"]
 
     assert target in WORKLOADS
-    assert {target} == {settings["name"], *(patch["target"]["name"] for patch in component["patches"])}
+    assert {target} == {patch["target"]["name"] for patch in component["patches"]}
+    assert settings["name"] == f"{target}-settings"
     assert pool == f"DULY_CONTROLLER_POOL={trigger['metadata']['pool']}"
     ControllerSettings.load(pool=trigger["metadata"]["pool"])
     assert (trigger["type"], trigger["metricType"]) == ("external", "AverageValue")
@@ -479,7 +476,7 @@ def test_the_autoscaler_may_scale_the_deployment_of_the_pool_and_nothing_else() 
         "verbs": ["patch"],
     }
     assert (worker, autoscaler) == ("duly-worker-hello", "duly-autoscaler")
-    assert settings["name"] == worker
+    assert settings["name"] == f"{worker}-settings"
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
     assert [each["name"] for each in binding["subjects"]] == [WORKLOADS[autoscaler].pod["serviceAccountName"]]
     assert policy["spec"]["policyTypes"] == ["Egress"]
