@@ -42,6 +42,7 @@ from duly_core.tasks import dead_letters as store_dead_letters
 from duly_core.tasks import schedule
 from duly_core.tasks import store as tasks
 from duly_core.tasks.task import NewTask
+from duly_core.trends import store as trends
 from duly_frontend.fleet.hosts import read_report
 from duly_frontend.notifications.deliveries import Deliveries
 from duly_wire.ids import new_task_id
@@ -51,6 +52,7 @@ from tests.fixtures import whole
 from tests.fixtures.services import BreakableConnection, BreakableLine, Frontend, serve_frontend
 from tests.fixtures.task_states import LAMBDA, TaskStates
 from tests.fleet.test_fleet_hosts import a_report
+from tests.trends.test_trend_store import row
 
 CHROMIUM = Path("/usr/bin/chromium")
 TEMPLATES = Path(duly_console.__file__).parent / "templates"
@@ -353,6 +355,21 @@ async def targets(installation: Installation) -> Shown:
     )
 
 
+async def promises(installation: Installation) -> Shown:
+    """A lambda whose runs began on time so far, and then late."""
+    store, name = installation.states.store, f"slo.{new_task_id().hex[-12:]}"
+    await installation.states.register(name)
+    at = datetime.now(UTC).replace(second=0, microsecond=0)
+    await trends.add_runs(store, [row(name, at, starts=3)])
+    return Shown(
+        f"/slo?lambda={name}",
+        (name, "100 %"),
+        ("#rows",),
+        lambda: trends.add_runs(store, [row(name, at, starts=1, place=10)]),
+        "75 %",
+    )
+
+
 REFRESHED: dict[str, Callable[[Installation], Awaitable[Shown]]] = {
     "overview.html": overview,
     "task.html": task,
@@ -364,6 +381,7 @@ REFRESHED: dict[str, Callable[[Installation], Awaitable[Shown]]] = {
     "queues.html": list_of_queues,
     "hosts.html": list_of_hosts,
     "notifications.html": targets,
+    "slo.html": promises,
 }
 NO_EVENTS = {"overview.html", "lambdas.html", "hosts.html"}
 """What changes on these pages is no event of a task: it is told of with the next one, or with the next tick."""

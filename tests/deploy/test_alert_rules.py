@@ -162,6 +162,31 @@ def test_the_objective_alerts_by_how_fast_its_budget_goes(tmp_path, late, step, 
     assert firing(tmp_path, starts(late, step), alerts, at, interval) == ""
 
 
+def calls(failed, step):
+    """Counters of Frontends: so many calls between two samples, and the share of them that failed; most others are refused."""
+    by_verdict = {"accepted": step * (1 - failed), "failed": step * failed, "refused": 100 * step}
+    return {
+        f'duly_schedule_calls_total{{verdict="{verdict}"}}': f"0+{each}x600"
+        for verdict, each in by_verdict.items()
+    }
+
+
+CALLS_FAST, CALLS_SLOW = ("CallsBurnFast", 'severity="page"'), ("CallsBurnSlowly", 'severity="ticket"')
+
+
+@pytest.mark.parametrize(
+    ("failed", "step", "at", "interval", "alerts"),
+    [
+        pytest.param(0.0005, 10_000, "8h", "4m", [], id="within the budget"),
+        pytest.param(0.002, 10_000, "8h", "4m", [CALLS_SLOW], id="beyond it for days"),
+        pytest.param(0.5, 100, "90m", "1m", [CALLS_FAST, CALLS_SLOW], id="half of them"),
+        pytest.param(0.5, 0.05, "90m", "1m", [], id="few calls"),
+    ],
+)
+def test_calls_that_fail_alert_by_how_fast_their_budget_goes(tmp_path, failed, step, at, interval, alerts):
+    assert firing(tmp_path, calls(failed, step), alerts, at, interval) == ""
+
+
 def on_board(kind, severity):
     """What a Frontend shows of a problem of a lambda."""
     labels = f'kind="{kind.name.lower()}",severity="{severity.name.lower()}"'
@@ -174,6 +199,7 @@ PAGES = {
     Kind.SLOTS_HELD: ("TasksWait", OF_LAMBDA),
     Kind.LATE: ("TasksWait", OF_LAMBDA),
     Kind.BREAKER_OPEN: ("BreakerOpen", OF_LAMBDA),
+    Kind.BUDGET_BURNS: ("BudgetBurns", OF_LAMBDA),
     Kind.SERVICE_AWAY: ("ServiceAway", ""),
 }
 """Of what is critical."""
@@ -186,6 +212,7 @@ TICKETS = {
 } | {
     kind: ("BoardProblem", f'kind="{kind.name.lower()}",')
     for kind in (
+        Kind.BUDGET_BURNS,
         Kind.LATE,
         Kind.LAMBDA_GONE,
         Kind.NOTIFICATIONS_FAIL,

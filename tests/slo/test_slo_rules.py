@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duly_core.config.live_sections import START_WITHIN, LiveSloSettings
+from duly_core.config.live_sections import LiveSloSettings
 from duly_core.errors import SettingsError
 from duly_core.live_settings import definitions
-from duly_core.slo.rules import ALERTS, LEAST_BAD, Level, Span, Summed, places_of, spans_of, times_of
-from duly_core.trends.rules import LATENESS_BOUNDS, day_of, hour_of, minute_of
+from duly_core.slo.rules import ALERTS, LEAST_BAD, Level, Span, Summed, spans_of, times_of
+from duly_core.trends.rules import day_of, hour_of, minute_of
 from duly_frontend.slo.verdicts import Verdict, verdict_of
 from duly_wire.enums import ProblemSeverity, ServiceLevelIndicator
 
@@ -99,11 +99,6 @@ def test_a_window_of_weeks_is_read_from_days():
         (60, 15 * HOUR),
         (1_440, WINDOW),
     ]
-
-
-def test_each_time_that_may_be_promised_is_a_bound_of_lateness():
-    for within in START_WITHIN:
-        assert LATENESS_BOUNDS[places_of(within) - 1] == within.total_seconds()
 
 
 @pytest.mark.parametrize(

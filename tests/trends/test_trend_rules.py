@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from duly_core.config.live_sections import START_WITHIN
 from duly_core.trends.rules import (
     LATENESS_BOUNDS,
-    ON_TIME,
     PLACES,
     base_name,
     hour_of,
@@ -31,9 +31,9 @@ def numbers_of(lateness):
     return numbers
 
 
-@given(LATENESS)
-def test_the_share_that_began_on_time_is_exact(lateness):
-    assert on_time(numbers_of(lateness)) == sum(late <= ON_TIME.total_seconds() for late in lateness)
+@given(LATENESS, st.sampled_from(START_WITHIN))
+def test_the_share_that_began_on_time_is_exact(lateness, within):
+    assert on_time(numbers_of(lateness), within) == sum(late <= within.total_seconds() for late in lateness)
 
 
 @given(LATENESS, st.floats(min_value=0.01, max_value=1))

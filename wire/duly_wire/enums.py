@@ -432,6 +432,8 @@ class ProblemKind(Named):
     """No process of the service `subject` reports itself."""
     NOTIFICATIONS_FAIL = 18
     """Notifications to the target `subject` do not arrive."""
+    BUDGET_BURNS = 19
+    """So many runs begin late, or so many calls that schedule fail, that an error budget is spent too fast."""
 
 
 class ProblemActionKind(Named):

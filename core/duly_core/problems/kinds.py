@@ -15,6 +15,7 @@ CAUSES_FIRST = (
     Kind.BREAKER_OPEN,
     Kind.LAMBDA_GONE,
     Kind.LATE,
+    Kind.BUDGET_BURNS,
     Kind.SESSIONS_BLOCKED,
     Kind.POOL_DRIVER_FAILS,
     Kind.RESOURCE_FULL,

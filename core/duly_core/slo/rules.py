@@ -9,7 +9,6 @@ from duly_core.config.live_sections import LiveSloSettings
 from duly_core.trends.rules import (
     ALL,
     KEPT,
-    LATENESS_BOUNDS,
     Sum,
     Time,
     day_of,
@@ -160,11 +159,6 @@ def _apart(
         if members:
             found[Time(minutes, since, until)] = members
     return found
-
-
-def places_of(within: timedelta) -> int:
-    """Return how many of the first bounds of lateness are on time."""
-    return LATENESS_BOUNDS.index(within.total_seconds()) + 1
 
 
 @dataclass(slots=True)

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 from duly_core.config.live_sections import LiveSloSettings
 from duly_core.postgres.pool import Store
-from duly_core.slo.rules import Level, Summed, levels_of, places_of, spans_of, times_of
+from duly_core.slo.rules import Level, Summed, levels_of, spans_of, times_of
 from duly_core.trends import store as trends
-from duly_core.trends.rules import ALL
+from duly_core.trends.rules import ALL, places_of
 
 _HOUR = timedelta(hours=1)
 _DAY = timedelta(days=1)

@@ -27,13 +27,8 @@ LATENESS_BOUNDS = (
 )
 """Seconds. A run counts for the first bound that is no less than its lateness, or behind the last."""
 PLACES = len(LATENESS_BOUNDS) + 1
-ON_TIME = timedelta(seconds=5)
-"""A run that begins at most so long after its due time is on time."""
-OBJECTIVE = 0.95
-"""The share of runs that is to begin on time."""
 KEPT = {1: timedelta(hours=25), 60: timedelta(days=8), 1_440: timedelta(days=92)}
 """How long points are kept, by how many minutes they are."""
-_ON_TIME_PLACES = LATENESS_BOUNDS.index(ON_TIME.total_seconds()) + 1
 _MINUTE = timedelta(minutes=1)
 _HOUR = timedelta(hours=1)
 
@@ -82,9 +77,14 @@ def percentile(numbers: Sequence[int], share: float) -> timedelta | None:
     return timedelta(seconds=LATENESS_BOUNDS[-1])
 
 
-def on_time(numbers: Sequence[int]) -> int:
-    """Return how many runs began on time. Exact: ON_TIME is one of the bounds."""
-    return sum(numbers[:_ON_TIME_PLACES])
+def places_of(within: timedelta) -> int:
+    """Return how many of the first places are of runs that began at most so late. It must be one of the bounds."""
+    return LATENESS_BOUNDS.index(within.total_seconds()) + 1
+
+
+def on_time(numbers: Sequence[int], within: timedelta) -> int:
+    """Return how many runs began at most so late. Exact: it must be one of the bounds."""
+    return sum(numbers[: places_of(within)])
 
 
 def minute_of(moment: datetime) -> datetime:

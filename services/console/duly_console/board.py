@@ -235,6 +235,7 @@ _LISTS: Mapping[int, Callable[[problems_pb2.Problem], Link]] = {
     problems_pb2.PROBLEM_KIND_PAUSED: lambda _: Link("/gates", "Gates"),
     problems_pb2.PROBLEM_KIND_SLOTS_HELD: lambda problem: _tasks(problem, "processing"),
     problems_pb2.PROBLEM_KIND_LATE: lambda _: Link("/queues?order=age", "Queues"),
+    problems_pb2.PROBLEM_KIND_BUDGET_BURNS: lambda _: Link("/slo", "Promises"),
     problems_pb2.PROBLEM_KIND_LAMBDA_GONE: lambda problem: _tasks(problem, "live"),
     problems_pb2.PROBLEM_KIND_NOTIFICATIONS_FAIL: lambda _: Link("/notifications", "Notifications"),
     problems_pb2.PROBLEM_KIND_RESOURCE_FULL: lambda _: Link("/resources", "Resources"),

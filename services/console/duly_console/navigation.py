@@ -33,6 +33,7 @@ SECTIONS = (
         Link("/pools", "Pools", everywhere=True),
         Link("/gates", "Gates"),
         Link("/resources", "Resources"),
+        Link("/slo", "Promises"),
         Link("/notifications", "Notifications", everywhere=True),
         Link("/settings", "Settings", everywhere=True),
         Link("/audit", "Audit", "AUDIT", everywhere=True),

@@ -112,6 +112,7 @@ class Unit:
                 stores.lists,
                 expected_services=(AS_STORE_CONSUMER, AS_HSC),
                 cert_file=shared.rpc.cert_file,
+                slo=self._config.slo,
             )
             group.create_task(repeat("problem board", board.run_once, stop, asyncio.Event()))
             if self._counts_calls:

@@ -116,6 +116,8 @@ class _ProblemKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProblemKi
     """No process of the service `subject` reports itself."""
     PROBLEM_KIND_NOTIFICATIONS_FAIL: _ProblemKind.ValueType  # 18
     """Notifications to the target `subject` do not arrive."""
+    PROBLEM_KIND_BUDGET_BURNS: _ProblemKind.ValueType  # 19
+    """So many runs begin late, or so many calls that schedule fail, that an error budget is spent too fast: GetServiceLevels."""
 
 class ProblemKind(_ProblemKind, metaclass=_ProblemKindEnumTypeWrapper): ...
 
@@ -156,6 +158,8 @@ PROBLEM_KIND_SERVICE_AWAY: ProblemKind.ValueType  # 17
 """No process of the service `subject` reports itself."""
 PROBLEM_KIND_NOTIFICATIONS_FAIL: ProblemKind.ValueType  # 18
 """Notifications to the target `subject` do not arrive."""
+PROBLEM_KIND_BUDGET_BURNS: ProblemKind.ValueType  # 19
+"""So many runs begin late, or so many calls that schedule fail, that an error budget is spent too fast: GetServiceLevels."""
 Global___ProblemKind: _TypeAlias = ProblemKind  # noqa: Y015
 
 class _ProblemActionKind:

@@ -80,7 +80,7 @@ class InspectionServicer(inspection_pb2_grpc.InspectionServiceServicer):
         self, request: inspection_pb2.GetTrendsRequest, _context: Context
     ) -> inspection_pb2.GetTrendsResponse:
         async with self._stores.listing("GetTrends") as lists:
-            return await get_trends(lists, request)
+            return await get_trends(lists, request, self._slo())
 
     async def GetServiceLevels(  # noqa: N802
         self, request: inspection_pb2.GetServiceLevelsRequest, _context: Context

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
+from duly_core.config.live_sections import LiveSloSettings
 from duly_core.errors import StoreUnavailableError
 from duly_core.fleet.services import AS_FRONTEND
 from duly_core.gates.rules import Gate, GateSet
@@ -13,6 +14,7 @@ from duly_core.gates.store import read_gates
 from duly_core.notifications import store as store_notifications
 from duly_core.postgres.pool import Store
 from duly_core.problems import store as store_problems
+from duly_core.problems.budgets import Budgets
 from duly_core.problems.failures import DeadLetterCauses, sessions_blocked
 from duly_core.problems.fleet import hosts_astray
 from duly_core.problems.holds import breakers_open, paused
@@ -61,6 +63,7 @@ class ProblemBoard:
         expected_services: Collection[str] = (),
         cert_file: str = "",
         seconds: Callable[[], float] = seconds_since_boot,
+        slo: Callable[[], LiveSloSettings] = LiveSloSettings,
     ) -> None:
         """Make one.
 
@@ -70,6 +73,7 @@ class ProblemBoard:
             expected_services: services of which some process must report itself.
             cert_file: this Frontend's certificate; empty: it serves without TLS.
             seconds: measures how long statements take.
+            slo: tells what is promised now.
         """
         self._store = store
         self._every = every
@@ -81,6 +85,7 @@ class ProblemBoard:
         self._gates: Sequence[Gate] = ()
         self._gate_set = GateSet()
         self._dead_letters = DeadLetterCauses()
+        self._budgets = Budgets(slo)
         self._answered_in: deque[timedelta] = deque(maxlen=_MEASURED)
         self._started_at: datetime | None = None
         self._begun_at: datetime | None = None
@@ -156,6 +161,7 @@ class ProblemBoard:
         problems += [
             *away,
             *await tried(astray, [], Kind.SILENT_HOSTS, Kind.CLOCKS_APART),
+            *await tried(self._budgets.find(store, now), [], Kind.BUDGET_BURNS),
             *await tried(resources_full(store, now), [], Kind.RESOURCE_FULL),
             *await tried(self._dead_letters.find(store, now), [], Kind.DEAD_LETTERS),
             *await tried(sessions_blocked(store), [], Kind.SESSIONS_BLOCKED),

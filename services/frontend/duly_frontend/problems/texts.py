@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from duly_core.fleet.services import AS_FRONTEND, AS_HSC, AS_STORE_CONSUMER
+from duly_core.problems.budgets import CALLS
 from duly_core.problems.kinds import Kind
 from duly_core.problems.problem import FoundProblem
 from duly_core.process.newer_values import known
@@ -188,6 +189,32 @@ def _slots_held(problem: FoundProblem, now: datetime) -> Said:
 
 
 _MOST_IDS = 4
+
+
+def _budget(problem: FoundProblem, _now: datetime) -> Said:
+    values = problem.values
+    rate = f"the error budget of {values['window']} is spent {values['burn_rate']} times as fast as allowed, or faster"
+    if problem.key == CALLS:
+        return Said(
+            f"{number(problem.tasks, 'call')} that schedule failed in the last {values['long']}: {rate}",
+            (
+                (_plain("slo"), "shows what is promised, and what is left"),
+                (_plain("health"), "says whether Frontends and Postgres answer"),
+            ),
+        )
+    only = problem.lambda_count == 1
+    first = next(iter(problem.lambdas), "")
+    of = f" of {first}" if only else f" of {number(problem.lambda_count, 'lambda')}" if first else ""
+    late = f"{number(problem.tasks, 'run')}{of}" if problem.tasks else f"runs{of}"
+    return Said(
+        f"{late} began more than {values['within']} late in the last {values['long']}: {rate}",
+        (
+            (_plain("slo", first) if only else _plain("slo"), "shows what is promised, and what is left"),
+            (_plain("backlog", "show", *([first] if only else [])), "shows what is due, and who serves it"),
+        ),
+        problems_pb2.PROBLEM_ACTION_KIND_SHOW_LAMBDA if only else _NOTHING,
+        first if only else "",
+    )
 
 
 def _late(problem: FoundProblem, now: datetime) -> Said:
@@ -393,6 +420,7 @@ _SAYINGS: Mapping[Kind, Callable[[FoundProblem, datetime], Said]] = {
     Kind.NO_HOST: _no_host,
     Kind.SLOTS_HELD: _slots_held,
     Kind.LATE: _late,
+    Kind.BUDGET_BURNS: _budget,
     Kind.LAMBDA_GONE: _lambda_gone,
     Kind.BREAKER_OPEN: _breaker,
     Kind.PAUSED: _paused,

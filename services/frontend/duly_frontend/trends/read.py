@@ -5,13 +5,14 @@ from datetime import timedelta
 
 from duly_core.access.current import restriction
 from duly_core.access.roles import Action
+from duly_core.config.live_sections import LiveSloSettings
 from duly_core.errors import PermissionDeniedError
 from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.checks import read_instant
 from duly_core.rpc.requests.names import check_lambda_name
 from duly_core.rpc.requests.problem import Problem
 from duly_core.trends import store as trends
-from duly_core.trends.rules import ALL, OBJECTIVE, ON_TIME, on_time, percentile, step_of
+from duly_core.trends.rules import ALL, on_time, percentile, step_of
 from duly_core.trends.store import Point
 from duly_frontend.access.reach import scope_of
 from duly_frontend.trends.marks import METHODS, marks_of
@@ -24,9 +25,9 @@ _MINUTE = timedelta(minutes=1)
 
 
 async def get_trends(
-    store: Store, request: inspection_pb2.GetTrendsRequest
+    store: Store, request: inspection_pb2.GetTrendsRequest, slo: LiveSloSettings
 ) -> inspection_pb2.GetTrendsResponse:
-    """Return the points and marks of a time.
+    """Return the points and marks of a time. What is on time, `slo` says.
 
     Raises:
         Problem: the time is none, or too long.
@@ -52,10 +53,10 @@ async def get_trends(
     return inspection_pb2.GetTrendsResponse(
         at=to_timestamp(now),
         step=to_duration(step),
-        points=[_point(each) for each in points],
+        points=[_point(each, slo.start_within) for each in points],
         marks=marks_of(marks, name),
-        on_time_within=to_duration(ON_TIME),
-        objective=OBJECTIVE,
+        on_time_within=to_duration(slo.start_within),
+        objective=slo.starts_objective / 100,
     )
 
 
@@ -79,12 +80,12 @@ def _check_access(name: str) -> None:
     scope_of(Action.READ, name)
 
 
-def _point(found: Point) -> inspection_pb2.TrendPoint:
+def _point(found: Point, within: timedelta) -> inspection_pb2.TrendPoint:
     point = inspection_pb2.TrendPoint(
         at=to_timestamp(found.at),
         scheduled=found.scheduled,
         started=found.started,
-        started_on_time=on_time(found.lateness),
+        started_on_time=on_time(found.lateness, within),
         ended=found.ended,
         dead=found.dead,
         failed_runs=found.failed_runs,
