@@ -136,6 +136,8 @@ class _Steady:
     """Bytes, random behind the number: Postgres would compress others."""
     later: bool = False
     """Whether each is due 2 to 3 s after its call."""
+    runs: bool = True
+    """Else each is due a day later."""
     sessions: int = 0
     """Tasks of a session; 0: of none."""
     resources: bool = False
@@ -153,11 +155,11 @@ class _Steady:
         await asyncio.gather(*calls)
 
     def _task(self, number: int, padding: bytes) -> duly.NewTask:
-        ahead = timedelta(seconds=2 + number % 100 / 100)
+        ahead = timedelta(seconds=2 + number % 100 / 100, days=0 if self.runs else 1)
         return duly.NewTask(
             self.callback,
             b"%0*d" % (DIGITS, number) + padding,
-            at=datetime.now(UTC) + ahead if self.later else None,
+            at=datetime.now(UTC) + ahead if self.later or not self.runs else None,
             session=f"bench-{number // self.sessions}" if self.sessions else None,
             resources=[duly.ResourceNeed("bench", str(number % 1_000))] if self.resources else (),
         )

@@ -66,9 +66,9 @@ async def one_round(number: int, seconds: float, points: Points) -> None:
     await _loads(STORE, number, seconds, points)
     await _loads(SQS, number, seconds, points)
     async with measure.stack(STORE, slots=HELD) as here:
+        points.add("held", await measure.held(here, HELD), number)
         for payload in BYTES if number == 1 else ():  # sizes are the same in each round
             points.add("kept", await measure.kept(here, payload), number)
-        points.add("held", await measure.held(here, HELD), number)
 
 
 async def _loads(queue: Literal["store", "sqs"], number: int, seconds: float, points: Points) -> None:

@@ -21,6 +21,8 @@ class Case:
     sessions: int = 0
     resources: bool = False
     queue: Literal["store", "sqs"] = STORE
+    runs: bool = True
+    """Whether its tasks run; else they are due on another day."""
     held_out: bool = False
     """The fit does not see it."""
 
@@ -31,6 +33,7 @@ class Case:
             "each": self.each,
             "payload": self.payload,
             "later": self.later,
+            "runs": self.runs,
             "sessions": self.sessions,
             "resources": self.resources,
         }
@@ -49,6 +52,9 @@ CASES = (
     Case("300 a second, 32 KiB", 300, payload=32_768),
     Case("300 a second, scheduled ahead", 300, later=True),
     Case("1,000 a second in calls of 10, scheduled ahead", 1_000, each=10, later=True),
+    Case("100 a second, due tomorrow", 100, runs=False),
+    Case("500 a second, due tomorrow", 500, runs=False),
+    Case("1,000 a second in calls of 20, due tomorrow", 1_000, each=20, runs=False),
     Case("300 a second, in sessions of 10", 300, sessions=10),
     Case("300 a second, units of a resource", 300, resources=True),
     Case("500 a second", 500, held_out=True),

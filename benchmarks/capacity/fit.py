@@ -33,15 +33,19 @@ from duly_cli.capacity.model import (
 
 _HALF_RATES = (5, 10, *range(20, 620, 20))
 _STEEPNESSES = tuple(number / 4 for number in range(4, 13))
-_ALONE = tuple(number / 20 for number in range(5, 31))
+_ALONE = tuple(number / 20 for number in range(5, 21))
 _SWEEPS = 3_000
 _HEARTBEAT_PERIOD = 3.0
 """Seconds, of the measured stack."""
+_BEATING = (POSTGRES, HSC, CONTROLLER, EXECUTOR)
+"""Who has to do with heartbeats."""
 _US = 1e6
+_WRITTEN = ("wal_bytes", "transactions")
 _REPORTS = ("ClaimWork", "ClaimTask", "SetResults")
 
 _STORE = (
     "task",
+    "run",
     "schedule_group",
     "run_group",
     "kib",
@@ -54,19 +58,19 @@ _STORE = (
 DRIVERS: Mapping[str, Sequence[str]] = {
     POSTGRES: _STORE,
     FRONTEND: ("task", "call", "schedule_group", "kib"),
-    STORE_CONSUMER: ("task", "run_group", "ahead", "sqs", "sqs_group"),
-    HSC: ("task", "run_group", "kib", "in_sessions", "with_resources"),
-    CONTROLLER: ("task", "run_group", "sqs", "sqs_group"),
-    EXECUTOR: ("task", "run_group", "kib"),
-    CALLBACKS: ("task", "run_group", "kib"),
+    STORE_CONSUMER: ("run", "run_group", "ahead", "sqs", "sqs_group"),
+    HSC: ("run", "run_group", "kib", "in_sessions", "with_resources"),
+    CONTROLLER: ("run", "run_group", "sqs", "sqs_group"),
+    EXECUTOR: ("run", "run_group", "kib"),
+    CALLBACKS: ("run", "run_group", "kib"),
     "transactions": ("schedule_group", "run_group", "with_resources", "sqs", "sqs_group"),
-    "wal_bytes": ("task", "schedule_group", "ahead", "in_sessions", "with_resources", "sqs"),
+    "wal_bytes": ("task", "run", "schedule_group", "ahead", "in_sessions", "with_resources", "sqs"),
 }
 """What may move each quantity: no process is charged with what it does not do."""
 
 
 class Point(NamedTuple):
-    """The medians of the rounds of one load."""
+    """One load in one round: its costs go with the groups that it had, which other work on the machine changes."""
 
     case: Case
     rate: float
@@ -79,32 +83,21 @@ class Point(NamedTuple):
 
 
 def points(found: Mapping[str, Any], cases: Sequence[Case] = CASES) -> list[Point]:
-    """Return the medians of the rounds, in the order of the cases."""
+    """Return every round of every case, in the order of the cases."""
     standing = _medians(each["cpu"] for each in found["idle"])
     standing = {name: cores * _US for name, cores in standing.items()}
-    standing |= _medians(
-        {name: each[name] for name in ("wal_bytes", "transactions")} for each in found["idle"]
-    )
-    return [
-        _point(case, [each for each in found["loads"] if each["case"] == case.name], standing)
-        for case in cases
-    ]
+    standing |= _medians({name: each[name] for name in _WRITTEN} for each in found["idle"])
+    rounds = [(case, each) for case in cases for each in found["loads"] if each["case"] == case.name]
+    return [_point(case, each, standing) for case, each in rounds]
 
 
-def _point(case: Case, rounds: Sequence[Mapping[str, Any]], standing: Mapping[str, float]) -> Point:
-    seconds = statistics.median(each["seconds"] / each["tasks"] for each in rounds)
-    idle = {name: value * seconds for name, value in standing.items()}
-    measured = _medians(each["cpu"] for each in rounds)
-    measured |= _medians({name: each[name] for name in ("wal_bytes", "transactions")} for each in rounds)
+def _point(case: Case, found: Mapping[str, Any], standing: Mapping[str, float]) -> Point:
+    a_task = found["seconds"] / found["tasks"]
+    idle = {name: value * a_task for name, value in standing.items()}
+    measured = {**found["cpu"], **{name: found[name] for name in _WRITTEN}}
     values = {name: max(0.0, value - idle[name]) for name, value in measured.items()}
-    return Point(
-        case,
-        statistics.median(each["rate"] for each in rounds),
-        values,
-        idle,
-        statistics.median(each["groups"]["schedule"] for each in rounds),
-        statistics.median(sum(each["groups"].get(name, 0.0) for name in _REPORTS) / 2 for each in rounds),
-    )
+    run_groups = sum(found["groups"].get(name, 0.0) for name in _REPORTS) / 2
+    return Point(case, found["rate"], values, idle, found["groups"]["schedule"], run_groups)
 
 
 def _medians(rounds: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -117,7 +110,7 @@ def mix_of(case: Case) -> Mix:
     return Mix(
         case.each,
         case.payload,
-        float(case.later),
+        float(case.later),  # those of another day never become due
         float(case.sessions > 0),
         float(case.resources),
         float(case.queue == SQS),
@@ -132,14 +125,24 @@ def fit_cost(name: str, seen: Sequence[Point], of_payload: Curve) -> Cost:
     drivers = DRIVERS[name]
     values = [
         (
-            terms(mix_of(p.case), p.schedule_groups, p.run_groups),
+            _terms(p),
             p.values[name] - on_curve(of_payload, p.case.payload),
         )
         for p in seen
     ]
-    rows = [[found[driver] / value for driver in drivers] for found, value in values if value > 0]
+    rows = [
+        [found[driver] / value for driver in drivers]
+        for found, value in values
+        if value > 0 and any(found[driver] for driver in drivers)
+    ]
     fitted = least_squares(rows, [1.0] * len(rows))
     return {driver: round(value, 3) for driver, value in zip(drivers, fitted, strict=True) if value}
+
+
+def _terms(point: Point) -> dict[str, float]:
+    """Return the values of the terms, with the groups that were measured."""
+    run_groups = point.run_groups if point.case.runs else 0.0
+    return terms(mix_of(point.case), point.schedule_groups, run_groups, runs=point.case.runs)
 
 
 def fit_groups(arrivals: Sequence[tuple[float, float]]) -> Groups:
@@ -151,7 +154,7 @@ def fit_groups(arrivals: Sequence[tuple[float, float]]) -> Groups:
     highest = round(max(rate for rate, _ in arrivals), 1)
 
     def badness(curve: Groups) -> float:
-        return sum(math.log(curve.of_arrival(rate) / groups) ** 2 for rate, groups in arrivals)
+        return sum(math.log(curve.of_arrival(rate) / groups) ** 2 for rate, groups in arrivals if groups)
 
     curves = (Groups(*each, highest) for each in product(_ALONE, _HALF_RATES, _STEEPNESSES))
     return min(curves, key=badness)
@@ -159,7 +162,7 @@ def fit_groups(arrivals: Sequence[tuple[float, float]]) -> Groups:
 
 def _arrivals(seen: Sequence[Point], queue: str) -> list[tuple[float, float]]:
     """Return arrivals a second and claims of each: tasks of a call arrive together, unless they are due at other times."""
-    found = [(1 if p.case.later else p.case.each, p) for p in seen if p.case.queue == queue]
+    found = [(1 if p.case.later else p.case.each, p) for p in seen if p.case.queue == queue and p.case.runs]
     return [(point.rate / together, point.run_groups * together) for together, point in found]
 
 
@@ -188,32 +191,45 @@ def least_squares(rows: Sequence[Sequence[float]], wanted: Sequence[float]) -> l
 
 
 class Error(NamedTuple):
-    """How far the model is from one quantity of one load: predicted divided by measured, less 1."""
+    """How far the model is from one quantity of one load: predicted divided by measured, less 1; medians of the rounds."""
 
-    point: Point
-    quantity: str
+    case: Case
+    rate: float
+    measured: float
     with_measured_groups: float
     from_load_alone: float
 
 
-def errors(model: Model, every: Sequence[Point], quantities: Sequence[str]) -> list[Error]:
-    """Return them; idle costs are part of both."""
-    costs = {**model.cpu_us, "transactions": model.transactions, "wal_bytes": model.wal_bytes}
+def errors(model: Model, every: Sequence[Point], quantity: str) -> list[Error]:
+    """Return those of each load, in the order of the cases.
+
+    Args:
+        model: that is judged.
+        every: rounds of all loads.
+        quantity: a process, `wal_bytes` or `transactions`, or `all`: the CPU of all processes. Idle costs are part of it.
+    """
     found = []
-    for point in every:
-        mix = mix_of(point.case)
-        own = terms(mix, point.schedule_groups, point.run_groups)
-        load = terms(mix, model.schedule_groups_of(mix, point.rate), model.run_groups_of(mix, point.rate))
-        for quantity in quantities:
-            names = PROCESSES if quantity == "all" else (quantity,)
-            payload = on_curve(model.wal_bytes_of_payload, mix.payload) if quantity == "wal_bytes" else 0.0
-            measured, idle = (sum(each[name] for name in names) for each in (point.values, point.idle))
-            ratios = [
-                (sum(cost_of(costs[name], values) for name in names) + idle + payload) / (measured + idle) - 1
-                for values in (own, load)
-            ]
-            found.append(Error(point, quantity, *ratios))
+    for case in dict.fromkeys(point.case for point in every):
+        rounds = [_of_round(model, point, quantity) for point in every if point.case == case]
+        found.append(Error(case, *(statistics.median(each[place] for each in rounds) for place in range(4))))
     return found
+
+
+def _of_round(model: Model, point: Point, quantity: str) -> tuple[float, float, float, float]:
+    """Return the rate, what was measured, and the two errors."""
+    costs = {**model.cpu_us, "transactions": model.transactions, "wal_bytes": model.wal_bytes}
+    mix, names = mix_of(point.case), PROCESSES if quantity == "all" else (quantity,)
+    own = _terms(point)
+    run_groups = model.run_groups_of(mix, point.rate) if point.case.runs else 0.0
+    load = terms(mix, model.schedule_groups_of(mix, point.rate), run_groups, runs=point.case.runs)
+    payload = on_curve(model.wal_bytes_of_payload, mix.payload) if quantity == "wal_bytes" else 0.0
+    idle = sum(point.idle[name] for name in names)
+    measured = sum(point.values[name] for name in names) + idle
+    known, guessed = (
+        (sum(cost_of(costs[name], values) for name in names) + idle + payload) / measured - 1
+        for values in (own, load)
+    )
+    return point.rate, measured, known, guessed
 
 
 def model(found: Mapping[str, Any], cases: Sequence[Case] = CASES) -> dict[str, Any]:
@@ -255,6 +271,8 @@ def model(found: Mapping[str, Any], cases: Sequence[Case] = CASES) -> dict[str, 
         "idle_cores": {name: round(value, 5) for name, value in idle.items()},
         "heartbeat_us": {
             name: round(max(0.0, held[name] - idle[name]) * _HEARTBEAT_PERIOD / running * _US, 1)
+            if name in _BEATING
+            else 0.0
             for name in PROCESSES
         },
         "kept_bytes": [(each["payload"], round(each["bytes_per_task"])) for each in found["kept"]],
@@ -263,7 +281,7 @@ def model(found: Mapping[str, Any], cases: Sequence[Case] = CASES) -> dict[str, 
         "commits_per_s": round(statistics.median(each["commits_per_s"] for each in found["walls"])),
     }
     held_out = [point for point in every if point.case.held_out]
-    worst = errors(of_json(fitted), held_out, ("postgres", "all"))
+    worst = [*errors(of_json(fitted), held_out, "all"), *errors(of_json(fitted), held_out, POSTGRES)]
     fitted["measured"]["largest_error_of_held_out"] = {
         "with_measured_groups": round(max(abs(each.with_measured_groups) for each in worst), 3),
         "from_load_alone": round(max(abs(each.from_load_alone) for each in worst), 3),

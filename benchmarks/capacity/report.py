@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,11 +30,17 @@ class Example(NamedTuple):
     load: Load
     limits: Limits = Limits()
 
+    @property
+    def title(self) -> str:
+        """Return the name, with the average where it is less than the peak."""
+        mean, peak = self.load.mean_tasks_per_second, self.load.tasks_per_second
+        return f"{self.name} ({mean:,.1f} on average)".replace(".0 on", " on") if mean < peak else self.name
+
 
 EXAMPLES = (
     Example("20 a second", Load(20, 5, mix=Mix(payload=_KIB))),
     Example("200 a second", Load(200, 50, mix=Mix(payload=_KIB))),
-    Example("PagerDuty's Scheduler: spikes of 8,000 in 5 s, 1.2 a second on average", PAGERDUTY),
+    Example("PagerDuty's Scheduler: 1,600 a second", PAGERDUTY),
     Example("2,000 a second", Load(2_000, 500, mix=Mix(payload=_KIB))),
     Example("ATF: 9,000 a second", ATF),
     Example("the same in calls of 10", Load(9_000, 9_000, mix=Mix(tasks_per_call=10, payload=_KIB))),
@@ -56,6 +63,7 @@ def page(text: str, points: Mapping[str, Any], fitted: Mapping[str, Any]) -> str
     model = of_json(fitted)
     makers: Mapping[str, Callable[[], Iterator[str]]] = {
         "sizes": lambda: sizes(model),
+        "published": lambda: published(model),
         "bills": lambda: bills(model),
         "coefficients": lambda: coefficients(model),
         "standing": lambda: standing(model),
@@ -76,12 +84,12 @@ def rows(heads: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[str]:
 def sizes(model: Model) -> Iterator[str]:
     """Yield what each example needs."""
     body = []
-    for name, load, limits in EXAMPLES:
-        found = plan(load, limits, model)
+    for example in EXAMPLES:
+        found = plan(example.load, example.limits, model)
         each = " each" if found.cells > 1 else ""
         body.append(
             [
-                name,
+                example.title,
                 f"{found.cells:,}",
                 f"{found.postgres_vcpus:,}{each}",
                 f"{found.wal_bytes_per_s / _MIB:,.1f}{each}",
@@ -104,6 +112,28 @@ def sizes(model: Model) -> Iterator[str]:
     yield from rows(heads, body)
 
 
+def published(model: Model) -> Iterator[str]:
+    """Yield what the published loads need, by the model."""
+    body = []
+    for name, load in (("ATF", ATF), ("PagerDuty", PAGERDUTY)):
+        for calls, mix in (
+            ("one task a call", load.mix),
+            ("calls of 10", replace(load.mix, tasks_per_call=10)),
+        ):
+            found = plan(replace(load, mix=mix), Limits(), model)
+            body.append(
+                [
+                    f"{name}: {load.tasks_per_second:,.0f} a second at the peak, {calls}",
+                    f"{found.cells:,}",
+                    f"{found.postgres_cores:.1f} to {found.postgres_cores_at_most:.1f}",
+                    f"{found.frontends:,}, {found.hscs:,}",
+                    f"{found.walls[0].name}, {found.walls[0].share:.0%}",
+                ]
+            )
+    heads = ("load", "cells", "cores that each Postgres uses", "Frontends, HSCs", "nearest wall, used")
+    yield from rows(heads, body)
+
+
 def bills(model: Model) -> Iterator[str]:
     """Yield what each example costs a month."""
     prices = list_prices()
@@ -115,13 +145,19 @@ def bills(model: Model) -> Iterator[str]:
         "between zones: WAL and payloads",
     ]
     body = []
-    for name, load, limits in EXAMPLES:
+    for example in EXAMPLES:
+        load, limits = example.load, example.limits
         lines = costs(load, limits, plan(load, limits, model), prices)
         by_name = {line.name: line.a_month for line in lines}
         whole = sum(by_name.values())
         millions = load.mean_tasks_per_second * 730 * 3_600 / 1e6
         body.append(
-            [name, *(f"{by_name[each]:,.0f}" for each in names), f"{whole:,.0f}", f"{whole / millions:,.2f}"]
+            [
+                example.title,
+                *(f"{by_name[each]:,.0f}" for each in names),
+                f"{whole:,.0f}",
+                f"{whole / millions:,.2f}",
+            ]
         )
     yield from rows(["peak load", *names, f"all, {prices.currency} a month", "a million tasks"], body)
 
@@ -132,7 +168,8 @@ def _gb(found: Plan) -> str:
 
 
 _MEANINGS = {
-    "task": "a task",
+    "task": "a task that is scheduled",
+    "run": "a task that runs",
     "call": "a call",
     "schedule_group": "a statement that writes tasks",
     "run_group": "a claim and its report",
@@ -170,7 +207,7 @@ def standing(model: Model) -> Iterator[str]:
 
 def stored(model: Model) -> Iterator[str]:
     """Yield bytes a task."""
-    base = sum(model.wal_bytes.get(term, 0.0) for term in ("task",))
+    base = sum(model.wal_bytes.get(term, 0.0) for term in ("task", "run"))
     body = [
         [_payload(payload), f"{size:,.0f}", f"{base + wal:,.0f}"]
         for (payload, size), (_, wal) in zip(model.kept_bytes, model.wal_bytes_of_payload, strict=True)
@@ -184,20 +221,20 @@ def _payload(size: float) -> str:
 
 def fits(points: Mapping[str, Any], model: Model) -> Iterator[str]:
     """Yield measured and predicted CPU of each load; those that the fit did not see are in bold."""
+    every = fit.points(points)
     body = []
-    for quantity in fit.errors(model, fit.points(points), ("all",)):
-        point = quantity.point
-        held_out = point.case.held_out
-        mark = "**" if held_out else ""
-        measured_us = sum(point.values[name] + point.idle[name] for name in PROCESSES)
-        (postgres,) = fit.errors(model, [point], ("postgres",))
+    for whole, postgres in zip(
+        fit.errors(model, every, "all"), fit.errors(model, every, "postgres"), strict=True
+    ):
+        mark = "**" if whole.case.held_out else ""
         body.append(
             [
-                f"{mark}{point.case.name}{mark}",
-                f"{point.rate:,.0f}",
-                f"{measured_us:,.0f}",
-                f"{quantity.with_measured_groups:+.0%}",
-                f"{quantity.from_load_alone:+.0%}",
+                f"{mark}{whole.case.name}{mark}",
+                f"{whole.rate:,.0f}",
+                f"{whole.measured:,.0f}",
+                f"{whole.with_measured_groups:+.0%}",
+                f"{whole.from_load_alone:+.0%}",
+                f"{postgres.measured:,.0f}",
                 f"{postgres.with_measured_groups:+.0%}",
                 f"{postgres.from_load_alone:+.0%}",
             ]
@@ -208,8 +245,9 @@ def fits(points: Mapping[str, Any], model: Model) -> Iterator[str]:
         "CPU of all, us a task",
         "error, groups known",
         "error, from the load",
-        "of Postgres, groups known",
-        "of Postgres, from the load",
+        "CPU of Postgres",
+        "error, groups known",
+        "error, from the load",
     )
     yield from rows(heads, body)
 
@@ -227,7 +265,7 @@ def measured(points: Mapping[str, Any], model: Model) -> Iterator[str]:
             f"{told['cores']} virtual cores ({told['processor']}), shared; load {min(load):.0f} to {max(load):.0f}; a fixed loop took {min(loop):.0f} to {max(loop):.0f} ms of CPU",
         ],
         ["Postgres, Python", f"{told['postgres']}, {told['python']}"],
-        ["rounds", f"{told['rounds']}, in turns; the medians are fitted"],
+        ["rounds", f"{told['rounds']}, in turns; each is a point of the fit"],
         [
             "largest error on loads that the fit did not see",
             f"{worst['with_measured_groups']:.0%} with the groups that were measured, {worst['from_load_alone']:.0%} from the load alone",

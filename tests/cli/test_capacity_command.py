@@ -75,7 +75,7 @@ def test_what_means_nothing_is_refused_with_what_to_change(words: tuple[str, ...
     assert says in refused.stderr
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"prices": {"vcpu_hour": "free"}}', "\x00"])
+@pytest.mark.parametrize("text", ["", "{", "[1]", '{"prices": {"vcpu_hour": "free"}}', "\x00", "[" * 100_000])
 def test_a_file_of_prices_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "prices.json"
     file.write_text(text)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -19,8 +20,10 @@ def test_more_tasks_a_second_never_need_less() -> None:
     for part in ("cells", "frontends", "hscs", "store_consumers", "hosts", "slots", "disk_bytes"):
         values = [getattr(each, part) for each in found]
         assert values == sorted(values), part
-    whole = [each.postgres_cores * each.cells for each in found]
-    assert whole == sorted(whole)
+    for cores in ("postgres_cores", "postgres_cores_at_most"):
+        whole = [getattr(each, cores) * each.cells for each in found]
+        assert whole == sorted(whole), cores
+    assert all(each.postgres_cores <= each.postgres_cores_at_most for each in found)
 
 
 def test_slots_follow_littles_law() -> None:
@@ -51,12 +54,12 @@ def test_a_smaller_postgres_needs_more_cells_and_none_is_too_busy() -> None:
     assert small.postgres_vcpus <= 1
 
 
-def test_one_postgres_carries_what_atf_and_pagerduty_published() -> None:
-    for load in (ATF, PAGERDUTY):
-        found = plan(load, LIMITS, fitted())
+def test_what_atf_and_pagerduty_published_needs_no_more_than_two_cells() -> None:
+    atf, pagerduty = (plan(load, LIMITS, fitted()) for load in (ATF, PAGERDUTY))
 
-        assert found.cells == 1
-        assert found.walls[0].share <= LIMITS.busy
+    assert (atf.cells <= 2, pagerduty.cells) == (True, 1)
+    in_tens = plan(replace(ATF, mix=replace(ATF.mix, tasks_per_call=10)), LIMITS, fitted())
+    assert in_tens.cells == 1
     assert (ATF.tasks_per_second, PAGERDUTY.tasks_per_second) == (9_000, 1_600)
     assert 1.19 < PAGERDUTY.mean_tasks_per_second < 1.21
 
@@ -82,11 +85,15 @@ def test_tasks_that_run_longer_than_a_heartbeat_cost_one_each_period() -> None:
 
 def test_groups_grow_with_the_rate_and_not_beyond_what_was_measured() -> None:
     groups = Groups(alone=1.0, half_rate=100, steepness=1.5, highest_rate=1_000)
+    rates = (1, 50, 100, 150, 200, 500, 1_000, 50_000)
 
-    values = [groups.of_arrival(rate) for rate in (0, 100, 1_000, 50_000)]
+    values = [groups.of_arrival(rate) for rate in rates]
 
-    assert values[:2] == [1.0, 0.5]
-    assert values[2] == values[3] < 0.05
+    assert groups.of_arrival(100) == 0.5
+    assert values == sorted(values, reverse=True)
+    assert values[-1] == values[-2] < 0.1
+    a_second = [rate * value for rate, value in zip(rates, values, strict=True)]
+    assert all(later >= earlier - 1e-9 for earlier, later in pairwise(a_second))
 
 
 def test_a_curve_goes_through_its_points_and_on_beyond_them() -> None:

@@ -129,7 +129,7 @@ def _own_prices(path: Path) -> "Prices":
         return prices_of(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise invalid("--prices", f"{one_line(str(path))} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # of JSON, of UTF-8, and what is wrong with a price
+    except (ValueError, RecursionError) as error:  # of JSON, of UTF-8, and what is wrong with a price
         what = error if isinstance(error, CapacityError) else f"it is no JSON: {error}"
         raise invalid("--prices", one_line(f"{path}: {what}")) from error
 
@@ -166,12 +166,10 @@ def _text(
 def _parts(load: "Load", limits: "Limits", found: "Plan") -> Iterator[tuple[str, str, str]]:
     rate = load.tasks_per_second
     yield "cells", f"{found.cells:,}", f"each a Postgres of at most {counted(limits.postgres_cores, 'core')}"
-    yield (
-        "Postgres",
-        counted(found.postgres_vcpus, "core"),
-        f"each uses {found.postgres_cores:.2f}; {found.cpu_us['postgres']:,.0f} us a task",
-    )
-    yield "connections", f"{found.connections:,}", "to each Postgres"
+    uses = f"each uses {_few(found.postgres_cores)} to {_few(found.postgres_cores_at_most)}"
+    at_least = f"{found.cpu_us['postgres']:,.0f} us a task or more"
+    yield "Postgres", counted(found.postgres_vcpus, "core"), f"{uses}; {at_least}"
+    yield "connections", f"{found.connections:,}", "to each Postgres: its max_connections"
     yield "disk", _size(found.disk_bytes), f"{found.kept_tasks:,.0f} ended tasks, without a standby"
     yield "Frontends", f"{found.frontends:,}", f"{found.cpu_us['frontend']:,.0f} us a task"
     yield "HSCs", f"{found.hscs:,}", f"{found.cpu_us['hsc']:,.0f} us a task"
@@ -183,7 +181,7 @@ def _parts(load: "Load", limits: "Limits", found: "Plan") -> Iterator[tuple[str,
     )
     yield "hosts", f"{found.hosts:,}", ", ".join(a_host)
     running = rate * load.run_time.total_seconds()
-    yield "slots", f"{found.slots:,}", f"{running:,.0f} tasks run at a time"
+    yield "slots", f"{found.slots:,}", f"{_few(running)} tasks run at a time"
 
 
 def _wall(wall: "Wall") -> tuple[str, str, str, str]:
@@ -194,8 +192,17 @@ def _wall(wall: "Wall") -> tuple[str, str, str, str]:
             f"{wall.there_is / _MIB:.0f} MiB/s",
             f"{wall.share:.0%}",
         )
-    used = f"{wall.used:,.0f}" if wall.used >= 100 else f"{wall.used:.2f}"
-    return wall.name, f"{used} {wall.unit}", f"{wall.there_is:,.0f} {wall.unit}", f"{wall.share:.0%}"
+    return (
+        wall.name,
+        f"{_few(wall.used)} {wall.unit}",
+        f"{wall.there_is:,.0f} {wall.unit}",
+        f"{wall.share:.0%}",
+    )
+
+
+def _few(number: float) -> str:
+    """Return a number with two digits that count, and a large one whole."""
+    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def _size(number: float) -> str:

@@ -1,6 +1,7 @@
 """What a task costs each process, by load: coefficients fitted to measurements (`python -m benchmarks.capacity`)."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +15,7 @@ OF_A_HOST = (CONTROLLER, EXECUTOR, CALLBACKS)
 
 TERMS = (
     "task",
+    "run",
     "call",
     "schedule_group",
     "run_group",
@@ -56,14 +58,34 @@ class Groups:
     """Arrivals a second that were measured: more are taken for as many."""
 
     def of_arrival(self, arrivals: float) -> float:
-        """Return statements for each arrival, at so many arrivals a second."""
-        return self.alone / (1 + (min(arrivals, self.highest_rate) / self.half_rate) ** self.steepness)
+        """Return statements for each arrival, at so many arrivals a second.
+
+        Statements a second never fall as arrivals rise: on a machine that is too busy they do, but there Duly waits for it.
+        """
+        rate = min(arrivals, self.highest_rate)
+        if rate <= self._peak:
+            return self._of(rate)
+        return self._of(self._peak) * self._peak / rate
+
+    def _of(self, rate: float) -> float:
+        return self.alone / (1 + math.pow(rate / self.half_rate, self.steepness))
+
+    @property
+    def _peak(self) -> float:
+        """Return the rate with the most statements a second."""
+        if self.steepness <= 1:
+            return math.inf
+        return self.half_rate * math.pow(self.steepness - 1, -1 / self.steepness)
 
 
-def terms(mix: Mix, schedule_groups: float, run_groups: float) -> dict[str, float]:
-    """Return the value of each of `TERMS` for a task that shares statements: so many there are for each task."""
+def terms(mix: Mix, schedule_groups: float, run_groups: float, *, runs: bool = True) -> dict[str, float]:
+    """Return the value of each of `TERMS` for a task that shares statements: so many there are for each task.
+
+    `runs` is false for a task that is only scheduled.
+    """
     return {
         "task": 1.0,
+        "run": float(runs),
         "call": 1 / mix.tasks_per_call,
         "schedule_group": schedule_groups,
         "run_group": run_groups,

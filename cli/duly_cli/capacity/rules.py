@@ -23,6 +23,10 @@ from duly_cli.capacity.model import (
 MOST_CELLS = 1_000
 MOST_PROCESSES = 1_000_000
 _US = 1e-6
+_CONNECTIONS = {FRONTEND: 15, HSC: 11, STORE_CONSUMER: 10}
+"""To Postgres, of each, with its usual settings, and one more while it starts: docs/operators/postgres.md has the table."""
+_SPARE_CONNECTIONS = 10
+"""For people, monitoring and Postgres itself."""
 
 
 class CapacityError(ValueError):
@@ -62,8 +66,6 @@ class Limits:
     """Of Frontends, Store Consumers and HSCs of a cell, and of hosts: one may fail."""
     heartbeat_period: timedelta = timedelta(seconds=15)
     """`timing.heartbeat_period`."""
-    connections: int = 8
-    """To Postgres, of each server: `store.connections`."""
     wal_bytes_per_s: float = 125 * 2**20
     """That the volume of one Postgres writes."""
     commits_per_s: float = 16_000
@@ -91,7 +93,9 @@ class Plan:
 
     cells: int
     postgres_cores: float
-    """That each cell uses, on average over the peak."""
+    """That each cell uses at the peak, if calls share statements as they did in the measurement."""
+    postgres_cores_at_most: float
+    """The same, if each call is a statement of its own: how many share one depends on the machines. Sizes are for this."""
     postgres_vcpus: int
     """That each cell needs, so that it is not busier than allowed."""
     walls: tuple[Wall, ...]
@@ -194,9 +198,10 @@ def _with_cells(load: Load, limits: Limits, model: Model, cells: int) -> Plan:
     frontends, hscs, store_consumers = enough(FRONTEND), enough(HSC), enough(STORE_CONSUMER)
     values = values_with(frontends, hscs)
     used = cores(POSTGRES, 1, values)
+    at_most = cores(POSTGRES, 1, {**values, "schedule_group": values["call"]})
     wal, transactions = rate * model.wal_of(mix, values), rate * cost_of(model.transactions, values)
     walls = (
-        Wall("Postgres CPU", used, limits.postgres_cores, "cores"),
+        Wall("Postgres CPU", at_most, limits.postgres_cores, "cores"),
         Wall("WAL", wal, limits.wal_bytes_per_s, "bytes a second"),
         Wall("commits", transactions, limits.commits_per_s, "a second"),
     )
@@ -205,11 +210,15 @@ def _with_cells(load: Load, limits: Limits, model: Model, cells: int) -> Plan:
     return Plan(
         cells=cells,
         postgres_cores=used,
-        postgres_vcpus=math.ceil(used / limits.busy),
+        postgres_cores_at_most=at_most,
+        postgres_vcpus=math.ceil(at_most / limits.busy),
         walls=tuple(sorted(walls, key=lambda wall: -wall.share)),
         wal_bytes_per_s=wal,
         transactions_per_s=transactions,
-        connections=limits.connections * (frontends + hscs + store_consumers),
+        connections=_SPARE_CONNECTIONS
+        + _CONNECTIONS[FRONTEND] * frontends
+        + _CONNECTIONS[HSC] * hscs
+        + _CONNECTIONS[STORE_CONSUMER] * store_consumers,
         disk_bytes=kept * on_curve(model.kept_bytes, mix.payload),
         kept_tasks=kept,
         frontends=frontends * cells,
@@ -223,7 +232,7 @@ def _with_cells(load: Load, limits: Limits, model: Model, cells: int) -> Plan:
             for name, cost in model.cpu_us.items()
         },
         tasks_per_statement=1 / values["run_group"],
-        is_beyond_measured=used / limits.busy > float(model.measured["cores"]),
+        is_beyond_measured=at_most / limits.busy > float(model.measured["cores"]),
     )
 
 
