@@ -31,7 +31,7 @@ select version from gate_version for update skip locked;
 update gate_version set version = version + 1 returning version;
 
 -- name: notify_gates_changed
-select pg_notify('duly_gate', '');
+select pg_notify(duly_channel('duly_gate'), '');
 
 -- name: count_gates
 select count(*), count(*) filter (where owner = %(owner)b::text)

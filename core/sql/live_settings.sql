@@ -41,7 +41,7 @@ with asked as (
         where setting.value <> excluded.value
     returning name
 )
-select pg_notify(%(channel)b, '') from (select count(*) from written having count(*) > 0) as changed;
+select pg_notify(duly_channel(%(channel)b::text), '') from (select count(*) from written having count(*) > 0) as changed;
 
 -- name: reset_settings
 with gone as (
@@ -51,7 +51,7 @@ with gone as (
     select name, value, duly_now() + %(kept_for)b from gone where name like 'timing.%%'
     on conflict (name, value) do update set until_at = excluded.until_at
 )
-select pg_notify(%(channel)b, '') from (select count(*) from gone having count(*) > 0) as changed;
+select pg_notify(duly_channel(%(channel)b::text), '') from (select count(*) from gone having count(*) > 0) as changed;
 
 -- name: publish_own_settings
 with gone as (

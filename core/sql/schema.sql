@@ -6,6 +6,10 @@
 create function duly_now() returns timestamptz language sql volatile parallel safe
     as 'select clock_timestamp()';
 
+-- The name of a channel of NOTIFY in this schema.
+create function public.duly_channel(name text) returns text language sql immutable parallel safe
+    as $$ select case '.public' when '.public' then name else left(name || '_public', 63) end $$;
+
 -- The lowest task id of an instant: ids are UUIDv7s, and begin with their milliseconds since 1970.
 create function duly_first_id(instant timestamptz) returns uuid language sql immutable parallel safe
     as 'select (lpad(to_hex((extract(epoch from instant) * 1000)::int8), 12, ''0'') || repeat(''0'', 20))::uuid';
@@ -130,7 +134,7 @@ begin
         delete from public.deleted_lambda where name = asked;  -- it went with its lambda, which is back
     end loop;
     if added then
-        perform pg_notify('duly_lambda', '');
+        perform pg_notify(public.duly_channel('duly_lambda'), '');
     end if;
 end
 $function$;
@@ -701,7 +705,7 @@ $$;
 
 -- Tells those who look for work that tasks of these lambdas are due (notifications.py).
 create function duly_tell(lambdas text[]) returns void language sql strict as $$
-    select pg_notify('duly_due', '0' || case when cardinality(lambdas) <= 25 then ' ' || array_to_string(lambdas, ',') else '' end)
+    select pg_notify(duly_channel('duly_due'), '0' || case when cardinality(lambdas) <= 25 then ' ' || array_to_string(lambdas, ',') else '' end)
 $$;
 
 -- What the ends of these tasks do to what waits for them; the arrays have an element for each. Statements that end tasks
@@ -2969,7 +2973,7 @@ begin
     end if;
     -- told when this transaction commits; whoever looks then learns when exactly it is due
     if due_at <= asked_at + interval '2 minutes' then
-        perform pg_notify('duly_due', '0 ' || duly_schedule.lambda);
+        perform pg_notify(public.duly_channel('duly_due'), '0 ' || duly_schedule.lambda);
     end if;
     return id;
 end

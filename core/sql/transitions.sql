@@ -23,7 +23,7 @@ with asked as (
     select task_id, lambda, collection, priority, expires_at, resources, fair_key, 'new', scheduled_at, scheduled_at from entity
 )
 select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
-    select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
+    select pg_notify(duly_channel('duly_due'), '0 ' || (select string_agg(distinct lambda, ',') from entity))
     where %(tell)b and exists (select from entity where scheduled_at <= created_at)
 )
 from entity;
@@ -47,7 +47,7 @@ with clock as materialized (
     select task_id, lambda, collection, priority, fair_key, 'new', scheduled_at, scheduled_at from entity
 )
 select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
-    select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
+    select pg_notify(duly_channel('duly_due'), '0 ' || (select string_agg(distinct lambda, ',') from entity))
     where %(tell)b and exists (select from entity where scheduled_at <= created_at)
 )
 from entity;
@@ -68,7 +68,7 @@ with clock as materialized (
     select task_id, lambda, collection, priority, fair_key, 'new', scheduled_at, scheduled_at from entity
 )
 select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
-    select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
+    select pg_notify(duly_channel('duly_due'), '0 ' || (select string_agg(distinct lambda, ',') from entity))
     where %(tell)b and exists (select from entity where scheduled_at <= created_at)
 )
 from entity;

@@ -11,54 +11,19 @@ from duly_core.cells import guards
 from duly_core.cells.store import read_now
 from duly_core.errors import CellFencedError
 from duly_core.postgres.pool import Store
-from duly_core.postgres.statements import TWINS, load, load_twins, statement_files
+from duly_core.postgres.statements import load
+from tests.fixtures.all_statements import prepare_all
 from tests.fixtures.cells import TwoCells
 from tests.fixtures.task_states import TaskStates
 
-_PARAMETER = re.compile(r"%(?:\((\w+)\))?[bs]")
 _WRITES = re.compile(r"(Insert|Update|Delete) on (?:\w+\.)?(\w+)")
 OF_THE_CELL = {*guards.NOT_FENCED}
-ALL = {
-    statement.name: statement.sql
-    for name in statement_files()
-    for statement in (
-        *load(name).values(),
-        *(twin for kind in TWINS for twin in load_twins(name, kind).values()),
-    )
-}
-
-UNTYPED = {
-    "attributes_without_tasks",
-    "expired_graphs",
-    "expired_keys",
-    "serving_hosts",
-    "survivors",
-    "thin",
-    "unique_keys_without_tasks",
-}
-"""They prepare with the types that psycopg sends, or name a partition. Each that writes does so to a table, or a partition, like others here."""
 
 
 @pytest.fixture
 def connection(two_cells: TwoCells) -> Iterator[psycopg.Connection]:
     with psycopg.connect(two_cells.dsn("b"), autocommit=True) as made:
         yield made
-
-
-def _prepare(connection: psycopg.Connection, name: str) -> sql.Composed | None:
-    """Prepare a statement; return what runs it for nothing. None: it needs the types that psycopg sends."""
-    names: dict[str, int] = {}
-
-    def number(found: re.Match[str]) -> str:
-        return f"${names.setdefault(found[1] or f'at {found.start()}', len(names) + 1)}"
-
-    numbered = _PARAMETER.sub(number, ALL[name]).replace("%%", "%")
-    nothing = sql.SQL("({})").format(sql.SQL(", ").join([sql.NULL] * len(names))) if names else sql.SQL("")
-    try:
-        connection.execute(sql.SQL("prepare {} as {}").format(sql.Identifier(name), sql.SQL(numbered)))
-    except (psycopg.errors.UndefinedFunction, psycopg.errors.SyntaxError):
-        return None
-    return sql.SQL("execute {}{}").format(sql.Identifier(name), nothing)
 
 
 def _writes(connection: psycopg.Connection, call: sql.Composed) -> set[str]:
@@ -68,9 +33,7 @@ def _writes(connection: psycopg.Connection, call: sql.Composed) -> set[str]:
 
 
 def test_each_statement_that_writes_is_refused(connection: psycopg.Connection) -> None:
-    prepared = {name: _prepare(connection, name) for name in ALL}
-    calls = {name: call for name, call in prepared.items() if call is not None}
-    assert prepared.keys() - calls.keys() == UNTYPED
+    calls = prepare_all(connection)
     writing = {name: call for name, call in calls.items() if _writes(connection, call) - OF_THE_CELL}
     assert len(writing) > 100
     guards.fence(connection)

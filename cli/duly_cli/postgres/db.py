@@ -32,11 +32,10 @@ def grant(
     """Let a role schedule tasks in its own transactions (duly_schedule), and nothing else; make it if it is missing."""
     from duly_core.errors import DulyError, StoreUnavailableError
     from duly_core.postgres.client_role import grant as grant_to
-    from duly_core.postgres.password import full_address
-    from duly_core.postgres.settings import StoreSettings, direct
+    from duly_core.postgres.password import admin_address
 
     try:
-        is_new = grant_to(dsn or full_address(direct(StoreSettings.load(dsn=dsn))), role)
+        is_new = grant_to(admin_address(dsn), role)
     except DulyError as error:
         say(f"duly db grant: {error}", err=True)
         is_away = isinstance(error, StoreUnavailableError)
@@ -64,13 +63,13 @@ def raise_fences(
     Stop all servers and workers before.
     """
     from duly_core.errors import DulyError, StoreUnavailableError
-    from duly_core.postgres.password import full_address
+    from duly_core.postgres.password import admin_address
     from duly_core.postgres.settings import StoreSettings, direct
     from duly_core.upkeep import fences
 
     try:
         settings = direct(StoreSettings.load(dsn=dsn))
-        settings = settings.model_copy(update={"dsn": dsn or full_address(settings)})
+        settings = settings.model_copy(update={"dsn": admin_address(dsn)})
         done = fences.raise_fences(settings, above=above, dry_run=dry_run, force=force)
     except fences.InUseError as error:
         say(f"duly db raise-fences: {error}", err=True)
@@ -100,14 +99,12 @@ def operator(
     """Make an operator: a token, printed once, and the role for everything. Needs no server, and the right to write into the store."""
     from duly_core.access.operator_without_server import make_operator
     from duly_core.errors import DulyError, StoreUnavailableError
-    from duly_core.postgres.password import full_address
-    from duly_core.postgres.settings import StoreSettings, direct
+    from duly_core.postgres.password import admin_address
 
     valid = parse_duration(lifetime, "--lifetime")
 
     def make() -> "duly.NewToken":
-        place = dsn or full_address(direct(StoreSettings.load(dsn=dsn)))
-        return duly.NewToken(*make_operator(place, name, lifetime=valid, note=note))
+        return duly.NewToken(*make_operator(admin_address(dsn), name, lifetime=valid, note=note))
 
     try:
         hand_over(make, name, to_file, as_json=as_json)

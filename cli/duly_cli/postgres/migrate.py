@@ -181,11 +181,9 @@ def _say_json(plan: "Plan") -> None:
 
 
 def _address(dsn: str | None) -> str:
-    from duly_core.postgres.password import full_address
-    from duly_core.postgres.settings import StoreSettings, direct
+    from duly_core.postgres.password import admin_address
 
-    settings = StoreSettings.load(dsn=dsn)
-    return dsn or full_address(direct(settings))
+    return admin_address(dsn)
 
 
 def _exit_code(error: Exception) -> int:

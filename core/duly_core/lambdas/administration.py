@@ -288,4 +288,4 @@ async def _one(connection: Connection, query: str, parameters: dict[str, Any]) -
 
 
 async def _tell(connection: Connection) -> None:
-    await connection.execute("select pg_notify(%s, '')", (NEW_LAMBDA_CHANNEL,))
+    await connection.execute("select pg_notify(duly_channel(%s), '')", (NEW_LAMBDA_CHANNEL,))

@@ -27,7 +27,7 @@ begin
         delete from {{schema}}.deleted_lambda where name = asked;  -- it went with its lambda, which is back
     end loop;
     if added then
-        perform pg_notify('duly_lambda', '');
+        perform pg_notify({{schema}}.duly_channel('duly_lambda'), '');
     end if;
 end
 $function$;

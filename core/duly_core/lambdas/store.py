@@ -239,7 +239,7 @@ async def _put(
         new = [name for name in written if answers[name].verdict is Verdict.NEW]
         await cursor.execute(_LABEL_QUEUES_BACK, {"names": new})
         await cursor.execute(_FORGET_OLD, {"names": written, "most": _VERSIONS_KEPT})
-        await cursor.execute("select pg_notify(%s, '')", (NEW_LAMBDA_CHANNEL,))
+        await cursor.execute("select pg_notify(duly_channel(%s), '')", (NEW_LAMBDA_CHANNEL,))
 
 
 async def follow(connection: Connection, names: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import ProgrammingError
 
 from duly_core.errors import SettingsError
@@ -20,6 +20,18 @@ def parse(dsn: str) -> dict[str, Any]:
         # libpq's message quotes the string, password included: say what is expected instead
         message = "store.dsn is not a Postgres address: write postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         raise SettingsError(message) from error
+
+
+def in_schema(dsn: str, schema: str) -> str:
+    """Return an address whose sessions have this schema as their search path; empty: the user's own.
+
+    >>> in_schema("host=a", "duly_b")
+    'host=a options=-csearch_path=duly_b'
+    """
+    if not schema:
+        return dsn
+    options = str(parse(dsn).get("options") or "")
+    return make_conninfo(dsn, options=f"{options} -csearch_path={schema}".strip())
 
 
 def describe(dsn: str) -> str:

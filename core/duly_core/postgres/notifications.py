@@ -7,9 +7,11 @@ from datetime import timedelta
 
 import psycopg
 import structlog
+from psycopg import sql
 
 from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.channels import (
+    CHANNELS,
     DUE_CHANNEL,
     GATE_CHANNEL,
     NEW_LAMBDA_CHANNEL,
@@ -99,7 +101,8 @@ class Notifier:
             try:
                 async with self._store.connection() as connection:
                     await connection.execute(
-                        "select pg_notify(%s, %s)", (DUE_CHANNEL, f"{milliseconds} {names}".strip())
+                        "select pg_notify(duly_channel(%s), %s)",
+                        (DUE_CHANNEL, f"{milliseconds} {names}".strip()),
                     )
             except StoreUnavailableError as error:
                 log.info("notification not sent; the poll finds the task", reason=str(error))
@@ -162,20 +165,31 @@ class Listener:
                 async with await Connection.connect(
                     **await connect_arguments_now(direct(self._settings)), autocommit=True
                 ) as connection:
-                    for channel in (DUE_CHANNEL, TIME_TABLE_CHANNEL, GATE_CHANNEL, *_CHANGES):
-                        await connection.execute(f"listen {channel}")
+                    channels = await self._listen(connection)
                     failures = 0
                     self._on_change()  # what was told while nobody listened
                     self._on_time_table()
                     self._on_gate()
                     async for notification in connection.notifies():
-                        self._tell(notification.channel, notification.payload)
+                        self._tell(channels[notification.channel], notification.payload)
             except (psycopg.Error, OSError, StoreUnavailableError) as error:
                 failures += 1
                 log.warning(
                     "notification listener failed; polling only", reason=str(error).strip(), failures=failures
                 )
             await asyncio.sleep(backoff(failures).total_seconds())
+
+    async def _listen(self, connection: Connection) -> dict[str, str]:
+        """Listen to the channels of the store's schema; return what each is for."""
+        cursor = await connection.execute(
+            "select duly_channel(name), name from unnest(%s::text[]) as name", [[*CHANNELS]]
+        )
+        channels: dict[str, str] = dict(await cursor.fetchall())
+        if not self._settings.schema_name:
+            channels |= {name: name for name in CHANNELS}  # an older release tells all schemas by these
+        for channel in channels:
+            await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
+        return channels
 
     def _tell(self, channel: str, payload: str) -> None:
         if channel in _CHANGES:

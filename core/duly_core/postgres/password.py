@@ -8,7 +8,8 @@ from pathlib import Path
 from psycopg.conninfo import make_conninfo
 
 from duly_core.errors import StoreUnavailableError
-from duly_core.postgres.settings import StoreSettings
+from duly_core.postgres.dsn import in_schema
+from duly_core.postgres.settings import StoreSettings, direct
 
 _LONGEST = 64 * 1024
 
@@ -34,13 +35,25 @@ async def read_password_in_thread(settings: StoreSettings) -> str | None:
 
 
 def full_address(settings: StoreSettings) -> str:
-    """Return the store's address with its password, for programs that connect once.
+    """Return the store's address with its password and its schema, for programs that connect once.
 
     Raises:
         StoreUnavailableError: the password cannot be read.
     """
     password = read_password(settings)
-    return settings.dsn if password is None else make_conninfo(settings.dsn, password=password)
+    address = settings.dsn if password is None else make_conninfo(settings.dsn, password=password)
+    return in_schema(address, settings.schema_name)
+
+
+def admin_address(dsn: str | None) -> str:
+    """Return the address for a command: `dsn` if it is given, else that of `[store]` past the pooler; in the schema of `[store]`.
+
+    Raises:
+        StoreUnavailableError: the password cannot be read.
+        SettingsError: a setting is unusable.
+    """
+    settings = StoreSettings.load(dsn=dsn)
+    return in_schema(dsn, settings.schema_name) if dsn else full_address(direct(settings))
 
 
 def _from_file(path: Path) -> str:

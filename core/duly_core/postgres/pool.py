@@ -100,6 +100,11 @@ async def _configure_pooled(connection: Connection) -> None:
     connection.prepare_threshold = None
 
 
+def application_name(settings: StoreSettings) -> str:
+    """Return how Postgres calls the sessions of services of a store."""
+    return f"duly {settings.schema_name}" if settings.schema_name not in ("", "public") else "duly"
+
+
 def connect_arguments(settings: StoreSettings, lock_timeout: timedelta | None = None) -> dict[str, Any]:
     """libpq parameters with every wait bounded: connecting, a statement, a lock, a dead peer."""
     return {
@@ -109,7 +114,7 @@ def connect_arguments(settings: StoreSettings, lock_timeout: timedelta | None = 
         "keepalives_interval": 3,
         "keepalives_count": 3,
         "tcp_user_timeout": 10_000,
-        "application_name": "duly",
+        "application_name": application_name(settings),
         "client_encoding": "utf8",  # what arrays.py writes, whatever the environment or the database says
         **session.start_up(settings, lock_timeout),
     }

@@ -4,6 +4,10 @@
 create function duly_now() returns timestamptz language sql volatile parallel safe
     as 'select clock_timestamp()';
 
+-- The name of a channel of NOTIFY in this schema.
+create function {{schema}}.duly_channel(name text) returns text language sql immutable parallel safe
+    as $$ select case '.{{schema}}' when '.public' then name else left(name || '_{{schema}}', 63) end $$;
+
 -- The lowest task id of an instant: ids are UUIDv7s, and begin with their milliseconds since 1970.
 create function duly_first_id(instant timestamptz) returns uuid language sql immutable parallel safe
     as 'select (lpad(to_hex((extract(epoch from instant) * 1000)::int8), 12, ''0'') || repeat(''0'', 20))::uuid';

@@ -329,7 +329,7 @@ begin
     end if;
     -- told when this transaction commits; whoever looks then learns when exactly it is due
     if due_at <= asked_at + interval '2 minutes' then
-        perform pg_notify('duly_due', '0 ' || duly_schedule.lambda);
+        perform pg_notify({{schema}}.duly_channel('duly_due'), '0 ' || duly_schedule.lambda);
     end if;
     return id;
 end

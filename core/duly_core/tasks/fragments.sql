@@ -41,7 +41,7 @@ entity as (
 -- fragment: answer_and_tell
 -- What is told of the `entity` rows that were written; Store Consumers are told, too, if the caller asks for it.
 select task_id, (extract(epoch from scheduled_at - created_at) * 1000000)::int8 as due_in_us, (
-    select pg_notify('duly_due', '0 ' || (select string_agg(distinct lambda, ',') from entity))
+    select pg_notify(duly_channel('duly_due'), '0 ' || (select string_agg(distinct lambda, ',') from entity))
     where %(tell)b and exists (select from entity where scheduled_at <= created_at)
 )
 from entity

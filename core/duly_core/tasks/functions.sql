@@ -48,7 +48,7 @@ $$;
 
 -- Tells those who look for work that tasks of these lambdas are due (notifications.py).
 create function duly_tell(lambdas text[]) returns void language sql strict as $$
-    select pg_notify('duly_due', '0' || case when cardinality(lambdas) <= 25 then ' ' || array_to_string(lambdas, ',') else '' end)
+    select pg_notify(duly_channel('duly_due'), '0' || case when cardinality(lambdas) <= 25 then ' ' || array_to_string(lambdas, ',') else '' end)
 $$;
 
 -- What the ends of these tasks do to what waits for them; the arrays have an element for each. Statements that end tasks

@@ -6,4 +6,4 @@ from duly_core.postgres.pool import Connection
 
 async def wake(connection: Connection) -> None:
     """Wake the Store Consumers when this transaction commits."""
-    await connection.execute("select pg_notify(%s, '')", (TIME_TABLE_CHANNEL,))
+    await connection.execute("select pg_notify(duly_channel(%s), '')", (TIME_TABLE_CHANNEL,))

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
 from duly_core.postgres.dsn import describe
-from duly_core.postgres.pool import connect_arguments
+from duly_core.postgres.pool import application_name, connect_arguments
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.statements import TRANSITIONS, load
 
@@ -38,7 +38,7 @@ select
     (select count(*) from task_assoc where status in ('claimed', 'processing') and next_trigger_at > duly_now()) as leased,
     (
         select count(*) from pg_stat_activity
-        where datname = current_database() and application_name = 'duly' and pid <> pg_backend_pid()
+        where datname = current_database() and application_name = %(application)s and pid <> pg_backend_pid()
     ) as connected
 """
 
@@ -117,7 +117,7 @@ def raise_fences(
         with psycopg.connect(**arguments) as connection:
             connection.execute("set local statement_timeout = 0; set local lock_timeout = '10s'")
             connection.execute("set local idle_in_transaction_session_timeout = 0")
-            found = _look(connection, above)
+            found = _look(connection, above, application_name(settings))
             if dry_run:
                 return found
             if not force:
@@ -137,8 +137,8 @@ def raise_fences(
         raise StoreUnavailableError(f"the store at {where} cannot be changed now: {_line(error)}") from error
 
 
-def _look(connection: psycopg.Connection, above: int) -> FenceRaise:
-    ((*values,),) = connection.execute(_LOOK, {"above": above})
+def _look(connection: psycopg.Connection, above: int, application: str) -> FenceRaise:
+    ((*values,),) = connection.execute(_LOOK, {"above": above, "application": application})
     found = FenceRaise(*values)
     if found.floor > _MOST:
         raise SettingsError(f"fences cannot be raised to {found.floor}: the highest possible is {_MOST}")

@@ -12,12 +12,13 @@ from duly_core.postgres.dsn import describe
 from duly_core.postgres.schema.definition import made_names
 from duly_core.postgres.schema.digest import Stamp, contracted, digest, plain, source_digest
 from duly_core.postgres.schema.steps import NEEDED, NEWEST, STEPS, Step, sql_at
+from duly_core.postgres.settings import SCHEMA_NAME
 from duly_core.postgres.statements import load
 
 _DESCRIBE = load("postgres/catalogue.sql")["describe_schema"]
 
 _SCRATCH = "duly_comparison"
-"""The schema in which this release's is made, in a transaction that is rolled back."""
+"""Begins the name of the schema in which this release's is made, in a transaction that is rolled back."""
 
 _ORDER = ("table", "column", "constraint", "unique index", "index", "trigger", "function", "type")
 _MOST_NAMED = 5
@@ -97,17 +98,23 @@ def differences(connection: Connection, version: str = NEWEST, steps: Sequence[S
     ((schema, quoted, literal),) = rows.fetchall()
     found = _description(connection, schema)
     connection.rollback()
+    scratch = _scratch_of(schema)
     # no subtransaction: in one, a value that was added to an enum cannot be used
     with connection.transaction(force_rollback=True):
-        connection.execute(f"create schema {_SCRATCH}".encode())
-        connection.execute(f"set local search_path = {_SCRATCH}".encode())
-        for text in sql_at(version, _SCRATCH, steps):
+        connection.execute(f"create schema {scratch}".encode())
+        connection.execute(f"set local search_path = {scratch}".encode())
+        for text in sql_at(version, scratch, steps):
             connection.execute(text.encode())
-        made = _description(connection, _SCRATCH)
+        made = _description(connection, scratch)
     wanted = {
-        key: text.replace(f"'{_SCRATCH}'", literal).replace(_SCRATCH, quoted) for key, text in made.items()
+        key: text.replace(f"'{scratch}'", literal).replace(scratch, quoted) for key, text in made.items()
     }
     return [*_told(found, wanted)]
+
+
+def _scratch_of(schema: str) -> str:
+    """Return a name of its own for each schema: several cells of one database may be compared at once."""
+    return f"{_SCRATCH}_{schema}" if schema != "public" and SCHEMA_NAME.fullmatch(schema) else _SCRATCH
 
 
 def cannot_compare(dsn: str, error: psycopg.Error) -> SettingsError:

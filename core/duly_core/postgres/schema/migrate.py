@@ -24,6 +24,7 @@ from duly_core.postgres.schema.comparison import cannot_compare, keep_or_compare
 from duly_core.postgres.schema.definition import schema_sql
 from duly_core.postgres.schema.processes import older_processes
 from duly_core.postgres.schema.steps import FIRST, STEPS, Kind, Step, needed, newest
+from duly_core.postgres.settings import SCHEMA_NAME
 from duly_core.postgres.start import MIGRATE_DSN
 from duly_core.postgres.statements import load
 from duly_core.process.parent import die_with_parent
@@ -31,7 +32,11 @@ from duly_core.process.telemetry import TelemetrySettings, set_up_logging
 
 log = structlog.get_logger()
 
-LOCK = 0x64756C79  # "duly": the advisory lock that only one migrating process holds
+LOCK = 0x64756C79  # "duly": the advisory lock that only one migrating process of a schema holds
+_TRY_LOCK = """
+select case schema.name when 'public' then pg_try_advisory_lock(%(lock)s::int8) else pg_try_advisory_lock(%(lock)s::int4, hashtext(schema.name)) end
+from (select coalesce(current_schema(), current_setting('search_path')) as name) as schema
+"""
 
 _SESSION = (
     # what a role behind a pooler is given is for the task path: here whole tables are read, for as long as it takes
@@ -89,14 +94,15 @@ def migrate(dsn: str, *, contract: bool = False, steps: Sequence[Step] = STEPS) 
                 connection.execute(f"set {setting}".encode())
             _lock(connection)
             migrated = _Migration(connection, dsn, tuple(steps)).run(contract=contract)
-            connection.execute("select pg_advisory_unlock(%s)", [LOCK])
+            connection.execute("select pg_advisory_unlock_all()")
             return migrated
     except psycopg.OperationalError as error:
         raise StoreUnavailableError(f"the store at {where} cannot be reached: {_line(error)}") from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise SettingsError(
             f"cannot migrate the store at {where}: {_line(error)}; let the user of store.dsn create tables there "
-            "(grant create on schema public to that user), or run `duly migrate --dsn` as one who may"
+            "(grant create on schema public to that user; for a schema that is missing: grant create on database), or run "
+            "`duly migrate --dsn` as one who may"
         ) from error
 
 
@@ -158,6 +164,7 @@ class _Migration:
     def _create(self) -> None:
         """Make this release's schema at once: where there is none, there is nothing to upgrade."""
         with self._connection.transaction():
+            self._make_schema()
             schema = self._schema()
             self._connection.execute(
                 "create table alembic_version (version_num varchar(32) not null, constraint alembic_version_pkc primary key (version_num))"
@@ -165,6 +172,23 @@ class _Migration:
             self._connection.execute(schema_sql(schema).encode())
             self._connection.execute("insert into alembic_version values (%s)", [newest(STEPS)])
         keep_or_compare(self._connection, self._dsn, newest(STEPS), STEPS, is_new=True)
+
+    def _make_schema(self) -> None:
+        """Make the schema of the search path (`store.schema_name`) if it is missing.
+
+        Raises:
+            SettingsError: the search path has no schema that exists, and does not name one alone.
+        """
+        ((home, path),) = self._connection.execute(
+            "select current_schema(), current_setting('search_path')"
+        ).fetchall()
+        if home is not None:
+            return
+        if not SCHEMA_NAME.fullmatch(path):
+            raise SettingsError(
+                f"the search path at {describe(self._dsn)} ({path}) has no schema that exists: set store.schema_name"
+            )
+        self._connection.execute(f"create schema {path}".encode())
 
     def _run(self, step: Step) -> None:
         log.info("schema: step begins", step=step.version, kind=str(step.kind), name=step.name)
@@ -249,7 +273,7 @@ def _lock(connection: Connection) -> None:
     """
     end = time.monotonic() + _LONGEST_WAIT.total_seconds()
     while True:
-        taken = connection.execute("select pg_try_advisory_lock(%s)", [LOCK]).fetchone()
+        taken = connection.execute(_TRY_LOCK, {"lock": LOCK}).fetchone()
         if taken == (True,):
             return
         if time.monotonic() > end:
