@@ -1,10 +1,30 @@
 """Calls of a Frontend with two cells, each in a database of its own."""
 
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import uuid4
+
 import grpc
 import psycopg
+import pytest
 
-from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc, registry_pb2, registry_pb2_grpc
-from tests.fixtures.routed_cells import RoutedCells
+from duly_core.cells.store import write_now
+from duly_frontend.cells.router import MISSING
+from duly_wire.time_conversion import to_duration
+from duly_wire.v1 import (
+    frontend_pb2,
+    frontend_pb2_grpc,
+    graphs_pb2,
+    graphs_pb2_grpc,
+    registry_pb2,
+    registry_pb2_grpc,
+    task_pb2,
+    time_tables_pb2,
+    time_tables_pb2_grpc,
+    watches_pb2,
+    watches_pb2_grpc,
+)
+from tests.fixtures.routed_cells import RoutedCells, serve_cells, serves
 
 LAMBDAS = ("plain", "b/other")
 
@@ -45,3 +65,237 @@ async def test_tasks_of_one_call_are_written_to_the_cells_of_their_namespaces_an
     got = await stub.GetTask(frontend_pb2.GetTaskRequest(task_ids=ids))
     assert [getattr(result.task, "lambda") for result in got.results] == names
     assert [_count(routed_cells.dsns[cell]) for cell in ("a", "b")] == [1, 2]
+
+
+async def _schedule(channel: grpc.aio.Channel, names: Sequence[str]) -> list[str]:
+    stub = frontend_pb2_grpc.FrontendServiceStub(channel)
+    answer = await stub.Schedule(frontend_pb2.ScheduleRequest(tasks=map(_new, names)))
+    assert [result.error.message for result in answer.results] == [""] * len(names)
+    return [result.task_id for result in answer.results]
+
+
+async def _cut(cells: RoutedCells, channel: grpc.aio.Channel, cell: str) -> None:
+    await cells.lines[cell].cut()
+    await serves(channel, cell, expected=False)
+
+
+async def test_tasks_of_two_cells_are_waited_for_cancelled_and_listed_as_those_of_one(
+    channel_of_cells: grpc.aio.Channel,
+) -> None:
+    await _register(channel_of_cells)
+    ids = await _schedule(channel_of_cells, ["b/other", "plain"])
+    stub = frontend_pb2_grpc.FrontendServiceStub(channel_of_cells)
+
+    waited = await stub.WaitTask(frontend_pb2.WaitTaskRequest(task_ids=ids, timeout=to_duration(timedelta())))
+    listed = await stub.ListTasks(frontend_pb2.ListTasksRequest())
+    cancelled = await stub.CancelTask(frontend_pb2.CancelTaskRequest(task_ids=ids))
+    ended = await stub.WaitTask(frontend_pb2.WaitTaskRequest(task_ids=ids))
+
+    assert [result.task.task_id for result in waited.results] == ids
+    assert not waited.all_final
+    assert [task.task_id for task in listed.tasks] == sorted(ids, reverse=True)
+    assert {result.status for result in cancelled.results} == {task_pb2.TASK_STATUS_CANCELLED}
+    assert ended.all_final
+
+
+async def test_an_id_that_this_frontend_never_saw_is_found_and_one_of_no_cell_is_not(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    await _register(channel_of_cells)
+    ids = await _schedule(channel_of_cells, ["b/other", "plain"])
+
+    async with serve_cells(routed_cells, tmp_path_factory.mktemp("other")) as other:
+        stub = frontend_pb2_grpc.FrontendServiceStub(other)
+        got = await stub.GetTask(frontend_pb2.GetTaskRequest(task_ids=[*ids, str(uuid4()), "no id"]))
+
+    assert [result.task.task_id for result in got.results[:2]] == ids
+    assert [result.error.code for result in got.results[2:]] == [
+        task_pb2.ERROR_CODE_NOT_FOUND,
+        task_pb2.ERROR_CODE_INVALID_ARGUMENT,
+    ]
+
+
+async def test_a_cell_that_is_away_stops_only_its_namespaces(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    await _register(channel_of_cells)
+    there, plain = await _schedule(channel_of_cells, ["b/other", "plain"])
+    stub = frontend_pb2_grpc.FrontendServiceStub(channel_of_cells)
+    await _cut(routed_cells, channel_of_cells, "b")
+
+    mixed = await stub.Schedule(frontend_pb2.ScheduleRequest(tasks=map(_new, ["plain", "b/other"])))
+    with pytest.raises(grpc.aio.AioRpcError) as alone:
+        await stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[_new("b/other")]), timeout=10)
+    got = await stub.GetTask(frontend_pb2.GetTaskRequest(task_ids=[plain, there, str(uuid4())]))
+    waited = await stub.WaitTask(
+        frontend_pb2.WaitTaskRequest(task_ids=[there, plain], timeout=to_duration(timedelta()))
+    )
+
+    away = task_pb2.ERROR_CODE_CELL_UNAVAILABLE
+    assert [result.error.code for result in mixed.results] == [0, away]
+    assert "cell b" in mixed.results[1].error.message
+    assert alone.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "cell b" in (alone.value.details() or "")
+    assert [result.error.code for result in got.results] == [0, away, away]
+    assert [result.error.code for result in waited.results] == [away, 0]
+    assert not waited.all_final
+
+
+async def test_a_list_of_all_cells_says_which_it_lacks(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    await _register(channel_of_cells)
+    plain, _ = await _schedule(channel_of_cells, ["plain", "b/other"])
+    stub = frontend_pb2_grpc.FrontendServiceStub(channel_of_cells)
+    await _cut(routed_cells, channel_of_cells, "b")
+
+    call = stub.ListTasks(frontend_pb2.ListTasksRequest())
+    listed = await call
+    one = stub.ListTasks(_of_lambda("plain"))
+    await one
+
+    assert [task.task_id for task in listed.tasks] == [plain]
+    assert dict(await call.trailing_metadata())[MISSING] == "b"
+    assert MISSING not in dict(await one.trailing_metadata())
+
+
+def _of_lambda(name: str) -> frontend_pb2.ListTasksRequest:
+    request = frontend_pb2.ListTasksRequest()
+    setattr(request, "lambda", name)
+    return request
+
+
+async def test_a_cell_that_is_back_is_served_again(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    await _register(channel_of_cells)
+    await _cut(routed_cells, channel_of_cells, "b")
+
+    await routed_cells.lines["b"].restore()
+    await serves(channel_of_cells, "b")
+
+    assert await _schedule(channel_of_cells, ["b/other"])
+
+
+async def test_a_graph_with_nodes_of_two_cells_is_refused_and_one_of_a_cell_is_found_by_its_id(
+    channel_of_cells: grpc.aio.Channel,
+) -> None:
+    await _register(channel_of_cells)
+    stub = graphs_pb2_grpc.GraphServiceStub(channel_of_cells)
+
+    def graph(*names: str) -> graphs_pb2.ScheduleGraphRequest:
+        nodes = [graphs_pb2.GraphNode(label=name, task=_new(name)) for name in names]
+        return graphs_pb2.ScheduleGraphRequest(name="nightly", nodes=nodes)
+
+    refused = await stub.ScheduleGraph(graph("plain", "b/other"))
+    taken = await stub.ScheduleGraph(graph("b/other"))
+    got = await stub.GetGraph(graphs_pb2.GetGraphRequest(graph_id=taken.graph_id))
+
+    assert refused.error.code == task_pb2.ERROR_CODE_INVALID_ARGUMENT
+    assert "cell a (plain) and cell b (b/other)" in refused.error.message
+    assert got.graph.name == "nightly"
+
+
+async def test_a_time_table_is_found_by_its_name_and_its_name_is_taken_in_all_cells(
+    channel_of_cells: grpc.aio.Channel,
+) -> None:
+    await _register(channel_of_cells)
+    stub = time_tables_pb2_grpc.TimeTableServiceStub(channel_of_cells)
+
+    def table(name: str, lambda_name: str) -> time_tables_pb2.NewTimeTable:
+        made = time_tables_pb2.NewTimeTable(
+            table=time_tables_pb2.TimeTable(name=name, cron="0 3 * * *", payload=b"1")
+        )
+        setattr(made.table, "lambda", lambda_name)
+        return made
+
+    put = await stub.PutTimeTables(
+        time_tables_pb2.PutTimeTablesRequest(tables=[table("here", "plain"), table("there", "b/other")])
+    )
+    again = await stub.PutTimeTables(time_tables_pb2.PutTimeTablesRequest(tables=[table("there", "plain")]))
+    got = await stub.GetTimeTables(time_tables_pb2.GetTimeTablesRequest(names=["there", "nowhere", "here"]))
+
+    assert [result.error.message for result in put.results] == ["", ""]
+    assert again.results[0].error.code == task_pb2.ERROR_CODE_TIME_TABLE_CONFLICT
+    assert "cell b" in again.results[0].error.message
+    assert [getattr(result.table.table, "lambda") for result in got.results] == ["b/other", "", "plain"]
+    assert got.results[1].error.code == task_pb2.ERROR_CODE_UNKNOWN_TIME_TABLE
+
+
+async def test_calls_over_a_stream_are_routed_one_by_one(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    await _register(channel_of_cells)
+    stream = frontend_pb2_grpc.FrontendServiceStub(channel_of_cells).ScheduleStream()
+    for call, name in enumerate(("plain", "b/other")):
+        request = frontend_pb2.ScheduleRequest(tasks=[_new(name)])
+        await stream.write(frontend_pb2.ScheduleStreamRequest(call=call, schedule=request))
+    await stream.done_writing()
+
+    answers = [answer async for answer in stream]
+
+    assert {answer.call for answer in answers} == {0, 1}
+    assert all(answer.schedule.results[0].created for answer in answers)
+    assert [_count(routed_cells.dsns[cell]) for cell in ("a", "b")] == [1, 1]
+
+
+def _moved(cells: RoutedCells) -> None:
+    """Write the next version of the directory into both cells: the namespace `late` lives in cell b."""
+    following = cells.directory.with_namespace("late", "b")
+    for cell, dsn in cells.dsns.items():
+        with psycopg.connect(dsn) as connection:
+            assert write_now(connection, following, cell, cells.directory.version)
+
+
+async def test_a_frontend_with_an_old_directory_looks_again_when_a_cell_refuses_a_namespace(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    await _register(channel_of_cells)
+    _moved(routed_cells)
+    registry = registry_pb2_grpc.RegistryServiceStub(channel_of_cells)
+
+    lambdas = [registry_pb2.Lambda(name=name, owner="us") for name in ("late/x", "b/new", "plain.new")]
+    answer = await registry.RegisterLambdas(registry_pb2.RegisterLambdasRequest(lambdas=lambdas))
+
+    assert [result.error.message for result in answer.results] == ["", "", ""]
+    ids = await _schedule(channel_of_cells, ["late/x", "plain.new"])
+    assert len(ids) == 2
+    assert [_count(routed_cells.dsns[cell]) for cell in ("a", "b")] == [1, 1]
+
+
+async def test_a_frontend_with_an_old_directory_looks_again_for_a_lambda_that_a_cell_does_not_know(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    async with serve_cells(routed_cells, tmp_path_factory.mktemp("older")) as older:
+        _moved(routed_cells)
+        registry = registry_pb2_grpc.RegistryServiceStub(channel_of_cells)
+        await registry.RegisterLambdas(
+            registry_pb2.RegisterLambdasRequest(lambdas=[registry_pb2.Lambda(name="late/x", owner="us")])
+        )
+
+        assert await _schedule(older, ["late/x"])
+
+
+async def test_a_watch_of_all_lambdas_tells_what_happens_in_each_cell(
+    channel_of_cells: grpc.aio.Channel,
+) -> None:
+    await _register(channel_of_cells)
+    watches = watches_pb2_grpc.WatchServiceStub(channel_of_cells)
+    begun = await watches.Watch(watches_pb2.WatchRequest(watch_id=bytes(16), lambdas=["*"]), timeout=20)
+    ids = await _schedule(channel_of_cells, ["b/other", "plain"])
+    stub = frontend_pb2_grpc.FrontendServiceStub(channel_of_cells)
+    await stub.CancelTask(frontend_pb2.CancelTaskRequest(task_ids=ids))
+
+    seen: list[str] = []
+    after = begun.position
+    while len(seen) < len(ids):
+        answer = await watches.Watch(
+            watches_pb2.WatchRequest(after=after, lambdas=["*"], wait=to_duration(timedelta(seconds=10)))
+        )
+        assert answer.events
+        seen += [event.task_id for event in answer.events]
+        after = answer.events[-1].position
+    behind = await watches.Watch(watches_pb2.WatchRequest(after=after, lambdas=["*"]))
+
+    assert sorted(seen) == sorted(ids)
+    assert not behind.events

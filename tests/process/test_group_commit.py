@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from duly_core.errors import OverloadedError, RowLockedError, StoreUnavailableError
+from duly_core.errors import NotInCellError, OverloadedError, RowLockedError, StoreUnavailableError
 from duly_core.traffic.group_commit import GroupCommit
 
 
@@ -114,20 +114,21 @@ async def test_an_outage_goes_to_everybody_in_the_group_and_is_not_asked_again()
     assert groups == [[0], [1, 2]]
 
 
-async def test_a_row_that_somebody_holds_fails_the_call_that_wants_it_and_no_other():
+@pytest.mark.parametrize("refusal", [RowLockedError, NotInCellError])
+async def test_what_one_call_causes_fails_that_call_and_no_other(refusal):
     groups = []
 
     async def one_is_locked(items):
         groups.append(items)
         await asyncio.sleep(0)
         if 2 in items:
-            raise RowLockedError("somebody holds it")
+            raise refusal("that of one")
         return items
 
     group_commit = GroupCommit(one_is_locked)
     answers = await asyncio.gather(*(group_commit([n]) for n in range(4)), return_exceptions=True)
 
-    assert [type(each) for each in answers] == [list, list, RowLockedError, list]
+    assert [type(each) for each in answers] == [list, list, refusal, list]
     assert groups == [[0], [1, 2, 3], [1], [2], [3]]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar, cast
 
-from duly_core.errors import DulyError, OverloadedError, RowLockedError
+from duly_core.errors import DulyError, NotInCellError, OverloadedError, RowLockedError
 from duly_core.traffic.client_turns import ClientTurns
 
 _MOST_GROUPS_WAITING = 50
@@ -41,11 +41,15 @@ class _Call(Generic[Item, Answer]):
     future: asyncio.Future[list[Answer]]
 
 
+_OF_ONE = (RowLockedError, NotInCellError)
+"""What one item of a group can cause, of the errors of the store."""
+
+
 class GroupCommit(Generic[Item, Answer]):
     """Turns concurrent calls into few calls of `serve`, which answers each item in order.
 
     `serve` must be safe to repeat. A DulyError of it (the store is away) goes to every caller of that group;
-    after any other error, or a row that is locked, each call that is still waited for is served again by itself,
+    after any other error, a row that is locked, or a namespace of another cell, each call that is still waited for is served again by itself,
     so that one bad item fails its own call only.
     A caller that gives up hurts nobody: its items are served if they were taken by then, and dropped if not.
     Clients take turns: one that makes many calls at a time holds up another's by a few groups at most. While heavy groups have
@@ -220,7 +224,7 @@ class GroupCommit(Generic[Item, Answer]):
         try:
             answers = await self._serve(items)
         except Exception as error:  # noqa: BLE001 (whatever it was, its callers are told)
-            if len(group) > 1 and (isinstance(error, RowLockedError) or not isinstance(error, DulyError)):
+            if len(group) > 1 and (isinstance(error, _OF_ONE) or not isinstance(error, DulyError)):
                 for call in group:
                     if self._is_waited_for(call):
                         await self._serve_group([call])

@@ -17,8 +17,8 @@ from duly.tasks import keys as task_keys
 from duly.tasks.keys import TaskKey
 from duly.tasks.new_task import ScheduledTask
 from duly.tasks.task import Task
-from duly.transport import error_mapping
-from duly.transport.caller import Caller, seconds
+from duly.transport import away_items, error_mapping
+from duly.transport.caller import DEFAULT_TIMEOUT, Caller, seconds
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import frontend_pb2, task_pb2
 
@@ -82,9 +82,14 @@ def in_chunks(ids: Sequence[Item]) -> Iterator[Sequence[Item]]:
 async def get_tasks(caller: Caller, ids: Sequence[str]) -> list[Task | None]:
     """Return the tasks in the order of their ids, None for an unknown one."""
 
-    async def ask(some: Sequence[str]) -> list[frontend_pb2.GetTaskResult]:
+    async def ask_once(some: Sequence[str], left_s: float) -> list[frontend_pb2.GetTaskResult]:
         request = frontend_pb2.GetTaskRequest(task_ids=some)
-        return list((await caller.call(caller.frontend.GetTask, request)).results)
+        answer = await caller.call(caller.frontend.GetTask, request, timedelta(seconds=left_s))
+        return list(answer.results)
+
+    async def ask(some: Sequence[str]) -> list[frontend_pb2.GetTaskResult]:
+        results = await ask_once(some, seconds(DEFAULT_TIMEOUT))
+        return list(await away_items.sent_again(results, ask_once, some, seconds(DEFAULT_TIMEOUT)))
 
     tasks: dict[str, Task | None] = {}
     for chunk in in_chunks(list(dict.fromkeys(ids))):
@@ -157,10 +162,18 @@ async def _poll(
         2 * (_LONGEST_POLL + _POLL_GRACE) if left_s is None else timedelta(seconds=left_s) + _POLL_GRACE
     )
 
-    async def ask(some: Sequence[str]) -> list[frontend_pb2.GetTaskResult]:
+    async def ask_once(some: Sequence[str], patience_s: float) -> list[frontend_pb2.GetTaskResult]:
         request = frontend_pb2.WaitTaskRequest(task_ids=some, timeout=to_duration(hold), view=view)
-        response = await caller.call(caller.frontend.WaitTask, request, patience, one_try=one_try)
+        response = await caller.call(
+            caller.frontend.WaitTask, request, timedelta(seconds=patience_s), one_try=one_try
+        )
         return list(response.results)
+
+    async def ask(some: Sequence[str]) -> list[frontend_pb2.GetTaskResult]:
+        ends_at = asyncio.get_running_loop().time() + seconds(patience)
+        results = await ask_once(some, seconds(patience))
+        left = ends_at - asyncio.get_running_loop().time()
+        return list(await away_items.sent_again(results, ask_once, some, left))
 
     results = await _halving(ask, ids)
     return [_task(task_id, result, caller.codec) for task_id, result in zip(ids, results, strict=True)]

@@ -21,7 +21,7 @@ from duly.errors import (
     UniqueKeyTakenError,
 )
 from duly.tasks.new_task import NewTask, ScheduledTask
-from duly.transport import error_mapping
+from duly.transport import away_items, error_mapping
 from duly.transport.batching import Batcher
 from duly.transport.caller import Caller, seconds
 from duly_wire.enums import OnConflict
@@ -85,12 +85,27 @@ class Scheduler:
         began_ns = time.time_ns() if tracing.active is not None else 0
         try:
             result = await self._batcher.submit(_Submission(task, deadline), deadline)
+            if not result.created and away_items.is_away(result):  # those of other cells were written
+                result = await self._submit_again(task, deadline, result)
         except TimeoutError:  # its batch has callers more patient than this one
             raise _naming(task, await self._caller.late(timeout)) from None
         except UnavailableError as error:
             # one of its own: the other calls of its batch have this one, too
             raise _naming(task, UnavailableError(*error.args)) from None
         return receipt(task, result, began_ns)
+
+    async def _submit_again(
+        self, task: frontend_pb2.NewTask, deadline: float, before: frontend_pb2.ScheduleResult
+    ) -> frontend_pb2.ScheduleResult:
+        async def submit(
+            some: Sequence[frontend_pb2.NewTask], _left: float
+        ) -> Sequence[frontend_pb2.ScheduleResult]:
+            return [await self._batcher.submit(_Submission(each, deadline), deadline) for each in some]
+
+        left = deadline - asyncio.get_running_loop().time()
+        result: frontend_pb2.ScheduleResult
+        (result,) = await away_items.sent_again([before], submit, [task], left)
+        return result
 
     async def schedule_many(self, tasks: Iterable[NewTask], timeout: timedelta) -> list[ScheduledTask]:
         """Write many tasks; `timeout` is for each call. Raises ScheduleManyError once all were tried."""
@@ -127,7 +142,7 @@ class Scheduler:
 
     async def _send_call(self, call: _Call, timeout: timedelta) -> list[Written]:
         try:
-            answers = iter(await self._send(call.request, timeout) if call.request.tasks else ())
+            answers = iter(await self._send_all(call.request, timeout) if call.request.tasks else ())
         except DulyError as error:
             return [sent if isinstance(sent, DulyError) else _of_one(sent, error) for sent in call.sent]
         written = [
@@ -137,6 +152,19 @@ class Scheduler:
             if isinstance(each, PayloadTooLargeError) and each is not sent:
                 written[place] = await self._send_whole(new, each, timeout)
         return written
+
+    async def _send_all(
+        self, request: frontend_pb2.ScheduleRequest, timeout: timedelta
+    ) -> Sequence[frontend_pb2.ScheduleResult]:
+        async def send(
+            some: Sequence[frontend_pb2.NewTask], left_s: float
+        ) -> Sequence[frontend_pb2.ScheduleResult]:
+            return await self._send(frontend_pb2.ScheduleRequest(tasks=some), timedelta(seconds=left_s))
+
+        ends_at = asyncio.get_running_loop().time() + seconds(timeout)
+        results = await self._send(request, timeout)
+        left = ends_at - asyncio.get_running_loop().time()
+        return await away_items.sent_again(results, send, request.tasks, left)
 
     async def _send_whole(self, new: NewTask, refusal: PayloadTooLargeError, timeout: timedelta) -> Written:
         """Send a task again whose lambda takes less, its payload as an attachment."""

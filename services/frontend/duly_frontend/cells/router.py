@@ -8,15 +8,15 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
 
-import grpc
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from duly_core.access.current import current_access
 from duly_core.cells.directory import Directory
-from duly_core.errors import DulyError, InvalidRequestError, TooMuchError
+from duly_core.errors import DulyError, InvalidRequestError, NotInCellError, TooMuchError
+from duly_core.lambdas.names import NAMESPACE_MARK
 from duly_core.rpc.requests.problem import Problem
-from duly_frontend.cells import operators
+from duly_frontend.cells import operators, watching
 from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit, Handler
 from duly_frontend.cells.locations import Locations
 from duly_frontend.cells.locator import CELL_WITHIN, READERS, Locator
@@ -36,13 +36,17 @@ from duly_frontend.cells.routes import (
     WhereFound,
 )
 from duly_frontend.cells.services import METHODS
-from duly_wire.v1 import task_pb2
+from duly_wire.v1 import task_pb2, watches_pb2
 
 MISSING = "duly-cells-missing"
 """Trailing metadata of an answer that lacks cells: their names, with commas between them."""
 
 _FEW = 20
 """Tasks of a call whose cell is remembered when they are scheduled: who schedules many seldom reads each."""
+_BETWEEN_LOOKS = 1.0
+"""Seconds, at least, from one look at the directory for a lambda that a cell does not know to the next."""
+_TOGETHER = 0.02
+"""Seconds that a watch waits for events of other cells, once one has some: a busy cell must not hide the others."""
 _SCHEDULE = "/duly.v1.FrontendService/Schedule"
 
 
@@ -88,6 +92,7 @@ class Router:
         self._most_bytes = most_bytes
         self._locations = Locations()
         self._locator = Locator()
+        self._looked_at = float("-inf")
 
     def handler(self, path: str) -> Handler:
         """Return what serves the calls of a method."""
@@ -103,7 +108,36 @@ class Router:
         route: Route = ROUTES[path]
         if isinstance(route, Streamed):
             raise TypeError(path)  # its calls are routed one by one
-        return partial(kinds[type(route)], path, route)
+        return partial(self._serve, kinds[type(route)], path, route)
+
+    async def _serve(
+        self, kind: Callable[..., Awaitable[Any]], path: str, route: Route, request: Any, context: Any
+    ) -> Any:
+        known = self._directory().version
+        try:
+            return await kind(path, route, request, context)
+        except NotInCellError as error:
+            await self._learn_again(known, error)
+            try:
+                return await kind(path, route, request, context)
+            except NotInCellError as again:
+                raise self._contradicted(again) from again
+
+    async def _learn_again(self, known: int, error: NotInCellError) -> None:
+        """Read the directory again, after a cell has refused a namespace.
+
+        Raises:
+            NotInCellError: it is as before, so that the call would be refused again.
+        """
+        if self._directory().version == known:
+            await self._look_again()
+        if self._directory().version == known:
+            raise self._contradicted(error) from error
+
+    def _contradicted(self, error: NotInCellError) -> NotInCellError:
+        return NotInCellError(
+            f"{error}; this Frontend goes by version {self._directory().version}: try again, or see `duly cells check`"
+        )
 
     # items
 
@@ -114,12 +148,15 @@ class Router:
             return await self._unit_of(found[0], away).call(path, request, context)
         if route.place.form not in LOCATED and route.otherwise is None:
             cells = self._cells_by_name(route.place, items)
-            if isinstance(cells, str):
-                answer = await self._unit(cells).call(path, request, context)
-                if path == _SCHEDULE and len(items) <= _FEW:
+            if not isinstance(cells, str):
+                return await self._split(path, route, request, cells, (), context)
+            answer = await self._unit(cells).call(path, request, context)
+            if path == _SCHEDULE:
+                if len(items) <= _FEW:
                     self._note_scheduled(answer, cells)
-                return answer
-            return await self._split(path, route, request, cells, (), context)
+                if unknown := _unknown_lambdas(answer):
+                    return await self._schedule_again(path, route, request, answer, unknown, context)
+            return answer
         if route.otherwise is not None:
             return await self._by_two_places(path, route, route.otherwise, request, context)
         read = _reader(route.place)
@@ -179,7 +216,14 @@ class Router:
         if len(parts) == 1 and not errors:
             return await self._unit(next(iter(parts))).call(path, request, context)
         asked = {cell: _part(request, route.items, places) for cell, places in parts.items()}
+        known = self._directory().version
         answers, failed = await self._call_each(path, asked, context, waits=route.waits)
+        for cell, error in list(failed.items()):
+            if isinstance(error, NotInCellError):
+                await self._learn_again(known, error)
+                # this part alone: a task without an id must not be written twice
+                answers[cell] = await self._by_items(path, route, asked[cell], context)
+                del failed[cell]
         if failed and not answers and not errors:
             raise next(iter(failed.values()))
         for cell, error in failed.items():
@@ -190,6 +234,23 @@ class Router:
             setattr(answer, name, holds and not failed and not _are_away(errors))
         self._check_size(route.items, answer)
         return answer
+
+    async def _schedule_again(
+        self, path: str, route: ByItems, request: Any, answer: Any, unknown: Sequence[int], context: Any
+    ) -> Any:
+        """Send tasks whose lambda a cell does not know to another one, if the directory says so now."""
+        known = self._directory().version
+        now = asyncio.get_running_loop().time()
+        if now - self._looked_at < _BETWEEN_LOOKS:
+            return answer
+        self._looked_at = now
+        await self._look_again()
+        if self._directory().version == known:
+            return answer
+        part = _part(request, route.items, unknown)
+        again = await self._by_items(path, route, part, context)
+        parts = {"before": [*range(len(answer.results))], "again": unknown}
+        return _together(path, route, len(answer.results), parts, {"before": answer, "again": again}, {})
 
     def _note_scheduled(self, answer: Any, cell: str) -> None:
         caller = current_access().principal
@@ -233,6 +294,7 @@ class Router:
 
     async def _where_found(self, path: str, route: WhereFound, request: Any, context: Any) -> Any:
         answers, failed = await self._call_each(path, dict.fromkeys(self._cells(), request), context)
+        _raise_refusal(failed)
         found = [each for each in answers.values() if not _holds(each, route.absent)]
         if found:
             return found[0]
@@ -251,6 +313,7 @@ class Router:
         except Problem as problem:
             raise InvalidRequestError(problem.field, str(problem)) from problem
         answers, failed = await self._call_each(path, asked, context)
+        _raise_refusal(failed)
         answer = self._merging.merge(path, request, answers, cells)
         if failed:
             note_missing(context, failed)
@@ -259,7 +322,10 @@ class Router:
 
     async def _of_operators(self, path: str, route: Operators, request: Any, context: Any) -> Any:
         if route.writes:
-            return await operators.write(path, request, [self._unit(cell) for cell in self._cells()], context)
+            units = self.units
+            if closed := [cell for cell in self._cells() if cell not in units]:
+                raise operators.NothingWrittenError(closed)
+            return await operators.write(path, request, [units[cell] for cell in self._cells()], context)
         error: DulyError | None = None
         own = self._own()
         for cell in sorted(self._cells(), key=lambda name: (name != own, name)):
@@ -269,20 +335,92 @@ class Router:
                 error = error or away
         raise error or CellUnavailableError(own, "no cell is served here")
 
-    async def _watch(self, path: str, _route: Watching, _request: Any, context: Any) -> Any:
-        await _abort_unimplemented(path, context)
+    async def _watch(self, path: str, _route: Watching, request: Any, context: Any) -> Any:
+        try:
+            cells = await self._watched(path, request, context)
+            if len(cells) == 1 and not watching.is_of_several(request.after):
+                return await self._unit(cells[0]).call(path, request, context)
+            before = watching.read_positions(request.after, self._directory().default_cell)
+        except Problem as problem:
+            return watches_pb2.WatchResponse(error=problem.to_wire())
+        asked = {}
+        for cell in cells:  # in one that was away, or was added, a watch begins now
+            asked[cell] = watches_pb2.WatchRequest()
+            asked[cell].CopyFrom(request)
+            asked[cell].after = before.get(cell, "")
+            if cell not in before and request.after:
+                asked[cell].watch_id = watching.watch_id_of(next(iter(before.values()), ""))
+        answers, failed = await self._first_of_each(path, asked, context)
+        for answer in answers.values():
+            if answer.HasField("error"):
+                return answer
+        if failed and not answers:
+            raise next(iter(failed.values()))
+        if failed:
+            note_missing(context, failed)
+        return watching.merge(before, answers)
+
+    async def _watched(self, path: str, request: Any, context: Any) -> Sequence[str]:
+        """Return the cells in which what a watch is of can be."""
+        if request.session:
+            return [self._cell_by_name(Form.NAMESPACE, request.session_namespace)]
+        if request.graph_id:
+            graph = Place(Form.GRAPH, "graph_id")
+            found, away = await self._cells_of(path, graph, [request.graph_id], context)
+            return [self._unit_of(found[0], away).name]
+        cells: set[str] = set()
+        for pattern in request.lambdas:
+            if pattern.endswith("*") and NAMESPACE_MARK not in pattern:
+                return self._cells()  # it may cover lambdas of any namespace
+            cells.add(self._cell_by_name(Form.LAMBDA, pattern))
+        return sorted(cells) or self._cells()
+
+    async def _first_of_each(
+        self, path: str, asked: Mapping[str, Any], context: Any
+    ) -> tuple[dict[str, Any], dict[str, CellUnavailableError]]:
+        """Call cells at once; return when one has events, or refuses, or all have answered."""
+        failed: dict[str, CellUnavailableError] = {}
+        calls: dict[asyncio.Task[Any], str] = {}
+        for cell, request in asked.items():
+            try:
+                called = self._unit(cell).call(path, request, context)
+                calls[asyncio.get_running_loop().create_task(called)] = cell
+            except CellUnavailableError as error:
+                failed[cell] = error
+        answers: dict[str, Any] = {}
+        pending = set(calls)
+        longest: float | None = None
+        try:
+            while pending:
+                done, pending = await asyncio.wait(
+                    pending, timeout=longest, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not done:
+                    break
+                for call in done:
+                    try:
+                        answers[calls[call]] = call.result()
+                    except CellUnavailableError as error:
+                        failed[calls[call]] = error
+                if any(each.events or each.HasField("error") for each in answers.values()):
+                    longest = _TOGETHER
+        finally:
+            for call in pending:
+                call.add_done_callback(_ended)
+                call.cancel()
+        return answers, failed
 
     # cells
 
     async def _call_each(
         self, path: str, asked: Mapping[str, Any], context: Any, *, waits: bool = False
-    ) -> tuple[dict[str, Any], dict[str, CellUnavailableError]]:
-        """Call cells at once; return the answers, and the errors of cells that do not answer, in the order of `asked`.
+    ) -> tuple[dict[str, Any], dict[str, DulyError]]:
+        """Call cells at once; return the answers, and the errors of cells that do not answer or refuse a namespace.
 
         Raises:
             DulyError: a cell refuses the call.
         """
-        failed: dict[str, CellUnavailableError] = {}
+        failed: dict[str, DulyError] = {}
         calls: dict[str, asyncio.Task[Any]] = {}
         loop = asyncio.get_running_loop()
         for cell, request in asked.items():
@@ -290,9 +428,6 @@ class Router:
                 unit = self._unit(cell)
             except CellUnavailableError as error:
                 failed[cell] = error
-                continue
-            if not unit.is_serving and len(asked) > 1:
-                failed[cell] = CellUnavailableError(cell, "its Postgres does not answer")
                 continue
             calls[cell] = loop.create_task(unit.call(path, request, context))
         if calls:
@@ -311,7 +446,7 @@ class Router:
                 continue
             try:
                 answers[cell] = call.result()
-            except CellUnavailableError as error:
+            except (CellUnavailableError, NotInCellError) as error:
                 failed[cell] = error
         return answers, failed
 
@@ -363,9 +498,12 @@ class Router:
         return {cell: self.units.get(cell) for cell in self._cells()}
 
     def _unit(self, cell: str) -> CellUnit:
+        """Return the unit of a cell that answers: calls that wait for one that is away would use up their caller's turns."""
         unit = self.units.get(cell)
         if unit is None:
             raise CellUnavailableError(cell, "it is not served here yet: try again")
+        if not unit.is_serving:
+            raise CellUnavailableError(cell, "its Postgres does not answer: try again")
         return unit
 
     def _unit_of(self, cell: str | None, away: Sequence[str]) -> CellUnit:
@@ -379,11 +517,11 @@ class Router:
         return self._anywhere()
 
     def _anywhere(self) -> CellUnit:
-        """Return a unit for what is in no cell: one that answers, the default cell's before others."""
-        units = [self.units[cell] for cell in self._cells() if cell in self.units]
-        if not units:
-            raise CellUnavailableError(self._directory().default_cell, "it is not served here yet: try again")
-        return next((unit for unit in units if unit.is_serving), units[0])
+        """Return a unit for what is in no cell: the default cell's before others, if it answers."""
+        cells = self._cells()
+        served = (self.units.get(cell) for cell in cells)
+        unit = next((each for each in served if each is not None and each.is_serving), None)
+        return unit or self._unit(cells[0])
 
     def _check_size(self, field: str, answer: Message) -> None:
         if 0 <= self._most_bytes < answer.ByteSize():
@@ -393,15 +531,23 @@ class Router:
             )
 
 
+def _raise_refusal(failed: Mapping[str, DulyError]) -> None:
+    for error in failed.values():
+        if isinstance(error, NotInCellError):
+            raise error
+
+
+def _unknown_lambdas(answer: Any) -> list[int]:
+    return [
+        place
+        for place, result in enumerate(answer.results)
+        if not result.task_id and result.error.code == task_pb2.ERROR_CODE_UNKNOWN_LAMBDA
+    ]
+
+
 def note_missing(context: Any, cells: Collection[str]) -> None:
     """Tell the caller which cells an answer lacks."""
     context.set_trailing_metadata(((MISSING, ",".join(sorted(cells))),))
-
-
-async def _abort_unimplemented(path: str, context: Any) -> None:
-    await context.abort(
-        grpc.StatusCode.UNIMPLEMENTED, f"{path.rpartition('/')[2]} is not served with several cells yet"
-    )
 
 
 def _ended(call: asyncio.Task[Any]) -> None:
@@ -477,7 +623,7 @@ def _together(
     return whole
 
 
-def _item_error(error: CellUnavailableError) -> task_pb2.ItemError:
+def _item_error(error: DulyError) -> task_pb2.ItemError:
     return task_pb2.ItemError(code=task_pb2.ERROR_CODE_CELL_UNAVAILABLE, message=str(error))
 
 
