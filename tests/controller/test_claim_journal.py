@@ -98,6 +98,53 @@ def test_claims_are_there_from_when_they_are_taken_until_they_are_settled(
     assert read(file, board).claims == {OTHER: NEWER}
 
 
+def test_it_says_in_which_cell_each_claim_was_made(journal: ClaimJournal, file: int, board: int) -> None:
+    tasks = [bytes([number]) * 16 for number in range(4)]
+    places = [journal.add(task, TOKEN, cell) for task, cell in zip(tasks, ("a", "", "b", "a"), strict=True)]
+
+    journal.note_batch(places[2:], 3)
+    journal.note_batch(places[3:], 0)
+
+    left = read(file, board)
+    assert left.claims.keys() == set(tasks)
+    assert left.cells == {tasks[0]: "a", tasks[2]: "b", tasks[3]: "a"}
+    assert left.batches == {tasks[2]: 3}
+
+
+def test_of_more_cells_than_it_has_room_for_claims_are_not_journaled(file: int, board: int) -> None:
+    journal = ClaimJournal(file, board, OWNER, 1, 1, claims=200)
+    for number in range(130):
+        journal.add(number.to_bytes(16, "big"), TOKEN, f"c{number}")
+
+    left = read(file, board)
+
+    assert len(left.claims) == len(left.cells) == 128
+
+
+def test_a_name_that_no_cell_can_have_is_not_believed(journal: ClaimJournal, file: int, board: int) -> None:
+    journal.add(TASK, TOKEN, "a")
+    content = os.pread(file, 3 * 4096, 0)
+    os.pwrite(file, b"A\nb", content.index(b"a".ljust(32, b"\0"), 2 * 4096))
+
+    left = read(file, board)
+
+    assert (left.claims, left.cells) == ({TASK: TOKEN}, {})
+
+
+def test_a_journal_of_a_release_before_cells_is_read(journal: ClaimJournal, file: int, board: int) -> None:
+    place = journal.add(TASK, TOKEN)
+    journal.add(OTHER, NEWER)
+    content = bytearray(os.pread(file, os.fstat(file).st_size, 0))
+    content[place : place + 8] = (1 | 5 << 1).to_bytes(8, "little")  # the batch was above the first bit
+    os.pwrite(file, b"DULYCJ02" + content[8 : 2 * 4096] + content[3 * 4096 :], 0)
+    os.ftruncate(file, len(content) - 4096)
+
+    left = read(file, board)
+
+    assert left.claims == {TASK: TOKEN, OTHER: NEWER}
+    assert (left.batches, left.cells) == ({TASK: 5}, {})
+
+
 def test_it_says_which_claims_share_a_call_until_they_run_alone(
     journal: ClaimJournal, file: int, board: int
 ) -> None:

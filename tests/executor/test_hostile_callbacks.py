@@ -151,6 +151,17 @@ async def test_a_result_that_no_callback_can_have_ends_its_task_and_nothing_else
     assert executor.process.poll() is None
 
 
+async def test_a_result_goes_to_the_cell_of_its_claim_whatever_its_callback_says(host: Host) -> None:
+    task = claimed("hostile.cell", "elsewhere")
+    task.claim.cell = "a"
+    host.start(application=APP)
+    host.hand_out(task)
+
+    result = await host.hsc.end_of(task)
+
+    assert result.claim.cell == "a"
+
+
 async def test_a_result_that_no_server_takes_is_not_sent_to_one(host: Host) -> None:
     await ready(host)
     task = claimed("hostile.flood", 20 * 1024 * 1024)

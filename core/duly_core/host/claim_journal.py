@@ -1,8 +1,8 @@
 """The claim journal: a file that an Executor maps, from which others learn what it held when it died.
 
 It says who wrote it, which callback processes that had, the prefixes of requests for claims that have no answer yet,
-the claims that are held, and when the writer must be dead unless it renews them. The slot board, which callback processes write, is a file of its own: the journal is never
-open in a callback process. It is never synced: it outlives the kill of its writer, not a power cut. A word that is
+the claims that are held and their cells, and when the writer must be dead unless it renews them. The slot board, which callback
+processes write, is a file of its own: the journal is never open in a callback process. It is never synced: it outlives the kill of its writer, not a power cut. A word that is
 written last makes an entry valid, so a kill leaves no entry half written. Whatever it says of claims is checked again
 by the store: a claim counts only with the token that the task has now. Readers believe nothing else without a check,
 for code of the Executor's own user can write to the file.
@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Self, get_type_hints
 
+from duly_core.cells.directory import CELL_NAME
 from duly_core.host.slot_board import MOST_PROCESSES, MOST_SLOTS, SlotBoard
 from duly_core.process.clock import since_boot_ns
 from duly_core.process.identity import MOST_PID, boot_id, host_name, machine_id, pid_namespace, started
@@ -25,7 +26,8 @@ from duly_core.tasks.task import TOKEN_PREFIX_BYTES, Token
 from duly_wire.ids import TaskId
 
 _PAGE = 4096
-_MAGIC = b"DULYCJ02"
+_MAGIC, _MAGIC_BEFORE_CELLS = b"DULYCJ03", b"DULYCJ02"
+"""What releases before cells wrote has no names of cells, and is read still: its writer may have died in an upgrade."""
 _HEAD = struct.Struct("<8sIIHH")
 """The magic, the length of what names the owner, how many claims there is room for, and the shape of the board."""
 _ALIVE = 24
@@ -35,14 +37,20 @@ _MOST_PREFIXES = 64
 _PREFIX = struct.Struct("<14sH")
 _NOTED = 1
 _OWNER = _PREFIXES + _MOST_PREFIXES * _PREFIX.size
-_CLAIMS = 2 * _PAGE
+_CELLS = 2 * _PAGE
+_CELL = struct.Struct("<32s")
+_MOST_CELLS = _PAGE // _CELL.size
+_CLAIMS = 3 * _PAGE
 _CLAIM = struct.Struct("<q16s16s")
 _WORD = 8
-_DEADLINE = _CLAIMS - _WORD
+_DEADLINE = _CELLS - _WORD
 """When the owner must be dead, in nanoseconds of CLOCK_BOOTTIME; 0: no claim limits its life."""
 _HELD = 1
-_BATCH_SHIFT = 1
-"""Above the bit that makes a claim valid: the number of the batch that it is in."""
+_CELL_SHIFT, _CELL_MASK = 1, 0xFF
+"""Above the bit that makes a claim valid: the number of its cell, from 1; 0: it has no name."""
+_BATCH_SHIFT = 9
+"""Above that: the number of the batch that it is in."""
+_BATCH_SHIFT_BEFORE_CELLS = 1
 _TOUCH_EVERY_NS = 3600 * 10**9
 _LEADER = struct.Struct("<qq")
 """A callback process: its number and when it started; number 0: there is none."""
@@ -114,6 +122,8 @@ class JournalContents:
     board: SlotBoard
     batches: dict[TaskId, int] = field(default_factory=dict)
     """Claims whose tasks share a call: the same number for those of one call. The board names one of these tasks."""
+    cells: dict[TaskId, str] = field(default_factory=dict)
+    """The names of the cells in which claims were made; others name none."""
 
 
 class ClaimJournal:
@@ -158,6 +168,8 @@ class ClaimJournal:
         self._free = list(reversed(range(_CLAIMS, self._leaders, _CLAIM.size)))
         self._free_prefixes = list(range(_PREFIXES, _OWNER, _PREFIX.size))
         self._prefixes: dict[bytes, int] = {}
+        self._cells: dict[str, int] = {"": 0}
+        """The numbers of their names."""
         self._touch_at = 0
         self.alive()
         self._memory[_OWNER : _OWNER + len(described)] = described
@@ -190,21 +202,38 @@ class ClaimJournal:
         """Note when this process must be dead, for who watches it; None: no claim limits its life."""
         self._words[_DEADLINE // _WORD] = boot_ns or 0
 
-    def add(self, task_id: TaskId, token: Token) -> int:
-        """Note a claim that is held from now on; where it is noted, 0 if there is no room."""
+    def add(self, task_id: TaskId, token: Token, cell: str = "") -> int:
+        """Note a claim that is held from now on, made in this cell; where it is noted, 0 if there is no room."""
         claim = task_id + token
+        number = self._cells.get(cell)
+        if number is None and (number := self._number_of(cell)) is None:
+            return 0
         if not self._free or len(claim) != _CLAIM.size - _WORD:
             return 0
         place = self._free.pop()
         self._memory[place + _WORD : place + _CLAIM.size] = claim
-        self._words[place // _WORD] = _HELD  # last: whoever sees it sees the whole claim
+        self._words[place // _WORD] = (
+            _HELD | number << _CELL_SHIFT
+        )  # last: whoever sees it sees the whole claim
         return place
+
+    def _number_of(self, cell: str) -> int | None:
+        """Write the name of a cell, and return its number; None: there is no room for it."""
+        name = cell.encode()
+        number = len(self._cells)
+        if number > _MOST_CELLS or len(name) > _CELL.size:
+            return None
+        place = _CELLS + (number - 1) * _CELL.size
+        self._memory[place : place + _CELL.size] = _CELL.pack(name)
+        self._cells[cell] = number
+        return number
 
     def note_batch(self, places: Iterable[int], batch: int) -> None:
         """Note that the claims noted there share a call of this number; 0: they share none."""
         for place in places:
             if place:
-                self._words[place // _WORD] = _HELD | batch << _BATCH_SHIFT
+                word = self._words[place // _WORD] & (1 << _BATCH_SHIFT) - 1
+                self._words[place // _WORD] = word | batch << _BATCH_SHIFT
 
     def drop(self, place: int) -> None:
         """What was noted there is held no longer."""
@@ -250,25 +279,29 @@ def read(descriptor: int, board_descriptor: int) -> JournalContents:
     """
     found = os.fstat(descriptor)
     content = os.pread(descriptor, _CLAIMS, 0) if stat.S_ISREG(found.st_mode) else b""
-    if len(content) < _CLAIMS:
+    if len(content) < _CELLS:
         raise ValueError(_NO_JOURNAL)
     magic, described, claims, processes, slots = _HEAD.unpack_from(content)
+    knows_cells = magic == _MAGIC
     if (
-        magic != _MAGIC
+        magic not in (_MAGIC, _MAGIC_BEFORE_CELLS)
         or described > _DEADLINE - _OWNER
         or claims > _MOST_CLAIMS
         or processes > MOST_PROCESSES
         or slots > MOST_SLOTS
     ):
         raise ValueError(_NO_JOURNAL)
+    begin = _CLAIMS if knows_cells else _CELLS
     size = _size(claims, processes) - _CLAIMS
-    rest = os.pread(descriptor, size, _CLAIMS) if found.st_size >= _CLAIMS + size else b""
+    rest = os.pread(descriptor, size, begin) if found.st_size >= begin + size else b""
     if len(rest) < size:
         raise ValueError(_NO_JOURNAL)
     leaders = claims * _CLAIM.size
     noted = _PREFIX.iter_unpack(content[_PREFIXES:_OWNER])
     held = [each for each in _CLAIM.iter_unpack(rest[:leaders]) if each[0] & _HELD]
     alive = int.from_bytes(content[_ALIVE : _ALIVE + _WORD], "little")
+    shift = _BATCH_SHIFT if knows_cells else _BATCH_SHIFT_BEFORE_CELLS
+    names = _cell_names(content) if knows_cells else {}
     return JournalContents(
         _owner(content[_OWNER : _OWNER + described]),
         {task_id: token for _, task_id, token in held},
@@ -276,8 +309,23 @@ def read(descriptor: int, board_descriptor: int) -> JournalContents:
         min(alive, since_boot_ns()),
         {pid: at for pid, at in _LEADER.iter_unpack(rest[leaders:]) if 1 < pid <= MOST_PID},
         SlotBoard(board_descriptor, processes, slots),
-        {task_id: batch for word, task_id, _ in held if (batch := word >> _BATCH_SHIFT)},
+        {task_id: batch for word, task_id, _ in held if (batch := word >> shift)},
+        {
+            task_id: names[number]
+            for word, task_id, _ in held
+            if (number := word >> _CELL_SHIFT & _CELL_MASK) in names
+        },
     )
+
+
+def _cell_names(content: bytes) -> dict[int, str]:
+    """Return the names of cells by number; what cannot be a name is left out."""
+    written = (name.rstrip(b"\0") for (name,) in _CELL.iter_unpack(content[_CELLS:_CLAIMS]))
+    return {
+        number: name.decode()
+        for number, name in enumerate(written, 1)
+        if name.isascii() and CELL_NAME.fullmatch(name.decode())
+    }
 
 
 _NO_JOURNAL = "this file is not a claim journal"

@@ -1,6 +1,7 @@
 """Claims what was picked, with tokens of its own, and tells the queue what is settled."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -76,6 +77,8 @@ class Claimer:
         # within that time: later than that it could not be started any more
         end = asyncio.get_running_loop().time() + self._timing.process_deadline.total_seconds()
         refused: set[TaskId] = set()
+        hidden: set[TaskId] = set()
+        """Of cells that are away: given back, they would go round and round."""
         tasks: list[hsc_pb2.ClaimedTask] = []
         answered = 0
         async with failpoints.around("controller.claim"):
@@ -84,12 +87,15 @@ class Claimer:
             for (task_id, _, _), answer in zip(asked, response.answers, strict=True):
                 if answer.verdict == hsc_pb2.CLAIM_VERDICT_ASK_AGAIN:
                     continue  # a later response has the answer
+                if answer.verdict == hsc_pb2.CLAIM_VERDICT_CELL_AWAY:
+                    hidden.add(task_id)
+                    continue
                 if answer.verdict == hsc_pb2.CLAIM_VERDICT_CLAIMED:
                     tasks.append(answer.task)
                 del lambdas[task_id]  # what is left has no answer
                 answered += 1
             terms = shorter(terms, response.terms)
-        self._dispose(slices, lambdas.keys(), refused)
+        self._dispose(slices, lambdas.keys(), refused | hidden)
         self._refusals = self._refusals + 1 if refused else 0
         if refused:
             await asyncio.sleep(backoff(self._refusals).total_seconds())
@@ -97,9 +103,9 @@ class Claimer:
         return Claimed(tasks, sent, terms)
 
     def _dispose(
-        self, slices: Sequence[ReferenceSlice], unknown: AbstractSet[TaskId], refused: AbstractSet[TaskId]
+        self, slices: Sequence[ReferenceSlice], unknown: AbstractSet[TaskId], hidden: AbstractSet[TaskId]
     ) -> None:
-        """Delete what is answered to the end, and give back what is not answered at all."""
+        """Delete what is answered to the end, and give back what is not answered at all, except messages with one of `hidden`."""
         if not unknown:
             self._message_acks.delete(self._buffer.answered(slices))
             return
@@ -111,8 +117,8 @@ class Claimer:
         # asked without an answer for so long that the claims, if they were made, are running out already; but what was refused
         # at once would go round and round, to be refused again: those messages stay hidden
         back = {message.received for message, task_ids in slices if not unknown.isdisjoint(task_ids)}
-        hidden = {message.received for message, task_ids in slices if not refused.isdisjoint(task_ids)}
-        self._message_acks.give_back(back - hidden)
+        kept = {message.received for message, task_ids in slices if not hidden.isdisjoint(task_ids)}
+        self._message_acks.give_back(back - kept)
 
     async def _ask(
         self, proposals: Sequence[_Asked], holder: str, end: float, refused: set[TaskId]
@@ -160,7 +166,17 @@ class Claimer:
         """Hand back claims that never reached an Executor, and all under these prefixes; if that fails they run out."""
         if not claims and not prefixes:
             return
-        request = hsc_pb2.ReleaseRequest(claims=claims, token_prefixes=prefixes)
+        by_cell: defaultdict[str, list[hsc_pb2.Claim]] = defaultdict(list)
+        for claim in claims:
+            by_cell[claim.cell].append(claim)
+        requests = [hsc_pb2.ReleaseRequest(claims=of_cell) for of_cell in by_cell.values()]
+        if prefixes and len(requests) != 1:
+            requests.append(hsc_pb2.ReleaseRequest(token_prefixes=prefixes))
+        elif prefixes:
+            requests[0].token_prefixes.extend(prefixes)
+        await asyncio.gather(*map(self._release, requests))
+
+    async def _release(self, request: hsc_pb2.ReleaseRequest) -> None:
         try:
             await until_definite(
                 lambda timeout: self._hsc.Release(request, timeout=timeout),
@@ -168,12 +184,12 @@ class Claimer:
                 attempt_timeout=self._call_timeout,
             )
         except grpc.aio.AioRpcError as error:
-            events.claim_unknown(len(claims), f"release: {error.code().name}: {error.details()}")
+            events.claim_unknown(len(request.claims), f"release: {error.code().name}: {error.details()}")
 
 
 def _request(proposals: Sequence[_Asked], holder: str) -> hsc_pb2.ClaimTaskRequest:
     """The messages are made where they are sent from, field by field: half the cost of a copy."""
-    request = hsc_pb2.ClaimTaskRequest(holder=holder)
+    request = hsc_pb2.ClaimTaskRequest(holder=holder, keeps_cells=True)
     add = request.proposals.add
     for task_id, token, lambda_name in proposals:
         proposal = add()

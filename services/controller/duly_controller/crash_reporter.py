@@ -17,7 +17,6 @@ from duly_core.host.journal_folder import JournalFolder, TakenJournal
 from duly_core.process.identity import boot_id
 from duly_core.rpc.requests.times import boot_to_timestamp
 from duly_core.rpc.retry import until_definite
-from duly_core.tasks.task import Token
 from duly_wire.ids import TaskId
 from duly_wire.v1 import hsc_pb2, task_pb2
 
@@ -28,6 +27,8 @@ _MOST_CLAIMS = 1_000
 """In one call; the HSC takes no more than a few thousand."""
 _TAKEOVER_LEASES = 4
 """Reporting is tried for so long: after an outage of everything, the store's leases begin anew."""
+_OTHERS_WITHIN = timedelta(seconds=5)
+"""How long lost requests wait for the reports to several cells."""
 _ANSWERED_BY = timedelta(seconds=1)
 """A request for claims that was under way when its Executor died is over by then."""
 
@@ -114,18 +115,44 @@ class CrashReporter:
         started = {running.task_id: running.started_boot_ns * this_boot for running in left.board.running()}
         if left.batches:
             started = _with_neighbours(started, left.batches)
-        crashed, unstarted = _split(left.claims, started)
+        crashed, unstarted = _split(left, started)
         tell(len(crashed), len(unstarted))
+        worker_died = death is not _Death.SEEN
+        cells = dict.fromkeys(claim.cell for claim in (*crashed, *unstarted))
+        reporting = [
+            asyncio.get_running_loop().create_task(
+                self._report_to(
+                    _of_cell(crashed, cell), _of_cell(unstarted, cell), started, worker_died=worker_died
+                )
+            )
+            for cell in cells
+        ]
+        try:
+            # a cell that is away holds up no other, and what is done for lost requests not for long
+            await _all(reporting, None if len(reporting) == 1 else _OTHERS_WITHIN)
+            if left.prefixes:  # last: they may be those of tasks that had started, too
+                request = hsc_pb2.ReleaseRequest(token_prefixes=left.prefixes)
+                await self._call(self._hsc.Release, request)
+                await asyncio.sleep(_ANSWERED_BY.total_seconds())
+                await self._call(self._hsc.Release, request)
+            await _all(reporting, None)
+        finally:
+            for task in reporting:
+                task.cancel()
+
+    async def _report_to(
+        self,
+        crashed: list[hsc_pb2.Claim],
+        unstarted: list[hsc_pb2.Claim],
+        started: Mapping[TaskId, int],
+        *,
+        worker_died: bool,
+    ) -> None:
+        """Report to one cell."""
         for some in _batches(crashed):
-            crashes = _crashes(some, started, worker_died=death is not _Death.SEEN)
-            await self._call(self._hsc.SetResults, crashes)
+            await self._call(self._hsc.SetResults, _crashes(some, started, worker_died=worker_died))
         for some in _batches(unstarted):
             await self._call(self._hsc.Release, hsc_pb2.ReleaseRequest(claims=some))
-        if left.prefixes:  # last: they may be those of tasks that had started, too
-            request = hsc_pb2.ReleaseRequest(token_prefixes=left.prefixes)
-            await self._call(self._hsc.Release, request)
-            await asyncio.sleep(_ANSWERED_BY.total_seconds())
-            await self._call(self._hsc.Release, request)
 
     async def _call(self, method: Callable[..., Awaitable[object]], request: object) -> None:
         await until_definite(
@@ -143,16 +170,29 @@ class CrashReporter:
             await asyncio.gather(*unfinished, return_exceptions=True)
 
 
+async def _all(tasks: Sequence[asyncio.Task[None]], within: timedelta | None) -> None:
+    """Wait for these, or for so long; raise what one of them has raised."""
+    if not tasks:
+        return
+    done, _ = await asyncio.wait(tasks, timeout=None if within is None else within.total_seconds())
+    for task in done:
+        task.result()
+
+
 def _split(
-    claims: Mapping[TaskId, Token], started: Collection[TaskId]
+    left: JournalContents, started: Collection[TaskId]
 ) -> tuple[list[hsc_pb2.Claim], list[hsc_pb2.Claim]]:
     """Those of tasks that had started, and the others."""
     crashed: list[hsc_pb2.Claim] = []
     unstarted: list[hsc_pb2.Claim] = []
-    for task_id, token in claims.items():
-        claim = hsc_pb2.Claim(task_id=task_id, token=token)
+    for task_id, token in left.claims.items():
+        claim = hsc_pb2.Claim(task_id=task_id, token=token, cell=left.cells.get(task_id, ""))
         (crashed if task_id in started else unstarted).append(claim)
     return crashed, unstarted
+
+
+def _of_cell(claims: Sequence[hsc_pb2.Claim], cell: str) -> list[hsc_pb2.Claim]:
+    return [claim for claim in claims if claim.cell == cell]
 
 
 def _with_neighbours(started: Mapping[TaskId, int], batches: Mapping[TaskId, int]) -> dict[TaskId, int]:

@@ -104,10 +104,17 @@ def slots_used(use: SlotUse) -> None:
         _reserved_used.labels(*labels).set(use.used(each))
 
 
-def strike(count: int, reason: str) -> None:
+def strike(count: int, reason: str, cell: str) -> None:
     """A heartbeat call failed."""
     _strikes.inc()
-    log.warning("heartbeat call failed", strikes=count, reason=reason)
+    log.warning("heartbeat call failed", strikes=count, reason=reason, **({"cell": cell} if cell else {}))
+
+
+def cell_given_up(cell: str, tasks: int) -> None:
+    """The tasks of a cell are stopped, before it gives them to others."""
+    log.error(
+        "cell does not answer heartbeats: its tasks here are stopped and handed back", cell=cell, tasks=tasks
+    )
 
 
 def claims_lost(count: int, where: str) -> None:

@@ -77,6 +77,7 @@ class Executor:
             hsc, self._unwanted, _MAX_STREAM_AGE if names_several(settings.hsc_address) else None
         )
         self._heartbeat_channel = HeartbeatChannel(settings.hsc_address, rpc)
+        self._heartbeats_aside = HeartbeatChannel(settings.hsc_address, rpc)
         self._containment = open_containment(settings.containment, application)
         self._journal = JournalFolder.open(settings.journal_folder, settings.hsc_address).create(
             Owner.this_process(self.executor_id, self._containment.folder, settings.callback_uid),
@@ -112,6 +113,7 @@ class Executor:
             self._pool,
             partial(hand_back_gated, self._pool, self._held_claims),
             self._journal.note_deadline,
+            self._heartbeats_aside,
         )
         self._watchdog = Watchdog(
             self._board,
@@ -154,6 +156,7 @@ class Executor:
         await self._calls.close()
         await self._controller_channel.close()
         await self._heartbeat_channel.close()
+        await self._heartbeats_aside.close()
         await self._hsc_channel.close()
         if self._failure:
             raise self._failure

@@ -4,12 +4,18 @@ The period, the time of a call and the strikes follow the lease terms of the ans
 Periods are counted from start to start. A call is sent again within its deadline when it fails; only a
 call that failed as a whole is a strike. The deadline of the process moves with acknowledged calls alone,
 and counts from when the acknowledged request was *sent*.
+
+Each cell has calls and strikes of its own. Where a claim names no cell (a sole store), the last strike ends this process. Where it
+names one, only what runs for that cell ends, by SIGKILL to its callback processes, at the same strike or at the edge of the deadline.
+The kernel's timer stays set to the earliest deadline of all claims that something may run for: if this code does not come to it,
+the timer ends everything.
 """
 
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -55,6 +61,9 @@ class Callbacks(Protocol):
     def runs(self, task_id: TaskId) -> bool:
         """Whether a callback runs this task now, whatever is held of it."""
 
+    def stop_cell(self, cell: str) -> Sequence[TaskId]:
+        """Kill what runs tasks of this cell, and hand these back once that has ended; return them."""
+
 
 class HeartbeatLoop:
     """Keeps every held claim alive, or ends this process."""
@@ -68,6 +77,7 @@ class HeartbeatLoop:
         callbacks: Callbacks,
         hand_back_gated: Callable[[Collection[TaskId]], None] = lambda _: None,
         note_deadline: Callable[[int | None], None] = lambda _: None,
+        aside: HeartbeatChannel | None = None,
     ) -> None:
         """Make one.
 
@@ -79,7 +89,9 @@ class HeartbeatLoop:
             callbacks: told what becomes of the claims that they run under.
             hand_back_gated: told of claims that gates hold, of tasks that run and of others.
             note_deadline: told when this process must be dead, for who watches it; None: no claim limits its life.
+            aside: where the heartbeats of cells go that did not answer the last one: their tries end no connection of others.
         """
+        self._aside = aside or hsc
         self._hsc = hsc
         self._held_claims = held_claims
         self._leases = leases
@@ -91,8 +103,10 @@ class HeartbeatLoop:
         self._note_deadline = note_deadline
         self._soon = False
         """There is news for people: the next heartbeat does not wait for its period."""
-        self._strikes = 0
-        """Heartbeat calls in a row that failed."""
+        self._strikes: Counter[str] = Counter()
+        """Heartbeat calls in a row that failed, by the cell of their claims."""
+        self._silent: Collection[str] = ()
+        """The cells whose last call failed."""
         self._busy_until = 0
 
     def rearm(self) -> None:
@@ -104,7 +118,7 @@ class HeartbeatLoop:
     def note(self, schedule: HeartbeatSchedule) -> None:
         """Let the next heartbeat be in time for claims under this schedule."""
         if self._leases.note(schedule):
-            self._strikes = 0  # they were counted while more were allowed; the deadlines hold in any case
+            self._strikes.clear()  # they were counted while more were allowed; the deadlines hold in any case
             self._shortened.set()
 
     def beat_soon(self) -> None:
@@ -122,8 +136,42 @@ class HeartbeatLoop:
 
     async def _rearm_for_ever(self, stop: asyncio.Event) -> None:
         """Tasks that ended no longer limit this process's life."""
-        while not await wait_for(stop, _REARM_EVERY if len(self._held_claims) else _IDLE_REARM_EVERY):
+        pause = _IDLE_REARM_EVERY
+        while not await wait_for(stop, pause):
+            pause = _REARM_EVERY if len(self._held_claims) else _IDLE_REARM_EVERY
+            if self._held_claims.has_cells:
+                pause = min(pause, self._end_cells_at_their_edge())
             self.rearm()
+
+    def _end_cells_at_their_edge(self) -> timedelta:
+        """Give up the cells whose claims are about to run out; return how long until the next one is.
+
+        Without that the kernel's timer would end this process with what it runs for others.
+        """
+        edge = nanoseconds(self._leases.timing.scheduling_lateness) // 2
+        now = since_boot_ns()
+        nearest = edge + nanoseconds(_REARM_EVERY)
+        for cell, deadline in self._held_claims.earliest_by_cell().items():
+            if not cell:
+                continue
+            if deadline - edge <= now:
+                self._give_up(cell)
+            else:
+                nearest = min(nearest, deadline - edge - now)
+        return timedelta(microseconds=max(1, nearest // 1_000))
+
+    def _give_up(self, cell: str) -> None:
+        """End what runs under the claims of a cell, before the store can give them to others.
+
+        SIGKILL is sent before the deadlines are let go of: then no callback runs that they are for, and the kernel's timer is left to
+        those of other cells.
+        """
+        stopped = self._callbacks.stop_cell(cell)
+        self._held_claims.end_deadlines(stopped)
+        self._strikes.pop(cell, None)
+        if stopped:
+            events.cell_given_up(cell, len(stopped))
+        self.rearm()
 
     def disarm(self) -> None:
         """No callback runs any more: nothing depends on this process."""
@@ -157,25 +205,33 @@ class HeartbeatLoop:
         self._leases.begin_round()
         self._busy_until = since_boot_ns() + nanoseconds(self._leases.now.call_deadline)
         requests = self._held_claims.heartbeat_requests(executor_id)
-        failures = [reason for reason in await asyncio.gather(*map(self._call, requests)) if reason]
+        reasons = await asyncio.gather(*map(self._call, requests))
         self._busy_until = 0
-        if failures:
-            if counts:
-                self._strike(failures[0])
-        else:
-            self._strikes = 0
+        failed: dict[str, str] = {}
+        for request, reason in zip(requests, reasons, strict=True):
+            if reason is not None:
+                failed.setdefault(_cell_of(request), reason)
+        self._silent = failed.keys()
+        for cell in [cell for cell in self._strikes if cell not in failed]:
+            del self._strikes[cell]
+        if not failed:
             self._leases.end_round()
+        elif counts:
+            for cell, reason in failed.items():
+                self._strike(cell, reason)
 
     async def _call(self, request: hsc_pb2.HeartbeatRequest) -> str | None:
         """Send until it is answered or its time is over; why it failed, if it did."""
         sent = since_boot_ns()
         within = self._leases.now.call_deadline
+        cell = _cell_of(request)
+        channel = self._aside if cell and cell in self._silent else self._hsc
 
         async def call(timeout: float) -> hsc_pb2.HeartbeatResponse:
             nonlocal sent
             sent = since_boot_ns()  # of the try that is acknowledged
             await failpoints.hit("executor.heartbeat.before_send")
-            return await self._hsc.Heartbeat(request, timeout=timeout)
+            return await channel.Heartbeat(request, timeout=timeout)
 
         try:
             response = await until_definite(
@@ -240,11 +296,19 @@ class HeartbeatLoop:
             for task_id in lost:
                 self._callbacks.stop_lost(task_id)
 
-    def _strike(self, reason: str) -> None:
-        self._strikes += 1
-        events.strike(self._strikes, reason)
-        if self._strikes >= self._leases.now.most_strikes:
-            log.error(
-                "too many failed heartbeat calls: executor ends itself before its tasks are given to others"
-            )
-            os.kill(os.getpid(), signal.SIGKILL)  # callback processes follow: PR_SET_PDEATHSIG
+    def _strike(self, cell: str, reason: str) -> None:
+        self._strikes[cell] += 1
+        events.strike(self._strikes[cell], reason, cell)
+        if self._strikes[cell] < self._leases.now.most_strikes:
+            return
+        if cell:
+            self._give_up(cell)
+            return
+        log.error(
+            "too many failed heartbeat calls: executor ends itself before its tasks are given to others"
+        )
+        os.kill(os.getpid(), signal.SIGKILL)  # callback processes follow: PR_SET_PDEATHSIG
+
+
+def _cell_of(request: hsc_pb2.HeartbeatRequest) -> str:
+    return request.items[0].claim.cell

@@ -22,6 +22,10 @@ class HeldClaim:
     task: hsc_pb2.ClaimedTask
     token: bytes
     """Of its claim."""
+    cell: str = ""
+    """In which its claim was made; empty: the sole store, or the default cell."""
+    given_up: bool = False
+    """Its cell did not answer in time, so it may not run here any more, and is handed back."""
     process: int | None = None
     """The callback process that was given it; None: it waits for one, or its result is on its way."""
     reporting: bool = False
@@ -58,6 +62,8 @@ class HeldClaims:
         """The last of each callback that kept one."""
         self._unsent: set[TaskId] = set()
         """Of which no heartbeat has brought the last one yet."""
+        self.has_cells = False
+        """Whether any claim named a cell yet: a sole store names none."""
 
     def __len__(self) -> int:
         return len(self._held)
@@ -97,9 +103,11 @@ class HeldClaims:
                 self._take_checkpoint(task_id)
                 self._reporting -= former.reporting
                 self._forget(former)
-            held = self._held[task_id] = HeldClaim(task, claim.token)
+            held = self._held[task_id] = HeldClaim(task, claim.token, claim.cell)
             if self._journal is not None:
-                held.journaled_at = self._journal.add(task_id, held.token)
+                held.journaled_at = self._journal.add(task_id, held.token, held.cell)
+            if held.cell:
+                self.has_cells = True
             self._deadlines[task_id] = deadline
 
     def note_batch(self, task_ids: Collection[TaskId]) -> None:
@@ -131,6 +139,22 @@ class HeldClaims:
     def earliest_deadline(self) -> int | None:
         """Return when this process must be dead unless a heartbeat comes through; None: no claim limits its life."""
         return min(self._deadlines.values(), default=None)
+
+    def earliest_by_cell(self) -> dict[str, int]:
+        """Return the earliest deadline of each cell of which claims limit the life of this process."""
+        earliest: dict[str, int] = {}
+        for task_id, deadline in self._deadlines.items():
+            cell = self._held[task_id].cell
+            if deadline < earliest.get(cell, deadline + 1):
+                earliest[cell] = deadline
+        return earliest
+
+    def give_up(self, cell: str) -> list[TaskId]:
+        """Return the tasks of a cell that are held and not given up yet; from now on none of them may begin here."""
+        found = [task_id for task_id, held in self._held.items() if held.cell == cell and not held.given_up]
+        for task_id in found:
+            self._held[task_id].given_up = True
+        return found
 
     def is_with(self, task_id: TaskId, process: int) -> bool:
         """Whether the claim that is held now was given to this callback process, which has not told its end."""
@@ -211,10 +235,14 @@ class HeldClaims:
         """Heartbeats for everything that is held, with what was told of progress since the last."""
         requests: list[hsc_pb2.HeartbeatRequest] = []
         room = _CHECKPOINT_BYTES
-        for number, (task_id, held) in enumerate(self._held.items()):
-            if number % _MOST_A_CALL == 0:
-                requests.append(hsc_pb2.HeartbeatRequest(holder=holder))
-            item = requests[-1].items.add(claim=held.task.claim)
+        last: dict[str, hsc_pb2.HeartbeatRequest] = {}
+        """Of each cell: one that is away fails its own calls only."""
+        for task_id, held in self._held.items():
+            request = last.get(held.cell)
+            if request is None or len(request.items) == _MOST_A_CALL:
+                request = last[held.cell] = hsc_pb2.HeartbeatRequest(holder=holder)
+                requests.append(request)
+            item = request.items.add(claim=held.task.claim)
             if held.overdue is not None:
                 since_boot, item.overdue_neighbours = held.overdue
                 item.overdue_for.FromNanoseconds(max(0, since_boot_ns() - since_boot))

@@ -246,6 +246,7 @@ class CallbackPool:
             if held is None or held.token != claim.token:
                 self.release([task_id])  # a newer claim waited for the end of this one
             elif self._held_claims.report(task_id) is not None:
+                claim.cell = held.cell  # where it goes, its callback does not say
                 ends.append((held.task, with_checkpoint(held, checked(result, process.environment))))
         events.attempts_ended(ends)
         if report.unstarted:
@@ -275,7 +276,8 @@ class CallbackPool:
         for task_id in task_ids:
             held = self._held_claims.get(task_id)
             ours = held is not None and self._held_claims.is_with(task_id, process.number)
-            if held is None or not ours or held.cancel_asked_at is not None or self._stopping:
+            is_over = held is not None and (held.cancel_asked_at is not None or held.given_up)
+            if held is None or not ours or is_over or self._stopping:
                 released.append(task_id)
             else:
                 held.process = None
@@ -319,6 +321,26 @@ class CallbackPool:
                 process.cancel([task_id])  # it waits for a slot: it will not start
         self._held_claims.settle([held.task.claim])
         self.freed.set()
+
+    def stop_cell(self, cell: str) -> list[TaskId]:
+        """Kill the processes that were given tasks of a cell that does not answer; return those tasks.
+
+        SIGKILL has been sent when this returns. Each is handed back once its end is certain: uncharged, as what ran beside it.
+        """
+        task_ids = self._held_claims.give_up(cell)
+        wanted = frozenset(task_ids)
+        given: set[TaskId] = set()
+        for process in (*self._processes.values(), *self._dying):
+            ours = wanted & (process.tasks | self.running_in(process))
+            if ours:
+                given |= ours
+                if process.killed_for is None:
+                    self.kill_for(next(iter(ours)), process, "cell_away")
+                else:
+                    process.kill()  # it may live still
+        self.release(task_id for task_id in task_ids if task_id not in given)
+        self.freed.set()
+        return task_ids
 
     def kill_those_that_run_on(self) -> None:
         """Kill processes that run what is not to run any more: it began just as it was told not to, or was lost."""

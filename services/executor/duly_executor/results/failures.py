@@ -15,6 +15,7 @@ _REASONS = {
     "max_runtime": _ANOTHERS + "one that ran too long and could not be interrupted",
     "cancel": _ANOTHERS + "one that did not stop when it was cancelled",
     "kill": _ANOTHERS + "one that somebody killed (duly cancel --kill)",
+    "cell_away": "was stopped with its callback process: the cell of a task there did not answer heartbeats in time",
     "lost_claim": _ANOTHERS + "one whose claim was lost",
     "no_longer_ours": _ANOTHERS + "one that was no longer to run here",
     "crash": "its callback process was ended by another task",

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import structlog
 
@@ -36,11 +37,23 @@ _FRAMING_BYTES = 16
 _FIELD_BYTES = 2
 """The least that a field takes."""
 _result_of = attrgetter("result")
+_cell_of = attrgetter("claim.cell")
 
 
 class _Release(NamedTuple):
     claim: hsc_pb2.Claim
     stopped: hsc_pb2.StoppedRun | None
+
+
+class _Lane(NamedTuple):
+    """The way of what is reported to one cell."""
+
+    set: GroupCommit[hsc_pb2.TaskResult, None]
+    release: GroupCommit[_Release, None]
+    alone: asyncio.Semaphore
+
+
+Reported = TypeVar("Reported", hsc_pb2.TaskResult, _Release)
 
 
 class ResultReporter:
@@ -64,17 +77,14 @@ class ResultReporter:
         self._releases = BatchSender(
             self._send_releases, call_timeout, lambda each: self._run(lambda: self._release_alone(each))
         )
-        self._set = GroupCommit(
-            self._set_all, max_items=_BATCH, concurrency=_IN_FLIGHT, rest=_REST, stream_rest=_STREAM_REST
-        )
-        self._release = GroupCommit(self._release_all, max_items=_BATCH)
-        self._alone = asyncio.Semaphore(_ALONE_AT_A_TIME)
+        self._lanes: dict[str, _Lane] = {}
+        """By the cell of the claims: results for one that is away hold up no others."""
         self._running: set[asyncio.Task[None]] = set()
 
     def results(self, results: Sequence[hsc_pb2.TaskResult]) -> None:
         """Report these; returns at once."""
-        if results:
-            self._run(lambda: self._set(results))
+        for cell, some in _by_cell(results):
+            self._run(partial(self._lane(cell).set, some))
 
     def release(
         self, claims: Sequence[hsc_pb2.Claim], stopped: Mapping[TaskId, hsc_pb2.StoppedRun] | None = None
@@ -83,7 +93,24 @@ class ResultReporter:
         if claims:
             told = stopped or {}
             releases = [_Release(claim, told.get(claim.task_id)) for claim in claims]
-            self._run(lambda: self._release(releases))
+            for cell, some in _by_cell(releases):
+                self._run(partial(self._lane(cell).release, some))
+
+    def _lane(self, cell: str) -> "_Lane":
+        lane = self._lanes.get(cell)
+        if lane is None:
+            lane = self._lanes[cell] = _Lane(
+                GroupCommit(
+                    self._set_all,
+                    max_items=_BATCH,
+                    concurrency=_IN_FLIGHT,
+                    rest=_REST,
+                    stream_rest=_STREAM_REST,
+                ),
+                GroupCommit(self._release_all, max_items=_BATCH),
+                asyncio.Semaphore(_ALONE_AT_A_TIME),
+            )
+        return lane
 
     async def finish(self) -> None:
         """Wait until everything that was given is settled."""
@@ -130,7 +157,7 @@ class ResultReporter:
 
     async def _insist(self, result: hsc_pb2.TaskResult) -> None:
         """One that does not go with others. Dropped, it would run again and again: it ends as what it is, a bad one."""
-        async with self._alone:
+        async with self._lane(result.claim.cell).alone:
             reason = await self._results.alone(result)
             if reason is None:
                 return
@@ -158,11 +185,19 @@ class ResultReporter:
 
     async def _release_alone(self, release: _Release) -> None:
         """One that does not go with others; if it does not go at all, it runs out."""
-        async with self._alone:
+        async with self._lane(release.claim.cell).alone:
             reason = await self._releases.alone(release)
         if reason is not None:
             events.unreported("release", 1, reason)
             self._settled([release.claim])
+
+
+def _by_cell(reported: Sequence[Reported]) -> list[tuple[str, Sequence[Reported]]]:
+    """Return these by the cell of their claims, in their order; most are of one."""
+    cells = dict.fromkeys(map(_cell_of, reported))
+    if len(cells) == 1:
+        return [(cell, reported) for cell in cells]
+    return [(cell, [each for each in reported if _cell_of(each) == cell]) for cell in cells]
 
 
 async def _until_done(work: Callable[[], Coroutine[object, object, object]]) -> None:

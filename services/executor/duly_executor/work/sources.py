@@ -225,6 +225,7 @@ class HscSource:
                 token_prefix=prefix,
                 lost_prefixes=lost,
                 priorities=self._priorities,
+                keeps_cells=True,
             )
             sent = since_boot_ns()  # before sending: the store's lease begins later, never earlier
             response = await self._hsc.ClaimWork(request, timeout=timeout.total_seconds())
