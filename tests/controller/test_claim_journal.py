@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from duly_core.cells import directory
 from duly_core.errors import SettingsError
+from duly_core.host import claim_journal
 from duly_core.host.claim_journal import ClaimJournal, Owner, read, read_deadline
 from duly_core.host.journal_folder import JournalFolder, TakenJournal
 from duly_core.host.slot_board import RunningTask, SlotWriter
@@ -119,6 +121,10 @@ def test_of_more_cells_than_it_has_room_for_claims_are_not_journaled(file: int, 
     left = read(file, board)
 
     assert len(left.claims) == len(left.cells) == 128
+
+
+def test_it_believes_the_names_that_the_directory_takes() -> None:
+    assert claim_journal.CELL_NAME.pattern.decode() == directory.CELL_NAME.pattern
 
 
 def test_a_name_that_no_cell_can_have_is_not_believed(journal: ClaimJournal, file: int, board: int) -> None:

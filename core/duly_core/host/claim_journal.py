@@ -11,6 +11,7 @@ for code of the Executor's own user can write to the file.
 import json
 import mmap
 import os
+import re
 import stat
 import struct
 from collections.abc import Iterable
@@ -18,7 +19,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Self, get_type_hints
 
-from duly_core.cells.directory import CELL_NAME
 from duly_core.host.slot_board import MOST_PROCESSES, MOST_SLOTS, SlotBoard
 from duly_core.process.clock import since_boot_ns
 from duly_core.process.identity import MOST_PID, boot_id, host_name, machine_id, pid_namespace, started
@@ -39,6 +39,8 @@ _NOTED = 1
 _OWNER = _PREFIXES + _MOST_PREFIXES * _PREFIX.size
 _CELLS = 2 * _PAGE
 _CELL = struct.Struct("<32s")
+CELL_NAME = re.compile(rb"[a-z0-9][a-z0-9_-]{0,31}")
+"""As in `duly_core.cells.directory`, which hosts do not load."""
 _MOST_CELLS = _PAGE // _CELL.size
 _CLAIMS = 3 * _PAGE
 _CLAIM = struct.Struct("<q16s16s")
@@ -321,11 +323,7 @@ def read(descriptor: int, board_descriptor: int) -> JournalContents:
 def _cell_names(content: bytes) -> dict[int, str]:
     """Return the names of cells by number; what cannot be a name is left out."""
     written = (name.rstrip(b"\0") for (name,) in _CELL.iter_unpack(content[_CELLS:_CLAIMS]))
-    return {
-        number: name.decode()
-        for number, name in enumerate(written, 1)
-        if name.isascii() and CELL_NAME.fullmatch(name.decode())
-    }
+    return {number: name.decode() for number, name in enumerate(written, 1) if CELL_NAME.fullmatch(name)}
 
 
 _NO_JOURNAL = "this file is not a claim journal"

@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
+from duly_core.access.audit_entries import AuditLog
 from duly_core.access.audit_log import StoredAuditLog
 from duly_core.access.authorizer import open_authorizer
 from duly_core.access.cache import AccessCache
@@ -16,7 +17,6 @@ from duly_core.config.live_sections import TriggerSettings
 from duly_core.config.timing import Timing
 from duly_core.live_settings.log_level_follower import LogLevelFollower
 from duly_core.postgres.local_notifications import LocalNotifications
-from duly_core.postgres.pool import Store
 from duly_core.postgres.rights import HSC
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.start import Migration
@@ -50,14 +50,14 @@ def build(
     migration = migration or Migration()
     shared = UnitSettings(settings, timing, rpc_settings, live_settings)
 
-    def make_server(servicer: object, store: Store, listen: str) -> RpcServer:
+    def make_server(servicer: object, access: AccessCache, audit_log: AuditLog, listen: str) -> RpcServer:
         return RpcServer(
             listen,
             [servicer],
             rpc_settings,
             observe_call,
-            open_authorizer(auth_settings, AccessCache(store)),
-            StoredAuditLog(store),
+            open_authorizer(auth_settings, access),
+            audit_log,
             settings.health_listen,
         )
 
@@ -74,15 +74,17 @@ def build(
                 shared,
                 store_settings,
                 follower,
-                lambda servicer, store: make_server(servicer, store, listen),
+                lambda servicer, access, audit_log: make_server(servicer, access, audit_log, listen),
                 log_level,
                 notifications,
                 migration,
+                cells.serve,
                 stop,
             )
             return
         async with open_unit(shared, store_settings, notifications, log_level) as unit:
-            server = make_server(unit.servicer, unit.stores.results, listen)
+            results = unit.stores.results
+            server = make_server(unit.servicer, AccessCache(results), StoredAuditLog(results), listen)
             address = await server.start()
             if await migration.done(store_settings, stop, HSC):
                 log.info("hsc serves", address=address)

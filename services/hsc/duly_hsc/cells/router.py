@@ -22,7 +22,7 @@ from duly_core.rpc.stubs import Context
 from duly_core.tasks.task import ReleasedClaim
 from duly_hsc import convert
 from duly_hsc.access import require_run
-from duly_hsc.cells.served import ServedCell, ServedCells, naming
+from duly_hsc.cells.served import ServedCell, ServedCells
 from duly_hsc.cells.turns import Turns
 from duly_wire.ids import TaskId
 from duly_wire.v1 import hsc_pb2, hsc_pb2_grpc
@@ -77,7 +77,7 @@ class HscRouter(hsc_pb2_grpc.HscServiceServicer):
             return await self._turns.claim_work(asked, lambdas)
         ((name, names),) = lambdas.items()
         cell = self._cells.the(name)
-        with naming(cell):
+        with self._cells.naming(cell):
             return await cell.servicer.claim_work(
                 asked if names is asked.lambdas else replace(asked, lambdas=names)
             )
@@ -165,7 +165,7 @@ class HscRouter(hsc_pb2_grpc.HscServiceServicer):
         """
         if not isinstance(error, StoreUnavailableError):
             raise error
-        with naming(cell):
+        with self._cells.naming(cell):
             if not request.keeps_cells:
                 raise error
         cell.pause.failed()
@@ -259,7 +259,7 @@ class HscRouter(hsc_pb2_grpc.HscServiceServicer):
         self, places: Mapping[str, Sequence[int]], ask: Callable[[ServedCell], Awaitable[Answer]]
     ) -> Answer:
         cell = self._cells.the(next(iter(places), ""))
-        with naming(cell):
+        with self._cells.naming(cell):
             return await ask(cell)
 
     async def _each(
@@ -271,7 +271,7 @@ class HscRouter(hsc_pb2_grpc.HscServiceServicer):
 
         async def ask(name: str, of_cell: Sequence[int]) -> tuple[Sequence[int], Answer]:
             cell = self._cells.the(name)
-            with naming(cell):
+            with self._cells.naming(cell):
                 return of_cell, await part(cell, of_cell)
 
         answers = await asyncio.gather(

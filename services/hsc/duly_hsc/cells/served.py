@@ -10,7 +10,7 @@ from datetime import timedelta
 import structlog
 
 from duly_core.cells.directory import Directory
-from duly_core.errors import OverloadedError, StoreUnavailableError
+from duly_core.errors import CellFencedError, NotInCellError, OverloadedError, StoreUnavailableError
 from duly_hsc.cells.pause import Pause
 from duly_hsc.own_cell import OwnCell
 from duly_hsc.servicer import HscServicer
@@ -113,6 +113,25 @@ class ServedCells:
         """Answer the calls that wait for work, and those that come from now on, without any."""
         self.is_closed = True
 
+    @contextmanager
+    def naming(self, cell: ServedCell) -> Iterator[None]:
+        """Let the error of a cell that does not answer name it.
+
+        Raises:
+            StoreUnavailableError: it does not answer.
+            NotInCellError: it does not own the namespace; the directory is read again.
+        """
+        try:
+            yield
+        except StoreUnavailableError as error:
+            cell.pause.failed()
+            if isinstance(error, CellFencedError):  # it moves: the directory will say where to
+                self._look_again()
+            raise StoreUnavailableError(f"cell {cell.name}: {error}") from error
+        except NotInCellError:
+            self._look_again()
+            raise
+
     def split(self, lambdas: frozenset[str]) -> dict[str, frozenset[str]]:
         """Return lambdas by the name of the cell in which they live."""
         directory = self._directory()
@@ -185,17 +204,3 @@ class ServedCells:
         owed, oldest = self._owed[name], self._now() - _OWED_FOR
         while owed and next(iter(owed.values())) < oldest:
             owed.popitem(last=False)
-
-
-@contextmanager
-def naming(cell: ServedCell) -> Iterator[None]:
-    """Let the error of a cell that does not answer name it.
-
-    Raises:
-        StoreUnavailableError: it does not answer.
-    """
-    try:
-        yield
-    except StoreUnavailableError as error:
-        cell.pause.failed()
-        raise StoreUnavailableError(f"cell {cell.name}: {error}") from error

@@ -1,9 +1,12 @@
 """Serves several cells: a unit for each, and the router before them. One server, which serves as long as one cell answers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
+from duly_core.access.audit_entries import AuditLog
+from duly_core.access.audit_log import CellsAuditLog, StoredAuditLog
+from duly_core.access.cache import AccessCache
 from duly_core.cells.directory import Directory
 from duly_core.cells.follower import DirectoryFollower
 from duly_core.cells.health import CellHealth, CellsHealth
@@ -19,10 +22,10 @@ from duly_core.rpc.server import RpcServer
 from duly_hsc.cells.router import HscRouter
 from duly_hsc.cells.served import ServedCells
 from duly_hsc.events import log
-from duly_hsc.unit import UnitSettings, open_unit
+from duly_hsc.unit import HscUnit, UnitSettings, open_unit
 
-MakeServer = Callable[[object, Store], RpcServer]
-"""Makes the server of a servicer; roles and the audit log are of that store."""
+MakeServer = Callable[[object, AccessCache, AuditLog], RpcServer]
+"""Makes the server of a servicer."""
 
 _OWN_CONNECTIONS = 2
 """To read who may do what, and to write the audit log: apart from the calls of the own cell."""
@@ -52,6 +55,7 @@ async def serve_cells(
     log_level: LogLevelFollower,
     notifications: LocalNotifications | None,
     migration: Migration,
+    only: Collection[str],
     stop: asyncio.Event,
 ) -> None:
     """Serve the cells of the directory, which is known, until `stop`.
@@ -64,6 +68,7 @@ async def serve_cells(
         log_level: follows the settings in one of the cells.
         notifications: shared with the other services of this process; None: there are no others.
         migration: makes stores ready.
+        only: the names of the cells to serve; empty: all.
         stop: ends it.
     """
 
@@ -72,11 +77,21 @@ async def serve_cells(
             raise AssertionError
         return follower.now
 
-    cells = ServedCells(directory, LookAgain(follower))
+    cells = ServedCells(directory, LookAgain(follower), only=only)
+    units: dict[str, HscUnit] = {}
+    audit_logs: dict[str, StoredAuditLog] = {}
+
+    def others() -> list[Store]:
+        return [unit.stores.results for name, unit in units.items() if name != follower.own_cell]
+
     drained = asyncio.Event()
     async with Store(own.model_copy(update={"connections": _OWN_CONNECTIONS})) as own_store:
         router = HscRouter(cells, settings.rpc, settings.hsc.max_items_per_call)
-        server = make_server(router, own_store)
+        server = make_server(
+            router,
+            AccessCache(own_store, others),
+            CellsAuditLog(StoredAuditLog(own_store), lambda: audit_logs),
+        )
         address = await server.start()
         log.info("hsc serves", address=address, cells=sorted(directory().cells))
 
@@ -88,14 +103,16 @@ async def serve_cells(
                 if await migration.done(place.store, stop_unit, HSC):
                     with cells.serving(place.cell, unit.servicer):
                         follower.pools[place.cell] = unit.stores.results
+                        units[place.cell] = unit
+                        audit_logs[place.cell] = StoredAuditLog(unit.stores.results)
                         try:
                             await unit.run(health, address, stop_unit)
                             unit.close()
                             if stop.is_set():  # calls that are under way still write
                                 await wait_for(drained, _DRAINED_WITHIN)
                         finally:
-                            if follower.pools.get(place.cell) is unit.stores.results:
-                                del follower.pools[place.cell]
+                            if units.get(place.cell) is unit:
+                                del follower.pools[place.cell], units[place.cell], audit_logs[place.cell]
                 unit.close()
                 await unit.finish()
 
@@ -109,7 +126,7 @@ async def serve_cells(
         draining = asyncio.ensure_future(drain())
         owed = asyncio.ensure_future(repeat("owed releases", cells.run_once, stop, asyncio.Event()))
         try:
-            await Units(follower, CellsHealth(server, "hsc"), run_unit).run(stop)
+            await Units(follower, CellsHealth(server, "hsc"), run_unit, only).run(stop)
         finally:
             stop.set()
             await asyncio.wait({draining, owed})

@@ -14,7 +14,7 @@ from typing import Any
 
 from duly_core.errors import StoreUnavailableError
 from duly_hsc.caller_groups import Claimed
-from duly_hsc.cells.served import ServedCell, ServedCells, naming
+from duly_hsc.cells.served import ServedCell, ServedCells
 from duly_hsc.convert import WorkRequest
 from duly_wire.v1 import hsc_pb2
 
@@ -91,7 +91,7 @@ class Turns:
                     cell.servicer.give_up(task.result().tasks)
         if found is None:
             return None
-        with naming(found[0]):
+        with self._cells.naming(found[0]):
             return await found[0].servicer.answer(found[1])
 
     def _give_up_later(self, task: "asyncio.Task[Claimed]", cell: ServedCell) -> None:
@@ -139,7 +139,7 @@ class _Poll:
             found = self._answered, Claimed([], timedelta())
         if found is None:
             return hsc_pb2.ClaimWorkResponse()
-        with naming(found[0]):
+        with self._cells.naming(found[0]):
             return await found[0].servicer.answer(found[1])
 
     async def _find(self) -> tuple[ServedCell, Claimed] | None:
