@@ -69,7 +69,9 @@ def test_queues_of_versions_domains_and_labels_count_for_their_lambda(queue):
 def test_runs_are_taken_once_with_a_row_for_all_lambdas_and_rows_for_the_largest():
     counts = RunCounts()
     counts.begin(MINUTE)
-    counts.started([("a", 0.0), ("a@2.0", 7.0), *((f"l{number}", 0.0) for number in range(MOST_LAMBDAS))])
+    counts.started(
+        [("a", 0), ("a@2.0", place_of(7.0)), *((f"l{number}", 0) for number in range(MOST_LAMBDAS))]
+    )
     counts.runs("a").failed += 1
 
     rows = {row["lambda"]: row for row in counts.take()}
@@ -85,9 +87,9 @@ def test_counts_go_to_the_minute_in_which_they_came_even_after_a_take():
     counts = RunCounts()
     counts.begin(MINUTE)
     counts.take()
-    counts.started([("a", 0.0)])
+    counts.started([("a", 0)])
     counts.begin(MINUTE + timedelta(minutes=1))
-    counts.started([("a", 0.0)])
+    counts.started([("a", 0)])
 
     assert [row["at"] for row in counts.take() if row["lambda"] == "a"] == [
         MINUTE.isoformat(),

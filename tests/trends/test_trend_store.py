@@ -9,7 +9,7 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.gates.ends import GateEnds
 from duly_core.lambdas.names import QueueKey
 from duly_core.results.store import set_results
-from duly_core.tasks.task import Result
+from duly_core.tasks.task import Applied, ReleasedClaim, Result
 from duly_core.trends import store as trends
 from duly_core.trends.rules import PLACES, Time, minute_of, on_time
 from duly_hsc.run_trends import RunTrends
@@ -95,6 +95,26 @@ async def test_what_a_gate_held_is_late_from_the_end_of_the_gate(store, task_sta
 
     (found,) = await points(store, LAMBDA, at=minute_of(wall.now))
     assert (found.started, on_time(found.lateness, 5 * SECOND)) == (1, 1)
+
+
+async def test_a_claim_that_is_handed_back_before_its_callback_began_is_no_start(store, task_states):
+    wall = Wall(datetime.now(UTC))
+    hsc = RunTrends(store, wall)
+    ran, kept, drained, repeated = [await task_states.claimed() for _ in range(4)]
+    hsc.claimed([replace_due(each, wall.now) for each in (ran, kept, drained, repeated)])
+
+    hsc.released(
+        [
+            ReleasedClaim(ran.task_id, ran.token),
+            ReleasedClaim(drained.task_id, drained.token, started_at=wall.now),
+            ReleasedClaim(repeated.task_id, repeated.token),
+        ],
+        [Applied.APPLIED, Applied.APPLIED, Applied.ALREADY_APPLIED],
+    )
+    await hsc.run_once()
+
+    (found,) = await points(store, LAMBDA, at=minute_of(wall.now))
+    assert found.started == 3
 
 
 def replace_due(task, due_at):

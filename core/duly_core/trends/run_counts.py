@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from duly_core.trends.rules import ALL, PLACES, base_name, place_of
+from duly_core.trends.rules import ALL, PLACES, base_name
 
 MOST_LAMBDAS = 200
 """Lambdas with points of their own in a minute: those with the most runs. The others count for all lambdas only."""
@@ -54,10 +54,15 @@ class RunCounts:
             found = self._minute[lambda_name] = Runs()
         return found
 
-    def started(self, starts: Iterable[tuple[str, float]]) -> None:
-        """Count runs that began, by lambda and by how many seconds late."""
-        for name, late in starts:
-            self.runs(name).lateness[place_of(late)] += 1
+    def started(self, starts: Iterable[tuple[str, int]]) -> None:
+        """Count runs that began, by lambda and by `place_of` their lateness."""
+        for name, place in starts:
+            self.runs(name).lateness[place] += 1
+
+    def did_not_start(self, lambda_name: str, place: int) -> None:
+        """Take back a run of this minute that was counted here, and did not begin. One of a minute before stays: it was taken."""
+        lateness = self.runs(lambda_name).lateness
+        lateness[place] = max(0, lateness[place] - 1)
 
     def take(self) -> list[dict[str, Any]]:
         """Return what was counted, as rows of the statement `add_runs`, and forget it."""

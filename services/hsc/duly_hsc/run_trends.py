@@ -8,9 +8,9 @@ from time import time
 from duly_core.errors import StoreUnavailableError
 from duly_core.gates.ends import GateEnds
 from duly_core.postgres.pool import Store
-from duly_core.tasks.task import Applied, ClaimedTask, Result
+from duly_core.tasks.task import Applied, ClaimedTask, ReleasedClaim, Result
 from duly_core.trends import store as trends
-from duly_core.trends.rules import minute_of
+from duly_core.trends.rules import minute_of, place_of
 from duly_core.trends.run_counts import RunCounts
 from duly_hsc.events import log
 from duly_hsc.startable import could_start_at
@@ -26,6 +26,7 @@ _ENDED = frozenset((Outcome.SUCCESS, Outcome.CANCELLED))
 _COUNTED = _FAILED | _ENDED
 _SETTLE = timedelta(seconds=1)
 """After the end of a minute: what was claimed in it is counted."""
+_NO_CLAIM = (None, 0)
 _MICROSECONDS = 1e6
 _MINUTE = 60
 
@@ -38,32 +39,43 @@ class RunTrends:
         self._store = store
         self._now = now
         self._counts = RunCounts()
-        self._lambdas: dict[TaskId, str] = {}
+        self._claims: dict[TaskId, tuple[str, int]] = {}
+        """The lambda of each claim, and where its start was counted."""
         self._unknown: list[tuple[TaskId, bool]] = []
         self._minute_ends = 0.0
 
     def claimed(self, tasks: Sequence[ClaimedTask | None], ends: GateEnds | None = None) -> None:
         """Count tasks that were claimed, by how late they were after they could start. `ends`: of gates that held whole queues."""
         now = self._begin()
-        lambdas, late_at = self._lambdas, now * _MICROSECONDS
+        claims, late_at = self._claims, now * _MICROSECONDS
         starts = []
         for task in tasks:
             if task is not None:
-                lambdas[task.task_id] = task.lambda_name
                 is_plain = task.startable_at_us is None and (ends is None or ends.newest is None)
                 due_at = task.due_at_us if is_plain else could_start_at(task, ends)
-                starts.append((task.lambda_name, (late_at - due_at) / _MICROSECONDS))
+                start = task.lambda_name, place_of((late_at - due_at) / _MICROSECONDS)
+                claims[task.task_id] = start
+                starts.append(start)
         self._counts.started(starts)
-        if len(lambdas) > _MOST_CLAIMS:  # of claims that ended elsewhere, or not at all
-            for task_id in list(islice(lambdas, _MOST_CLAIMS // 2)):
-                del lambdas[task_id]
+        if len(claims) > _MOST_CLAIMS:  # of claims that ended elsewhere, or not at all
+            for task_id in list(islice(claims, _MOST_CLAIMS // 2)):
+                del claims[task_id]
+
+    def released(self, releases: Sequence[ReleasedClaim], verdicts: Sequence[Applied]) -> None:
+        """Take back the starts of claims that were handed back before their callbacks began: others begin them."""
+        self._begin()
+        for release, verdict in zip(releases, verdicts, strict=True):
+            if verdict is Applied.APPLIED and release.started_at is None:
+                start = self._claims.pop(release.task_id, None)
+                if start is not None:
+                    self._counts.did_not_start(*start)
 
     def ended(self, results: Sequence[Result], verdicts: Sequence[Applied]) -> None:
         """Count results that were written; those that were written before do not count again."""
         self._begin()
-        runs, lambdas = self._counts.runs, self._lambdas
+        runs, claims = self._counts.runs, self._claims
         for result, verdict in zip(results, verdicts, strict=True):
-            name = lambdas.pop(result.task_id, None)
+            name, _ = claims.pop(result.task_id, _NO_CLAIM)
             if verdict is not Applied.APPLIED or result.outcome not in _COUNTED:
                 continue
             failed = result.outcome in _FAILED

@@ -407,4 +407,6 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         if due_in is not None:
             self._notifier.due_in(due_in)
         events.answered(events.releases, verdicts)
+        if self._trends is not None:
+            self._trends.released(releases, verdicts)
         return verdicts

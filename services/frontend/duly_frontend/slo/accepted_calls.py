@@ -8,7 +8,6 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.pool import Store
 from duly_core.process.telemetry import observe_call
 from duly_core.trends import store as trends
-from duly_core.trends.rules import minute_of
 from duly_frontend.events import calls_counted, log, took_limited
 from duly_frontend.slo.verdicts import Verdict, verdict_of
 
@@ -16,7 +15,7 @@ _MOST_MINUTES = 1_500
 """While the store is away, calls are kept for so many: the newest."""
 _AGAIN = timedelta(seconds=5)
 _SETTLE = timedelta(seconds=1)
-_MINUTE = timedelta(minutes=1)
+_MINUTE = 60
 
 
 class AcceptedCalls:
@@ -26,7 +25,7 @@ class AcceptedCalls:
         """Make one; `now` is the wall clock, in seconds since 1970."""
         self._store = store
         self._now = now
-        self._minutes: dict[datetime, list[int]] = {}
+        self._minutes: dict[float, list[int]] = {}
 
     def observe(self, method: str, code: str, seconds: float) -> None:
         """Count a call that ended, for metrics and for what is promised."""
@@ -36,29 +35,37 @@ class AcceptedCalls:
             return
         calls_counted(verdict)
         if verdict is not Verdict.REFUSED:
-            counts = self._minutes.setdefault(minute_of(datetime.fromtimestamp(self._now(), UTC)), [0, 0])
+            counts = self._of(self._now() // _MINUTE)
             counts[0] += 1
             counts[1] += verdict is Verdict.FAILED
+
+    def _of(self, minute: float) -> list[int]:
+        """Return the counts of a minute, by its number since 1970: calls, and those that failed."""
+        found = self._minutes.get(minute)
+        if found is None:
+            found = self._minutes[minute] = [0, 0]
+        return found
 
     async def run_once(self) -> timedelta:
         """Add what was counted; return when the next minute is over. What cannot be added is kept."""
         taken, self._minutes = self._minutes, {}
         try:
             if taken:
-                await trends.add_calls(
-                    self._store, {at: (calls, failed) for at, (calls, failed) in taken.items()}
-                )
+                by_minute = {
+                    datetime.fromtimestamp(minute * _MINUTE, UTC): (calls, failed)
+                    for minute, (calls, failed) in taken.items()
+                }
+                await trends.add_calls(self._store, by_minute)
         except StoreUnavailableError as error:
             self._keep(taken)
             log.warning("calls not added to the trends yet", reason=str(error))
             return _AGAIN
-        now = datetime.fromtimestamp(self._now(), UTC)
-        return minute_of(now) + _MINUTE + _SETTLE - now
+        return timedelta(seconds=_MINUTE - self._now() % _MINUTE) + _SETTLE
 
-    def _keep(self, taken: dict[datetime, list[int]]) -> None:
-        for at, (calls, failed) in taken.items():
-            counts = self._minutes.setdefault(at, [0, 0])
+    def _keep(self, taken: dict[float, list[int]]) -> None:
+        for minute, (calls, failed) in taken.items():
+            counts = self._of(minute)
             counts[0] += calls
             counts[1] += failed
-        for at in sorted(self._minutes)[:-_MOST_MINUTES]:
-            del self._minutes[at]
+        for minute in sorted(self._minutes)[:-_MOST_MINUTES]:
+            del self._minutes[minute]
