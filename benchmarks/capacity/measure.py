@@ -25,6 +25,8 @@ from duly_local.options import FRONTEND, HSC
 PROCESSES = ("postgres", "frontend", "store consumer", "hsc", "controller", "executor", "callbacks")
 """Whose CPU the model has; the client's and moto's are left out."""
 _GIVE_UP = 60.0
+_MANY, _SHORTER = 200, 2 / 3
+"""Tasks a second of which there are enough in a shorter time."""
 _TAIL = 0.4
 """Seconds in which the ends of the last tasks are written."""
 _WARM = 0.7
@@ -128,7 +130,7 @@ async def load(here: Stack, case: Case, seconds: float) -> dict[str, Any]:
     """Run a load for so long; return what it cost for each task."""
     await _steady(here, case, max(1, int(case.rate * _WARM)))
     await here.running.settled(_GIVE_UP)
-    tasks = int(case.rate * seconds)
+    tasks = int(case.rate * (seconds if case.rate < _MANY else seconds * _SHORTER))
     before = here.store.read()
     sent_in = await _steady(here, case, tasks)
     await asyncio.sleep(_TAIL)

@@ -216,7 +216,7 @@ def stored(model: Model) -> Iterator[str]:
 
 
 def _payload(size: float) -> str:
-    return f"{size / 1024:g} KiB" if size >= 1024 else f"{size:g} B"
+    return f"{size:,g} B" if size % 1024 else f"{size / 1024:g} KiB"
 
 
 def fits(points: Mapping[str, Any], model: Model) -> Iterator[str]:

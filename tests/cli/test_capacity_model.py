@@ -83,6 +83,16 @@ def test_tasks_that_run_longer_than_a_heartbeat_cost_one_each_period() -> None:
     assert long.postgres_cores - short.postgres_cores == pytest.approx(extra)
 
 
+def test_many_hosts_need_more_frontends_for_their_reports() -> None:
+    few, many = (
+        plan(Load(1_000, 1_000, run_time=timedelta(seconds=10)), replace(LIMITS, slots=slots), fitted())
+        for slots in (100, 2)
+    )
+
+    assert many.hosts > 20 * few.hosts
+    assert many.frontends > few.frontends
+
+
 def test_groups_grow_with_the_rate_and_not_beyond_what_was_measured() -> None:
     groups = Groups(alone=1.0, half_rate=100, steepness=1.5, highest_rate=1_000)
     rates = (1, 50, 100, 150, 200, 500, 1_000, 50_000)

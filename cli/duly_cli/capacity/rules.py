@@ -25,6 +25,8 @@ MOST_PROCESSES = 1_000_000
 _US = 1e-6
 _CONNECTIONS = {FRONTEND: 15, HSC: 11, STORE_CONSUMER: 10}
 """To Postgres, of each, with its usual settings, and one more while it starts: docs/operators/postgres.md has the table."""
+_REPORT_CORES = 0.00037
+"""Of a Frontend, for the reports of one host: `python -m benchmarks.scale`, docs/performance.md."""
 _SPARE_CONNECTIONS = 10
 """For people, monitoring and Postgres itself."""
 
@@ -180,6 +182,7 @@ def _with_cells(load: Load, limits: Limits, model: Model, cells: int) -> Plan:
     """Each cell has servers of its own, which make statements of its tasks alone; hosts work for all cells."""
     mix, rate = load.mix, load.tasks_per_second / cells
     beats = rate * (load.run_time // limits.heartbeat_period)
+    hosts = _hosts(load, limits, model)
 
     def values_with(frontends: float, hscs: float) -> dict[str, float]:
         schedule, run = model.schedule_groups_of(mix, rate / frontends), model.run_groups_of(mix, rate / hscs)
@@ -188,7 +191,8 @@ def _with_cells(load: Load, limits: Limits, model: Model, cells: int) -> Plan:
     def cores(process: str, number: float, values: Mapping[str, float]) -> float:
         """Cores that each of so many processes of a cell uses."""
         work = rate * cost_of(model.cpu_us[process], values) + beats * model.heartbeat_us[process]
-        return model.idle_cores[process] + work * _US / number
+        reports = hosts.number / cells * _REPORT_CORES if process == FRONTEND else 0.0
+        return model.idle_cores[process] + (work * _US + reports) / number
 
     def enough(process: str) -> int:
         return fewest(
@@ -205,7 +209,6 @@ def _with_cells(load: Load, limits: Limits, model: Model, cells: int) -> Plan:
         Wall("WAL", wal, limits.wal_bytes_per_s, "bytes a second"),
         Wall("commits", transactions, limits.commits_per_s, "a second"),
     )
-    hosts = _hosts(load, limits, model)
     kept = load.mean_tasks_per_second * load.retention.total_seconds()
     return Plan(
         cells=cells,
