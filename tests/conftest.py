@@ -44,6 +44,7 @@ pytest_plugins = [
     "tests.fixtures.postgres",
     "tests.fixtures.cells",  # after postgres, which it imports
     "tests.fixtures.base_release",  # after postgres, which it imports
+    "tests.fixtures.logical_postgres",  # after postgres, which it imports
     "tests.fixtures.embedded",  # after postgres, which it imports
     "tests.fixtures.postgres_versions",  # after postgres, which it imports
     "tests.fixtures.programs",

@@ -22,6 +22,7 @@ except ModuleNotFoundError:
 from duly_cli.access import audit, certs, grants, tokens
 from duly_cli.attachments import commands as attachments
 from duly_cli.capacity import commands as capacity
+from duly_cli.cells import commands as cells
 from duly_cli.chores import commands as chores
 from duly_cli.events import commands as events
 from duly_cli.explain import commands as explain
@@ -117,6 +118,7 @@ purge.add_command(app)
 sessions.add_commands(app)
 resources.add_commands(app)
 pools.add_commands(app)
+cells.add_commands(app)
 gates.add_commands(app)
 breakers.add_commands(app)
 pausing.add_commands(app)

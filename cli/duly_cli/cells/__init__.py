@@ -1,0 +1,1 @@
+"""`duly cells`: the stores of an installation, and which namespace lives in which."""
