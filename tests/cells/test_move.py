@@ -7,14 +7,16 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from duly_core.cells.administration import Administration
 from duly_core.cells.directory import Cell
 from duly_core.cells.moving.copies import forward, make_cell, read_copy
 from duly_core.cells.moving.errors import MoveError, MoveTakenError
-from duly_core.cells.moving.move import find_mover, read_directory, run
+from duly_core.cells.moving.move import find_mover, run
 from duly_core.cells.moving.mover import Mover
 from duly_core.cells.moving.sides import Side, with_password_of, without_password
 from duly_core.cells.moving.steps import Step, next_step
 from duly_core.errors import StoreUnavailableError
+from duly_core.postgres.settings import StoreSettings
 from tests.fixtures.logical_postgres import SCHEMA, LogicalPostgres, TwoPlaces
 from tests.fixtures.postgres import PostgresServer
 from tests.fixtures.task_states import LAMBDA
@@ -232,13 +234,14 @@ def test_a_target_that_does_not_catch_up_in_time_takes_the_fence_down(two_places
 
 def test_a_switch_that_nobody_was_told_of_is_completed_from_the_old_directory(two_places: TwoPlaces) -> None:
     up_to(two_places, Step.SWITCH)
-    known = read_directory(two_places.source, SCHEMA, lambda address: with_password(two_places, address))
+    administration = Administration(StoreSettings(dsn=two_places.source, schema_name=SCHEMA))
+    known = administration.look().directory
     found = find_mover(known, "a", two_places.target, lambda address: with_password(two_places, address))
     assert found is not None
     lines: list[str] = []
     run(found, lines.append)
     assert leftovers(two_places) == 0
-    known = read_directory(two_places.source, SCHEMA, lambda address: with_password(two_places, address))
+    known = administration.look().directory
     assert known.version == two_places.directory.version + 1
     assert (
         find_mover(known, "a", two_places.target, lambda address: with_password(two_places, address)) is None

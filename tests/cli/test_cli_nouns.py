@@ -11,9 +11,9 @@ NOUNS = {name: each for name, each in get_command(app).commands.items() if isins
 LISTED = {
     name: each
     for name, each in NOUNS.items()
-    if "list" in each.commands and name not in {"attachments", "audit"}
+    if "list" in each.commands and name not in {"attachments", "audit", "cells"}
 }
-"""The list of attachments is that of a task, which is named; what the audit lists has no names."""
+"""The list of attachments is that of a task, which is named; what the audit lists has no names; cells are listed without a Frontend."""
 VERBS = {verb for each in NOUNS.values() for verb in each.commands}
 DESTRUCTIVE = {"cancel", "delete", "purge", "redrive", "remove", "reset", "revoke", "rollback"}
 

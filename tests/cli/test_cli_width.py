@@ -19,6 +19,7 @@ WIDTH = 80
 LONG = "a-namespace-with-a-long-name/department.invoices.yearly.statement.send-by-mail"
 SESSION = "customer-of-the-northern-region-with-a-long-name-0123456789"
 _ELSEWHERE = {
+    "cells list",
     "config",
     "conformance",
     "db operator",

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from duly_core.postgres.settings import StoreSettings
 
 _EXIT_FAILED = 1
-_DEFAULT_SCHEMA = "public"
 
 
 def move(
@@ -91,18 +90,19 @@ def _mover(
     *,
     compares: bool,
 ) -> "Mover | None":
-    from duly_core.cells.moving.move import find_mover, read_directory
+    from duly_core.cells.administration import Administration
+    from duly_core.cells.directory import Cell
+    from duly_core.cells.moving.move import find_mover
     from duly_core.postgres.password import full_address
     from duly_core.postgres.settings import direct
 
-    here = direct(settings)
+    administration = Administration(direct(settings))
 
     def add_password(address: str) -> str:
-        return full_address(here.model_copy(update={"dsn": address}))
+        return full_address(administration.settings_of(Cell(cell, address, "")))
 
-    directory = read_directory(full_address(here), here.schema_name or _DEFAULT_SCHEMA, add_password)
     return find_mover(
-        directory,
+        administration.look().directory,
         cell,
         add_password(to),
         add_password,

@@ -1,7 +1,6 @@
 """What must hold before a move begins: each problem with what helps."""
 
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
 from duly_core.cells.moving.errors import MoveError
 from duly_core.cells.moving.sides import Side
@@ -110,8 +109,3 @@ def is_new(target: Side) -> None:
                 f"{target.where} has rows in {target.schema}.{table}: a cell moves to an empty schema. If it is what an earlier "
                 f"move left, drop it: drop schema {target.schema} cascade"
             )
-
-
-def in_schema(side: Side) -> str:
-    """Return the address of a side with its schema as the search path."""
-    return make_conninfo(side.dsn, options=f"-c search_path={side.schema}")

@@ -10,7 +10,6 @@ from duly_core.cells.moving.errors import MoveError
 from duly_core.cells.moving.mover import LONGEST_FENCE, Mover, Tell, source_of
 from duly_core.cells.moving.sides import Side, without_password
 from duly_core.cells.moving.steps import Step
-from duly_core.errors import StoreUnavailableError
 
 _LOOK_EVERY = timedelta(seconds=1)
 """While Postgres copies."""
@@ -84,27 +83,3 @@ def run(mover: Mover, tell: Tell) -> None:
         while (step := mover.run_once()) is not Step.DONE:
             if step is Step.COPY:
                 time.sleep(_LOOK_EVERY.total_seconds())
-
-
-def read_directory(dsn: str, schema: str, add_password: AddPassword) -> Directory:
-    """Return the newest directory of the cell at an address and of all others that answer.
-
-    Raises:
-        MoveError: the store there is no cell.
-        DirectoryError: directories contradict each other.
-        StoreUnavailableError: it does not answer.
-    """
-    with Side(dsn, schema, "cell") as own:
-        copy = read_copy(own)
-    if copy is None:
-        raise MoveError(f"{own.where} is no cell: begin with `duly cells init`")
-    found = [copy.directory]
-    for cell in copy.directory.cells.values():
-        with Side(add_password(cell.address), cell.schema, f"cell {cell.name}") as other:
-            try:
-                there = read_copy(other)
-            except StoreUnavailableError:
-                continue  # the newest of those that answer: a change is written by comparison with the version before
-        if there is not None:
-            found.append(there.directory)
-    return newest(found) or copy.directory

@@ -2,22 +2,26 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Self
 
 from psycopg import sql
 
-from duly_core.cells.directory import Cell, Directory
-from duly_core.cells.moving import checks
+from duly_core.cells.change_lock import locked
+from duly_core.cells.directory import Cell, Directory, newest
 from duly_core.cells.guards import add_guards, fence, unfence
+from duly_core.cells.moving import checks
 from duly_core.cells.moving.copies import forward, make_cell, read_copy
 from duly_core.cells.moving.errors import MoveError, MoveTakenError
 from duly_core.cells.moving.sides import (
     KEPT_APART,
     TIDYING,
+    Connection,
     Side,
+    in_schema,
     read_note,
     with_password_of,
     without_password,
@@ -89,6 +93,8 @@ class Mover:
         self.fenced_for: timedelta | None = None
         """How long callers of the cell were held up."""
         self._fenced_at: float | None = None
+        self._locked_on: Connection | None = None
+        """The connection that holds the lock: a lost one holds it no more."""
 
     def __enter__(self) -> Self:
         """Take the lock.
@@ -113,9 +119,12 @@ class Mover:
         self.target.close()
 
     def _lock(self) -> None:
+        if self._locked_on is self.source.connection:
+            return
         taken = self.source.one("select pg_try_advisory_lock(hashtextextended(%s, 0))", [self.name])
         if not taken:
             raise MoveTakenError(f"another process moves cell {self._cell.name} at this moment")
+        self._locked_on = self.source.connection
 
     def run_once(self) -> Step:
         """Do the next step, and return it; a step that waits returns after a look.
@@ -124,6 +133,7 @@ class Mover:
             MoveError: the move cannot go on; what holds then is said.
             StoreUnavailableError: a server does not answer; run it again.
         """
+        self._lock()
         facts = self.look()
         step = next_step(facts)
         match step:
@@ -215,7 +225,7 @@ class Mover:
             self.target.run(
                 sql.SQL("create schema if not exists {}").format(sql.Identifier(self._cell.schema))
             )
-            migrate(checks.in_schema(self.target))
+            migrate(in_schema(self.target))
         checks.same_release(self.source, self.target)
         checks.is_new(self.target)
         tables = sql.SQL(", ").join(map(self.target.table, self.target.tables()))
@@ -301,21 +311,51 @@ class Mover:
                 self.tell("switch: both sides have the same rows")
         except (MoveError, StoreUnavailableError) as error:
             self._take_down_fence(error)
-        moved = self._directory.with_cell(replace(self._cell, address=without_password(self.target.dsn)))
-        with self.target.connection.transaction():
-            self._lock_target()
-            if not self.target.one("select true from pg_subscription where subname = %s", [self.name]):
-                raise MoveError(f"the move of cell {self._cell.name} was given up meanwhile")
-            make_cell(self.target, moved, self._cell.name)
-            with self.target.translated():
-                add_guards(self.target.connection)
+        with self._arbiter() as arbiter, locked(arbiter, self._directory):
+            # others may have changed the directory since this move began
+            directory = newest(self._copies(), self._directory) or self._directory
+            moved = directory.with_cell(replace(self._cell, address=without_password(self.target.dsn)))
+            with self.target.connection.transaction():
+                self._lock_target()
+                if not self.target.one("select true from pg_subscription where subname = %s", [self.name]):
+                    raise MoveError(f"the move of cell {self._cell.name} was given up meanwhile")
+                make_cell(self.target, moved, self._cell.name)
+                with self.target.translated():
+                    add_guards(self.target.connection)
         self._directory = moved
         self.tell(f"switch: cell {self._cell.name} is at {self.target.where}")
         if self._fenced_at is not None:
             self.fenced_for = timedelta(seconds=time.monotonic() - self._fenced_at)
 
+    @contextmanager
+    def _arbiter(self) -> Iterator[Side]:
+        """Give a connection to the default cell, where changes of the directory are locked."""
+        name = self._directory.default_cell
+        if name == self._cell.name:
+            yield self.source
+            return
+        with Side(self._others[name], self._directory.cells[name].schema, f"cell {name}") as side:
+            yield side
+
+    def _copies(self) -> list[Directory]:
+        """Read the directories of the source and of the other cells that answer."""
+        copies = []
+        for name, dsn in [(self._cell.name, self.source.dsn), *self._others.items()]:
+            with Side(dsn, self._directory.cells[name].schema, f"cell {name}") as side:
+                try:
+                    copy = read_copy(side)
+                except (StoreUnavailableError, MoveError) as error:
+                    self.tell(f"switch: {error}")
+                    continue
+            if copy is not None and copy.directory.installation == self._directory.installation:
+                copies.append(copy.directory)
+        return copies
+
     def _take_down_fence(self, error: Exception) -> None:
         try:
+            # with the lock no other process can have switched; it goes with the connection
+            if self.source.connection is not self._locked_on:
+                raise MoveError("the connection to the source was lost")  # noqa: TRY301 (as if the statement had found it)
             self._unfence()
         except (MoveError, StoreUnavailableError) as other:
             raise MoveError(

@@ -35,11 +35,17 @@ COUNTED_ONLY = 200_000
 """Rows of a table from which on the comparison counts them, and reads no contents."""
 
 Connection = psycopg.Connection[TupleRow]
+_NOT_STORED = ("password", "options")
 
 
 def without_password(dsn: str) -> str:
-    """Return an address that may be shown and stored."""
-    return make_conninfo("", **{name: value for name, value in parse(dsn).items() if name != "password"})
+    """Return an address that may be shown and stored; the schema is kept apart from it."""
+    return make_conninfo("", **{name: value for name, value in parse(dsn).items() if name not in _NOT_STORED})
+
+
+def in_schema(side: "Side") -> str:
+    """Return the address of a side with its schema as the search path."""
+    return make_conninfo(side.dsn, options=f"-c search_path={side.schema}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,11 @@ class Side:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection."""
+        return self._connection is not None and not self._connection.closed
 
     @property
     def where(self) -> str:

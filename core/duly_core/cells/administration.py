@@ -1,0 +1,374 @@
+"""What `duly cells` does to the directory: make a store a cell, add and remove cells, give a namespace to one.
+
+A change needs all cells, and the lock at the default cell: so two changes never make one version.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+from psycopg import sql
+
+from duly_core.cells.change_lock import locked
+from duly_core.cells.copying import Copied, copy_operators_data
+from duly_core.cells.directory import Cell, Directory, DirectoryError, newest
+from duly_core.cells.follower import settings_at
+from duly_core.cells.guards import GUARDED, add_guards, missing_guards
+from duly_core.cells.moving.checks import is_new, same_release
+from duly_core.cells.moving.copies import forward, make_cell, read_copy
+from duly_core.cells.moving.errors import MoveError
+from duly_core.cells.moving.sides import Side, in_schema, without_password
+from duly_core.cells.store import StoredDirectory
+from duly_core.errors import StoreUnavailableError
+from duly_core.postgres.password import full_address
+from duly_core.postgres.pool import Store
+from duly_core.postgres.schema.migrate import migrate
+from duly_core.postgres.settings import StoreSettings
+
+DEFAULT_SCHEMA = "public"
+_WRITERS_FOR = timedelta(seconds=30)
+"""How long a change tries to be alone with the tables of a cell."""
+_NO_DIRECTORY = (
+    "the store of cell {name} has no directory: run `duly cells add {name}` again, or, if the store was restored from a backup, "
+    "restore one of after it became a cell"
+)
+_AGAIN = timedelta(milliseconds=200)
+_TABLE_LOCK_TIMEOUT = "set local lock_timeout = '500ms'"
+"""Callers of the cell stand behind the lock: it gives up, and is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellState:
+    """A cell as a command finds it."""
+
+    cell: Cell
+    copy: StoredDirectory | None
+    """What the store there says; None: it is no cell, or does not answer."""
+    schema_version: str = ""
+    unguarded: tuple[str, ...] = ()
+    """Tables that lack the guard against rows of other cells' namespaces."""
+    away: str = ""
+    """Why it does not answer; empty: it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """All cells, as a command finds them."""
+
+    directory: Directory
+    """The newest."""
+    states: tuple[CellState, ...]
+    """By name, sorted."""
+
+    def problems(self) -> list[str]:
+        """Say what is wrong, each with what helps."""
+        problems = []
+        versions = {state.schema_version for state in self.states if state.schema_version}
+        for state in self.states:
+            problems += _problems_of(state, self.directory)
+        if len(versions) > 1:
+            told = ", ".join(
+                f"{each.cell.name}: {each.schema_version}" for each in self.states if each.schema_version
+            )
+            problems.append(
+                f"cells have schemas of different releases ({told}): run `duly migrate` for the older ones"
+            )
+        return problems
+
+
+def _problems_of(state: CellState, directory: Directory) -> list[str]:
+    name, copy = state.cell.name, state.copy
+    if state.away:
+        return [f"cell {name} does not answer: {state.away}"]
+    if copy is None:
+        return [_NO_DIRECTORY.format(name=name)]
+    problems = []
+    if copy.own != name:
+        problems.append(
+            f"the directory says that cell {name} is there, and the store says that it is cell {copy.own}"
+        )
+    elif copy.directory.installation != directory.installation:
+        problems.append(f"the store of cell {name} is of another installation, {copy.directory.installation}")
+    elif copy.directory.version < directory.version:
+        owned = [namespace for namespace, cell in copy.directory.namespaces.items() if cell == name]
+        lost = [namespace for namespace in owned if directory.cell_of(namespace) != name]
+        half = f", and still takes tasks of {', '.join(lost)}" if lost else ""
+        problems.append(
+            f"cell {name} has version {copy.directory.version} of the directory, and the newest is {directory.version}{half}: "
+            "`duly cells sync` brings it up to date; an old version after a restore from a backup means that what was written "
+            "since then is lost there"
+        )
+    elif copy.directory.digest() != directory.digest():
+        problems.append(
+            f"cell {name} has another directory of the same version {directory.version}: one of them lies"
+        )
+    if copy.fenced:
+        problems.append(
+            f"cell {name} is fenced, and refuses every write: a move has not ended. Run `duly cells move {name}` again, or with --abort"
+        )
+    if state.unguarded:
+        problems.append(f"cell {name} lacks guards on {', '.join(state.unguarded)}: run `duly cells sync`")
+    return problems
+
+
+class Administration:
+    """Changes the directory; each method is one command."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        """Make one; `settings` are those of any cell, past a pooler."""
+        self._settings = settings
+        self._dsn = full_address(settings)
+        self._schema = settings.schema_name or DEFAULT_SCHEMA
+
+    def settings_of(self, cell: Cell) -> StoreSettings:
+        """Return the settings of a cell: signing in is as at the own store."""
+        return settings_at(self._settings, cell)
+
+    async def copy_what_operators_own(self, directory: Directory, name: str) -> Copied:
+        """Copy settings, grants, tokens, resources, gates, pools and calendars of the default cell to another one.
+
+        Raises:
+            StoreUnavailableError: a cell does not answer.
+        """
+        source = Store(self.settings_of(directory.cells[directory.default_cell]))
+        async with source, Store(self.settings_of(directory.cells[name])) as target:
+            return await copy_operators_data(source, target)
+
+    def init(self, name: str) -> Directory:
+        """Make the store the first cell of an installation: all namespaces live in it.
+
+        Raises:
+            DirectoryError: it is a cell, or the name is invalid.
+            MoveError: Postgres refuses it.
+            StoreUnavailableError: it does not answer.
+        """
+        with Side(self._dsn, self._schema, "store") as side:
+            if read_copy(side) is not None:
+                raise DirectoryError(f"{side.where} is a cell already: `duly cells` shows them")
+            if side.version() is None:
+                raise DirectoryError(f"{side.where} has no schema of Duly: run `duly migrate`")
+            cell = Cell(name, without_password(self._dsn), self._schema)
+            directory = Directory(UUID(bytes=uuid4().bytes), 0, {}, {}, name).with_cell(cell)
+            self._alone(side, lambda: self._make(side, directory, name))
+            return directory
+
+    def look(self) -> Cells:
+        """Read all cells.
+
+        Raises:
+            DirectoryError: the store is no cell, or directories contradict each other.
+            StoreUnavailableError: the store does not answer.
+        """
+        with Side(self._dsn, self._schema, "cell") as side:
+            own = read_copy(side)
+        if own is None:
+            raise DirectoryError(
+                f"{side.where} is no cell, but a sole store: `duly cells init NAME` makes it one"
+            )
+        states = self._states(own.directory)
+        copies = [
+            state.copy.directory
+            for state in states
+            if _is_of(state, own.directory) and state.copy is not None
+        ]
+        directory = newest(copies, own.directory)
+        if directory is not None and directory.version > own.directory.version:
+            states = self._states(directory)
+        return Cells(directory or own.directory, states)
+
+    def _states(self, directory: Directory) -> tuple[CellState, ...]:
+        return tuple(self._state(cell) for _, cell in sorted(directory.cells.items()))
+
+    def _state(self, cell: Cell) -> CellState:
+        with self._side(cell) as side:
+            try:
+                copy = read_copy(side)
+                version = side.version()
+                with side.translated():
+                    unguarded = missing_guards(side.connection) if copy is not None else []
+            except (StoreUnavailableError, MoveError) as error:
+                return CellState(cell, None, away=str(error))
+            return CellState(cell, copy, version[0] if version else "", tuple(unguarded))
+
+    def _side(self, cell: Cell) -> Side:
+        return Side(full_address(self.settings_of(cell)), cell.schema, f"cell {cell.name}")
+
+    def add(self, name: str, address: str, schema: str) -> Directory:
+        """Make an empty schema at an address a cell; the schema is made if it is missing. A repeat completes what was begun.
+
+        Raises:
+            DirectoryError: the name or the place is taken or invalid, a cell does not answer, or it is being moved.
+            MoveError: the schema is not empty, or of another release.
+            StoreUnavailableError: the place does not answer.
+        """
+        cell = Cell(name, without_password(address), schema)
+        with self._changing() as (found, sides):
+            there = found.directory.cells.get(name)
+            if there is not None and there != cell:
+                raise DirectoryError(
+                    f"cell {name} is at {there.address}, schema {there.schema}: `duly cells move` moves it"
+                )
+            directory = found.directory if there is not None else found.directory.with_cell(cell)
+            with self._side(cell) as side:
+                if side.version() is None:
+                    side.run(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
+                    migrate(in_schema(side))
+                same_release(sides[found.directory.default_cell], side)
+                if read_copy(side) is None:
+                    is_new(side)
+                    self._write(sides, directory)
+                    self._alone(side, lambda: self._make(side, directory, name))
+            return directory
+
+    def assign(self, namespace: str, cell: str) -> Directory:
+        """Have a namespace live in a cell from now on; nothing of it may be in its present one.
+
+        Raises:
+            DirectoryError: there is no such cell, the namespace is not empty, a cell does not answer, or it is being moved.
+            StoreUnavailableError: a cell was lost meanwhile; run it again.
+        """
+        with self._changing() as (found, sides):
+            before = found.directory.cell_of(namespace)
+            directory = found.directory.with_namespace(namespace, cell)
+            if before == cell and namespace in found.directory.namespaces:
+                return found.directory
+            if before == cell:
+                self._write(sides, directory)
+                return directory
+            owner = sides[before]
+            self._alone(owner, lambda: self._give_away(owner, namespace, directory, before))
+            self._write(sides, directory)
+            return directory
+
+    def remove(self, name: str, *, is_gone: bool = False) -> Directory:
+        """Take a cell without namespaces out of the directory. Its store stays, and is no part of the installation any more.
+
+        Raises:
+            DirectoryError: there is none, namespaces live in it, a cell does not answer, or it is being moved.
+        """
+        with self._changing(but_for=name if is_gone else "") as (found, sides):
+            directory = found.directory.without_cell(name)
+            self._write({each: side for each, side in sides.items() if each != name}, directory)
+            return directory
+
+    def sync(self) -> Cells:
+        """Write the newest directory and the guards to all cells that answer, and look again.
+
+        Raises:
+            DirectoryError: directories contradict each other.
+        """
+        found = self.look()
+        for state in found.states:
+            if state.away or state.copy is None or state.copy.own != state.cell.name:
+                continue
+            with self._side(state.cell) as side:
+                forward(side, found.directory)
+                if state.unguarded:
+                    self._alone(side, lambda side=side: _guard(side))  # type: ignore[misc]  # bound now
+        return self.look()
+
+    def _make(self, side: Side, directory: Directory, name: str) -> None:
+        make_cell(side, directory, name)
+        _guard(side)
+
+    def _give_away(self, owner: Side, namespace: str, directory: Directory, before: str) -> None:
+        tables = sorted({*GUARDED, "task"})
+        owner.run(
+            sql.SQL("lock table {} in share row exclusive mode").format(
+                sql.SQL(", ").join(map(owner.table, tables))
+            )
+        )
+        for table in tables:
+            if _has_rows(owner, table, namespace):
+                raise DirectoryError(
+                    f"namespace {namespace} has rows in table {table} of cell {before}: namespaces do not move. Give one to a cell before "
+                    "it is used, or move the cell"
+                )
+        forward(owner, directory)
+
+    def _write(self, sides: Mapping[str, Side], directory: Directory) -> None:
+        for name in sorted(sides, key=lambda each: each != directory.default_cell):
+            forward(sides[name], directory)
+
+    def _alone(self, side: Side, change: Callable[[], None]) -> None:
+        """Make a change in a transaction that gives up soon where it waits for writers, and try again."""
+        end = time.monotonic() + _WRITERS_FOR.total_seconds()
+        while True:
+            try:
+                with side.connection.transaction():
+                    side.run(_TABLE_LOCK_TIMEOUT)
+                    change()
+            except StoreUnavailableError:
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(_AGAIN.total_seconds())
+            else:
+                return
+
+    @contextmanager
+    def _changing(self, but_for: str = "") -> Iterator[tuple[Cells, Mapping[str, Side]]]:
+        """Hold the lock of changes, and give the cells and a connection to each, but for one that is gone."""
+        directory = self.look().directory
+        with (
+            self._side(directory.cells[directory.default_cell]) as arbiter,
+            locked(arbiter, directory),
+            ExitStack() as stack,
+        ):
+            found = self.look()
+            for state in found.states:
+                if state.cell.name != but_for:
+                    _check_changeable(state)
+            yield (
+                found,
+                {
+                    state.cell.name: stack.enter_context(self._side(state.cell))
+                    for state in found.states
+                    if state.cell.name != but_for and state.copy is not None
+                },
+            )
+
+
+def _check_changeable(state: CellState) -> None:
+    name = state.cell.name
+    if state.away:
+        raise DirectoryError(f"cell {name} does not answer, and a change needs all cells: {state.away}")
+    if state.copy is not None and state.copy.fenced:
+        raise DirectoryError(
+            f"cell {name} is fenced: complete its move with `duly cells move {name}`, or give it up with --abort"
+        )
+    if state.copy is not None and state.copy.own != name:
+        raise DirectoryError(
+            f"the store of cell {name} says that it is cell {state.copy.own}: `duly cells check` says more"
+        )
+
+
+def _guard(side: Side) -> None:
+    with side.translated():
+        add_guards(side.connection)
+
+
+def _is_of(state: CellState, directory: Directory) -> bool:
+    """Tell whether a cell's copy counts: it is of this installation, and of the cell that it should be."""
+    return (
+        state.copy is not None
+        and state.copy.own == state.cell.name
+        and state.copy.directory.installation == directory.installation
+    )
+
+
+def _has_rows(side: Side, table: str, namespace: str) -> bool:
+    column = GUARDED.get(table, "lambda")
+    name = sql.Identifier(column)
+    if column == "namespace":
+        condition = sql.SQL("{} = {}").format(name, sql.Literal(namespace))
+    else:
+        # between the slash and the character behind it: such a range can use an index
+        condition = sql.SQL('{name} collate "C" >= {begin} and {name} collate "C" < {end}').format(
+            name=name, begin=sql.Literal(f"{namespace}/"), end=sql.Literal(f"{namespace}0")
+        )
+    return bool(
+        side.run(sql.SQL("select true from {} where {} limit 1").format(side.table(table), condition))
+    )

@@ -1,0 +1,264 @@
+"""`Administration`: a store becomes a cell, cells come and go, namespaces get a cell, and what is wrong is said."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from duly_core.cells.administration import Administration
+from duly_core.cells.change_lock import locked
+from duly_core.cells.directory import Directory, DirectoryError
+from duly_core.cells.moving.errors import MoveError
+from duly_core.cells.moving.sides import Side, without_password
+from duly_core.cells.store import read_now
+from duly_core.postgres.settings import StoreSettings
+from tests.fixtures.postgres import PostgresServer
+
+
+@pytest.fixture
+def stores(postgres_server: PostgresServer) -> Iterator[list[str]]:
+    """Two stores, as new."""
+    names = [postgres_server.create(), postgres_server.create()]
+    yield [postgres_server.dsn_of(name) for name in names]
+    for name in names:
+        postgres_server.drop(name)
+
+
+@pytest.fixture
+def first(stores: list[str]) -> Administration:
+    """The commands of an installation whose first cell is `a`."""
+    administration = Administration(StoreSettings(dsn=stores[0]))
+    administration.init("a")
+    return administration
+
+
+@pytest.fixture
+def both(first: Administration, stores: list[str]) -> Administration:
+    """The same with a second cell, `b`."""
+    first.add("b", stores[1], "public")
+    return first
+
+
+def execute(dsn: str, statement: str, *parameters: object) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(statement.encode(), parameters)
+
+
+def copy_of(dsn: str) -> Directory:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        copy = read_now(connection)
+    assert copy is not None
+    return copy.directory
+
+
+def use(dsn: str, namespace: str) -> None:
+    """Send an event to a key of a namespace."""
+    execute(
+        dsn,
+        "insert into event (key, event_id, encoding, value, sent_at, expires_at) values (%s, %s, 0, '', now(), now())",
+        f"{namespace}/key",
+        uuid4().hex,
+    )
+
+
+def test_a_store_becomes_the_first_cell_with_all_namespaces_and_without_a_password_in_its_address(
+    first: Administration, stores: list[str]
+) -> None:
+    found = first.look()
+    assert [(state.cell.name, state.copy.fenced if state.copy else None) for state in found.states] == [
+        ("a", False)
+    ]
+    assert found.directory.cell_of("anything") == "a"
+    assert "password" not in found.directory.cells["a"].address
+    assert found.problems() == []
+
+
+def test_a_cell_does_not_become_one_again(first: Administration) -> None:
+    with pytest.raises(DirectoryError, match="is a cell already"):
+        first.init("c")
+
+
+def test_a_sole_store_is_said_to_be_one(stores: list[str]) -> None:
+    with pytest.raises(DirectoryError, match="duly cells init"):
+        Administration(StoreSettings(dsn=stores[0])).look()
+
+
+def test_an_added_cell_is_in_the_directory_of_both_and_a_repeat_changes_nothing(
+    both: Administration, stores: list[str]
+) -> None:
+    assert copy_of(stores[0]) == copy_of(stores[1]) == both.look().directory
+    before = copy_of(stores[0]).version
+    both.add("b", stores[1], "public")
+    assert copy_of(stores[0]).version == copy_of(stores[1]).version == before
+    assert both.look().problems() == []
+
+
+def test_a_cell_is_not_added_where_there_are_rows_and_nothing_is_written(
+    first: Administration, stores: list[str]
+) -> None:
+    execute(stores[1], "insert into event_key (key) values ('/k')")
+    with pytest.raises(MoveError, match=r"has rows in public\.event_key"):
+        first.add("b", stores[1], "public")
+    assert [*copy_of(stores[0]).cells] == ["a"]
+
+
+def test_an_addition_that_was_killed_in_the_middle_is_said_and_completed_by_a_repeat(
+    first: Administration, stores: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(first, "_make", die)
+        with pytest.raises(KeyboardInterrupt):
+            first.add("b", stores[1], "public")
+    (problem,) = first.look().problems()
+    assert "duly cells add b" in problem
+    first.add("b", stores[1], "public")
+    assert first.look().problems() == []
+
+
+def test_a_namespace_that_is_not_used_yet_is_given_to_another_cell(
+    both: Administration, stores: list[str]
+) -> None:
+    both.assign("mail", "b")
+    assert both.look().directory.cell_of("mail") == "b"
+    with pytest.raises(psycopg.Error) as refusal:
+        use(stores[0], "mail")
+    assert refusal.value.sqlstate == "DU002"
+    use(stores[1], "mail")
+
+
+def test_a_namespace_with_rows_stays_where_it_is(both: Administration, stores: list[str]) -> None:
+    use(stores[0], "mail")
+    before = copy_of(stores[0])
+    with pytest.raises(DirectoryError, match="namespace mail has rows in table event of cell a"):
+        both.assign("mail", "b")
+    assert copy_of(stores[0]) == copy_of(stores[1]) == before
+
+
+def test_an_assignment_that_was_killed_in_the_middle_is_said_takes_no_rows_and_is_completed_by_sync(
+    both: Administration, stores: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    both.assign("mail", "b")
+    with monkeypatch.context() as patched:
+        patched.setattr(both, "_write", die)
+        with pytest.raises(KeyboardInterrupt):
+            both.assign("mail", "a")
+    for dsn in stores:
+        with pytest.raises(psycopg.Error):
+            use(dsn, "mail")
+    (problem,) = both.look().problems()
+    assert "duly cells sync" in problem
+    assert both.sync().problems() == []
+    use(stores[0], "mail")
+
+
+def test_a_cell_in_which_namespaces_live_is_not_removed_and_an_empty_one_is(
+    both: Administration, stores: list[str]
+) -> None:
+    both.assign("mail", "b")
+    with pytest.raises(DirectoryError, match="cell b has namespaces: mail"):
+        both.remove("b")
+    both.assign("mail", "a")
+    both.remove("b")
+    assert [*both.look().directory.cells] == ["a"]
+
+
+@contextmanager
+def without_its_database(server: PostgresServer, dsn: str) -> Iterator[None]:
+    """A cell whose database does not answer."""
+    name = str(psycopg.conninfo.conninfo_to_dict(dsn)["dbname"])
+    execute(server.admin_dsn, f"alter database {name} allow_connections false")
+    try:
+        yield
+    finally:
+        execute(server.admin_dsn, f"alter database {name} allow_connections true")
+
+
+def test_a_change_needs_all_cells_unless_one_is_gone_for_good(
+    both: Administration, stores: list[str], postgres_server: PostgresServer
+) -> None:
+    with without_its_database(postgres_server, stores[1]):
+        (problem,) = both.look().problems()
+        assert problem.startswith("cell b does not answer")
+        with pytest.raises(DirectoryError, match="a change needs all cells"):
+            both.assign("mail", "a")
+        with pytest.raises(DirectoryError, match="a change needs all cells"):
+            both.remove("b")
+        both.remove("b", is_gone=True)
+    assert [*both.look().directory.cells] == ["a"]
+
+
+def test_two_processes_do_not_change_the_directory_at_once(
+    both: Administration, stores: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("duly_core.cells.change_lock._LOCK_FOR", timedelta())
+    with (
+        Side(stores[0], "public", "cell") as side,
+        locked(side, both.look().directory),
+        pytest.raises(DirectoryError, match="another process"),
+    ):
+        both.assign("mail", "b")
+    both.assign("mail", "b")
+
+
+def test_nothing_changes_while_a_cell_is_fenced(both: Administration, stores: list[str]) -> None:
+    execute(stores[1], "update cell_directory set state = 'fenced'")
+    with pytest.raises(DirectoryError, match="complete its move"):
+        both.assign("mail", "b")
+    (problem,) = both.look().problems()
+    assert "duly cells move b" in problem
+
+
+def test_a_cell_that_was_restored_from_a_backup_is_named_with_what_it_still_takes(
+    both: Administration, stores: list[str]
+) -> None:
+    both.assign("mail", "b")
+    both.assign("mail", "a")
+    # the backup is of the time when mail lived in b
+    execute(stores[1], "update cell_directory set version = version - 1")
+    execute(stores[1], "update cell_namespace set cell = 'b'")
+    (problem,) = both.look().problems()
+    assert "still takes tasks of mail" in problem
+    assert "restore from a backup" in problem
+
+
+@pytest.mark.parametrize(
+    ("lie", "problem"),
+    [
+        ("update cell_directory set own_cell = 'z'", "says that it is cell z"),
+        ("update cell_directory set installation = gen_random_uuid()", "of another installation"),
+        ("drop trigger duly_cell_guard on task_assoc", "lacks guards on task_assoc"),
+        ("update alembic_version set version_num = '0001'", "different releases"),
+        ("delete from cell_directory", "has no directory"),
+    ],
+    ids=["another cell", "another installation", "no guard", "another release", "no directory"],
+)
+def test_a_store_that_is_not_what_the_directory_says_is_named(
+    both: Administration, stores: list[str], lie: str, problem: str
+) -> None:
+    execute(stores[1], lie)
+    assert any(problem in each for each in both.look().problems())
+
+
+def test_two_contents_of_one_version_are_refused_and_nothing_is_changed(
+    both: Administration, stores: list[str]
+) -> None:
+    execute(stores[1], "insert into cell_namespace (namespace, cell) values ('mail', 'b')")
+    with pytest.raises(DirectoryError, match="differ"):
+        both.look()
+    with pytest.raises(DirectoryError, match="differ"):
+        both.sync()
+
+
+def test_addresses_are_kept_without_what_is_secret_or_of_one_session() -> None:
+    kept = without_password("postgresql://duly:secret@host/duly?options=-csearch_path%3Dx")
+    assert "secret" not in kept
+    assert "search_path" not in kept
