@@ -8,6 +8,7 @@ import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  #
 import argparse
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from benchmarks.arguments import in_range, new_file
 from benchmarks.capacity import fit, measure, report
 from benchmarks.capacity.cases import BYTES, CASES, HELD, SQS, STORE
 from benchmarks.machine import machine
+from benchmarks.system import BenchmarkError
 from duly_cli.capacity import model
 
 POINTS = Path(__file__).with_name("points.json")
@@ -109,8 +111,16 @@ def main() -> None:
         "--fit-only", action="store_true", help="fit the points of the file again, and measure nothing"
     )
     options = parser.parse_args()
-    if not options.fit_only:
-        asyncio.run(rounds(options))
+    if options.fit_only and not options.json.is_file():
+        parser.error(f"argument --fit-only: there are no points in {str(options.json)!r}; measure them first")
+    try:
+        if not options.fit_only:
+            asyncio.run(rounds(options))
+    except (KeyboardInterrupt, BenchmarkError) as error:
+        said = str(error) or "stopped"
+        sys.exit(
+            f"benchmarks.capacity: {said}: {options.json.name} has the points so far, and the model is as before"
+        )
     fit_and_report(options.json)
 
 
