@@ -147,15 +147,17 @@ class Router:
             found, away = await self._cells_of(path, route.instead, [named], context)
             return await self._unit_of(found[0], away).call(path, request, context)
         if route.place.form not in LOCATED and route.otherwise is None:
-            cells = self._cells_by_name(route.place, items)
+            # one place of each name: the rest is looked at if that says more
+            named = dict(zip(map(_reader(route.place), items), range(len(items)), strict=True))
+            cells = self._cells_by_name(route.place, items, named)
             if not isinstance(cells, str):
                 return await self._split(path, route, request, cells, (), context)
             answer = await self._unit(cells).call(path, request, context)
             if path == _SCHEDULE:
                 if len(items) <= _FEW:
                     self._note_scheduled(answer, cells)
-                if unknown := _unknown_lambdas(answer):
-                    return await self._schedule_again(path, route, request, answer, unknown, context)
+                if any(_is_unknown_lambda(answer.results[place]) for place in named.values()):
+                    return await self._schedule_again(path, route, request, answer, context)
             return answer
         if route.otherwise is not None:
             return await self._by_two_places(path, route, route.otherwise, request, context)
@@ -236,7 +238,7 @@ class Router:
         return answer
 
     async def _schedule_again(
-        self, path: str, route: ByItems, request: Any, answer: Any, unknown: Sequence[int], context: Any
+        self, path: str, route: ByItems, request: Any, answer: Any, context: Any
     ) -> Any:
         """Send tasks whose lambda a cell does not know to another one, if the directory says so now."""
         known = self._directory().version
@@ -247,6 +249,7 @@ class Router:
         await self._look_again()
         if self._directory().version == known:
             return answer
+        unknown = [place for place, each in enumerate(answer.results) if _is_unknown_lambda(each)]
         part = _part(request, route.items, unknown)
         again = await self._by_items(path, route, part, context)
         parts = {"before": [*range(len(answer.results))], "again": unknown}
@@ -273,12 +276,12 @@ class Router:
         return await unit.call(path, request, context)
 
     async def _in_one_cell(self, path: str, route: InOneCell, request: Any, context: Any) -> Any:
-        cells = self._cells_by_name(route.place, getattr(request, route.items))
+        items, read = getattr(request, route.items), _reader(route.place)
+        cells = self._cells_by_name(route.place, items, set(map(read, items)))
         if isinstance(cells, str):
             return await self._unit(cells).call(path, request, context)
-        read = _reader(route.place)
         named: defaultdict[str, list[str]] = defaultdict(list)
-        for cell, item in zip(cells, getattr(request, route.items), strict=True):
+        for cell, item in zip(cells, items, strict=True):
             if cell is not None:
                 named[cell].append(read(item))
         said = " and ".join(f"cell {cell} ({_some(names)})" for cell, names in sorted(named.items()))
@@ -476,10 +479,12 @@ class Router:
                     self._locations.note(caller, wanted[key], cell)
         return [found.get(value) for value in values], away
 
-    def _cells_by_name(self, place: Place, items: Sequence[Any]) -> str | list[str | None]:
-        """Return the cell of all items, or those of each if they are of several."""
+    def _cells_by_name(
+        self, place: Place, items: Sequence[Any], names: Collection[str]
+    ) -> str | list[str | None]:
+        """Return the cell of all items, or those of each if they are of several; `names` are those of all items."""
         read = _reader(place)
-        cells = {name: self._cell_by_name(place.form, name) for name in set(map(read, items))}
+        cells = {name: self._cell_by_name(place.form, name) for name in names}
         of_all = set(cells.values())
         if len(of_all) > 1:
             return [cells[read(item)] for item in items]
@@ -537,12 +542,8 @@ def _raise_refusal(failed: Mapping[str, DulyError]) -> None:
             raise error
 
 
-def _unknown_lambdas(answer: Any) -> list[int]:
-    return [
-        place
-        for place, result in enumerate(answer.results)
-        if not result.task_id and result.error.code == task_pb2.ERROR_CODE_UNKNOWN_LAMBDA
-    ]
+def _is_unknown_lambda(result: Any) -> bool:
+    return not result.task_id and bool(result.error.code == task_pb2.ERROR_CODE_UNKNOWN_LAMBDA)
 
 
 def note_missing(context: Any, cells: Collection[str]) -> None:
