@@ -272,6 +272,27 @@ async def test_what_the_hsc_refuses_to_look_at_stays_hidden(
     assert await controller.depth() == 3
 
 
+async def test_references_of_a_cell_that_is_away_stay_in_their_queue_and_hold_up_no_others(
+    controller: ControllerUnderTest,
+) -> None:
+    hsc = controller.hsc
+    await controller.attach("executor", os.getpid(), "test.echo", "test.wait")
+    hsc.not_decided.update(await controller.enqueue_new(2, "test.wait"))
+    others = await controller.enqueue_new(2)
+    found: list[bytes] = []
+
+    while len(found) < 2:
+        work = await controller.next_work("executor")
+        found += [task.claim.task_id for task in work.tasks]
+
+    assert sorted(found) == sorted(others)
+    await controller.is_empty()
+    assert await controller.depth("test.wait") == 2
+    assert all(request.keeps_cells for request in hsc.claims)
+    asked = [proposal.claim.task_id for request in hsc.claims for proposal in request.proposals]
+    assert len(asked) == len(set(asked))  # hidden, not given back to go round and round
+
+
 @pytest.mark.parametrize("executor_id", ["", "x" * 129, "nul\0"])
 async def test_an_executor_whose_id_could_hold_no_claims_is_refused(
     controller: ControllerUnderTest, executor_id: str

@@ -371,6 +371,32 @@ async def test_all_that_shared_a_call_with_the_task_on_the_board_have_crashed(
     await abandoned.is_over()
 
 
+async def test_a_cell_that_is_away_holds_up_no_report_to_another(abandoned: AbandonedHost) -> None:
+    waiting = new_task_id().bytes
+
+    def fill(journal: ClaimJournal) -> None:
+        journal.add(abandoned.task, b"t" * 16, "a")
+        journal.add(abandoned.unstarted, b"u" * 16, "b")
+        journal.add(waiting, b"w" * 16, "a")
+        journal.note_prefix(abandoned.prefix)
+        SlotWriter(journal.board.descriptor, 0, 2).started(0, abandoned.task, since_boot_ns())
+
+    abandoned.fill = fill  # type: ignore[method-assign]
+    abandoned.leave(abandoned.owner)
+    abandoned.hsc.away_cells.add("b")
+
+    await abandoned.takeover.look()
+    await abandoned.hsc.until(lambda: abandoned.prefix in abandoned.hsc.prefixes)
+
+    (crash,) = abandoned.hsc.results
+    assert (crash.claim.task_id, crash.claim.cell) == (abandoned.task, "a")
+    assert abandoned.hsc.releases == [hsc_pb2.Claim(task_id=waiting, token=b"w" * 16, cell="a")]
+    abandoned.hsc.away_cells.clear()
+    await abandoned.hsc.until(lambda: len(abandoned.hsc.releases) == 2)
+    assert abandoned.hsc.releases[1] == hsc_pb2.Claim(task_id=abandoned.unstarted, token=b"u" * 16, cell="b")
+    await abandoned.is_over()
+
+
 async def test_an_outage_of_the_hsc_delays_a_takeover_and_ends_none(abandoned: AbandonedHost) -> None:
     abandoned.leave(abandoned.owner)
     abandoned.hsc.away = {"SetResults", "Release"}

@@ -129,13 +129,17 @@ class CrashReporter:
         ]
         try:
             # a cell that is away holds up no other, and what is done for lost requests not for long
-            await _all(reporting, None if len(reporting) == 1 else _OTHERS_WITHIN)
+            if reporting:
+                within = None if len(reporting) == 1 else _OTHERS_WITHIN.total_seconds()
+                await asyncio.wait(reporting, timeout=within)
             if left.prefixes:  # last: they may be those of tasks that had started, too
                 request = hsc_pb2.ReleaseRequest(token_prefixes=left.prefixes)
                 await self._call(self._hsc.Release, request)
                 await asyncio.sleep(_ANSWERED_BY.total_seconds())
                 await self._call(self._hsc.Release, request)
-            await _all(reporting, None)
+            for failure in await asyncio.gather(*reporting, return_exceptions=True):
+                if failure is not None:
+                    raise failure
         finally:
             for task in reporting:
                 task.cancel()
@@ -168,15 +172,6 @@ class CrashReporter:
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
-
-
-async def _all(tasks: Sequence[asyncio.Task[None]], within: timedelta | None) -> None:
-    """Wait for these, or for so long; raise what one of them has raised."""
-    if not tasks:
-        return
-    done, _ = await asyncio.wait(tasks, timeout=None if within is None else within.total_seconds())
-    for task in done:
-        task.result()
 
 
 def _split(
