@@ -12,6 +12,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from duly_core.access import store as store_access
+from duly_core.access.grants import Grant
+from duly_core.access.roles import Role
+from duly_core.access.tokens import new_token
 from duly_core.cells.directory import Cell
 from duly_core.postgres.pool import Store
 from duly_core.rpc.channel import open_channel
@@ -61,7 +65,7 @@ async def write_task(two_cells, cell, lambda_name):
         return (await states.new(lambda_name=lambda_name)).task_id
 
 
-async def claim(stub, *lambdas):
+async def claim(stub, *lambdas, metadata=()):
     request = hsc_pb2.ClaimWorkRequest(
         holder="host",
         lambdas=lambdas,
@@ -70,7 +74,7 @@ async def claim(stub, *lambdas):
         token_prefix=os.urandom(14),
         keeps_cells=True,
     )
-    response = await stub.ClaimWork(request, timeout=DEADLINE)
+    response = await stub.ClaimWork(request, timeout=DEADLINE, metadata=metadata)
     return [(task.claim.cell, task.claim.task_id) for task in response.tasks]
 
 
@@ -98,7 +102,9 @@ async def test_a_process_serves_all_cells_of_its_directory(two_cells, address, r
     assert await claim(stub, OF_B) == [("b", tasks["b"])]
 
 
-async def test_a_process_whose_own_cell_is_away_serves_the_others(two_cells, address, run, stub, monkeypatch):
+async def test_a_process_whose_own_cell_is_away_serves_the_others_to_hosts_whose_tokens_they_have(
+    two_cells, address, run, stub, monkeypatch
+):
     line = BreakableConnection(two_cells.dsn("a"))
     await line.restore()
     where = conninfo_to_dict(line.dsn)
@@ -115,6 +121,12 @@ async def test_a_process_whose_own_cell_is_away_serves_the_others(two_cells, add
     for cell in "ab":
         assert two_cells.write(cell, away, before=1)
     task_id = await write_task(two_cells, "b", OF_B)
+    token_id, token, digest = new_token()
+    async with Store(two_cells.settings("b")) as store:
+        await store_access.add_token(store, digest, token_id, "host")
+        await store_access.add_grants(store, [Grant("host", Role.HOST, "*")])
+    monkeypatch.setenv("DULY_AUTH_MODE", "required")
+    metadata = (("authorization", f"Bearer {token}"),)
     await line.cut()
     monkeypatch.setenv("DULY_STORE_DSN", line.dsn)
     monkeypatch.setenv("DULY_CELLS_SEEDS", f'["public@{two_cells.dsn("b")}"]')
@@ -122,8 +134,8 @@ async def test_a_process_whose_own_cell_is_away_serves_the_others(two_cells, add
     run()
     await until_cell_serves(address, "b")
 
-    assert await claim(stub, OF_A, OF_B) == [("b", task_id)]
-    refused = await refusal(claim(stub, OF_A))
+    assert await claim(stub, OF_A, OF_B, metadata=metadata) == [("b", task_id)]
+    refused = await refusal(claim(stub, OF_A, metadata=metadata))
     assert refused.code is grpc.StatusCode.UNAVAILABLE
     assert "cell a" in refused.message
 

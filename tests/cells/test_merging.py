@@ -15,6 +15,7 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.rpc.requests.problem import Problem
 from duly_frontend.cells.merging import RULES, merge, requests
 from duly_frontend.cells.places import Places
+from duly_frontend.cells.routes import ROUTES, AllCells, ByField
 from duly_frontend.lists import page_token
 from duly_wire.v1 import (
     access_pb2,
@@ -425,5 +426,10 @@ def test_lists_of_cells_without_rows_are_empty_and_end(method, request_, answer)
     assert merge(f"/duly.v1.{method}", request_, dict.fromkeys(CELLS, answer)) == answer
 
 
-def test_every_rule_is_of_a_method_that_there_is():
-    assert RULES.keys() <= NEEDS.keys()
+def test_every_method_that_concerns_all_cells_has_a_rule():
+    of_all = {
+        path
+        for path, route in ROUTES.items()
+        if isinstance(route, AllCells) or (isinstance(route, ByField) and route.empty_is_all)
+    }
+    assert of_all <= RULES.keys() <= NEEDS.keys()
