@@ -44,7 +44,7 @@ from duly_cli.sessions import commands as sessions
 from duly_cli.settings import commands as settings
 from duly_cli.settings import config
 from duly_cli.slo import commands as slo
-from duly_cli.startup import completion, run_services
+from duly_cli.startup import completion, partial_answers, run_services
 from duly_cli.startup.nouns import Commands
 from duly_cli.startup.verbs import Verbs
 from duly_cli.task_output import commands as task_output
@@ -155,6 +155,7 @@ def main(on_loaded: Callable[[], object] = lambda: None) -> None:
     """Run the command that the command line names; `on_loaded` is called when its options are known."""
     command = typer.main.get_command(app)
     completion.prepare(command)
+    partial_answers.say_what_is_missing()
     on_loaded()
     try:
         command(prog_name="duly")

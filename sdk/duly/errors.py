@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from duly_wire import missing_cells
 from duly_wire.connection_errors import CredentialsError, DulyError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ __all__ = [
     "LambdaInUseError",
     "NotADeadLetterError",
     "NotPendingError",
+    "PartialAnswerWarning",
     "PayloadError",
     "PayloadTooLargeError",
     "PermissionDeniedError",
@@ -91,6 +93,18 @@ class RegistrationError(DulyError):
 
 class AppImportError(DulyError):
     """The application named by "module:attribute" cannot be imported; the message says how to fix it."""
+
+
+class PartialAnswerWarning(UserWarning):
+    """An answer lacks cells that do not answer: a list, a count or a search of an installation of several cells.
+
+    What it has is right. `warnings.simplefilter("error", duly.PartialAnswerWarning)` makes it an error.
+    """
+
+    def __init__(self, cells: tuple[str, ...]) -> None:
+        super().__init__(missing_cells.sentence(cells))
+        self.cells = cells
+        """The names of the cells that are missing."""
 
 
 class PayloadError(DulyError):

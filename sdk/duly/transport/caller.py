@@ -13,7 +13,7 @@ import grpc
 
 from duly.callbacks.codec import Codec
 from duly.errors import ClosedError, UnavailableError
-from duly.transport import error_mapping
+from duly.transport import error_mapping, partial_answers
 from duly.transport.after_fork import keep_in_children
 from duly.transport.channel import open_channel
 from duly.transport.error_mapping import Health
@@ -185,7 +185,8 @@ class Caller:
             tries += 1
             tried(tries)
             try:
-                answer = await method(request, timeout=min(max(deadline - clock(), 0), longest_try))
+                sent = method(request, timeout=min(max(deadline - clock(), 0), longest_try))
+                answer = await sent
             except grpc.aio.AioRpcError as error:
                 pause = random.uniform(longest_pause / 2, longest_pause)  # noqa: S311 (jitter is no secret)
                 told = pause_of(error)
@@ -214,6 +215,8 @@ class Caller:
                 raise
             else:
                 self._reach.note_answer()
+                if isinstance(sent, grpc.aio.Call):
+                    partial_answers.warn_of(await sent.trailing_metadata())
                 return answer
             await asyncio.sleep(pause)
             if pause:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import grpc
 
+from duly_wire import missing_cells
 from duly_wire.v1 import (
     access_pb2_grpc,
     attachments_pb2_grpc,
@@ -93,10 +94,14 @@ class FrontendCalls:
         self._metadata = [("authorization", f"Bearer {token}")] if token else []
         self.timeout = timeout
         """Seconds, of a call and of the page that makes it."""
+        self.missing_cells: set[str] = set()
+        """Cells that some answer lacks."""
 
     def within(self, timeout: float) -> "FrontendCalls":
         """Return calls of the same person that wait less long, in seconds."""
-        return FrontendCalls(self.stubs, self._token, timeout)
+        calls = FrontendCalls(self.stubs, self._token, timeout)
+        calls.missing_cells = self.missing_cells
+        return calls
 
     async def __call__(self, method: Callable[..., Awaitable[Answer]], request: Any) -> Answer:
         """Make one call.
@@ -104,4 +109,8 @@ class FrontendCalls:
         Raises:
             grpc.aio.AioRpcError: it failed.
         """
-        return await method(request, metadata=self._metadata, timeout=self.timeout)
+        sent = method(request, metadata=self._metadata, timeout=self.timeout)
+        answer = await sent
+        if isinstance(sent, grpc.aio.Call):
+            self.missing_cells.update(missing_cells.read(await sent.trailing_metadata()))
+        return answer

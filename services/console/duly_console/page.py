@@ -1,6 +1,6 @@
 """What a page's function is given: who looks, what was asked, and how to call the Frontend and to answer."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from duly_console.errors import PageError
 from duly_console.frontend_calls import FrontendCalls, FrontendStubs
 from duly_console.session_cookie import Session
 from duly_console.viewer import Viewer
+from duly_wire import missing_cells
 from duly_wire.v1 import problems_pb2, task_pb2
 
 Answer = TypeVar("Answer")
@@ -128,6 +129,7 @@ def render(templates: jinja2.Environment, template: str, page: Page | None, **va
         "csrf": page.session.csrf if page else values.pop("csrf", ""),
         "mark": status_of(page.problems, page.viewer) if page else None,
         "notice": page.session.notice if page else "",
+        "missing": _missing(page.calls.missing_cells) if page else "",
         "path": page.request.url.path if page else "",
         "address": _address(page.request) if page else "",
         "follows": page is not None and may_follow(subject_of(page.request.url.path), page.viewer),
@@ -136,6 +138,11 @@ def render(templates: jinja2.Environment, template: str, page: Page | None, **va
         "theme": theme if theme in ("light", "dark") else "",
     }
     return templates.get_template(template).render(known | values)
+
+
+def _missing(cells: Collection[str]) -> str:
+    text = missing_cells.sentence(cells) if cells else ""
+    return text[:1].upper() + text[1:]
 
 
 def _address(request: Request) -> str:

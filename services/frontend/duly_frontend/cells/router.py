@@ -36,10 +36,8 @@ from duly_frontend.cells.routes import (
     WhereFound,
 )
 from duly_frontend.cells.services import METHODS
+from duly_wire import missing_cells
 from duly_wire.v1 import task_pb2, watches_pb2
-
-MISSING = "duly-cells-missing"
-"""Trailing metadata of an answer that lacks cells: their names, with commas between them."""
 
 _FEW = 20
 """Tasks of a call whose cell is remembered when they are scheduled: who schedules many seldom reads each."""
@@ -548,7 +546,7 @@ def _is_unknown_lambda(result: Any) -> bool:
 
 def note_missing(context: Any, cells: Collection[str]) -> None:
     """Tell the caller which cells an answer lacks."""
-    context.set_trailing_metadata(((MISSING, ",".join(sorted(cells))),))
+    context.set_trailing_metadata(((missing_cells.METADATA, ",".join(sorted(cells))),))
 
 
 def _ended(call: asyncio.Task[Any]) -> None:
