@@ -126,7 +126,7 @@ CHANGES = {
     Kind.RESOURCE_FULL: ("/resources/capacity", "Capacity of database"),
     Kind.NOTIFICATIONS_FAIL: ("/notifications/test", "Send a test to ops?"),
 }
-WITHOUT_PAGE = {Kind.STORE_AWAY, Kind.STORE_SLOW, Kind.TOKEN_EXPIRES}
+WITHOUT_PAGE = {Kind.STORE_AWAY, Kind.CELL_AWAY, Kind.STORE_SLOW, Kind.TOKEN_EXPIRES}
 
 
 async def test_each_kind_has_a_card_with_its_words_a_command_and_a_page_that_asks_or_shows_more(

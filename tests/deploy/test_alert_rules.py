@@ -201,6 +201,7 @@ PAGES = {
     Kind.BREAKER_OPEN: ("BreakerOpen", OF_LAMBDA),
     Kind.BUDGET_BURNS: ("BudgetBurns", OF_LAMBDA),
     Kind.SERVICE_AWAY: ("ServiceAway", ""),
+    Kind.CELL_AWAY: ("CellAway", ""),
 }
 """Of what is critical."""
 TICKETS = {

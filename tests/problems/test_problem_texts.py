@@ -23,6 +23,7 @@ TASK = AboutTask("0190a8a0-0000-7000-8000-000000000000", "mail.send", "processin
 SESSION = AboutSession("of-another smith", TASK.task_id, NOW, 3)
 VALUES = {
     Kind.STORE_AWAY: {"error": "no answer"},
+    Kind.CELL_AWAY: {"error": "cell b does not answer", "namespaces": "mail, sort"},
     Kind.STORE_SLOW: {"milliseconds": 700},
     Kind.SLOTS_HELD: {"slots": 8, "held": 8, "shown": 8},
     Kind.LATE: {"why": "it waits for a free slot"},

@@ -434,6 +434,8 @@ class ProblemKind(Named):
     """Notifications to the target `subject` do not arrive."""
     BUDGET_BURNS = 19
     """So many runs begin late, or so many calls that schedule fail, that an error budget is spent too fast."""
+    CELL_AWAY = 20
+    """The cell `subject` does not answer, or is not what the directory says: tasks of its namespaces stand."""
 
 
 class ProblemActionKind(Named):

@@ -7,6 +7,7 @@ __all__ = ["CAUSES_FIRST", "Kind", "Severity"]
 
 CAUSES_FIRST = (
     Kind.STORE_AWAY,
+    Kind.CELL_AWAY,
     Kind.SERVICE_AWAY,
     Kind.STORE_SLOW,
     Kind.NO_HOST,

@@ -93,8 +93,7 @@ class FoundProblem:
     @property
     def fingerprint(self) -> str:
         """The same while it lasts, and when it comes back."""
-        joined = f"{self.kind.name}\0{self.subject}\0{self.key}"
-        return hashlib.sha256(joined.encode()).hexdigest()[:16]
+        return fingerprint_of(self.kind, self.subject, self.key)
 
     @property
     def rank(self) -> tuple[int, int, int, datetime]:
@@ -222,6 +221,11 @@ class FoundProblem:
             ],
             values=facts["values"],
         )
+
+
+def fingerprint_of(kind: Kind, subject: str, key: str = "") -> str:
+    """Return what tells problems apart: of a kind, a subject, and what tells problems of both apart."""
+    return hashlib.sha256(f"{kind.name}\0{subject}\0{key}".encode()).hexdigest()[:16]
 
 
 def found(

@@ -1,9 +1,10 @@
 """What a Frontend has of one store: pools, caches, servicers and loops. A sole store has one unit, and each cell has one."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 
 from duly_core.access.settings import AuthSettings
 from duly_core.attachments.blobs import BlobThreads
@@ -18,6 +19,7 @@ from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.rights import FRONTEND
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.start import Migration
+from duly_core.problems.problem import FoundProblem
 from duly_core.process.loop import repeat
 from duly_core.process.telemetry import TelemetrySettings
 from duly_core.rpc.call_load import CallLoad
@@ -50,6 +52,8 @@ class Shared:
     migration: Migration
     calls: CallLoad
     """The bounds of the server."""
+    other_problems: Callable[[datetime], Sequence[FoundProblem]] = lambda _: ()
+    """Returns what is wrong beyond the store of a unit, by its clock: with other cells."""
 
 
 class Unit:
@@ -113,6 +117,7 @@ class Unit:
                 expected_services=(AS_STORE_CONSUMER, AS_HSC),
                 cert_file=shared.rpc.cert_file,
                 slo=self._config.slo,
+                others=shared.other_problems,
             )
             group.create_task(repeat("problem board", board.run_once, stop, asyncio.Event()))
             if self._counts_calls:

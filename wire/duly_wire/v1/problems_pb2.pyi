@@ -118,6 +118,8 @@ class _ProblemKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ProblemKi
     """Notifications to the target `subject` do not arrive."""
     PROBLEM_KIND_BUDGET_BURNS: _ProblemKind.ValueType  # 19
     """So many runs begin late, or so many calls that schedule fail, that an error budget is spent too fast: GetServiceLevels."""
+    PROBLEM_KIND_CELL_AWAY: _ProblemKind.ValueType  # 20
+    """The cell `subject` does not answer, or is not what the directory says: tasks of its namespaces stand."""
 
 class ProblemKind(_ProblemKind, metaclass=_ProblemKindEnumTypeWrapper): ...
 
@@ -160,6 +162,8 @@ PROBLEM_KIND_NOTIFICATIONS_FAIL: ProblemKind.ValueType  # 18
 """Notifications to the target `subject` do not arrive."""
 PROBLEM_KIND_BUDGET_BURNS: ProblemKind.ValueType  # 19
 """So many runs begin late, or so many calls that schedule fail, that an error budget is spent too fast: GetServiceLevels."""
+PROBLEM_KIND_CELL_AWAY: ProblemKind.ValueType  # 20
+"""The cell `subject` does not answer, or is not what the directory says: tasks of its namespaces stand."""
 Global___ProblemKind: _TypeAlias = ProblemKind  # noqa: Y015
 
 class _ProblemActionKind:

@@ -33,11 +33,14 @@ class CellUnit:
         self.reads = reads
         self.is_serving = False
         """Whether its store answers, as far as this process knows."""
+        self.has_served = False
+        """Whether its store has answered since the unit began."""
         self._handlers = handlers
 
     async def set_serving(self, *, serving: bool) -> None:
         """Note whether the store answers."""
         self.is_serving = serving
+        self.has_served |= serving
 
     async def call(self, path: str, request: Any, context: Any) -> Any:
         """Call a method of the cell's servicers.

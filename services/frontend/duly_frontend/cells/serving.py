@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
 
 from duly_core.access.audit_log import CellsAuditLog, StoredAuditLog
 from duly_core.access.authorizer import open_authorizer
@@ -14,9 +16,11 @@ from duly_core.cells.units import Place, Units
 from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
+from duly_core.problems.problem import FoundProblem
 from duly_core.process.loop import repeat
 from duly_core.rpc.server import RpcServer
 from duly_frontend.cells import merging
+from duly_frontend.cells.away import cells_away
 from duly_frontend.cells.cell_units import CellUnit, handlers_of
 from duly_frontend.cells.routed import LateHandlers, RoutedServicers
 from duly_frontend.cells.router import Router
@@ -54,6 +58,12 @@ class _Units:
     def remove(self, cell: str) -> None:
         del self.by_cell[cell]
         del self.audit_logs[cell]
+
+    def tells(self, cell: str, directory: Directory) -> bool:
+        """Whether the board of this cell says which cells are away: one of those that answer does."""
+        order = sorted(directory.cells, key=lambda name: (name != directory.default_cell, name))
+        serving = (name for name in order if name in self.by_cell and self.by_cell[name].is_serving)
+        return next(serving, "") == cell
 
     def others(self, own: str) -> list[Store]:
         """Return the stores of other cells that answer: they have the same tokens and grants as the own one."""
@@ -142,7 +152,8 @@ class _Serving:
 
         async def run_unit(place: Place, health: CellHealth, stop_unit: asyncio.Event) -> None:
             local = None if self.notifications is None else self.notifications.of_store(place.key)
-            async with open_unit(self.shared, place.store, local, self.accepted, leads=place.leads) as unit:
+            shared = replace(self.shared, other_problems=partial(self._cells_away, follower, place.cell))
+            async with open_unit(shared, place.store, local, self.accepted, leads=place.leads) as unit:
                 cell = CellUnit(place.cell, handlers_of(unit.servicers.all), unit.stores.reads)
                 self.units.add(cell, StoredAuditLog(unit.stores.writes))
                 follower.pools[place.cell] = unit.stores.reads
@@ -155,6 +166,15 @@ class _Serving:
                     unit.close()
 
         await Units(follower, CellsHealth(self.server, "frontend"), run_unit).run(stop)
+
+    def _cells_away(self, follower: DirectoryFollower, cell: str, now: datetime) -> list[FoundProblem]:
+        directory = known_of(follower)
+        if not self.units.tells(cell, directory):
+            return []
+        said = {name: look.problem for name, look in follower.looks.items()}
+        units = self.units.by_cell.values()
+        gone = [unit.name for unit in units if unit.has_served and not unit.is_serving]
+        return cells_away(directory, said, gone, now)
 
 
 def known_of(follower: DirectoryFollower) -> Directory:

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from duly_core.problems.kinds import CAUSES_FIRST
+from duly_core.problems.kinds import CAUSES_FIRST, Kind
+from duly_core.problems.problem import fingerprint_of
 from duly_frontend.cells.joining import gates, instant, newest_report
 from duly_wire.time_conversion import to_duration, to_timedelta
 from duly_wire.v1 import (
@@ -23,6 +24,7 @@ _MOST_OF_A_PROBLEM = 20
 _MOST_SESSIONS = 100
 _DEFAULT_HITS = 5
 _PLACES = {int(kind): place for place, kind in enumerate(CAUSES_FIRST)}
+_AWAY = problems_pb2.PROBLEM_KIND_STORE_AWAY
 _OF_A_STORE = frozenset({problems_pb2.PROBLEM_KIND_STORE_AWAY, problems_pb2.PROBLEM_KIND_STORE_SLOW})
 """Each cell has its own: the cell is the subject."""
 _GONE = (fleet_pb2.HOST_STATE_STOPPED, fleet_pb2.HOST_STATE_SILENT)
@@ -178,9 +180,13 @@ def list_problems(_request: Any, answers: Mapping[str, Any]) -> problems_pb2.Lis
     if took:
         board.took.CopyFrom(to_duration(max(took)))
     rows = defaultdict(list)
+    are_all_away = all(any(each.kind == _AWAY for each in answer.problems) for answer in found)
     for cell, answer in answers.items():
         for problem in answer.problems:
-            if problem.kind in _OF_A_STORE:
+            if problem.kind == _AWAY and not are_all_away:
+                away = _cell_away(problem, cell)
+                rows[away.fingerprint].append(away)
+            elif problem.kind in _OF_A_STORE:
                 rows[f"{problem.fingerprint} {cell}"].append(_of_cell(problem, cell))
             else:
                 rows[problem.fingerprint].append(problem)
@@ -209,6 +215,16 @@ def _of_cell(problem: Any, cell: str) -> Any:
     own.subject = cell
     own.text = f"cell {cell}: {problem.text}"
     return own
+
+
+def _cell_away(problem: Any, cell: str) -> Any:
+    """Return what the others say of a cell whose store does not answer: not all of Duly stands."""
+    away = deepcopy(problem)
+    away.kind = problems_pb2.PROBLEM_KIND_CELL_AWAY
+    away.fingerprint = fingerprint_of(Kind.CELL_AWAY, cell)
+    away.subject = cell
+    away.text = f"cell {cell}: {problem.text}"
+    return away
 
 
 def _problem(rows: Sequence[Any]) -> Any:

@@ -64,6 +64,7 @@ class ProblemBoard:
         cert_file: str = "",
         seconds: Callable[[], float] = seconds_since_boot,
         slo: Callable[[], LiveSloSettings] = LiveSloSettings,
+        others: Callable[[datetime], Sequence[FoundProblem]] = lambda _: (),
     ) -> None:
         """Make one.
 
@@ -74,6 +75,7 @@ class ProblemBoard:
             cert_file: this Frontend's certificate; empty: it serves without TLS.
             seconds: measures how long statements take.
             slo: tells what is promised now.
+            others: returns problems that are not in the store, as of its clock.
         """
         self._store = store
         self._every = every
@@ -86,6 +88,7 @@ class ProblemBoard:
         self._gate_set = GateSet()
         self._dead_letters = DeadLetterCauses()
         self._budgets = Budgets(slo)
+        self._others = others
         self._answered_in: deque[timedelta] = deque(maxlen=_MEASURED)
         self._started_at: datetime | None = None
         self._begun_at: datetime | None = None
@@ -170,6 +173,7 @@ class ProblemBoard:
             *await tried(store_notifications.failing(store), [], Kind.NOTIFICATIONS_FAIL),
             *certificate_expiring(self._cert_file, AS_FRONTEND, now),
             *store_slow(self._answered_in, now),
+            *self._others(now),
         ]
         return Found(problems, unread)
 

@@ -53,6 +53,13 @@ def _store_away(problem: FoundProblem, _now: datetime) -> Said:
     )
 
 
+def _cell_away(problem: FoundProblem, _now: datetime) -> Said:
+    return Said(
+        f"{problem.values['error']}: tasks of {problem.values['namespaces']} stand, all others run",
+        ((_plain("status", "--kind", "cell_away"), "is empty once the cell answers again"),),
+    )
+
+
 def _paused(problem: FoundProblem, now: datetime) -> Said:
     values = problem.values
     until = values.get("until")
@@ -415,6 +422,7 @@ def _expires(text: str, now: datetime) -> str:
 
 _SAYINGS: Mapping[Kind, Callable[[FoundProblem, datetime], Said]] = {
     Kind.STORE_AWAY: _store_away,
+    Kind.CELL_AWAY: _cell_away,
     Kind.STORE_SLOW: _store_slow,
     Kind.SERVICE_AWAY: _service_away,
     Kind.NO_HOST: _no_host,

@@ -1,0 +1,50 @@
+"""Finds what is wrong with cells: one that does not answer, or is not what the directory says. No I/O."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from duly_core.cells.directory import Directory
+from duly_core.lambdas.names import DEFAULT_NAMESPACE
+from duly_core.problems.kinds import Kind, Severity
+from duly_core.problems.problem import FoundProblem, found
+
+_MOST_NAMED = 10
+
+
+def cells_away(
+    directory: Directory, said: Mapping[str, str], not_serving: Collection[str], now: datetime
+) -> list[FoundProblem]:
+    """Return a problem for each cell that is away.
+
+    Args:
+        directory: which cells there are.
+        said: by the name of the cell, what is wrong with it, in words; empty: nothing.
+        not_serving: cells that served, and do not answer any more.
+        now: by the clock of the store that keeps the problems.
+    """
+    problems = []
+    for cell in sorted(directory.cells):
+        error = said.get(cell, "") or (f"cell {cell} does not answer" if cell in not_serving else "")
+        if error:
+            namespaces = namespaces_of(directory, cell)
+            severity = Severity.CRITICAL if namespaces else Severity.WARNING
+            problems.append(
+                found(
+                    Kind.CELL_AWAY,
+                    severity,
+                    now,
+                    cell,
+                    error=error,
+                    namespaces=namespaces or "no namespace: none lives in it",
+                )
+            )
+    return problems
+
+
+def namespaces_of(directory: Directory, cell: str) -> str:
+    """Return the namespaces that live in a cell, in words; empty: none."""
+    names = sorted(name for name, home in directory.namespaces.items() if home == cell)
+    if cell == directory.default_cell:
+        names.insert(0, f"{DEFAULT_NAMESPACE} and all namespaces that are not listed")
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
