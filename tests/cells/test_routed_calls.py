@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from duly_core.cells.store import write_now
-from duly_frontend.cells.router import MISSING
+from duly_wire.missing_cells import METADATA as MISSING
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import (
     frontend_pb2,
