@@ -37,6 +37,15 @@ def test_as_json_it_is_one_object_with_units_in_its_names() -> None:
     assert found["model"]["postgres"]
 
 
+def test_a_slower_volume_needs_more_cells() -> None:
+    usual, slow = (
+        json.loads(run("--tasks-per-second", "9000", "--json", *more).stdout)["cells"]
+        for more in ((), ("--wal", "10MiB"))
+    )
+
+    assert slow > usual
+
+
 def test_own_prices_take_the_place_of_list_prices(tmp_path: Path) -> None:
     file = tmp_path / "prices.json"
     file.write_text(json.dumps({"currency": "EUR", "region": "racks", "prices": dict.fromkeys(NAMES, 0)}))
@@ -59,6 +68,8 @@ def test_own_prices_take_the_place_of_list_prices(tmp_path: Path) -> None:
         (("--tasks-per-second", "9", "--payload", "1GiB"), "is no number of bytes"),
         (("--tasks-per-second", "9", "--payload", "2MiB"), "more than 1MiB"),
         (("--tasks-per-second", "9", "--run-time", "soon"), "--run-time"),
+        (("--tasks-per-second", "9", "--wal", "fast"), "--wal"),
+        (("--tasks-per-second", "9", "--wal", "0"), "what a volume writes of WAL must be more than 0"),
         (
             ("--tasks-per-second", "9", "--run-time", "1s", "--callback-cpu", "2s"),
             "more CPU than its run time",

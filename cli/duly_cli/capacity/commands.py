@@ -59,6 +59,12 @@ def capacity(
     postgres_cores: Annotated[
         int, typer.Option(min=1, max=1_024, help="The largest Postgres that you run; beyond it: more cells.")
     ] = 16,
+    wal: Annotated[
+        str, typer.Option(help="What the volume of one Postgres writes of WAL in a second, such as 500MiB.")
+    ] = "125MiB",
+    commits: Annotated[
+        int, typer.Option(min=1, max=10**9, help="Writes a second that it makes durable.")
+    ] = 16_000,
     host_cores: Annotated[int, typer.Option(min=1, max=1_024, help="Cores of a worker host.")] = 4,
     slots: Annotated[int, typer.Option(min=1, max=100_000, help="Tasks that a host runs at a time.")] = 64,
     busy: Annotated[
@@ -87,11 +93,16 @@ def capacity(
         parse_duration(run_time, "--run-time"),
         parse_duration(callback_cpu, "--callback-cpu"),
         parse_duration(retention, "--retention"),
-        Mix(
-            tasks_per_call, parse_bytes(payload, "--payload"), ahead, in_sessions, with_resources, float(sqs)
-        ),
+        Mix(tasks_per_call, _payload(payload), ahead, in_sessions, with_resources, float(sqs)),
     )
-    limits = Limits(postgres_cores=postgres_cores, host_cores=host_cores, slots=slots, busy=busy)
+    limits = Limits(
+        postgres_cores=postgres_cores,
+        host_cores=host_cores,
+        slots=slots,
+        busy=busy,
+        wal_bytes_per_s=parse_bytes(wal, "--wal"),
+        commits_per_s=commits,
+    )
     model = fitted()
     at = _own_prices(prices) if prices else list_prices()
     try:
@@ -108,14 +119,19 @@ def capacity(
 
 
 def parse_bytes(text: str, option: str) -> int:
-    """Return a number of bytes of the command line: 100, 100B, 4KiB, 1MB; at most the largest payload of a task."""
+    """Return a number of bytes of the command line: 100, 100B, 4KiB, 1MB."""
     found = _BYTES.fullmatch(text.strip())
     if not found:
         raise invalid(option, f"{text!r} is no number of bytes: write 100B, 4KiB or 1MiB")
-    number = int(found[1]) * _UNITS[found[2]]
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _payload(text: str) -> int:
+    number = parse_bytes(text, "--payload")
     if number > _MOST_PAYLOAD:
         raise invalid(
-            option, f"{text} is more than 1MiB, the largest payload: larger ones are files beside the store"
+            "--payload",
+            f"{text} is more than 1MiB, the largest payload: larger ones are files beside the store",
         )
     return number
 

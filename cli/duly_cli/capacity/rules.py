@@ -139,6 +139,8 @@ def check(load: Load, limits: Limits) -> None:
         "cores of Postgres": limits.postgres_cores,
         "cores of a host": limits.host_cores,
         "slots of a host": limits.slots,
+        "what a volume writes of WAL": limits.wal_bytes_per_s,
+        "commits a second of a volume": limits.commits_per_s,
     }
     for name, value in positive.items():
         if not (math.isfinite(value) and value > 0):
