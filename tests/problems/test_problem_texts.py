@@ -49,7 +49,7 @@ VALUES = {
     Kind.CERTIFICATE_EXPIRES: {"expires_at": NOW.isoformat()},
     Kind.TOKEN_EXPIRES: {"principal": "ann", "note": "laptop", "expires_at": NOW.isoformat()},
     Kind.NOTIFICATIONS_FAIL: {"failure": "it answered 500"},
-    Kind.BUDGET_BURNS: {"burn_rate": "6", "within": "5s", "long": "6h", "window": "28d"},
+    Kind.BUDGET_BURNS: {"burn_rate": "6", "within": "5s", "long": "6h", "window": "28d", "calls": 0},
 }
 
 

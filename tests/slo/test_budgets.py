@@ -9,7 +9,7 @@ from duly_core.slo.rules import Level, Span, spans_of
 from duly_core.trends import store as trends
 from duly_core.trends.rules import minute_of
 from duly_frontend.problems.board import ProblemBoard
-from duly_frontend.problems.texts import say
+from duly_frontend.problems.texts import hits, say
 from duly_wire.enums import ProblemKind, ProblemSeverity, ServiceLevelIndicator
 from tests.fixtures.task_states import LAMBDA, SECOND
 from tests.trends.test_trend_store import row
@@ -64,6 +64,7 @@ def test_calls_that_fail_are_told_apart_from_starts():
     (problem,) = burning([level("", FAST, ServiceLevelIndicator.CALLS, 0.999)], SETTINGS, NOW)
 
     assert say(problem, NOW).text.startswith("50 calls that schedule failed in the last 1h:")
+    assert hits(problem) == ""
     assert problem.seen_by(Scope(all_tasks=(LAMBDA,), own_tasks=())) is None
 
 

@@ -203,7 +203,7 @@ def _budget(problem: FoundProblem, _now: datetime) -> Said:
     rate = f"the error budget of {values['window']} is spent {values['burn_rate']} times as fast as allowed, or faster"
     if problem.key == CALLS:
         return Said(
-            f"{number(problem.tasks, 'call')} that schedule failed in the last {values['long']}: {rate}",
+            f"{number(int(values['calls']), 'call')} that schedule failed in the last {values['long']}: {rate}",
             (
                 (_plain("slo"), "shows what is promised, and what is left"),
                 (_plain("health"), "says whether Frontends and Postgres answer"),
