@@ -27,6 +27,7 @@ LEFT_OUT = {  # and what only shows people what there is: `_watch` of the Store 
     "event address sweep": "the same",
     "watch sweep": "the same",
     "trends": "it only shows people what there is",
+    "backlog watch": "the same",
     "accepted calls": "the same",
 }
 

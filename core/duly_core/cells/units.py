@@ -6,7 +6,7 @@ Postgres is away, slows no other.
 
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from duly_core.postgres.dsn import describe
 from duly_core.postgres.settings import StoreSettings
 from duly_core.process.current_cell import current_cell
 from duly_core.process.loop import backoff, repeat, wait_for, wait_for_either, worth_logging
+from duly_core.process.pace import QUIET, Pace
 
 log = structlog.get_logger()
 
@@ -40,6 +41,8 @@ class Place:
     store: StoreSettings
     leads: bool = True
     """Whether the process itself follows the settings in this store: of all that it serves, one."""
+    pace: Pace = field(default_factory=Pace, compare=False)
+    """How often its loops look at the store."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -134,7 +137,9 @@ class Units:
     def _wanted(self, directory: Directory) -> dict[str, Place]:
         names = sorted(name for name in directory.cells if not self._serve or name in self._serve)
         leader = directory.default_cell if directory.default_cell in names else next(iter(names), "")
-        return {name: Place(name, self._follower.settings_of(name), name == leader) for name in names}
+        return {
+            name: Place(name, self._follower.settings_of(name), name == leader, Pace(QUIET)) for name in names
+        }
 
     def _apply(self) -> None:
         """Start and stop units, so that there is one for each cell."""

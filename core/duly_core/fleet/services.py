@@ -21,6 +21,7 @@ from duly_core.process.wall_clock import WallClock
 AS_STORE_CONSUMER, AS_HSC, AS_FRONTEND = "store-consumer", "hsc", "frontend"
 """Services without which tasks do not run, as they report themselves."""
 _INTERVAL = timedelta(seconds=10)
+_SELDOM = timedelta(seconds=60)
 _EARLIEST = 0.8
 _LAST_WORD = 1.0
 """Seconds, at most, to say that a process has ended."""
@@ -58,13 +59,15 @@ async def reporting(
     clock: WallClock | None = None,
     *,
     zone: str = "",
+    seldom: bool = False,
 ) -> AsyncIterator[None]:
     """Report this process while the block lasts, and at its end that it has stopped. A store that is away is no error.
 
     `settings_age` tells how long ago it read the live settings; None: it has not. `clock` is this machine's. `zone` is where
-    it is; it is stored before the address, as in lists of addresses.
+    it is; it is stored before the address, as in lists of addresses. `seldom`: it reports in another store as usual, too.
     """
     clock = clock or WallClock()
+    interval = _SELDOM if seldom else _INTERVAL
     report = {
         "instance_id": f"{host_name()}:{os.getpid()}:{uuid4().hex[:8]}",
         "service": service,
@@ -72,7 +75,7 @@ async def reporting(
         "version": duly_version(),
         "address": f"{zone}={address}" if zone else address,
         "started_at": datetime.now(UTC),
-        "interval": _INTERVAL,
+        "interval": interval,
         "stopped": False,
         "schema_version": NEWEST,
     }
@@ -88,7 +91,7 @@ async def reporting(
                 clock.compare(asked, store_at)
                 await store.run(_REPORT, report | measured())
             await asyncio.sleep(
-                _INTERVAL.total_seconds() * random.uniform(_EARLIEST, 1)  # noqa: S311 (spreads load)
+                interval.total_seconds() * random.uniform(_EARLIEST, 1)  # noqa: S311 (spreads load)
             )
 
     running = asyncio.ensure_future(report_again_and_again())

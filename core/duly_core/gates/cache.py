@@ -13,6 +13,7 @@ from duly_core.gates import store as store_gates
 from duly_core.gates.ends import GateEnds
 from duly_core.gates.rules import NO_GATES, Gate, GateSet
 from duly_core.postgres.pool import Store
+from duly_core.process.pace import USUAL, Pace
 
 INTERVAL = timedelta(seconds=1)
 """How long a change may go unnoticed without its notification."""
@@ -61,8 +62,9 @@ class FixedGates:
 class GateCache:
     """`run_once` reads them; `wake` cuts the pause between two reads short."""
 
-    def __init__(self, store: Store, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, store: Store, changed: Callable[[], None] = lambda: None, pace: Pace = USUAL) -> None:
         """Make one; `changed` is called when others are in force than before."""
+        self._pace = pace
         self.wake = asyncio.Event()
         self.now = NO_GATES
         self.fair: FairLambdas = {}
@@ -109,7 +111,9 @@ class GateCache:
             await self._read()
         finally:
             next_end = self._forget_expired()
-        return min(INTERVAL, next_end)
+        if self._gates or self.breaker_lambdas:
+            return min(INTERVAL, next_end)
+        return self._pace.rest(INTERVAL, self.wake)
 
     async def _read(self) -> None:
         found = await store_gates.read_gates(self._store, self._version)

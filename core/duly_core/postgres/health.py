@@ -12,8 +12,9 @@ import structlog
 
 from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.pool import Store
-from duly_core.postgres.primary import leave_lost_server
+from duly_core.postgres.primary import leave_lost_server, may_lead_elsewhere
 from duly_core.process.loop import wait_for
+from duly_core.process.pace import USUAL, Pace
 
 log = structlog.get_logger()
 
@@ -40,6 +41,7 @@ class HealthFollower:
         stores: Sequence[Store],
         patience: timedelta,
         trouble: Callable[[], str | None] = lambda: None,
+        pace: Pace = USUAL,
     ) -> None:
         """Make one.
 
@@ -48,12 +50,16 @@ class HealthFollower:
             stores: pools to the same Postgres; an answer to any of them counts, the first is used to ask.
             patience: how long Postgres may be silent.
             trouble: another reason not to serve; None: no other.
+            pace: of the loops that look at the store.
         """
         self._server = server
         self._stores = stores
         self._patience = patience.total_seconds()
         self._trouble = trouble
         self._begun_at = float("inf")
+        self._ping_after = _PING_AFTER.total_seconds()
+        if pace.gives_back:  # half of its patience is left for the answer
+            self._ping_after = max(self._ping_after, self._patience / 2)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Follow until `stop`; the store has just answered when this begins."""
@@ -87,7 +93,7 @@ class HealthFollower:
     async def _keep_asking(self) -> None:
         """The first pool's own bounds end each try."""
         while True:
-            if self._silent_for() >= _PING_AFTER.total_seconds():
+            if self._silent_for() >= self._ping_after:
                 try:
                     await self._stores[0].ping()
                 except StoreUnavailableError:
@@ -98,6 +104,8 @@ class HealthFollower:
 
     async def _keep_looking_for_the_primary(self) -> None:
         """The pools' connections may lead to a server that is gone."""
+        if not may_lead_elsewhere(self._stores[0].settings):
+            return
         while True:
             try:
                 if await leave_lost_server(self._stores[0].settings):
@@ -112,5 +120,5 @@ class HealthFollower:
         return next((reason for store in self._stores if (reason := store.refusal())), None)
 
     def _silent_for(self) -> float:
-        answered_at = max(store.answered_at for store in self._stores)
+        answered_at = max(store.answers.at for store in self._stores)
         return asyncio.get_running_loop().time() - max(self._begun_at, answered_at)

@@ -4,7 +4,9 @@ from collections.abc import Callable, Collection, Hashable
 from datetime import timedelta
 from typing import Protocol
 
+from duly_core.postgres.loop_store import LoopStore
 from duly_core.postgres.pool import Row, Step
+from duly_core.process.pace import QUIET, USUAL, Pace
 
 
 class Subscriber(Protocol):
@@ -30,14 +32,18 @@ class Looker(Protocol):
 class LocalNotifications:
     """Connects those who make tasks due with those who look for due tasks, in one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace = USUAL) -> None:
+        """Make one; `pace` is that of all loops in this process that look at the store."""
+        self.pace = pace
+        self.loops = LoopStore()
+        """For loops that look at the store seldom, where the process has several stores."""
         self._subscribers: list[Subscriber] = []
         self._lookers: list[Looker] = []
         self._of_stores: dict[Hashable, LocalNotifications] = {}
 
     def of_store(self, key: Hashable) -> "LocalNotifications":
         """Return those of one store, where services of this process have units for several; the same for the same key."""
-        return self._of_stores.setdefault(key, LocalNotifications())
+        return self._of_stores.setdefault(key, LocalNotifications(Pace(QUIET)))
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Pass all notifications to `subscriber` from now on, until what is returned is called."""
@@ -57,6 +63,7 @@ class LocalNotifications:
 
     def send(self, ahead: timedelta, lambdas: Collection[str]) -> bool:
         """Pass a notification on; True if it is served in this process."""
+        self.pace.stir()
         served = self.serves(lambdas)
         for subscriber in self._subscribers:
             subscriber.note_due(ahead, lambdas)

@@ -24,6 +24,7 @@ from duly_core.postgres.pool import Row, Step, Store, connect_arguments_now
 from duly_core.postgres.rate_detector import STREAM_GAP, RateDetector
 from duly_core.postgres.settings import StoreSettings, direct
 from duly_core.process.loop import backoff
+from duly_core.process.pace import USUAL, Pace
 
 log = structlog.get_logger()
 
@@ -129,6 +130,7 @@ class Listener:
         on_change: Callable[[], None],
         on_time_table: Callable[[], None] = lambda: None,
         on_gate: Callable[[], None] = lambda: None,
+        pace: Pace = USUAL,
     ) -> None:
         """Make one.
 
@@ -138,12 +140,14 @@ class Listener:
             on_change: called when lambdas were registered, or settings changed.
             on_time_table: called when time tables changed.
             on_gate: called when gates or breakers changed.
+            pace: told whether this listens, and of what is due.
         """
         self._settings = settings
         self._on_due = on_due
         self._on_change = on_change
         self._on_time_table = on_time_table
         self._on_gate = on_gate
+        self._pace = pace
 
     async def run(self, stop: asyncio.Event) -> None:
         """Listen until `stop`; behind a pooler that is not possible, and the poll goes on alone."""
@@ -170,8 +174,9 @@ class Listener:
                     self._on_change()  # what was told while nobody listened
                     self._on_time_table()
                     self._on_gate()
-                    async for notification in connection.notifies():
-                        self._tell(channels[notification.channel], notification.payload)
+                    with self._pace.listening():
+                        async for notification in connection.notifies():
+                            self._tell(channels[notification.channel], notification.payload)
             except (psycopg.Error, OSError, StoreUnavailableError) as error:
                 failures += 1
                 log.warning(
@@ -192,6 +197,7 @@ class Listener:
         return channels
 
     def _tell(self, channel: str, payload: str) -> None:
+        self._pace.stir()
         if channel in _CHANGES:
             self._on_change()
         elif channel == TIME_TABLE_CHANNEL:

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, Generic, NamedTuple, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, cast
+from weakref import WeakValueDictionary
 
 import psycopg
 import psycopg_pool
@@ -70,6 +71,9 @@ _KINDS: Mapping[type[BaseException], type[StoreUnavailableError]] = {
 
 _FENCED, _NOT_IN_CELL = "DU001", "DU002"
 """SQLSTATEs of the triggers of cells (cells/functions.sql)."""
+
+_GIVEN_BACK_AFTER, _KEPT_FOR = timedelta(seconds=15), timedelta(minutes=10)
+"""How long a connection stays that nobody needs."""
 
 _GRACE = timedelta(seconds=1)
 """How much longer than statement_timeout a connection may be held: by then the server would have answered."""
@@ -143,15 +147,46 @@ def is_repeated(error: BaseException) -> bool:
     return isinstance(error, psycopg.errors.UniqueViolation)
 
 
+class Answers:
+    """When a Postgres last did what it was told by this process: shared by all pools to it."""
+
+    _KNOWN: ClassVar[WeakValueDictionary[str, "Answers"]] = WeakValueDictionary()
+
+    def __init__(self) -> None:
+        self.at = float("-inf")
+        """On the loop's clock."""
+
+    @classmethod
+    def of(cls, dsn: str) -> "Answers":
+        """Return those of an address."""
+        found = cls._KNOWN.get(dsn)
+        if found is None:
+            found = cls._KNOWN[dsn] = cls()
+        return found
+
+
 class Store:
     """The pool, and how a statement is run; what the statements say is in the other modules."""
 
-    def __init__(self, settings: StoreSettings, lock_timeout: timedelta | None = None) -> None:
-        """Make one; a statement waits for a lock no longer than `lock_timeout` (None: as long as it may run)."""
+    def __init__(
+        self,
+        settings: StoreSettings,
+        lock_timeout: timedelta | None = None,
+        *,
+        gives_back: bool = False,
+    ) -> None:
+        """Make one.
+
+        Args:
+            settings: of the store.
+            lock_timeout: a statement waits for a lock no longer; None: as long as it may run.
+            gives_back: whether connections are closed that nobody needs for a while; else one is kept.
+        """
         parse(settings.dsn)
         self.settings = settings
         self.longest_held = (settings.statement_timeout + _GRACE).total_seconds()
         """Seconds; whoever holds a connection for longer is hung up on."""
+        self.answers = Answers.of(settings.dsn)
         self.answered_at = float("-inf")
         """When Postgres last did what it was asked, on the loop's clock."""
         self._refusals = StatementRefusals()
@@ -159,7 +194,8 @@ class Store:
         self._pool: psycopg_pool.AsyncConnectionPool[OwnConnection] = psycopg_pool.AsyncConnectionPool(
             connection_class=self._connecting.connection_class,
             kwargs=partial(connect_arguments_now, settings, lock_timeout),
-            min_size=1,
+            min_size=0 if gives_back else 1,
+            max_idle=(_GIVEN_BACK_AFTER if gives_back else _KEPT_FOR).total_seconds(),
             max_size=settings.connections,
             timeout=settings.acquire_timeout.total_seconds(),
             reconnect_timeout=_RECONNECT.total_seconds(),
@@ -283,7 +319,7 @@ class _Lent:
         self._watch.cancel()
         self._connection.lent_at = None
         if error is None:
-            self._store.answered_at = asyncio.get_running_loop().time()
+            self._store.answered_at = self._store.answers.at = asyncio.get_running_loop().time()
         await self._pool.putconn(self._connection)  # which looks at the state that it is in
         problem = self._store.problem(error, hung=self._hung)
         if problem is not None:

@@ -64,6 +64,11 @@ async def leave_lost_server(settings: StoreSettings) -> int:
     return len(hung_up)
 
 
+def may_lead_elsewhere(settings: StoreSettings) -> bool:
+    """Tell whether an address can lead to another server: it names several, or one by its name."""
+    return _may_lead_elsewhere(connect_arguments(settings))
+
+
 def _waited_for(servers: str) -> dict[str, dict[str, str]]:
     """The servers that have not answered for long: the address of each, and the libpq parameters that lead there alone."""
     now = asyncio.get_running_loop().time()

@@ -62,17 +62,24 @@ class FrontendStores:
 
 @asynccontextmanager
 async def open_stores(
-    store: StoreSettings, frontend: FrontendSettings, calls: CallLoad | None = None
+    store: StoreSettings,
+    frontend: FrontendSettings,
+    calls: CallLoad | None = None,
+    *,
+    gives_back: bool = False,
 ) -> AsyncIterator[FrontendStores]:
-    """Open the pools; `store.connections` are those for writes. `calls` are the bounds of the server; None: it has no other store."""
+    """Open the pools; `store.connections` are those for writes. They may give back connections.
+
+    `calls` are the bounds of the server; None: it has no other store.
+    """
 
     def pool(connections: int, longest: timedelta | None = None) -> Store:
         bounds = {"statement_timeout": min(longest, store.statement_timeout)} if longest else {}
-        return Store(store.model_copy(update={"connections": connections, **bounds}))
+        return Store(store.model_copy(update={"connections": connections, **bounds}), gives_back=gives_back)
 
     async with AsyncExitStack() as stack:
         yield FrontendStores(
-            writes=await stack.enter_async_context(Store(store, LOCK_TIMEOUT)),
+            writes=await stack.enter_async_context(Store(store, LOCK_TIMEOUT, gives_back=gives_back)),
             reads=await stack.enter_async_context(pool(frontend.read_connections)),
             lists=await stack.enter_async_context(pool(frontend.list_connections, frontend.list_timeout)),
             load=LoadLimits.of(frontend, calls),

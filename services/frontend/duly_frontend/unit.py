@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,11 +16,13 @@ from duly_core.live_settings import definitions as live_settings
 from duly_core.live_settings.log_level_follower import LogLevelFollower
 from duly_core.postgres.health import HealthFollower, Server
 from duly_core.postgres.local_notifications import LocalNotifications
+from duly_core.postgres.pool import Store
 from duly_core.postgres.rights import FRONTEND
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.start import Migration
 from duly_core.problems.problem import FoundProblem
 from duly_core.process.loop import repeat
+from duly_core.process.pace import USUAL, Pace
 from duly_core.process.telemetry import TelemetrySettings
 from duly_core.rpc.call_load import CallLoad
 from duly_core.rpc.settings import RpcSettings
@@ -63,19 +65,28 @@ class Unit:
         self,
         shared: Shared,
         stores: FrontendStores,
+        loops: Store | None,
         notifications: LocalNotifications | None,
         accepted: AcceptedCalls | None,
+        pace: Pace,
         *,
         leads: bool,
     ) -> None:
         """Make one; see `open_unit`."""
+        self._pace = pace
+        self._shared_loops = loops
+        self.loops = loops or stores.lists  # which have a time limit
+        """For what this Frontend reads by itself."""
+        self._seldom = pace.gives_back and not leads
         self.stores = stores
-        self.accepted = accepted or AcceptedCalls(stores.lists)
+        self.accepted = accepted or AcceptedCalls(self.loops)
         self._counts_calls = accepted is None
         self._shared = shared
         settings, timing, telemetry = shared.settings, shared.timing, shared.telemetry
         log_level = LogLevelFollower("frontend", settings, telemetry) if leads else None
-        self._config = LiveConfig(stores.reads, settings, shared.trigger, log_level, timing, shared.slo)
+        self._config = LiveConfig(
+            loops or stores.reads, settings, shared.trigger, log_level, timing, shared.slo, pace
+        )
         self.servicers = Servicers(
             stores,
             settings,
@@ -105,25 +116,34 @@ class Unit:
         if not await shared.migration.done(settings, stop, FRONTEND):
             return
         log.info("frontend serves", address=address)
-        followed = HealthFollower(health, stores.all, settings.unhealthy_after)
+        followed_stores = (self._shared_loops, *stores.all) if self._shared_loops else stores.all
+        followed = HealthFollower(health, followed_stores, settings.unhealthy_after, pace=self._pace)
         async with (
-            reporting(stores.lists, AS_FRONTEND, address, self._config.age.now, zone=shared.rpc.zone),
+            reporting(
+                self.loops,
+                AS_FRONTEND,
+                address,
+                self._config.age.now,
+                zone=shared.rpc.zone,
+                seldom=self._seldom,
+            ),
             asyncio.TaskGroup() as group,
         ):
             group.create_task(followed.run(stop))
-            group.create_task(repeat("live settings", self._config.run_once, stop, asyncio.Event()))
+            group.create_task(repeat("live settings", self._config.run_once, stop, self._config.wake))
             board = ProblemBoard(
-                stores.lists,
+                self.loops,
                 expected_services=(AS_STORE_CONSUMER, AS_HSC),
                 cert_file=shared.rpc.cert_file,
                 slo=self._config.slo,
                 others=shared.other_problems,
+                pace=self._pace,
             )
-            group.create_task(repeat("problem board", board.run_once, stop, asyncio.Event()))
+            group.create_task(repeat("problem board", board.run_once, stop, board.wake))
             if self._counts_calls:
                 group.create_task(repeat("accepted calls", self.accepted.run_once, stop, asyncio.Event()))
             # a loop for each target: one that does not answer delays no other
-            for notifier in notifiers_of(stores.lists, shared.deliveries):
+            for notifier in notifiers_of(self.loops, shared.deliveries):
                 group.create_task(repeat("notifications", notifier.run_once, stop, asyncio.Event()))
 
     def close(self) -> None:
@@ -139,6 +159,7 @@ async def open_unit(
     accepted: AcceptedCalls | None = None,
     *,
     leads: bool = True,
+    pace: Pace = USUAL,
 ) -> AsyncIterator[Unit]:
     """Open the pools to a store, and make its unit. Postgres need not answer yet.
 
@@ -148,6 +169,14 @@ async def open_unit(
         notifications: shared with the other services of this process; None: there are no others.
         accepted: counts the calls of the process; None: the unit does, in its store.
         leads: whether the process itself follows the settings in this store.
+        pace: of the loops that look at the store, where there are no notifications.
     """
-    async with open_stores(store, shared.settings, shared.calls) as stores:
-        yield Unit(shared, stores, notifications, accepted, leads=leads)
+    pace = pace if notifications is None else notifications.pace
+    async with (
+        open_stores(store, shared.settings, shared.calls, gives_back=pace.gives_back) as stores,
+        AsyncExitStack() as closing,
+    ):
+        loops = None
+        if notifications is not None and pace.gives_back:
+            loops = await closing.enter_async_context(notifications.loops.lend(store))
+        yield Unit(shared, stores, loops, notifications, accepted, pace, leads=leads)

@@ -12,6 +12,7 @@ from duly_core.live_settings.log_level_follower import LogLevelFollower
 from duly_core.live_settings.store import SETTINGS_KNOWN_FOR
 from duly_core.postgres.pool import Store
 from duly_core.process.clock import seconds_since_boot
+from duly_core.process.pace import USUAL, Pace
 from duly_hsc.lease_timeouts import LeaseTimeouts
 
 
@@ -26,8 +27,10 @@ class LiveConfig:
         timing: LiveTimingSettings | None = None,
         now: Callable[[], float] = seconds_since_boot,
         hsc: LiveHscSettings | None = None,
+        pace: Pace = USUAL,
     ) -> None:
         """Make one; `own`, `timing` and `hsc` are of this process's configuration, `now` tells seconds that no clock setting moves."""
+        self._pace = pace
         self._log_level = log_level
         self._now = now
         self._own_timing = timing or LiveTimingSettings()
@@ -83,4 +86,4 @@ class LiveConfig:
             self._log_level.take(values)
         if self._live_settings.take(values):
             self._changed()
-        return self.now().poll_interval
+        return self._pace.rest(self.now().poll_interval)

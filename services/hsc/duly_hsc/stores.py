@@ -48,9 +48,14 @@ class HscStores:
 
 @asynccontextmanager
 async def open_stores(
-    store: StoreSettings, hsc: HscSettings, timing: Timing, cell: OwnCell = SOLE
+    store: StoreSettings,
+    hsc: HscSettings,
+    timing: Timing,
+    cell: OwnCell = SOLE,
+    *,
+    gives_back: bool = False,
 ) -> AsyncIterator[HscStores]:
-    """Open the pools; `store.connections` is not asked, the numbers are those of [hsc]."""
+    """Open the pools; `store.connections` is not asked, the numbers are those of [hsc]. They may give back connections."""
 
     def pool(
         connections: int,
@@ -63,7 +68,11 @@ async def open_stores(
                 "statement_timeout": min(longest, store.statement_timeout),
                 "acquire_timeout": min(longest, store.acquire_timeout),
             }
-        return Store(store.model_copy(update={"connections": connections, **bounds}), lock_timeout)
+        return Store(
+            store.model_copy(update={"connections": connections, **bounds}),
+            lock_timeout,
+            gives_back=gives_back,
+        )
 
     async with AsyncExitStack() as stack:
         yield HscStores(

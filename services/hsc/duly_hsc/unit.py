@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from duly_core.config.live_sections import TriggerSettings
@@ -13,8 +13,10 @@ from duly_core.live_settings.log_level_follower import LogLevelFollower
 from duly_core.postgres.health import HealthFollower, Server
 from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.notifications import Listener, Notifier
+from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_core.process.loop import repeat
+from duly_core.process.pace import USUAL, Pace
 from duly_core.rpc.settings import RpcSettings
 from duly_hsc.breaker_counts import BreakerCounts
 from duly_hsc.live_config import LiveConfig
@@ -41,6 +43,8 @@ class HscUnit:
     """What the HSC has of one store."""
 
     stores: HscStores
+    loops: Store
+    """For loops."""
     servicer: HscServicer
     settings: UnitSettings
     store_settings: StoreSettings
@@ -48,6 +52,9 @@ class HscUnit:
     gates: GateCache
     counts: BreakerCounts
     trends: RunTrends
+    pace: Pace
+    seldom: bool
+    """Whether the process reports itself as usual in another store."""
 
     async def run(self, health: Server, address: str, stop: asyncio.Event) -> None:
         """Follow the store until `stop`; it has just answered when this begins.
@@ -57,9 +64,9 @@ class HscUnit:
             address: where this process serves, for operators to read.
             stop: ends it.
         """
-        servicer, results, config = self.servicer, self.stores.results, self.config
-        follower = HealthFollower(health, self.stores.all, self.store_settings.unhealthy_after)
-        wait_nodes = WaitNodes(results, servicer, stop)
+        servicer, loops, config = self.servicer, self.loops, self.config
+        follower = HealthFollower(health, self._followed, self.store_settings.unhealthy_after, pace=self.pace)
+        wait_nodes = WaitNodes(loops, servicer, stop)
 
         def may_have_changed() -> None:
             config.may_have_changed()
@@ -70,9 +77,12 @@ class HscUnit:
             servicer.work.note_due,
             may_have_changed,
             on_gate=self.gates.may_have_changed,
+            pace=self.pace,
         )
         async with (
-            reporting(results, AS_HSC, address, config.age.now, zone=self.settings.rpc.zone),
+            reporting(
+                loops, AS_HSC, address, config.age.now, zone=self.settings.rpc.zone, seldom=self.seldom
+            ),
             asyncio.TaskGroup() as group,
         ):
             group.create_task(follower.run(stop))
@@ -82,6 +92,11 @@ class HscUnit:
             group.create_task(repeat("run counts", self.counts.run_once, stop, asyncio.Event()))
             group.create_task(repeat("trends", self.trends.run_once, stop, asyncio.Event()))
             group.create_task(repeat("wait nodes", wait_nodes.run_once, stop, wait_nodes.wake))
+
+    @property
+    def _followed(self) -> tuple[Store, ...]:
+        """Return the pools, the one first that is to be asked whether Postgres answers."""
+        return (self.loops, *self.stores.all) if self.pace.gives_back else self.stores.all
 
     def close(self) -> None:
         """Answer who waits for work, and end the streams: nothing is claimed from now on."""
@@ -101,6 +116,7 @@ async def open_unit(
     notifications: LocalNotifications | None,
     log_level: LogLevelFollower | None,
     cell: OwnCell = SOLE,
+    pace: Pace = USUAL,
 ) -> AsyncIterator[HscUnit]:
     """Open the connections of a unit.
 
@@ -110,13 +126,21 @@ async def open_unit(
         notifications: shared with other services of this process that have the same store; None: there are none.
         log_level: follows the settings in this store; None: the process follows those of another one.
         cell: the one that the store is.
+        pace: of the loops that look at the store, where there are no notifications.
     """
     hsc = settings.hsc
-    async with open_stores(store_settings, hsc, settings.timing, cell) as stores:
-        config = LiveConfig(stores.results, settings.live, log_level, settings.timing, hsc=hsc)
-        gates = GateCache(stores.results)
-        counts = BreakerCounts(stores.results, lambda: gates.breaker_lambdas)
-        trends = RunTrends(stores.results)
+    pace = pace if notifications is None else notifications.pace
+    async with (
+        open_stores(store_settings, hsc, settings.timing, cell, gives_back=pace.gives_back) as stores,
+        AsyncExitStack() as closing,
+    ):
+        loops = stores.results
+        if notifications is not None and pace.gives_back:
+            loops = await closing.enter_async_context(notifications.loops.lend(store_settings))
+        config = LiveConfig(loops, settings.live, log_level, settings.timing, hsc=hsc, pace=pace)
+        gates = GateCache(loops, pace=pace)
+        counts = BreakerCounts(loops, lambda: gates.breaker_lambdas)
+        trends = RunTrends(loops)
         servicer = HscServicer(
             stores,
             hsc,
@@ -135,4 +159,16 @@ async def open_unit(
             if notifications is not None:
                 leaving.callback(notifications.subscribe(servicer.work))
                 leaving.callback(notifications.ask_for_looks(servicer.work))
-            yield HscUnit(stores, servicer, settings, store_settings, config, gates, counts, trends)
+            yield HscUnit(
+                stores,
+                loops,
+                servicer,
+                settings,
+                store_settings,
+                config,
+                gates,
+                counts,
+                trends,
+                pace,
+                seldom=pace.gives_back and log_level is None,
+            )

@@ -76,7 +76,7 @@ def build(
             async def run_cell(place: Place, health: CellHealth, stop: asyncio.Event) -> None:
                 of_cell = replace(shared, attachments=attachments.of_cell(place.cell, directory.default_cell))
                 told = notifications and notifications.of_store(place.key)
-                await run_unit(of_cell, place, told, health, address, stop)
+                await run_unit(of_cell, place, told, health, address, stop, follower.pools)
 
             health = CellsHealth(server, AS_STORE_CONSUMER)
             await Units(follower, health, run_cell, cells_settings.serve).run(stop)

@@ -7,6 +7,7 @@ from datetime import timedelta
 from duly_core.gates import breakers
 from duly_core.gates.cache import GateCache
 from duly_core.postgres.pool import Store
+from duly_core.process.pace import USUAL, Pace
 from duly_store_consumer import events
 from duly_store_consumer.gate_loop import NotifyDue
 
@@ -24,6 +25,7 @@ class BreakerLoop:
         gates: GateCache,
         lambdas: Callable[[], Collection[str]],
         notify_due: NotifyDue,
+        pace: Pace = USUAL,
     ) -> None:
         """Make one.
 
@@ -32,7 +34,10 @@ class BreakerLoop:
             gates: knows which lambdas have breakers.
             lambdas: returns the registered ones.
             notify_due: told how far ahead tasks of these lambdas are due, and how many there are.
+            pace: of this store.
         """
+        self.wake = asyncio.Event()
+        self._pace = pace
         self._store = store
         self._gates = gates
         self._lambdas = lambdas
@@ -47,7 +52,7 @@ class BreakerLoop:
         """
         if not self._gates.breaker_lambdas:
             events.breakers_open(())
-            return _EVERY
+            return self._pace.rest(_EVERY, self.wake)
         judged = await breakers.judge_breakers(self._store, self._lambdas())
         if judged.open_lambdas is not None:
             events.breakers_open(judged.open_lambdas)

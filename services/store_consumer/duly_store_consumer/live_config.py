@@ -17,6 +17,7 @@ from duly_core.live_settings.effective import EffectiveSettings
 from duly_core.live_settings.store import ConfigSnapshot
 from duly_core.postgres.pool import Store
 from duly_core.process.clock import seconds_since_boot
+from duly_core.process.pace import USUAL, Pace
 from duly_store_consumer.events import log
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_wire.enums import Priority
@@ -31,7 +32,14 @@ _WRITE_AGAIN = 60.0
 class LiveConfig:
     """Reads once a poll interval, and after `changed`."""
 
-    def __init__(self, store: Store, own: StoreConsumerSettings, gates: Gates | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        own: StoreConsumerSettings,
+        gates: Gates | None = None,
+        pace: Pace = USUAL,
+    ) -> None:
+        self._pace = pace
         self.queues: list[QueueKey] = []
         self.lambdas: list[str] = []
         self._gates = gates or FixedGates()
@@ -76,7 +84,7 @@ class LiveConfig:
 
     def fresh_for(self, now: float) -> timedelta:
         """Return how long the cache may still be used."""
-        left = self._read_at + self.settings.poll_interval.total_seconds() - now
+        left = self._read_at + self._pace.rest(self.settings.poll_interval).total_seconds() - now
         return timedelta(seconds=left) if left > 0 else timedelta()
 
     async def read(self, now: float) -> None:

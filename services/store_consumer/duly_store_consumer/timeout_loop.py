@@ -6,12 +6,16 @@ from datetime import timedelta
 
 from duly_core.postgres.notifications import Notifier
 from duly_core.postgres.pool import Store
+from duly_core.process.pace import USUAL, Pace
 from duly_store_consumer import events
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.liveness import Liveness
 from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.timeouts import Timeouts
+
+_SHARE = 0.5
+"""Of a quiet store's rest: a claim is seen long before its lease ends."""
 
 
 class TimeoutLoop:
@@ -24,11 +28,13 @@ class TimeoutLoop:
         reclaim_guard: ReclaimGuard,
         notifier: Notifier,
         breaker_lambdas: Callable[[], Collection[str]] = frozenset,
+        pace: Pace = USUAL,
     ) -> None:
         """Make one; `notifier` reports the tasks that are due again, `breaker_lambdas` returns the lambdas that have breakers."""
         self.wake = asyncio.Event()
-        self._live_config = LiveConfig(store, settings)
-        self._timeouts = Timeouts(store, reclaim_guard, self._live_config, breaker_lambdas)
+        self._pace = pace
+        self._live_config = LiveConfig(store, settings, pace=pace)
+        self._timeouts = Timeouts(store, reclaim_guard, self._live_config, breaker_lambdas, pace)
         self._notifier = notifier
         self._liveness = Liveness()
 
@@ -64,7 +70,8 @@ class TimeoutLoop:
         if found.problem is not None:
             raise found.problem
         self._liveness.completed()
-        return min(pause, self._live_config.settings.poll_interval, self._live_config.fresh_for(now))
+        longest = self._pace.rest(self.poll_interval, self.wake, times=_SHARE)
+        return min(pause, longest, self._live_config.fresh_for(now))
 
     @property
     def poll_interval(self) -> timedelta:

@@ -8,6 +8,7 @@ from duly_core.gates import breakers
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.pool import Connection, Store
 from duly_core.process import failpoints
+from duly_core.process.pace import USUAL, Pace
 from duly_core.tasks import polling
 from duly_store_consumer import events
 from duly_store_consumer.live_config import LiveConfig
@@ -30,8 +31,10 @@ class Timeouts:
         reclaim_guard: ReclaimGuard,
         live_config: LiveConfig,
         breaker_lambdas: Callable[[], Collection[str]] = frozenset,
+        pace: Pace = USUAL,
     ) -> None:
         """Make one; `breaker_lambdas` returns the lambdas that have breakers."""
+        self._pace = pace
         self._store = store
         self._breaker_lambdas = breaker_lambdas
         self._reclaim_guard = reclaim_guard
@@ -62,7 +65,7 @@ class Timeouts:
             await self._reclaim_guard.left(connection)
         ahead = await polling.next_timeout(self._store)
         if ahead is None:
-            return _NOTHING, settings.poll_interval
+            return _NOTHING, self._pace.rest(settings.poll_interval)
         if ahead > timedelta():
             return _NOTHING, ahead
         free = await room(_BATCH) if room else None

@@ -1,9 +1,11 @@
 """Finds out which lambdas have fair keys, so that their keys take turns."""
 
+import asyncio
 from datetime import timedelta
 
 from duly_core.gates.cache import GateCache
 from duly_core.postgres.pool import Store
+from duly_core.process.pace import USUAL, Pace
 from duly_core.tasks.turns import TurnGiver, find_fair_lambdas
 from duly_store_consumer import events
 
@@ -13,8 +15,10 @@ _PAUSE = timedelta(seconds=1)
 class TurnLoop:
     """`run_once` is a round."""
 
-    def __init__(self, store: Store, gates: GateCache) -> None:
+    def __init__(self, store: Store, gates: GateCache, pace: Pace = USUAL) -> None:
         """Make one; `gates` remembers the lambdas that were found."""
+        self.wake = asyncio.Event()
+        self._pace = pace
         self._store = store
         self._gates = gates
         self._giver = TurnGiver(store)
@@ -29,4 +33,6 @@ class TurnLoop:
             events.log.info("keys of a lambda take turns from now on", queue=name)
         fair = self._gates.fair
         more = bool(fair) and await self._giver.run_once(fair.keys())
-        return timedelta() if more else _PAUSE
+        if fair:
+            return timedelta() if more else _PAUSE
+        return self._pace.rest(_PAUSE, self.wake)

@@ -25,6 +25,7 @@ from duly_core.postgres.pool import Store
 from duly_core.postgres.rights import STORE_CONSUMER
 from duly_core.postgres.start import Migration
 from duly_core.process.loop import repeat
+from duly_core.process.pace import Pace
 from duly_core.queues.port import QueueSender
 from duly_core.task_output.sweep import OutputSweep
 from duly_core.upkeep.retention import Retention
@@ -47,6 +48,8 @@ from duly_store_consumer.timeout_loop import TimeoutLoop
 from duly_store_consumer.turn_loop import TurnLoop
 
 _TABLE_LOCKED_PAUSE = timedelta(seconds=30)
+_RETENTION_RESTS = timedelta(seconds=30)
+"""A round of the retention that found less to remove than it may remove pauses at least so long."""
 
 
 class Health(Protocol):
@@ -79,6 +82,7 @@ async def run_unit(
     health: Health,
     address: str,
     stop: asyncio.Event,
+    pools: dict[str, Store] | None = None,
 ) -> None:
     """Do for one store what a Store Consumer does, until `stop`.
 
@@ -89,31 +93,42 @@ async def run_unit(
         health: told whether the store answers.
         address: where health checks are answered.
         stop: ends it.
+        pools: those of the cells, by name: the unit's is there while it runs.
 
     Raises:
         SettingsError: the store's address, schema or rights are unusable.
     """
     settings, store_settings = shared.settings, place.store
+    pace = place.pace if notifications is None else notifications.pace
     if not await shared.migration.done(store_settings, stop, STORE_CONSUMER):
         return
-    async with Store(store_settings) as store, AsyncExitStack() as at_the_end:
+    connections = (
+        notifications.loops.lend(store_settings)
+        if notifications is not None and pace.gives_back
+        else Store(store_settings, gives_back=pace.gives_back)
+    )
+    async with connections as store, AsyncExitStack() as at_the_end:
+        if pools is not None:
+            pools[place.cell] = store
+            at_the_end.callback(_forget, pools, place.cell, store)
         consumer: Consumer | TimeoutLoop
         notifier = Notifier(store, notifications)
         time_tables = TimeTableLoop(
             store,
-            lambda: consumer.poll_interval,
+            lambda: pace.rest(consumer.poll_interval, time_tables.wake),
             lambda lambdas, tasks: notifier.due_in(timedelta(), lambdas, tasks),
         )
-        gates = GateCache(store)
+        gates = GateCache(store, pace=pace)
         guard = ReclaimGuard(shared.timing)
         if shared.sender is None:
-            consumer = TimeoutLoop(store, settings, guard, notifier, lambda: gates.breaker_lambdas)
+            consumer = TimeoutLoop(store, settings, guard, notifier, lambda: gates.breaker_lambdas, pace)
             listener = Listener(
                 store_settings,
                 lambda *_: None,
                 consumer.config_changed,
                 time_tables.wake.set,
                 gates.may_have_changed,
+                pace,
             )
         else:
             consumer = Consumer(store, shared.sender, settings, guard, gates, lambda: gates.breaker_lambdas)
@@ -124,6 +139,7 @@ async def run_unit(
                 consumer.config_changed,
                 time_tables.wake.set,
                 gates.may_have_changed,
+                pace,
             )
             if notifications is not None:
                 at_the_end.callback(notifications.subscribe(consumer))
@@ -134,7 +150,8 @@ async def run_unit(
             notifier.due_in,
             has_queues=shared.sender is not None,
         )
-        breaker_loop = BreakerLoop(store, gates, lambda: consumer.lambdas, notifier.due_in)
+        breaker_loop = BreakerLoop(store, gates, lambda: consumer.lambdas, notifier.due_in, pace)
+        turn_loop = TurnLoop(store, gates, pace)
         if place.leads:
             consumer.live_config.follow(lambda found: shared.log_level.take(found.settings))
         log.info(
@@ -143,9 +160,18 @@ async def run_unit(
             poll_interval=format_duration(settings.poll_interval),
             exact=settings.exact,
         )
-        following = HealthFollower(health, [store], store_settings.unhealthy_after, consumer.unhealthy_reason)
+        following = HealthFollower(
+            health, [store], store_settings.unhealthy_after, consumer.unhealthy_reason, pace
+        )
         async with (
-            reporting(store, AS_STORE_CONSUMER, address, consumer.live_config.age.now, zone=shared.zone),
+            reporting(
+                store,
+                AS_STORE_CONSUMER,
+                address,
+                consumer.live_config.age.now,
+                zone=shared.zone,
+                seldom=pace.gives_back and not place.leads,
+            ),
             asyncio.TaskGroup() as group,
         ):
             group.create_task(following.run(stop))
@@ -153,10 +179,10 @@ async def run_unit(
             group.create_task(repeat("store consumer", consumer.run_once, stop, consumer.wake))
             group.create_task(repeat("time tables", time_tables.run_once, stop, time_tables.wake))
             group.create_task(repeat("gates", gate_loop.run_once, stop, gates.wake))
-            group.create_task(repeat("turns", TurnLoop(store, gates).run_once, stop, asyncio.Event()))
-            group.create_task(repeat("breakers", breaker_loop.run_once, stop, asyncio.Event()))
-            _keep_up(group, store, consumer, shared.attachments, stop)
-            _watch(group, store, consumer, gates, stop)
+            group.create_task(repeat("turns", turn_loop.run_once, stop, turn_loop.wake))
+            group.create_task(repeat("breakers", breaker_loop.run_once, stop, breaker_loop.wake))
+            _keep_up(group, store, consumer, shared.attachments, pace, stop)
+            _watch(group, store, consumer, gates, pace, stop)
 
 
 def _keep_up(
@@ -164,6 +190,7 @@ def _keep_up(
     store: Store,
     consumer: Consumer | TimeoutLoop,
     attachments: AttachmentSettings,
+    pace: Pace,
     stop: asyncio.Event,
 ) -> None:
     """Start what removes what is no longer needed."""
@@ -182,7 +209,12 @@ def _keep_up(
         retention.keep(kept_for.now.retention, kept_for.now.dead_letter_retention)
         done = await retention.run_once()
         events.retention_round(done)
-        return _TABLE_LOCKED_PAUSE if done.locked else done.pause
+        if done.locked:
+            return _TABLE_LOCKED_PAUSE
+        if done.pause < _RETENTION_RESTS or done.removed or done.dropped or done.added:
+            return done.pause
+        # a partition must be there before its time
+        return min(pace.rest(done.pause, times=30), max(done.pause, settings.partition_span))
 
     group.create_task(repeat("retention", retain, stop, asyncio.Event()))
     blobs = open_blobs(attachments)
@@ -201,10 +233,11 @@ def _watch(
     store: Store,
     consumer: Consumer | TimeoutLoop,
     gates: GateCache,
+    pace: Pace,
     stop: asyncio.Event,
 ) -> None:
     """Start what shows people what there is."""
-    backlog = BacklogWatch(store, lambda: consumer.live_config.queues, gates)
+    backlog = BacklogWatch(store, lambda: consumer.live_config.queues, gates, pace)
 
     async def store_now() -> datetime:
         await gates.known()
@@ -212,11 +245,26 @@ def _watch(
 
     trends = TrendLoop(store, lambda: backlog.ready, lambda: consumer.live_config.lambdas, store_now)
     rounds: dict[str, Callable[[], Awaitable[timedelta]]] = {
-        "host watch": partial(watch_hosts, store),
-        "backlog watch": backlog.run_once,
+        "host watch": _seldom(partial(watch_hosts, store), pace),
         "trends": trends.run_once,
-        "dead letter watch": DeadLetterWatch(store).run_once,
+        "dead letter watch": _seldom(DeadLetterWatch(store).run_once, pace),
         "session watch": partial(count_blocked, store),
     }
+    group.create_task(repeat("backlog watch", backlog.run_once, stop, backlog.wake))
     for name, run_once in rounds.items():
         group.create_task(repeat(name, run_once, stop, asyncio.Event()))
+
+
+def _seldom(run_once: Callable[[], Awaitable[timedelta]], pace: Pace) -> Callable[[], Awaitable[timedelta]]:
+    """Return rounds that come less often while the store is quiet: what they show changes with what runs."""
+
+    async def run() -> timedelta:
+        return pace.rest(await run_once(), times=3)
+
+    return run
+
+
+def _forget(pools: dict[str, Store], cell: str, store: Store) -> None:
+    """Take out the pool of a unit that ends, if no other one has its place."""
+    if pools.get(cell) is store:
+        del pools[cell]

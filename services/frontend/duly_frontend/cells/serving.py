@@ -153,10 +153,12 @@ class _Serving:
         async def run_unit(place: Place, health: CellHealth, stop_unit: asyncio.Event) -> None:
             local = None if self.notifications is None else self.notifications.of_store(place.key)
             shared = replace(self.shared, other_problems=partial(self._cells_away, follower, place.cell))
-            async with open_unit(shared, place.store, local, self.accepted, leads=place.leads) as unit:
+            async with open_unit(
+                shared, place.store, local, self.accepted, leads=place.leads, pace=place.pace
+            ) as unit:
                 cell = CellUnit(place.cell, handlers_of(unit.servicers.all), unit.stores.reads)
                 self.units.add(cell, StoredAuditLog(unit.stores.writes))
-                follower.pools[place.cell] = unit.stores.reads
+                follower.pools[place.cell] = unit.loops
                 try:
                     await unit.run(stop_unit, UnitHealth(cell, health), self.address)
                 finally:

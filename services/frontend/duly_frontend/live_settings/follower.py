@@ -1,5 +1,6 @@
 """Follows the live settings of the Frontend: its limits and its log level; keeps those of hosts for their reports."""
 
+import asyncio
 from datetime import timedelta
 
 from duly_core.config.live_sections import (
@@ -14,6 +15,7 @@ from duly_core.live_settings.effective import EffectiveSettings
 from duly_core.live_settings.log_level_follower import LogLevelFollower
 from duly_core.postgres.pool import Store
 from duly_core.process.clock import seconds_since_boot
+from duly_core.process.pace import USUAL, Pace
 from duly_frontend.settings import FrontendSettings
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import fleet_pb2
@@ -32,8 +34,11 @@ class LiveConfig:
         log_level: LogLevelFollower | None = None,
         timing: LiveTimingSettings | None = None,
         slo: LiveSloSettings | None = None,
+        pace: Pace = USUAL,
     ) -> None:
         """Make one; `trigger` tells the poll interval that holds without operators."""
+        self.wake = asyncio.Event()
+        self._pace = pace
         self._store = store
         self._settings = EffectiveSettings(own)
         self._trigger = EffectiveSettings(trigger)
@@ -78,4 +83,4 @@ class LiveConfig:
         self._slo.take(values)
         self._of_hosts = {name: values[name] for name in OF_HOSTS if name in values}
         self._trigger.take(values)
-        return max(_SOONEST, self._trigger.now.poll_interval)
+        return self._pace.rest(max(_SOONEST, self._trigger.now.poll_interval), self.wake)

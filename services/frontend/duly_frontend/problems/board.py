@@ -1,5 +1,6 @@
 """Computes the incident board: one round finds all that is wrong; one Frontend at a time makes it."""
 
+import asyncio
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -31,6 +32,7 @@ from duly_core.problems.queues import LateQueues, held_by_gates, read_late
 from duly_core.problems.resources import resources_full
 from duly_core.process.clock import seconds_since_boot
 from duly_core.process.identity import host_name
+from duly_core.process.pace import USUAL, Pace
 from duly_frontend import events
 from duly_frontend.problems.late import find_late
 
@@ -38,6 +40,8 @@ EVERY = timedelta(seconds=10)
 _LONGEST_PAUSE = timedelta(seconds=30)
 _TIMES = 50
 """A round that took long is followed by a pause of so many times its length: a large store is not kept busy by it."""
+_CLEAR = 3
+"""A board without problems of a quiet store is made again after so many rests."""
 _MEASURED = 3
 _OF_LATE_QUEUES = (Kind.NO_HOST, Kind.SLOTS_HELD, Kind.LATE, Kind.LAMBDA_GONE)
 Answer = TypeVar("Answer")
@@ -65,6 +69,7 @@ class ProblemBoard:
         seconds: Callable[[], float] = seconds_since_boot,
         slo: Callable[[], LiveSloSettings] = LiveSloSettings,
         others: Callable[[datetime], Sequence[FoundProblem]] = lambda _: (),
+        pace: Pace = USUAL,
     ) -> None:
         """Make one.
 
@@ -76,7 +81,11 @@ class ProblemBoard:
             seconds: measures how long statements take.
             slo: tells what is promised now.
             others: returns problems that are not in the store, as of its clock.
+            pace: of the loops that look at the store.
         """
+        self.wake = asyncio.Event()
+        self._pace = pace
+        self._is_clear = False
         self._store = store
         self._every = every
         self._expected = expected_services
@@ -108,7 +117,8 @@ class ProblemBoard:
             raise
         await self._show()
         took = timedelta(seconds=self._seconds() - began)
-        return min(max(self._every, _TIMES * took), max(self._every, _LONGEST_PAUSE))
+        pause = min(max(self._every, _TIMES * took), max(self._every, _LONGEST_PAUSE))
+        return self._pace.rest(pause, self.wake, times=_CLEAR) if self._is_clear else pause
 
     async def _compute(self) -> None:
         begun_at = await store_problems.begin(self._store, self._by, self._every * 0.9, self._begun_at)
@@ -116,6 +126,7 @@ class ProblemBoard:
             return
         self._begun_at = begun_at
         found = await self.find()
+        self._is_clear = not found.problems and not found.unread
         await store_problems.publish(self._store, begun_at, found.problems, found.unread)
 
     async def _show(self) -> None:

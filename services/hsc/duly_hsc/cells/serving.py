@@ -99,10 +99,10 @@ async def serve_cells(
             told = None if notifications is None else notifications.of_store(place.key)
             level = log_level if place.leads else None
             own_cell = cells.own(place.cell)
-            async with open_unit(settings, place.store, told, level, own_cell) as unit:
+            async with open_unit(settings, place.store, told, level, own_cell, place.pace) as unit:
                 if await migration.done(place.store, stop_unit, HSC):
                     with cells.serving(place.cell, unit.servicer):
-                        follower.pools[place.cell] = unit.stores.results
+                        follower.pools[place.cell] = unit.loops
                         units[place.cell] = unit
                         audit_logs[place.cell] = StoredAuditLog(unit.stores.results)
                         try:

@@ -9,6 +9,7 @@ from duly_core.gates.cache import GateCache
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.pool import Store
 from duly_core.process.lambda_metrics import named_lambdas
+from duly_core.process.pace import USUAL, Pace
 from duly_store_consumer import events
 
 _EVERY = timedelta(seconds=2)
@@ -22,8 +23,16 @@ _SHARE = 50
 class BacklogWatch:
     """Looks at one row of each queue, and counts the rows of those that have something due, up to a limit."""
 
-    def __init__(self, store: Store, queues: Callable[[], Sequence[QueueKey]], gates: GateCache) -> None:
+    def __init__(
+        self,
+        store: Store,
+        queues: Callable[[], Sequence[QueueKey]],
+        gates: GateCache,
+        pace: Pace = USUAL,
+    ) -> None:
         """Make one; `queues` returns those of the registered lambdas."""
+        self.wake = asyncio.Event()
+        self._pace = pace
         self._store = store
         self._queues = queues
         self._gates = gates
@@ -57,7 +66,8 @@ class BacklogWatch:
             self._slots_at = began + _SLOTS_EVERY
             events.serving_slots(await read_slots(self._store, _longest(waiting)))
         took = timedelta(seconds=loop.time() - began)
-        return min(_LONGEST_PAUSE, max(_EVERY, _SHARE * took))
+        pause = min(_LONGEST_PAUSE, max(_EVERY, _SHARE * took))
+        return pause if ready else self._pace.rest(pause, self.wake)
 
 
 def _longest(waiting: Mapping[QueueKey, Ready]) -> list[str]:
