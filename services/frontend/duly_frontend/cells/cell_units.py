@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from duly_core.access.audit_log import set_concerned
-from duly_core.errors import StoreUnavailableError
+from duly_core.errors import CellFencedError, StoreUnavailableError
 from duly_core.postgres.pool import Store
 from duly_frontend.cells.services import SERVICES, descriptor_of
 
@@ -27,8 +27,21 @@ def handlers_of(servicers: Sequence[object]) -> Mapping[str, Handler]:
 class CellUnit:
     """One cell, as the router sees it."""
 
-    def __init__(self, name: str, handlers: Mapping[str, Handler], reads: Store) -> None:
-        """Make one; `handlers` serve the methods by path, `reads` are connections for reads by id."""
+    def __init__(
+        self,
+        name: str,
+        handlers: Mapping[str, Handler],
+        reads: Store,
+        fenced: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Make one.
+
+        Args:
+            name: of the cell.
+            handlers: serve the methods, by path.
+            reads: connections for reads by id.
+            fenced: called when the cell refuses a write because it moves: the directory will say where it is.
+        """
         self.name = name
         self.reads = reads
         self.is_serving = False
@@ -36,6 +49,7 @@ class CellUnit:
         self.has_served = False
         """Whether its store has answered since the unit began."""
         self._handlers = handlers
+        self._fenced = fenced
 
     async def set_serving(self, *, serving: bool) -> None:
         """Note whether the store answers."""
@@ -53,6 +67,8 @@ class CellUnit:
         try:
             return await self._handlers[path](request, context)
         except StoreUnavailableError as error:
+            if isinstance(error, CellFencedError):
+                self._fenced()
             raise CellUnavailableError(self.name, error) from error
 
 

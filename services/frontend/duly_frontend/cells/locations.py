@@ -14,16 +14,16 @@ class Locations:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._young: dict[tuple[Hashable, bytes], str] = {}
-        self._old: dict[tuple[Hashable, bytes], str] = {}
+        self._young: dict[tuple[Hashable, Hashable], str] = {}
+        self._old: dict[tuple[Hashable, Hashable], str] = {}
 
-    def note(self, caller: Hashable, task_id: bytes, cell: str) -> None:
+    def note(self, caller: Hashable, task_id: Hashable, cell: str) -> None:
         """Remember the cell of an id."""
         if len(self._young) >= self._most:
             self._old, self._young = self._young, {}
         self._young[caller, task_id] = cell
 
-    def find(self, caller: Hashable, task_id: bytes) -> str | None:
+    def find(self, caller: Hashable, task_id: Hashable) -> str | None:
         """Return the cell of an id; None: it is not remembered."""
         key = caller, task_id
         cell = self._young.get(key)

@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
@@ -92,6 +93,7 @@ class Router:
         self._locations = Locations()
         self._locator = Locator()
         self._looked_at = float("-inf")
+        self._looking: asyncio.Task[None] | None = None
 
     def handler(self, path: str) -> Handler:
         """Return what serves the calls of a method."""
@@ -121,6 +123,13 @@ class Router:
                 return await kind(path, route, request, context)
             except NotInCellError as again:
                 raise self._contradicted(again) from again
+
+    def look_soon(self) -> None:
+        """Read the directory again, once a second at most, and wait for nothing."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._looked_at >= _BETWEEN_LOOKS:
+            self._looked_at = loop.time()
+            self._looking = loop.create_task(_quietly(self._look_again))
 
     async def _learn_again(self, known: int, error: NotInCellError) -> None:
         """Read the directory again, after a cell has refused a namespace.
@@ -535,6 +544,11 @@ class Router:
                 f"{field}: the answer would have more than {self._most_bytes:,} bytes (rpc.max_message_bytes): "
                 "ask for less in one call"
             )
+
+
+async def _quietly(look: Callable[[], Awaitable[object]]) -> None:
+    with suppress(DulyError):  # its own loop reports that
+        await look()
 
 
 def _raise_refusal(failed: Mapping[str, DulyError]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from duly_core.access.audit_log import CellsAuditLog, StoredAuditLog
@@ -17,7 +17,7 @@ from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_core.problems.problem import FoundProblem
-from duly_core.process.loop import repeat
+from duly_core.process.loop import repeat, wait_for
 from duly_core.rpc.server import RpcServer
 from duly_frontend.cells import merging
 from duly_frontend.cells.away import cells_away
@@ -29,6 +29,9 @@ from duly_frontend.unit import Shared, open_unit
 
 _OWN_CONNECTIONS = 2
 """To read who may do what, and to write the audit log: apart from the calls of the own cell."""
+
+_DRAINED_WITHIN = timedelta(seconds=8)
+"""How long the stores of cells are kept for calls that are under way when the process stops."""
 
 
 class UnitHealth:
@@ -109,15 +112,17 @@ async def serve_late(
         address = await server.start()
         counting = asyncio.ensure_future(repeat("accepted calls", accepted.run_once, stop, asyncio.Event()))
         try:
-            serving = _Serving(shared, late, notifications, accepted, server, address, units)
+            serving = _Serving(shared, late, notifications, accepted, server, routed, address, units)
             if await found is not None:
                 await serving.cells(follower, stop)
-            elif not stop.is_set():
+            elif stop.is_set():
+                await serving.end()
+            else:
                 await serving.sole_store(own, stop)
         finally:
             counting.cancel()
-            routed.close()
-            await server.stop()
+            if not stop.is_set():
+                await server.stop()
         await accepted.run_once()
 
 
@@ -130,14 +135,21 @@ class _Serving:
     notifications: LocalNotifications | None
     accepted: AcceptedCalls
     server: RpcServer
+    routed: RoutedServicers
     address: str
-    units: "_Units"
+    units: _Units
 
     async def sole_store(self, own: StoreSettings, stop: asyncio.Event) -> None:
         async with open_unit(self.shared, own, self.notifications, self.accepted) as unit:
             self.late.serve_by(handlers_of(unit.servicers.all).__getitem__)
             await unit.run(stop, self.server, self.address)
             unit.close()
+            await self.end()
+
+    async def end(self) -> None:
+        """Let calls that are under way end; stores are kept until then."""
+        self.routed.close()
+        await self.server.stop()
 
     async def cells(self, follower: DirectoryFollower, stop: asyncio.Event) -> None:
         router = Router(
@@ -150,24 +162,41 @@ class _Serving:
         router.units = self.units.by_cell
         self.late.serve_by(router.handler)
 
+        drained = asyncio.Event()
+
+        async def drain() -> None:
+            await stop.wait()
+            await self.end()
+            drained.set()
+
         async def run_unit(place: Place, health: CellHealth, stop_unit: asyncio.Event) -> None:
             local = None if self.notifications is None else self.notifications.of_store(place.key)
             shared = replace(self.shared, other_problems=partial(self._cells_away, follower, place.cell))
             async with open_unit(
                 shared, place.store, local, self.accepted, leads=place.leads, pace=place.pace
             ) as unit:
-                cell = CellUnit(place.cell, handlers_of(unit.servicers.all), unit.stores.reads)
+                cell = CellUnit(
+                    place.cell, handlers_of(unit.servicers.all), unit.stores.reads, router.look_soon
+                )
                 self.units.add(cell, StoredAuditLog(unit.stores.writes))
                 follower.pools[place.cell] = unit.loops
                 try:
                     await unit.run(stop_unit, UnitHealth(cell, health), self.address)
+                    unit.close()
+                    if stop.is_set():
+                        await wait_for(drained, _DRAINED_WITHIN)
                 finally:
                     if router.units.get(place.cell) is cell:
                         self.units.remove(place.cell)
                         del follower.pools[place.cell]
                     unit.close()
 
-        await Units(follower, CellsHealth(self.server, "frontend"), run_unit).run(stop)
+        draining = asyncio.ensure_future(drain())
+        try:
+            await Units(follower, CellsHealth(self.server, "frontend"), run_unit).run(stop)
+        finally:
+            stop.set()
+            await draining
 
     def _cells_away(self, follower: DirectoryFollower, cell: str, now: datetime) -> list[FoundProblem]:
         directory = known_of(follower)
