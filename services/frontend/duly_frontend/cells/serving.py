@@ -9,6 +9,8 @@ from functools import partial
 from duly_core.access.audit_log import CellsAuditLog, StoredAuditLog
 from duly_core.access.authorizer import open_authorizer
 from duly_core.access.cache import AccessCache
+from duly_core.attachments.blobs import BlobThreads
+from duly_core.attachments.open_blobs import open_blobs
 from duly_core.cells.directory import Directory
 from duly_core.cells.follower import DirectoryFollower
 from duly_core.cells.health import CellHealth, CellsHealth
@@ -171,7 +173,16 @@ class _Serving:
 
         async def run_unit(place: Place, health: CellHealth, stop_unit: asyncio.Event) -> None:
             local = None if self.notifications is None else self.notifications.of_store(place.key)
-            shared = replace(self.shared, other_problems=partial(self._cells_away, follower, place.cell))
+            default = known_of(follower).default_cell
+            attachments = self.shared.attachments.of_cell(place.cell, default)
+            blob_store = open_blobs(attachments)
+            blobs = BlobThreads(blob_store) if blob_store is not None else None
+            shared = replace(
+                self.shared,
+                attachments=attachments,
+                blobs=blobs,
+                other_problems=partial(self._cells_away, follower, place.cell),
+            )
             async with open_unit(
                 shared, place.store, local, self.accepted, leads=place.leads, pace=place.pace
             ) as unit:
@@ -190,6 +201,8 @@ class _Serving:
                         self.units.remove(place.cell)
                         del follower.pools[place.cell]
                     unit.close()
+                    if blobs is not None:
+                        blobs.close()
 
         draining = asyncio.ensure_future(drain())
         try:
