@@ -332,15 +332,20 @@ async def test_a_call_for_cells_that_are_all_away_fails_as_for_a_sole_store(hsc)
     assert "cell " in refused.message
 
 
-async def test_a_call_that_waits_gets_the_work_of_a_cell_that_came_back(hsc):
+async def test_a_call_that_waits_gets_the_work_of_a_cell_that_came_back_and_hears_how_long_it_waited(hsc):
+    loop = asyncio.get_running_loop()
     await hsc.lines["b"].cut()
-    answer = asyncio.ensure_future(claim(hsc, seconds=15))
+    answer = asyncio.ensure_future(hsc.stub.ClaimWork(request(seconds=15), timeout=DEADLINE))
     await all_wait(hsc, "a")
+    began_at = loop.time()
     task_id = (await hsc.states["b"].new(lambda_name=OF_B)).task_id
+    away_until = loop.time()
 
     await hsc.lines["b"].restore()
 
-    assert ids(await answer) == [task_id]
+    response = await answer
+    assert [task.claim.task_id for task in response.tasks] == [task_id]
+    assert response.waited.ToTimedelta().total_seconds() >= away_until - began_at
 
 
 async def test_a_cell_that_hangs_does_not_hold_up_the_claims_of_others(postgres_server):

@@ -115,7 +115,8 @@ class _Poll:
         self._asked = asked
         self._lambdas = lambdas
         self._loop = asyncio.get_running_loop()
-        self._ends_at = self._loop.time() + asked.timeout.total_seconds()
+        self._arrived_at = self._loop.time()
+        self._ends_at = self._arrived_at + asked.timeout.total_seconds()
         self._running: dict[asyncio.Task[Claimed], ServedCell] = {}
         self._idle = list(names)
         """Cells that are not asked now."""
@@ -199,10 +200,13 @@ class _Poll:
         return await self._claim(cell, timedelta(seconds=left))
 
     async def _claim(self, cell: ServedCell, timeout: timedelta) -> Claimed:
-        asked = self._asked
-        return await cell.servicer.claim_for(
+        asked, began_at = self._asked, self._loop.time()
+        claimed = await cell.servicer.claim_for(
             asked.caller, self._lambdas[cell.name], asked.most, timeout, asked.priorities
         )
+        # the caller counts its lease from when it sent the call
+        before = timedelta(seconds=began_at - self._arrived_at)
+        return replace(claimed, waited=claimed.waited + before) if claimed.tasks else claimed
 
     async def _wait(
         self, others: Iterable["asyncio.Future[None]"], seconds: float | None
