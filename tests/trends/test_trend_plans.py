@@ -44,7 +44,6 @@ CASES = {
         "minutes": int2s([1, 60]),
         "since": timestamps([NOW - timedelta(hours=1), NOW - timedelta(hours=6)]),
         "until": timestamps([NOW, NOW - timedelta(hours=1)]),
-        "places": 9,
         "lambdas": texts([]),
     },
     "forget_points": {"minutes": 1, "before": NOW - timedelta(hours=23), "limit": 100},

@@ -209,6 +209,15 @@ async def test_days_are_summed_from_their_hours_with_calls(store, wall, measurin
     assert (summed.runs, summed.on_time, summed.calls, summed.failed_calls) == (48, 48, 240, 24)
 
 
+async def test_runs_of_each_place_are_summed(store):
+    for place in range(PLACES):
+        await trends.add_runs(store, [row("", starts=place + 1, place=place)])
+
+    (found,) = await trends.sums_of_times(store, [Time(1, AT, AT + MINUTE)], PLACES - 1)
+
+    assert (found.runs, found.on_time) == (PLACES * (PLACES + 1) // 2, PLACES * (PLACES - 1) // 2)
+
+
 async def test_calls_of_an_hour_that_is_summed_already_are_added_to_it_too(store):
     hour = AT.replace(minute=0)
     await trends.add_runs(store, [row("", at=hour)])

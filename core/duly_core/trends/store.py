@@ -215,11 +215,21 @@ async def sums_of_times(
         "minutes": int2s([time.minutes for time in times]),
         "since": timestamps([time.since for time in times]),
         "until": timestamps([time.until for time in times]),
-        "places": places,
         "lambdas": texts(lambdas),
     }
     rows = await store.run(TRENDS["sums_of_times"], asked)
-    return [Sum(name, times[place - 1], *rest) for name, place, *rest in rows]
+    return [
+        Sum(
+            name,
+            times[place - 1],
+            first_at,
+            sum(each or 0 for each in lateness),
+            sum(each or 0 for each in lateness[:places]),
+            calls,
+            failed,
+        )
+        for name, place, first_at, lateness, calls, failed in rows
+    ]
 
 
 async def forget(store: Store, minutes: int, before: datetime, limit: int) -> int:
