@@ -90,3 +90,28 @@ def test_guards_are_added_once_and_what_is_missing_is_known(two_cells: TwoCells)
         connection.execute("drop trigger duly_cell_guard on event")
         connection.execute("alter table lambda disable trigger duly_cell_guard")
         assert guards.missing_guards(connection) == ["event", "lambda"]
+
+
+@pytest.mark.parametrize(
+    ("names", "is_taken"),
+    [
+        (["mail/a", "mail/b@v2"], True),
+        (["mail/a", "mail/z", "mail-box/b"], False),
+        (["mail/a", "mailing/b"], False),
+        (["mail/a", "sort/b"], False),
+        (["a", "mail/b", "z"], False),
+        (["send@:zone=mail/b"], False),
+    ],
+)
+def test_a_statement_of_many_rows_is_refused_if_one_is_strange(
+    two_cells: TwoCells, names: list[str], is_taken: bool
+) -> None:
+    two_cells.guard("b")
+    with psycopg.connect(two_cells.dsn("b")) as connection:
+        _take_any_row(connection, "lambda_ramp")
+        insert = "insert into lambda_ramp (lambda) select unnest(%s::text[])"
+        if is_taken:
+            connection.execute(insert, [names])
+        else:
+            with pytest.raises(psycopg.Error, match="lives in cell a"):
+                connection.execute(insert, [names])
