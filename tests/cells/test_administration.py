@@ -38,7 +38,7 @@ def first(stores: list[str]) -> Administration:
 @pytest.fixture
 def both(first: Administration, stores: list[str]) -> Administration:
     """The same with a second cell, `b`."""
-    first.add("b", stores[1], "public")
+    first.add("b", without_password(stores[1]), "public")
     return first
 
 
@@ -91,7 +91,7 @@ def test_an_added_cell_is_in_the_directory_of_both_and_a_repeat_changes_nothing(
 ) -> None:
     assert copy_of(stores[0]) == copy_of(stores[1]) == both.look().directory
     before = copy_of(stores[0]).version
-    both.add("b", stores[1], "public")
+    both.add("b", without_password(stores[1]), "public")
     assert copy_of(stores[0]).version == copy_of(stores[1]).version == before
     assert both.look().problems() == []
 
@@ -101,7 +101,7 @@ def test_a_cell_is_not_added_where_there_are_rows_and_nothing_is_written(
 ) -> None:
     execute(stores[1], "insert into event_key (key) values ('/k')")
     with pytest.raises(MoveError, match=r"has rows in public\.event_key"):
-        first.add("b", stores[1], "public")
+        first.add("b", without_password(stores[1]), "public")
     assert [*copy_of(stores[0]).cells] == ["a"]
 
 
@@ -114,10 +114,10 @@ def test_an_addition_that_was_killed_in_the_middle_is_said_and_completed_by_a_re
     with monkeypatch.context() as patched:
         patched.setattr(first, "_make", die)
         with pytest.raises(KeyboardInterrupt):
-            first.add("b", stores[1], "public")
+            first.add("b", without_password(stores[1]), "public")
     (problem,) = first.look().problems()
     assert "duly cells add b" in problem
-    first.add("b", stores[1], "public")
+    first.add("b", without_password(stores[1]), "public")
     assert first.look().problems() == []
 
 
@@ -262,3 +262,9 @@ def test_addresses_are_kept_without_what_is_secret_or_of_one_session() -> None:
     kept = without_password("postgresql://duly:secret@host/duly?options=-csearch_path%3Dx")
     assert "secret" not in kept
     assert "search_path" not in kept
+
+
+def test_an_address_with_a_password_is_refused(first: Administration, stores: list[str]) -> None:
+    with pytest.raises(DirectoryError, match="has no password"):
+        first.add("b", stores[1], "public")
+    assert [*copy_of(stores[0]).cells] == ["a"]

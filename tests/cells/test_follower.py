@@ -6,13 +6,18 @@ from uuid import UUID
 
 import psycopg
 import pytest
+from structlog.testing import capture_logs
 
 from duly_core.cells.directory import Cell, Directory, DirectoryError
 from duly_core.cells.follower import DirectoryFollower, settings_at
 from duly_core.cells.store import StoredDirectory, read, write
+from duly_core.errors import CellFencedError
+from duly_core.lambdas import store as lambdas
+from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.postgres.pool import Store
 from duly_core.postgres.rights import FRONTEND, HSC
 from duly_core.postgres.settings import StoreSettings
+from duly_core.process.current_cell import cell_fenced
 from tests.fixtures.cells import TwoCells
 from tests.fixtures.roles import dsn_as
 
@@ -190,3 +195,32 @@ def test_a_cells_address_says_where_it_is_and_the_own_store_how_to_sign_in() -> 
         "user": "me", "password": "secret", "sslmode": "require", "host": "two", "port": "5433", "dbname": "other",
     }  # fmt: skip
     assert (settings.schema_name, settings.pooled, settings.direct_dsn) == ("duly_b", True, "")
+
+
+async def test_a_cell_that_was_restored_from_a_backup_is_reported(
+    two_cells: TwoCells, follower: DirectoryFollower
+) -> None:
+    two_cells.write("b", two_cells.directory.with_namespace("sort", "b"), before=1)
+    await follower.run_once()
+    await follower.run_once()
+    with psycopg.connect(two_cells.dsn("b")) as connection:
+        connection.execute("update cell_directory set version = 1")
+        connection.execute("delete from cell_namespace")
+    with capture_logs() as lines:
+        await follower.run_once()
+    (line,) = [each for each in lines if "restored from a backup" in each["event"]]
+    assert (line["cell"], line["version"], line["before"]) == ("b", 1, 2)
+
+
+async def test_while_a_cell_moves_the_directory_is_read_often_and_a_refused_write_has_it_read_at_once(
+    two_cells: TwoCells, follower: DirectoryFollower
+) -> None:
+    before = await follower.run_once()
+    two_cells.fence("b")
+    cell_fenced.set(follower.wake.set)
+    async with Store(two_cells.settings("b")) as store:
+        assert not follower.wake.is_set()
+        with pytest.raises(CellFencedError):
+            await lambdas.register(store, [LambdaPolicy("x/y")])
+    assert follower.wake.is_set()
+    assert await follower.run_once() < before / 10

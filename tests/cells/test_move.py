@@ -333,3 +333,23 @@ def test_a_source_that_cannot_replicate_is_refused_with_what_to_set(
     ):
         each.run_once()
     postgres_server.drop(plain)
+
+
+def test_a_mover_that_lost_its_lock_does_not_take_down_the_fence_of_a_move_that_another_has_switched(
+    two_places: TwoPlaces,
+) -> None:
+    up_to(two_places, Step.FENCE)
+
+    def lose_the_lock_to_one_that_switches(line: str) -> None:
+        if line.startswith("switch: the target has all"):
+            first.source.close()
+            up_to(two_places, Step.SWITCH)
+            with in_schema(two_places.target) as connection:
+                connection.execute("insert into event_key (key) values ('/differs')")
+
+    first = mover(two_places, tell=lose_the_lock_to_one_that_switches)
+    with first, pytest.raises(MoveError, match="the fence is still up"):
+        first.run_once()
+    with pytest.raises(psycopg.Error) as refusal:
+        schedule(two_places.source)
+    assert refusal.value.sqlstate == "DU001"

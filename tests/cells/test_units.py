@@ -31,6 +31,7 @@ class Followed:
 
     def __init__(self, now=TWO):
         self.now = now
+        self.wake = asyncio.Event()
         self._callbacks = []
 
     async def run_once(self):

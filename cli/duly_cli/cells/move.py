@@ -90,12 +90,13 @@ def _mover(
     *,
     compares: bool,
 ) -> "Mover | None":
-    from duly_core.cells.administration import Administration
+    from duly_core.cells.administration import Administration, check_no_password
     from duly_core.cells.directory import Cell
     from duly_core.cells.moving.move import find_mover
     from duly_core.postgres.password import full_address
     from duly_core.postgres.settings import direct
 
+    check_no_password(to)
     administration = Administration(direct(settings))
 
     def add_password(address: str) -> str:

@@ -23,6 +23,7 @@ from duly_core.cells.moving.errors import MoveError
 from duly_core.cells.moving.sides import Side, in_schema, without_password
 from duly_core.cells.store import StoredDirectory
 from duly_core.errors import StoreUnavailableError
+from duly_core.postgres.dsn import parse
 from duly_core.postgres.password import full_address
 from duly_core.postgres.pool import Store
 from duly_core.postgres.schema.migrate import migrate
@@ -38,6 +39,19 @@ _NO_DIRECTORY = (
 _AGAIN = timedelta(milliseconds=200)
 _TABLE_LOCK_TIMEOUT = "set local lock_timeout = '500ms'"
 """Callers of the cell stand behind the lock: it gives up, and is tried again."""
+
+
+def check_no_password(address: str) -> None:
+    """Check that an address has none: the services sign in at each cell as they do at their own.
+
+    Raises:
+        DirectoryError: it has one.
+    """
+    if parse(address).get("password"):
+        raise DirectoryError(
+            "an address of a cell has no password: the services take it from store.password_file, store.password_command or libpq's "
+            "password file"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +218,7 @@ class Administration:
             MoveError: the schema is not empty, or of another release.
             StoreUnavailableError: the place does not answer.
         """
+        check_no_password(address)
         cell = Cell(name, without_password(address), schema)
         with self._changing() as (found, sides):
             there = found.directory.cells.get(name)

@@ -28,6 +28,8 @@ _EVERY = timedelta(seconds=30)
 """A change of the directory is seen by then; a call that is refused by a cell has the follower look at once."""
 _AGAIN = timedelta(seconds=5)
 """While a cell is away, behind, or contradicts the others."""
+_WHILE_FENCED = timedelta(milliseconds=250)
+"""While a cell moves: its callers wait for the new address."""
 _CELL_WITHIN = timedelta(seconds=2)
 """A cell that has not answered by then counts as away."""
 _OF_THE_PLACE = ("host", "hostaddr", "port", "dbname", "service")
@@ -60,6 +62,8 @@ class DirectoryFollower:
         self._spreads = spreads
         self._callbacks: list[Callable[[Directory], None]] = []
         self._turn = asyncio.Lock()
+        self.wake = asyncio.Event()
+        """Set when a cell says that it moves: the next round comes at once."""
         self.now: Directory | None = None
         """The newest directory that was found; None: there is none, the store is a sole one."""
         self.own_cell = ""
@@ -120,6 +124,7 @@ class DirectoryFollower:
             names = sorted(self.now.cells)
             found = await asyncio.gather(*(self._look(name) for name in names))
             looks = dict(zip(names, found, strict=True))
+            self._report_restored(looks)
             looks = self._newest_of(looks)
             directory = self.now
             if self._spreads:
@@ -127,6 +132,8 @@ class DirectoryFollower:
                 await asyncio.gather(*(self._spread(name, looks) for name in behind))
             self._report(looks)
             well = all(not look.problem and not _is_behind(look, directory) for look in looks.values())
+            if any(look.copy is not None and look.copy.fenced for look in looks.values()):
+                return _WHILE_FENCED  # at the address that is known: the new one is not told yet
             return _EVERY if well else _AGAIN
 
     async def _look(self, name: str) -> CellLook:
@@ -184,6 +191,20 @@ class DirectoryFollower:
             looks[name] = CellLook(copy, f"cell {name} does not take version {directory.version}: {error}")
         else:
             log.info("directory of cells written", cell=name, version=directory.version)
+
+    def _report_restored(self, looks: dict[str, CellLook]) -> None:
+        """Say so where a cell has an older copy than it had: nothing but a restore from a backup does that."""
+        for name, look in looks.items():
+            before = self.looks.get(name, CellLook(None)).copy
+            if look.copy is None or before is None:
+                continue
+            if look.copy.directory.version < before.directory.version:
+                log.error(
+                    "cell has an older directory than before: its store was restored from a backup, and lacks what was written since",
+                    cell=name,
+                    version=look.copy.directory.version,
+                    before=before.directory.version,
+                )
 
     def _report(self, looks: dict[str, CellLook]) -> None:
         """Log what is new, once."""

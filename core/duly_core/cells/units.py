@@ -17,7 +17,7 @@ from duly_core.cells.health import CellHealth, CellsHealth
 from duly_core.errors import DulyError, SettingsError
 from duly_core.postgres.dsn import describe
 from duly_core.postgres.settings import StoreSettings
-from duly_core.process.current_cell import current_cell
+from duly_core.process.current_cell import cell_fenced, current_cell
 from duly_core.process.loop import backoff, repeat, wait_for, wait_for_either, worth_logging
 from duly_core.process.pace import QUIET, Pace
 
@@ -56,6 +56,11 @@ class Follower(Protocol):
     @property
     def now(self) -> Directory | None:
         """The newest that is known."""
+        ...
+
+    @property
+    def wake(self) -> asyncio.Event:
+        """Set when there may be a newer one."""
         ...
 
     async def run_once(self) -> timedelta:
@@ -113,7 +118,7 @@ class Units:
         changed = asyncio.Event()
         self._follower.on_change(lambda _: changed.set())
         following = asyncio.ensure_future(
-            repeat("cell directory", self._follower.run_once, stop, asyncio.Event())
+            repeat("cell directory", self._follower.run_once, stop, self._follower.wake)
         )
         try:
             while not stop.is_set():
@@ -176,6 +181,7 @@ class Units:
     async def _keep(self, place: Place, stop: asyncio.Event) -> None:
         """Run one unit, again and again if it fails."""
         current_cell.set(place.cell)
+        cell_fenced.set(self._follower.wake.set)
         structlog.contextvars.bind_contextvars(cell=place.cell)
         health = self._health.of(place.cell)
         loop = asyncio.get_running_loop()

@@ -33,6 +33,7 @@ from duly_core.postgres.prepared import Prepared, Query
 from duly_core.postgres.refusals import REFUSED, StatementRefusals
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.statements import Statement
+from duly_core.process.current_cell import cell_fenced
 
 Connection = psycopg.AsyncConnection[TupleRow]
 Row = TypeVar("Row")
@@ -191,6 +192,7 @@ class Store:
         """When Postgres last did what it was asked, on the loop's clock."""
         self._refusals = StatementRefusals()
         self._connecting = PendingConnects()
+        self._cell_fenced = cell_fenced.get()
         self._pool: psycopg_pool.AsyncConnectionPool[OwnConnection] = psycopg_pool.AsyncConnectionPool(
             connection_class=self._connecting.connection_class,
             kwargs=partial(connect_arguments_now, settings, lock_timeout),
@@ -245,6 +247,7 @@ class Store:
                 f"Postgres at {self.where} did not do it: {reason}"
             )
         if isinstance(error, psycopg.Error) and error.sqlstate == _FENCED:
+            self._cell_fenced()
             return CellFencedError(f"Postgres at {self.where} did not do it: {error.diag.message_primary}")
         if isinstance(error, psycopg.Error) and error.sqlstate == _NOT_IN_CELL:
             return NotInCellError(str(error.diag.message_primary))

@@ -6,6 +6,9 @@ from contextvars import ContextVar
 current_cell: ContextVar[str] = ContextVar("current_cell", default="")
 """Its name; empty: a sole store, or what is of the process. Tasks that a task starts inherit it."""
 
+cell_fenced: ContextVar[Callable[[], None]] = ContextVar("cell_fenced", default=lambda: None)
+"""Called when the store of that cell refuses a write because the cell moves. Connections keep the one of the task that opens them."""
+
 _to_tell: list[Callable[[str], None]] = []
 
 
