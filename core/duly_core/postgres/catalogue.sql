@@ -83,3 +83,11 @@ left join (
 ) on indrelid = leaf.relid and attached.inhparent = to_regclass(%(name)s::text)
 where leaf.isleaf and leaf.level > 0
 order by 2 desc, 1
+
+-- name: try_to_lock_schema
+-- One process migrates a schema at a time; that of `public` is locked as by older releases.
+select case schema.name
+    when 'public' then pg_try_advisory_lock(%(lock)s::int8)
+    else pg_try_advisory_lock(%(lock)s::int4, hashtext(schema.name))
+end
+from (select coalesce(current_schema(), current_setting('search_path')) as name) as schema

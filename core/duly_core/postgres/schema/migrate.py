@@ -33,10 +33,6 @@ from duly_core.process.telemetry import TelemetrySettings, set_up_logging
 log = structlog.get_logger()
 
 LOCK = 0x64756C79  # "duly": the advisory lock that only one migrating process of a schema holds
-_TRY_LOCK = """
-select case schema.name when 'public' then pg_try_advisory_lock(%(lock)s::int8) else pg_try_advisory_lock(%(lock)s::int4, hashtext(schema.name)) end
-from (select coalesce(current_schema(), current_setting('search_path')) as name) as schema
-"""
 
 _SESSION = (
     # what a role behind a pooler is given is for the task path: here whole tables are read, for as long as it takes
@@ -60,7 +56,8 @@ BATCH = 1000
 
 Connection = psycopg.Connection[TupleRow]
 
-_OLDEST = load("postgres/catalogue.sql")["oldest_transactions"]
+_CATALOGUE = load("postgres/catalogue.sql")
+_OLDEST, _TRY_LOCK = _CATALOGUE["oldest_transactions"], _CATALOGUE["try_to_lock_schema"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +270,7 @@ def _lock(connection: Connection) -> None:
     """
     end = time.monotonic() + _LONGEST_WAIT.total_seconds()
     while True:
-        taken = connection.execute(_TRY_LOCK, {"lock": LOCK}).fetchone()
+        taken = connection.execute(_TRY_LOCK.sql.encode(), {"lock": LOCK}).fetchone()
         if taken == (True,):
             return
         if time.monotonic() > end:
