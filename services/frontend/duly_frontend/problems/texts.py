@@ -56,7 +56,10 @@ def _store_away(problem: FoundProblem, _now: datetime) -> Said:
 def _cell_away(problem: FoundProblem, _now: datetime) -> Said:
     return Said(
         f"{problem.values['error']}: tasks of {problem.values['namespaces']} stand, all others run",
-        ((_plain("status", "--kind", "cell_away"), "is empty once the cell answers again"),),
+        (
+            (_plain("cells", "check"), "shows what is wrong with it, and what helps"),
+            (_plain("cells", "list"), "shows all cells, and whether each answers"),
+        ),
     )
 
 
