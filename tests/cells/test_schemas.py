@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 import duly_core
+from duly_core.errors import SettingsError
 from duly_core.postgres.dsn import in_schema
 from duly_core.postgres.notifications import Listener, Notifier
 from duly_core.postgres.pool import Store
@@ -70,6 +71,16 @@ async def test_migrate_makes_the_schema_and_it_is_this_releases(two_schemas: Two
         assert await look_at_schema(two_schemas.settings(schema)) is SchemaState.USABLE
         assert compare(in_schema(two_schemas.dsn, schema)) == []
     assert await look_at_schema(two_schemas.settings("duly_z")) is SchemaState.MISSING
+
+
+async def test_behind_a_pooler_the_schema_of_the_user_must_be_that_of_the_settings(
+    two_schemas: TwoSchemas,
+) -> None:
+    pooled = two_schemas.settings(OWN).model_copy(update={"pooled": True})
+    with pytest.raises(SettingsError, match="set search_path = duly_x"):
+        await look_at_schema(pooled)
+    of_the_user = pooled.model_copy(update={"dsn": in_schema(pooled.dsn, OWN)})
+    assert await look_at_schema(of_the_user) is SchemaState.USABLE
 
 
 def test_no_sql_names_another_schema() -> None:

@@ -31,10 +31,12 @@ async def look_at_schema(settings: StoreSettings) -> SchemaState:
 
     Raises:
         StoreUnavailableError: Postgres cannot be reached.
-        SettingsError: the user may not see the schema.
+        SettingsError: the user may not see the schema, or has another behind a pooler.
     """
     try:
         async with await _connect(settings) as connection:
+            if settings.pooled and settings.schema_name:
+                await _check_search_path(connection, settings)
             cursor = await connection.execute(
                 "select version_num, obj_description('alembic_version'::regclass) from alembic_version"
             )
@@ -60,6 +62,22 @@ async def look_at_schema(settings: StoreSettings) -> SchemaState:
         return SchemaState.CONTRACTED if is_gone else SchemaState.USABLE
     is_ours = stamp is not None and stamp.source == source_digest()
     return SchemaState.USABLE if is_ours else SchemaState.OTHER
+
+
+async def _check_search_path(connection: psycopg.AsyncConnection, settings: StoreSettings) -> None:
+    """Sessions of a pooler are set to nothing: the wrong search path would lead to another store.
+
+    Raises:
+        SettingsError: it is another schema's.
+    """
+    cursor = await connection.execute("select current_schema(), current_user::text, current_database()::text")
+    rows = await cursor.fetchall()
+    for schema, user, database in rows:
+        if schema != settings.schema_name:
+            raise SettingsError(
+                f"store.schema_name is {settings.schema_name}, and behind the pooler the user {user} has the schema {schema}: set it "
+                f'there: alter role "{user}" in database "{database}" set search_path = {settings.schema_name}'
+            )
 
 
 async def check_store(settings: StoreSettings, role: str | None) -> None:
