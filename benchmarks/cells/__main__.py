@@ -1,0 +1,160 @@
+"""`python -m benchmarks.cells`: CPU of a task in 1, 2 and 4 cells, what an idle cell costs, the loss of one, and a model to 100.
+
+Installations take turns within each round. All parts take less than ten minutes on a quiet machine of two cores.
+"""
+
+import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  # isort: skip
+
+import argparse
+import asyncio
+import json
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+import uvloop
+
+from benchmarks.arguments import in_range, new_file, several
+from benchmarks.cells.idle import Idle, measure_idle
+from benchmarks.cells.load import Load, measure_load
+from benchmarks.cells.loss import Loss, measure_loss
+from benchmarks.cells.simulation import CellCost, estimate, slope
+from benchmarks.machine import machine
+from benchmarks.tables import rows, spread
+
+PARTS = ("tasks", "idle", "loss")
+_MODEL = (1, 2, 4, 16, 50, 100)
+
+
+async def measure(options: argparse.Namespace) -> dict[str, list[Any]]:
+    """Measure the parts that were asked for, and keep each measurement as it comes."""
+    found: dict[str, list[Any]] = {name: [] for name in PARTS}
+
+    def keep(name: str, each: Load | Idle | Loss) -> None:
+        found[name].append(each)
+        print(each, flush=True)
+        if options.json:
+            kept = {part: [one.as_json() for one in of_part] for part, of_part in found.items()}
+            options.json.write_text(
+                json.dumps({"machine": machine(), **kept}, indent=1) + "\n", encoding="utf-8"
+            )
+
+    if "tasks" in options.parts:
+        for _ in range(options.rounds):
+            for cells in (0, *options.cells):
+                keep("tasks", await measure_load(cells, options.rate, options.seconds))
+    if "idle" in options.parts:
+        for cells in (1, options.idle_cells):
+            keep("idle", await measure_idle(cells, options.idle_seconds))
+    if "loss" in options.parts:
+        keep("loss", await measure_loss(options.seconds))
+    return found
+
+
+def report(found: dict[str, list[Any]]) -> str:
+    """Return tables of what was measured, and of the model."""
+    parts = []
+    if found["tasks"]:
+        parts.append(_tasks(found["tasks"]))
+    if found["loss"]:
+        parts.append(_loss(found["loss"][0]))
+    if found["idle"]:
+        times = found["loss"][0].took_ms["others before"] if found["loss"] else []
+        parts += _idle(found["idle"], times)
+    return "\n\n".join(parts)
+
+
+def _tasks(loads: Sequence[Load]) -> str:
+    sole = statistics.median(each.total for each in loads if each.cells == 0)
+    body = []
+    for cells in sorted({each.cells for each in loads}):
+        runs = [each for each in loads if each.cells == cells]
+        parts = (spread([each.cpu_us.get(name, 0.0) for each in runs]) for name in ("server", "postgres"))
+        total = statistics.median(each.total for each in runs)
+        body.append(
+            [
+                str(cells) if cells else "sole store",
+                *parts,
+                spread([each.total for each in runs]),
+                f"{total / sole:.2f}",
+            ]
+        )
+    return rows(["cells", "server, us a task", "postgres, us a task", "all, us a task", "ratio"], body)
+
+
+def _loss(loss: Loss) -> str:
+    body = [
+        [when, f"{loss.calls[when]:,}", f"{loss.failed[when]:,}"]
+        + (
+            [f"{loss.percentile(when, percent):,.1f}" for percent in (50, 99)]
+            if loss.took_ms.get(when)
+            else ["-", "-"]
+        )
+        for when in sorted(loss.calls)
+        if "warm-up" not in when
+    ]
+    return rows(["namespaces", "calls", "failed", "p50, ms", "p99, ms"], body)
+
+
+def _idle(measured: Sequence[Idle], times_ms: Sequence[float]) -> list[str]:
+    costs = [
+        CellCost(sum(each.cpu_ms.values()), sum(each.mib.values()), each.connections, each.transactions)
+        for each in measured
+    ]
+    few, many = measured[0].cells, measured[-1].cells
+    more = slope((few, costs[0]), (many, costs[-1]))
+    told = (
+        f"One more idle cell: {more.mib:.1f} MiB, {more.cpu_ms / 10:.2f} % of a core, {more.connections:.1f} connections, "
+        f"{more.statements:.1f} transactions a second ({few} and {many} cells measured)."
+    )
+    body = []
+    for cells in _MODEL:
+        one = estimate(cells, costs[0], more, times_ms or [1.0])
+        body.append(
+            [
+                str(cells),
+                f"{one.cpu_percent:.1f}",
+                f"{one.mib:,.0f}",
+                f"{one.connections:.0f}",
+                f"{one.statements:.0f}",
+                *([f"{one.list_p50_ms:.0f}", f"{one.list_p99_ms:.0f}"] if times_ms else ["-", "-"]),
+                f"{one.partial_share:.1%}",
+            ]
+        )
+    head = ["cells", "CPU idle, % of a core", "MiB", "connections", "transactions/s"]
+    return [told, rows([*head, "slowest of all, p50 ms", "p99 ms", "partial answers"], body)]
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cells", description=__doc__)
+    add = parser.add_argument
+    add("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
+    add("--cells", type=several(in_range(1, 16)), default=[1, 2, 4], help="default: 1,2,4")
+    add(
+        "--rate",
+        type=in_range(1, 5_000),
+        default=200,
+        help="tasks a second in all cells together (default: 200)",
+    )
+    add("--seconds", type=in_range(1, 600), default=10, help="of load (default: 10)")
+    add("--rounds", type=in_range(1, 100), default=3, help="default: 3")
+    add("--idle-cells", type=in_range(2, 60), default=9, help="compared with one (default: 9)")
+    add("--idle-seconds", type=in_range(1, 3_600), default=60, help="default: 60, after a pause of 75")
+    add("--json", type=new_file, help="keep every measurement in this file, as it comes; it is replaced")
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"there is no part {min(unknown)}: there are {', '.join(PARTS)}")
+    options.parts = options.parts or list(PARTS)
+    return options
+
+
+def main() -> None:
+    """Measure and print."""
+    options = parse()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        print(report(runner.run(measure(options))))
+
+
+if __name__ == "__main__":
+    main()
