@@ -96,6 +96,15 @@ def test_an_added_cell_is_in_the_directory_of_both_and_a_repeat_changes_nothing(
     assert both.look().problems() == []
 
 
+def test_an_added_schema_has_the_rights_of_the_services_as_the_first_cell_has(
+    first: Administration, stores: list[str]
+) -> None:
+    first.add("b", without_password(stores[0]), "duly_b")
+    with psycopg.connect(stores[0]) as connection:
+        rows = connection.execute("select has_table_privilege('duly_frontend', 'duly_b.task', 'insert')")
+        assert rows.fetchall() == [(True,)]
+
+
 def test_a_cell_is_not_added_where_there_are_rows_and_nothing_is_written(
     first: Administration, stores: list[str]
 ) -> None:

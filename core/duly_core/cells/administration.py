@@ -26,7 +26,9 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.dsn import parse
 from duly_core.postgres.password import full_address
 from duly_core.postgres.pool import Store
+from duly_core.postgres.rights import FRONTEND
 from duly_core.postgres.schema.migrate import migrate
+from duly_core.postgres.service_roles import make_roles
 from duly_core.postgres.settings import StoreSettings
 
 DEFAULT_SCHEMA = "public"
@@ -231,6 +233,8 @@ class Administration:
                 if side.version() is None:
                     side.run(sql.SQL("create schema if not exists {}").format(sql.Identifier(schema)))
                     migrate(in_schema(side))
+                    if _has_roles(sides[found.directory.default_cell]):
+                        make_roles(in_schema(side))
                 same_release(sides[found.directory.default_cell], side)
                 if read_copy(side) is None:
                     is_new(side)
@@ -358,6 +362,16 @@ def _check_changeable(state: CellState) -> None:
         raise DirectoryError(
             f"the store of cell {name} says that it is cell {state.copy.own}: `duly cells check` says more"
         )
+
+
+def _has_roles(side: Side) -> bool:
+    """Tell whether `duly migrate --roles` was run there."""
+    return bool(
+        side.one(
+            "select exists (select from pg_roles where rolname = %s and has_table_privilege(oid, %s::regclass, 'select'))",
+            [FRONTEND, f"{side.schema}.task"],
+        )
+    )
 
 
 def _guard(side: Side) -> None:
