@@ -277,3 +277,40 @@ def test_an_address_with_a_password_is_refused(first: Administration, stores: li
     with pytest.raises(DirectoryError, match="has no password"):
         first.add("b", stores[1], "public")
     assert [*copy_of(stores[0]).cells] == ["a"]
+
+
+@pytest.fixture
+def promoted(both: Administration, stores: list[str], postgres_server: PostgresServer) -> Iterator[str]:
+    """A copy of cell `b` at another address, as a promoted standby is; the former place is gone."""
+    name = str(psycopg.conninfo.conninfo_to_dict(stores[1])["dbname"])
+    execute(postgres_server.admin_dsn, f"create database {name}_promoted template {name}")
+    with without_its_database(postgres_server, stores[1]):
+        yield psycopg.conninfo.make_conninfo(stores[1], dbname=f"{name}_promoted")
+    postgres_server.drop(f"{name}_promoted")
+
+
+def test_a_cell_whose_server_failed_over_gets_its_new_address_in_all_cells(
+    both: Administration, stores: list[str], promoted: str
+) -> None:
+    both.set_address("b", without_password(promoted))
+    assert copy_of(stores[0]) == copy_of(promoted) == both.look().directory
+    assert both.look().problems() == []
+
+
+def test_an_address_at_which_the_cell_is_not_is_refused(
+    both: Administration, stores: list[str], promoted: str
+) -> None:
+    execute(promoted, "update cell_directory set own_cell = 'z'")
+    with pytest.raises(DirectoryError, match=r"is cell z of installation .*, and not cell b"):
+        both.set_address("b", without_password(promoted))
+    with pytest.raises(DirectoryError, match="there is no cell x"):
+        both.set_address("x", without_password(promoted))
+    assert copy_of(stores[0]).version == 2
+
+
+def test_the_place_from_which_a_cell_was_moved_does_not_become_its_address(
+    both: Administration, promoted: str
+) -> None:
+    execute(promoted, "update cell_directory set state = 'fenced'")
+    with pytest.raises(DirectoryError, match="it is where the cell was moved from"):
+        both.set_address("b", without_password(promoted))

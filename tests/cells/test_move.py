@@ -353,3 +353,14 @@ def test_a_mover_that_lost_its_lock_does_not_take_down_the_fence_of_a_move_that_
     with pytest.raises(psycopg.Error) as refusal:
         schedule(two_places.source)
     assert refusal.value.sqlstate == "DU001"
+
+
+def test_a_source_of_another_release_is_refused_before_anything_is_made_at_the_target(
+    two_places: TwoPlaces,
+) -> None:
+    with in_schema(two_places.source) as connection:
+        connection.execute("update alembic_version set version_num = '0001'")
+    with mover(two_places) as each, pytest.raises(MoveError, match="run `duly migrate` there"):
+        each.run_once()
+    with psycopg.connect(two_places.target) as connection:
+        assert connection.execute("select to_regnamespace(%s)", [SCHEMA]).fetchone() == (None,)

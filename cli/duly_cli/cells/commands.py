@@ -156,6 +156,23 @@ def assign(
         say(f"namespace {namespace} lives in cell {cell}, as of version {directory.version} of the directory")
 
 
+@_cells.command("set")
+def set_address(
+    name: _Name,
+    at: Annotated[
+        str,
+        typer.Option(
+            "--at", metavar="ADDRESS", help="Where the cell is now: postgresql://USER@HOST/DATABASE."
+        ),
+    ],
+    dsn: _Dsn = None,
+) -> None:
+    """Say where a cell is now, after a failover or a restore at another address. Its former place must never come back."""
+    with _administration(dsn) as administration:
+        directory = administration.set_address(name, at)
+        say(f"cell {name} is at the new address, as of version {directory.version} of the directory")
+
+
 @_cells.command("remove")
 @_cells.command("delete", hidden=True)
 def remove(

@@ -6,7 +6,7 @@ A change needs all cells, and the lock at the default cell: so two changes never
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID, uuid4
 
@@ -273,6 +273,33 @@ class Administration:
             self._write({each: side for each, side in sides.items() if each != name}, directory)
             return directory
 
+    def set_address(self, name: str, address: str) -> Directory:
+        """Say where a cell is now: after a failover to another address, or a restore there. Nothing is copied.
+
+        Raises:
+            DirectoryError: there is no such cell, the store there is not this cell, another cell does not answer, or one is being moved.
+            StoreUnavailableError: the address does not answer.
+        """
+        check_no_password(address)
+        with self._changing(but_for=name) as (found, sides):
+            cell = replace(found.directory.cells[name], address=without_password(address))
+            if cell == found.directory.cells[name]:
+                return found.directory
+            directory = found.directory.with_cell(cell)
+            with self._side(cell) as side:
+                copy = read_copy(side)
+                if copy is None or copy.own != name or copy.directory.installation != directory.installation:
+                    there = (
+                        "no cell"
+                        if copy is None
+                        else f"cell {copy.own} of installation {copy.directory.installation}"
+                    )
+                    raise DirectoryError(f"{side.where} is {there}, and not cell {name} of this installation")
+                if copy.fenced:
+                    raise DirectoryError(f"{side.where} is fenced: it is where the cell was moved from")
+                self._write({**sides, name: side}, directory)
+            return directory
+
     def sync(self) -> Cells:
         """Write the newest directory and the guards to all cells that answer, and look again.
 
@@ -331,8 +358,16 @@ class Administration:
     def _changing(self, but_for: str = "") -> Iterator[tuple[Cells, Mapping[str, Side]]]:
         """Hold the lock of changes, and give the cells and a connection to each, but for one that is gone."""
         directory = self.look().directory
+        if but_for and but_for not in directory.cells:
+            raise DirectoryError(
+                f"there is no cell {but_for}: there are {', '.join(sorted(directory.cells))}"
+            )
+        default = directory.default_cell
+        if default == but_for:
+            # it cannot hold the lock: the first of the others does
+            default = min((each for each in directory.cells if each != but_for), default=default)
         with (
-            self._side(directory.cells[directory.default_cell]) as arbiter,
+            self._side(directory.cells[default]) as arbiter,
             locked(arbiter, directory),
             ExitStack() as stack,
         ):

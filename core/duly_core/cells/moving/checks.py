@@ -4,6 +4,7 @@ from psycopg import sql
 
 from duly_core.cells.moving.errors import MoveError
 from duly_core.cells.moving.sides import Side
+from duly_core.postgres.schema.steps import STEPS, newest
 
 COUNTS_ERRORS = 150000
 """The first version of Postgres that counts the errors of a subscription."""
@@ -77,6 +78,20 @@ def _of_target(target: Side) -> list[str]:
     if not target.one("select has_database_privilege(current_database(), 'create')"):
         problems.append(f"the user of {target.where} may not create a schema there")
     return problems
+
+
+def of_this_release(source: Side) -> None:
+    """Check that the source has the schema that this release makes, before one is made at the target.
+
+    Raises:
+        MoveError: it has not.
+    """
+    there = source.version()
+    if there is None or there[0] != newest(STEPS):
+        raise MoveError(
+            f"the schema of {source.where} is {there[0] if there else 'missing'}, and this release makes {newest(STEPS)}: run "
+            "`duly migrate` there, or the command of the release that the cell has"
+        )
 
 
 def same_release(source: Side, target: Side) -> None:

@@ -221,6 +221,7 @@ class Mover:
     def _prepare(self) -> None:
         checks.before_a_move(self.source, self.target, self._seen)
         if self.target.version() is None:
+            checks.of_this_release(self.source)
             self.tell(f"prepare: making the schema at {self.target.where}")
             self.target.run(
                 sql.SQL("create schema if not exists {}").format(sql.Identifier(self._cell.schema))
