@@ -87,6 +87,14 @@ class DirectoryFollower:
             raise DirectoryError(f"there is no cell {cell} in the directory")
         return settings_at(self._own, self.now.cells[cell], is_own=cell == self.own_cell)
 
+    async def is_sole(self, within: timedelta) -> bool:
+        """Return whether the own store answers in time, and is no cell. Says nothing if it does not: `first` does."""
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                return await _read_at(self._own) is None
+        except (StoreUnavailableError, TimeoutError):
+            return False
+
     async def first(self, stop: asyncio.Event) -> Directory | None:
         """Return the directory, as soon as the own store or a seed answers. None: a sole store, or `stop` came first.
 

@@ -70,14 +70,12 @@ def build(
             calls=call_load(settings),
         )
         follower = DirectoryFollower(store_settings, cells.seeds, spreads=True)
-        found = asyncio.ensure_future(follower.first(stop))
-        await asyncio.wait({found}, timeout=_KNOWN_WITHIN.total_seconds())
-        if found.done() and found.result() is None:
+        if await follower.is_sole(_KNOWN_WITHIN):
             await _serve_sole_store(shared, store_settings, notifications, stop)
         else:
             from duly_frontend.cells.serving import serve_late  # a sole store needs none of it
 
-            await serve_late(shared, store_settings, follower, found, notifications, stop)
+            await serve_late(shared, store_settings, follower, follower.first(stop), notifications, stop)
         if deliveries is not None:
             await deliveries.close()
         if shared.blobs is not None:
