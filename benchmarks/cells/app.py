@@ -11,4 +11,4 @@ def _noop(payload: bytes) -> None:
 
 
 for _number in range(NAMESPACES):
-    app.callback(f"ns{_number}.noop", raw=True)(_noop)
+    app.callback(f"ns{_number}/noop", raw=True)(_noop)

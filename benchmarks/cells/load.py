@@ -59,7 +59,7 @@ async def run(client: duly.AsyncClient, tasks: int, rate: int) -> int:
     began, waits = time.monotonic(), []
     for first in range(0, tasks, _GROUP):
         await asyncio.sleep(max(0.0, began + first / rate - time.monotonic()))
-        waits.append(asyncio.ensure_future(_schedule(client, f"ns{first // _GROUP % NAMESPACES}.noop")))
+        waits.append(asyncio.ensure_future(_schedule(client, f"ns{first // _GROUP % NAMESPACES}/noop")))
     last = await asyncio.gather(*waits)
     async with asyncio.timeout(_GIVE_UP):
         for handle in last[-NAMESPACES:]:

@@ -55,7 +55,7 @@ async def measure_loss(seconds: float) -> Loss:
         # ns0 and ns2 live in c0, ns1 and ns3 in c1
         calls = [
             asyncio.ensure_future(
-                _go_on(client, f"ns{number}.noop", "lost" if number % 2 else "others", phase, found, end)
+                _go_on(client, f"ns{number}/noop", "lost" if number % 2 else "others", phase, found, end)
             )
             for number in range(4)
         ]

@@ -22,7 +22,7 @@ from tests.fixtures.service_processes import poll
 from tests.fixtures.services import BreakableConnection
 from tests.fixtures.task_states import TaskStates
 
-LAMBDAS = {"a": "sort", "b": "mail.send"}
+LAMBDAS = {"a": "sort", "b": "mail/send"}
 
 
 class Consumer:
