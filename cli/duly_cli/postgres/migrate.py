@@ -70,19 +70,57 @@ def migrate(
 
 def _migrate(dsn: str | None, *, roles: bool) -> None:
     from duly_core.postgres.rights import names
+
+    made = _migrate_one(_address(dsn), "the store's schema", roles=roles)
+    if roles:
+        say(f"roles: {', '.join(names())}" + (f" (new: {', '.join(made)})" if made else ""))
+        say("give each service a user of its own: create role hsc_user login password '...' in role duly_hsc")
+    if dsn is None:
+        _migrate_other_cells(roles=roles)
+
+
+def _migrate_one(address: str, what: str, *, roles: bool) -> list[str]:
+    """Migrate one store; return the roles that were made."""
     from duly_core.postgres.schema.migrate import migrate as run_steps
     from duly_core.postgres.service_roles import make_roles
 
-    address = _address(dsn)
     migrated = run_steps(address, contract=True)
     made = make_roles(address) if roles else []
     for step in migrated.done:
         say(f"step {step.version} ({step.kind}): {step.title}")
-    say("the store's schema is up to date")
+    say(f"{what} is up to date")
     _say_what_waits(migrated)
-    if roles:
-        say(f"roles: {', '.join(names())}" + (f" (new: {', '.join(made)})" if made else ""))
-        say("give each service a user of its own: create role hsc_user login password '...' in role duly_hsc")
+    return made
+
+
+def _migrate_other_cells(*, roles: bool) -> None:
+    """Migrate the other cells of the installation, if the store is a cell; one that is away holds up no other.
+
+    Raises:
+        DulyError: some were not migrated.
+    """
+    from duly_core.cells.administration import Administration
+    from duly_core.errors import DulyError
+    from duly_core.postgres.settings import StoreSettings, direct
+
+    administration = Administration(direct(StoreSettings.load()))
+    if not administration.is_cell():
+        return
+    found = administration.look()
+    failed = []
+    for state in found.states:
+        name = state.cell.name
+        if name == found.own:
+            continue
+        if state.away:
+            failed.append(f"cell {name}: {state.away}")
+            continue
+        try:
+            _migrate_one(administration.address_of(state.cell), f"the schema of cell {name}", roles=roles)
+        except DulyError as error:
+            failed.append(f"cell {name}: {error}")
+    if failed:
+        raise DulyError("not migrated: " + "; ".join(failed))
 
 
 def _say_what_waits(migrated: "Migrated") -> None:

@@ -78,6 +78,8 @@ class Cells:
     """The newest."""
     states: tuple[CellState, ...]
     """By name, sorted."""
+    own: str
+    """The name of the cell of the settings."""
 
     def problems(self) -> list[str]:
         """Say what is wrong, each with what helps."""
@@ -171,6 +173,23 @@ class Administration:
             self._alone(side, lambda: self._make(side, directory, name))
             return directory
 
+    def is_cell(self) -> bool:
+        """Tell whether the store is a cell, and no sole store.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        with Side(self._dsn, self._schema, "store") as side:
+            return read_copy(side) is not None
+
+    def address_of(self, cell: Cell) -> str:
+        """Return the address of a cell with its password and its schema.
+
+        Raises:
+            StoreUnavailableError: the password cannot be read.
+        """
+        return full_address(self.settings_of(cell))
+
     def look(self) -> Cells:
         """Read all cells.
 
@@ -193,7 +212,7 @@ class Administration:
         directory = newest(copies, own.directory)
         if directory is not None and directory.version > own.directory.version:
             states = self._states(directory)
-        return Cells(directory or own.directory, states)
+        return Cells(directory or own.directory, states, own.own)
 
     def _states(self, directory: Directory) -> tuple[CellState, ...]:
         return tuple(self._state(cell) for _, cell in sorted(directory.cells.items()))
