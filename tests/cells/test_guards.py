@@ -2,7 +2,7 @@
 
 import psycopg
 import pytest
-from psycopg import sql
+from psycopg import IsolationLevel, sql
 
 from duly_core.cells import guards
 from duly_core.errors import NotInCellError
@@ -11,6 +11,7 @@ from duly_core.postgres.schema.comparison import compare
 from tests.fixtures.cells import TwoCells
 from tests.fixtures.task_states import TaskStates
 
+SCHEDULE = "select duly_schedule('mail/send')"
 COLUMNS = {"lambda": "{}/send", "name": "{}/send@v2~x", "key": "{}/order/7", "namespace": "{}"}
 
 
@@ -40,6 +41,43 @@ async def test_a_task_is_refused_from_the_version_on_that_gives_its_namespace_aw
         two_cells.write("b", two_cells.directory.with_namespace("mail", "a"), before=1)
         with pytest.raises(NotInCellError, match=r"namespace mail .* \(version 2"):
             await states.new(lambda_name="mail/send")
+
+
+@pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
+async def test_a_transaction_with_an_older_snapshot_fails_once_the_directory_has_changed_and_its_repeat_is_refused(
+    two_cells: TwoCells, level: IsolationLevel
+) -> None:
+    two_cells.guard("b")
+    async with Store(two_cells.settings("b")) as store:
+        await TaskStates(store).register("mail/send")
+    with psycopg.connect(two_cells.dsn("b")) as connection:
+        connection.isolation_level = level
+        connection.execute(SCHEDULE)  # of the version that it sees
+        connection.commit()
+        connection.execute("select")  # takes the snapshot
+        two_cells.write("b", two_cells.directory.with_namespace("mail", "a"), before=1)
+        with pytest.raises(psycopg.errors.SerializationFailure):
+            connection.execute(SCHEDULE)
+        connection.rollback()
+        with pytest.raises(psycopg.Error, match=r"lives in cell a, and not in cell b \(version 2") as raised:
+            connection.execute(SCHEDULE)
+        assert raised.value.sqlstate == "DU002"
+
+
+async def test_a_transaction_with_a_snapshot_from_before_the_store_was_a_cell_fails(
+    two_cells: TwoCells,
+) -> None:
+    async with Store(two_cells.settings("b")) as store:
+        await TaskStates(store).register("mail/send")
+    with psycopg.connect(two_cells.dsn("b"), autocommit=True) as other:
+        (row,) = other.execute("delete from cell_directory returning cell_directory::text").fetchone() or ()
+        with psycopg.connect(two_cells.dsn("b")) as connection:
+            connection.isolation_level = IsolationLevel.REPEATABLE_READ
+            connection.execute("select")  # takes the snapshot
+            other.execute("insert into cell_directory select (%s::cell_directory).*", [row])
+            two_cells.guard("b")
+            with pytest.raises(psycopg.errors.SerializationFailure, match="became a cell"):
+                connection.execute(SCHEDULE)
 
 
 @pytest.mark.parametrize("table", guards.GUARDED)

@@ -10,6 +10,8 @@ end $function$;
 -- Refuses rows of a namespace that another cell owns. Its argument is the column that says so: `lambda` or `name` of a lambda, `key`
 -- of an event, `namespace`. It runs after each statement that inserts, and sees what was committed until then. Mostly all rows are of one
 -- namespace, and the first and the last tell: what lies between two texts with a common begin begins so, too.
+-- A transaction with one snapshot would read the directory as it was when it began: it locks the row, which is a serialization failure
+-- if there is a newer version. A version that gives a namespace away waits for all who have written, so no other lock is needed.
 create function {{schema}}.duly_cell_guard() returns trigger language plpgsql as $function$
 declare
     least text;
@@ -29,6 +31,12 @@ begin
     end if;
     if least is null then
         return null;
+    end if;
+    if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+        perform from {{schema}}.cell_directory for key share;
+        if not found then
+            raise exception using errcode = 'serialization_failure', message = 'this store became a cell after the transaction began';
+        end if;
     end if;
     least := coalesce(substring(least from '^([^/@]*)/'), '');
     if least = '' or strpos(most, least || '/') <> 1 then

@@ -1,0 +1,62 @@
+-- Guards of cells hold in transactions with one snapshot, too.
+-- step: expand
+create or replace function {{schema}}.duly_cell_guard() returns trigger language plpgsql as $function$
+declare
+    least text;
+    most text;
+    namespaces text[];
+    own record;
+    stranger record;
+begin
+    if tg_argv[0] = 'lambda' then
+        select min(lambda collate "C"), max(lambda collate "C") into least, most from written;
+    elsif tg_argv[0] = 'name' then
+        select min(name collate "C"), max(name collate "C") into least, most from written;
+    elsif tg_argv[0] = 'key' then
+        select min(key collate "C"), max(key collate "C") into least, most from written;
+    else
+        select min(namespace) || '/', max(namespace) || '/' into least, most from written;
+    end if;
+    if least is null then
+        return null;
+    end if;
+    if current_setting('transaction_isolation') not in ('read committed', 'read uncommitted') then
+        perform from {{schema}}.cell_directory for key share;
+        if not found then
+            raise exception using errcode = 'serialization_failure', message = 'this store became a cell after the transaction began';
+        end if;
+    end if;
+    least := coalesce(substring(least from '^([^/@]*)/'), '');
+    if least = '' or strpos(most, least || '/') <> 1 then
+        if tg_argv[0] = 'lambda' then
+            select array_agg(distinct coalesce(substring(lambda from '^([^/@]*)/'), '')) into namespaces from written;
+        elsif tg_argv[0] = 'name' then
+            select array_agg(distinct coalesce(substring(name from '^([^/@]*)/'), '')) into namespaces from written;
+        elsif tg_argv[0] = 'key' then
+            select array_agg(distinct split_part(key, '/', 1)) into namespaces from written;
+        else
+            select array_agg(distinct namespace) into namespaces from written;
+        end if;
+    else
+        select directory.own_cell, coalesce((
+            select listed.cell from {{schema}}.cell_namespace as listed where listed.namespace = least
+        ), directory.default_cell) as owner into own
+        from {{schema}}.cell_directory as directory;
+        if own.owner is not distinct from own.own_cell then
+            return null;
+        end if;
+        namespaces := array[least];
+    end if;
+    select each.namespace, coalesce(listed.cell, directory.default_cell) as owner, directory.own_cell, directory.version into stranger
+    from unnest(namespaces) as each (namespace)
+    cross join {{schema}}.cell_directory as directory
+    left join {{schema}}.cell_namespace as listed on listed.namespace = each.namespace
+    where coalesce(listed.cell, directory.default_cell) <> directory.own_cell
+    limit 1;
+    if found then
+        raise exception using errcode = 'DU002', table = tg_table_name, message = format(
+            'namespace %s lives in cell %s, and not in cell %s (version %s of the directory)',
+            coalesce(nullif(stranger.namespace, ''), 'default'), stranger.owner, stranger.own_cell, stranger.version);
+    end if;
+    return null;
+end $function$;
