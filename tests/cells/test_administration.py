@@ -14,6 +14,7 @@ from duly_core.cells.directory import Directory, DirectoryError
 from duly_core.cells.moving.errors import MoveError
 from duly_core.cells.moving.sides import Side, without_password
 from duly_core.cells.store import read_now
+from duly_core.postgres.dsn import parse
 from duly_core.postgres.settings import StoreSettings
 from tests.fixtures.postgres import PostgresServer
 
@@ -268,15 +269,32 @@ def test_two_contents_of_one_version_are_refused_and_nothing_is_changed(
 
 
 def test_addresses_are_kept_without_what_is_secret_or_of_one_session() -> None:
-    kept = without_password("postgresql://duly:secret@host/duly?options=-csearch_path%3Dx")
-    assert "secret" not in kept
-    assert "search_path" not in kept
+    said = "postgresql://duly:secret@host:1/duly?options=-csearch_path%3Dx&sslmode=require&sslpassword=x&passfile=y"
+    assert parse(without_password(said)) == {"host": "host", "port": "1", "dbname": "duly"}
 
 
 def test_an_address_with_a_password_is_refused(first: Administration, stores: list[str]) -> None:
     with pytest.raises(DirectoryError, match="has no password"):
         first.add("b", stores[1], "public")
     assert [*copy_of(stores[0]).cells] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"sslpassword": "x"}, "has no password"),
+        ({"user": "owner"}, "has no user"),
+        ({"sslmode": "disable", "sslcert": "x"}, "has no sslcert, sslmode"),
+    ],
+)
+def test_an_address_that_says_how_to_sign_in_is_refused(
+    first: Administration, stores: list[str], more: dict[str, str], problem: str
+) -> None:
+    address = psycopg.conninfo.make_conninfo(without_password(stores[1]), **more)
+    with pytest.raises(DirectoryError, match=problem):
+        first.add("b", address, "public")
+    with pytest.raises(DirectoryError, match=problem):
+        first.set_address("a", address)
 
 
 @pytest.fixture

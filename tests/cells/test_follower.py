@@ -14,6 +14,7 @@ from duly_core.cells.store import StoredDirectory, read, write
 from duly_core.errors import CellFencedError
 from duly_core.lambdas import store as lambdas
 from duly_core.lambdas.policy import LambdaPolicy
+from duly_core.postgres.dsn import parse
 from duly_core.postgres.pool import Store
 from duly_core.postgres.rights import FRONTEND, HSC
 from duly_core.postgres.settings import StoreSettings
@@ -195,6 +196,29 @@ def test_a_cells_address_says_where_it_is_and_the_own_store_how_to_sign_in() -> 
         "user": "me", "password": "secret", "sslmode": "require", "host": "two", "port": "5433", "dbname": "other",
     }  # fmt: skip
     assert (settings.schema_name, settings.pooled, settings.direct_dsn) == ("duly_b", True, "")
+
+
+def test_no_address_of_the_directory_says_how_a_process_signs_in() -> None:
+    own = StoreSettings(dsn="postgresql://frontend:secret@one/duly?sslmode=verify-full")
+    lie = "postgresql://owner:other@two/duly?sslmode=disable&sslpassword=x&options=-csearch_path%3Dx"
+    assert parse(settings_at(own, Cell("b", lie, "duly_b")).dsn) == {
+        "user": "frontend", "password": "secret", "sslmode": "verify-full", "host": "two", "dbname": "duly",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("address", "direct_dsn"),
+    [
+        ("host=pooler dbname=duly", "postgresql://one/duly"),
+        ("host=one dbname=duly", "postgresql://one/duly"),  # as `duly cells init` writes it, past the pooler
+        ("host=two dbname=duly", ""),  # it was moved
+    ],
+)
+def test_the_way_past_the_pooler_is_used_while_the_own_cell_is_there(address: str, direct_dsn: str) -> None:
+    own = StoreSettings(
+        dsn="postgresql://me@pooler/duly", pooled=True, direct_dsn="postgresql://one/duly", schema_name="a"
+    )
+    assert settings_at(own, Cell("a", address, "a"), is_own=True).direct_dsn == direct_dsn
 
 
 async def test_a_cell_that_was_restored_from_a_backup_is_reported(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from duly_core.cells.moving.sides import without_password
 from tests.cells.test_move import in_schema, leftovers, schedule, tasks
@@ -24,9 +24,10 @@ _LONGEST = timedelta(seconds=240)
 @pytest.fixture
 def environment(two_places: TwoPlaces, tmp_path: Path) -> dict[str, str]:
     password = tmp_path / "password"
-    password.write_text(str(conninfo_to_dict(two_places.source)["password"]))
+    said = conninfo_to_dict(two_places.source)
+    password.write_text(str(said["password"]))
     return os.environ | {
-        "DULY_STORE_DSN": without_password(two_places.source),
+        "DULY_STORE_DSN": make_conninfo(without_password(two_places.source), user=said["user"]),
         "DULY_STORE_PASSWORD_FILE": str(password),
         "DULY_STORE_SCHEMA_NAME": SCHEMA,
     }

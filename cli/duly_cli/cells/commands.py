@@ -123,9 +123,7 @@ def add(
     name: _Name,
     at: Annotated[
         str,
-        typer.Option(
-            "--at", metavar="ADDRESS", help="The Postgres of the cell: postgresql://USER@HOST/DATABASE."
-        ),
+        typer.Option("--at", metavar="ADDRESS", help="The Postgres of the cell: postgresql://HOST/DATABASE."),
     ],
     schema: Annotated[
         str, typer.Option(metavar="SCHEMA", help="Its schema there, which is made if it is missing.")
@@ -161,9 +159,7 @@ def set_address(
     name: _Name,
     at: Annotated[
         str,
-        typer.Option(
-            "--at", metavar="ADDRESS", help="Where the cell is now: postgresql://USER@HOST/DATABASE."
-        ),
+        typer.Option("--at", metavar="ADDRESS", help="Where the cell is now: postgresql://HOST/DATABASE."),
     ],
     dsn: _Dsn = None,
 ) -> None:

@@ -21,7 +21,7 @@ def move(
     to: Annotated[
         str,
         typer.Option(
-            "--to", metavar="ADDRESS", help="The Postgres to move it to: postgresql://USER@HOST/DATABASE."
+            "--to", metavar="ADDRESS", help="The Postgres to move it to: postgresql://HOST/DATABASE."
         ),
     ],
     dsn: Annotated[

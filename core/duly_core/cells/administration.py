@@ -23,7 +23,7 @@ from duly_core.cells.moving.errors import MoveError
 from duly_core.cells.moving.sides import Side, in_schema, without_password
 from duly_core.cells.store import StoredDirectory
 from duly_core.errors import StoreUnavailableError
-from duly_core.postgres.dsn import parse
+from duly_core.postgres.dsn import signing_in_of
 from duly_core.postgres.password import full_address
 from duly_core.postgres.pool import Store
 from duly_core.postgres.rights import FRONTEND
@@ -32,6 +32,7 @@ from duly_core.postgres.service_roles import make_roles
 from duly_core.postgres.settings import StoreSettings
 
 DEFAULT_SCHEMA = "public"
+_SECRETS = frozenset({"password", "sslpassword"})
 _WRITERS_FOR = timedelta(seconds=30)
 """How long a change tries to be alone with the tables of a cell."""
 _NO_DIRECTORY = (
@@ -44,15 +45,21 @@ _TABLE_LOCK_TIMEOUT = "set local lock_timeout = '500ms'"
 
 
 def check_no_password(address: str) -> None:
-    """Check that an address has none: the services sign in at each cell as they do at their own.
+    """Check that an address says only where a cell is: each service signs in there as it does at its own store.
 
     Raises:
-        DirectoryError: it has one.
+        DirectoryError: it says more.
     """
-    if parse(address).get("password"):
+    signing_in = signing_in_of(address)
+    if not _SECRETS.isdisjoint(signing_in):
         raise DirectoryError(
             "an address of a cell has no password: the services take it from store.password_file, store.password_command or libpq's "
-            "password file"
+            "password file; write postgresql://HOST/DATABASE"
+        )
+    if signing_in:
+        raise DirectoryError(
+            f"an address of a cell has no {', '.join(sorted(signing_in))}: user, TLS and the rest are those of [store], of each process "
+            "its own; write postgresql://HOST/DATABASE"
         )
 
 

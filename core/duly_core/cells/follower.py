@@ -13,11 +13,11 @@ from psycopg.rows import TupleRow
 
 from duly_core.cells import store as copies
 from duly_core.cells.directory import Cell, Directory, DirectoryError
-from duly_core.cells.settings import place_of
+from duly_core.cells.settings import read_seed
 from duly_core.cells.store import StoredDirectory
 from duly_core.errors import SettingsError, StoreUnavailableError
 from duly_core.postgres.connection import Connection
-from duly_core.postgres.dsn import describe, parse
+from duly_core.postgres.dsn import describe, parse, place_of, signing_in_of
 from duly_core.postgres.pool import Store, connect_arguments_now
 from duly_core.postgres.settings import StoreSettings
 from duly_core.process.loop import backoff, wait_for, worth_logging
@@ -32,8 +32,6 @@ _WHILE_FENCED = timedelta(milliseconds=250)
 """While a cell moves: its callers wait for the new address."""
 _CELL_WITHIN = timedelta(seconds=2)
 """A cell that has not answered by then counts as away."""
-_OF_THE_PLACE = ("host", "hostaddr", "port", "dbname", "service")
-"""The parameters of libpq that say where a store is; the others say how to sign in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +225,10 @@ class DirectoryFollower:
     async def _ask_seeds(self) -> bool:
         """Take the newest directory that a seed has; return whether there is one."""
         for seed in self._seeds:
-            schema, address = place_of(seed)
-            place = Cell("", address, schema or self._own.schema_name)
+            schema, address = read_seed(seed)
             try:
                 async with asyncio.timeout(_CELL_WITHIN.total_seconds()):
-                    found = await _read_at(settings_at(self._own, place))
+                    found = await _read_at(_settings_at_seed(self._own, schema, address))
             except (StoreUnavailableError, TimeoutError) as error:
                 log.warning("seed of cells does not answer", seed=describe(address), reason=str(error))
                 continue
@@ -244,23 +241,25 @@ class DirectoryFollower:
 
     def _cell_at_own_place(self) -> str:
         cells = self.now.cells.values() if self.now else ()
-        own = _place(self._own.dsn), self._own.schema_name or "public"
-        return next((cell.name for cell in cells if (_place(cell.address), cell.schema) == own), "")
+        own = place_of(self._own.dsn), self._own.schema_name or "public"
+        return next((cell.name for cell in cells if (place_of(cell.address), cell.schema) == own), "")
 
 
 def settings_at(own: StoreSettings, cell: Cell, *, is_own: bool = False) -> StoreSettings:
-    """Return settings like those of the own store, for a cell's place: signing in is as there, if the address says nothing else."""
-    signing_in = {name: value for name, value in parse(own.dsn).items() if name not in _OF_THE_PLACE}
-    dsn = make_conninfo("", **(signing_in | parse(cell.address)))
-    update = {"dsn": dsn, "schema_name": cell.schema}
-    if not is_own:
-        update["direct_dsn"] = ""  # leads to the own store
+    """Return settings like those of the own store, for a cell's place: signing in is as there, for services have users of their own."""
+    place = place_of(cell.address)
+    update = {"dsn": make_conninfo(place, **signing_in_of(own.dsn)), "schema_name": cell.schema}
+    if not is_own or place not in {place_of(own.dsn), place_of(own.direct_dsn)}:
+        update["direct_dsn"] = (
+            ""  # leads to another store: that of another cell, or the one from which the cell was moved
+        )
     return own.model_copy(update=update)
 
 
-def _place(address: str) -> tuple[str, ...]:
-    parts = parse(address)
-    return tuple(str(parts.get(name) or "") for name in _OF_THE_PLACE)
+def _settings_at_seed(own: StoreSettings, schema: str, address: str) -> StoreSettings:
+    """Return settings for reading the directory at a seed: one is of this process's own settings, and may say how to sign in."""
+    dsn = make_conninfo("", **(signing_in_of(own.dsn) | parse(address)))
+    return own.model_copy(update={"dsn": dsn, "schema_name": schema or own.schema_name, "direct_dsn": ""})
 
 
 def _checked(name: str, look: CellLook, known: Directory) -> CellLook:

@@ -26,17 +26,17 @@ class CellSettings(Section):
     @classmethod
     def _check_seeds(cls, seeds: tuple[str, ...]) -> tuple[str, ...]:
         for seed in seeds:
-            if not place_of(seed)[1].strip():
+            if not read_seed(seed)[1].strip():
                 raise ValueError("write each as SCHEMA@ADDRESS or ADDRESS")
         return seeds
 
 
-def place_of(seed: str) -> tuple[str, str]:
+def read_seed(seed: str) -> tuple[str, str]:
     """Return the schema (empty: that of `store.schema_name`) and the address of a seed.
 
-    >>> place_of("duly_b@postgresql://duly@two/duly")
+    >>> read_seed("duly_b@postgresql://duly@two/duly")
     ('duly_b', 'postgresql://duly@two/duly')
-    >>> place_of("postgresql://duly@two/duly")
+    >>> read_seed("postgresql://duly@two/duly")
     ('', 'postgresql://duly@two/duly')
     """
     found = _SEED.fullmatch(seed)

@@ -7,6 +7,9 @@ from psycopg.errors import ProgrammingError
 
 from duly_core.errors import SettingsError
 
+OF_THE_PLACE = frozenset({"host", "hostaddr", "port", "dbname", "service"})
+"""The parameters of libpq that say where a store is; the others say how to sign in."""
+
 
 def parse(dsn: str) -> dict[str, Any]:
     """The parts of a libpq connection string or URI.
@@ -32,6 +35,20 @@ def in_schema(dsn: str, schema: str) -> str:
         return dsn
     options = str(parse(dsn).get("options") or "")
     return make_conninfo(dsn, options=f"{options} -csearch_path={schema}".strip())
+
+
+def place_of(dsn: str) -> str:
+    """Return where an address leads, without how to sign in there.
+
+    >>> place_of("postgresql://duly:secret@a/duly?sslmode=require")
+    'dbname=duly host=a'
+    """
+    return make_conninfo("", **{name: value for name, value in parse(dsn).items() if name in OF_THE_PLACE})
+
+
+def signing_in_of(dsn: str) -> dict[str, Any]:
+    """Return the other parts of an address: user, TLS, passwords, and the settings of a session."""
+    return {name: value for name, value in parse(dsn).items() if name not in OF_THE_PLACE}
 
 
 def describe(dsn: str) -> str:

@@ -12,13 +12,13 @@ from typing import Any, LiteralString, Self
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 from duly_core.cells.moving.errors import MoveError
 from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.admin_connection import CONNECT
-from duly_core.postgres.dsn import describe, parse
+from duly_core.postgres.dsn import describe, parse, place_of, signing_in_of
 
 STATEMENT_TIMEOUT = timedelta(seconds=60)
 """Of what is no copy and no comparison. A slot waits for the transactions that run when it is made."""
@@ -35,12 +35,11 @@ COUNTED_ONLY = 200_000
 """Rows of a table from which on the comparison counts them, and reads no contents."""
 
 Connection = psycopg.Connection[TupleRow]
-_NOT_STORED = ("password", "options")
 
 
 def without_password(dsn: str) -> str:
-    """Return an address that may be shown and stored; the schema is kept apart from it."""
-    return make_conninfo("", **{name: value for name, value in parse(dsn).items() if name not in _NOT_STORED})
+    """Return an address that may be shown, compared and stored: the place alone. Each process signs in there as at its own store."""
+    return place_of(dsn)
 
 
 def in_schema(side: "Side") -> str:
@@ -229,9 +228,9 @@ class Side:
 
 
 def with_password_of(dsn: str, address: str) -> str:
-    """Return an address with the password of another one, for a server that is reached under another name."""
-    password = conninfo_to_dict(dsn).get("password")
-    return make_conninfo(address, **({"password": password} if password else {}))
+    """Return an address with the user, TLS and password of another one, for a server that is reached under another name."""
+    signing_in = {name: value for name, value in signing_in_of(dsn).items() if name != "options"}
+    return make_conninfo("", **(signing_in | parse(address)))
 
 
 def read_note(comment: str | None) -> Mapping[str, str]:
