@@ -9,6 +9,7 @@ import pytest
 
 from duly_core.cells.directory import Cell, Directory
 from duly_core.errors import CellFencedError, InvalidRequestError, NotInCellError, StoreUnavailableError
+from duly_frontend import events
 from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit
 from duly_frontend.cells.locations import Locations
 from duly_frontend.cells.router import Router
@@ -118,6 +119,17 @@ async def test_results_of_a_batch_of_several_cells_come_in_its_order() -> None:
     answer = await cells.call(SCHEDULE, schedule("b/2", "x", "b/1", "y@v2", "b/3@~lab"))
 
     assert ids(answer) == ["b:b/2", "a:x", "b:b/1", "a:y@v2", "b:b/3@~lab"]
+
+
+async def test_a_batch_notes_that_a_cell_of_it_is_away() -> None:
+    cells = Cells(a=written("a"), b=raises(StoreUnavailableError("away")))
+
+    await cells.call(SCHEDULE, schedule("x"))
+    before = events.had_items_away()
+    answer = await cells.call(SCHEDULE, schedule("x", "b/1"))
+
+    assert [result.error.code for result in answer.results] == [0, AWAY]
+    assert (before, events.had_items_away()) == (False, True)
 
 
 async def test_a_batch_of_one_cell_is_passed_on_as_it_is() -> None:

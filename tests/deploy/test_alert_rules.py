@@ -238,6 +238,16 @@ def test_each_problem_of_the_board_has_its_alert_and_information_has_none(tmp_pa
             assert firing(tmp_path, lasting(on_board(kind, severity)), [(name, labels + how)]) == ""
 
 
+def test_a_budget_that_is_of_no_lambda_pages_too(tmp_path):
+    """Of calls, or of the starts of all lambdas together."""
+    labels = 'kind="budget_burns",severity="critical"'
+
+    assert (
+        firing(tmp_path, lasting({f"duly_problems{{{labels}}}": 1}), [("BudgetBurns", 'severity="page"')])
+        == ""
+    )
+
+
 def test_only_what_somebody_wants_or_a_board_cannot_keep_has_no_alert():
     assert {*Kind} - {*PAGES, *TICKETS} == {Kind.PAUSED, Kind.STORE_AWAY}
 

@@ -12,9 +12,10 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.gates import store as store_gates
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
+from duly_core.problems import budgets
 from duly_core.problems import store as store_problems
 from duly_frontend import events
-from duly_frontend.problems.board import ProblemBoard
+from duly_frontend.problems.board import EVERY, ProblemBoard
 from duly_frontend.problems.service import ProblemServicer
 from duly_frontend.settings import FrontendSettings
 from duly_frontend.stores import open_stores
@@ -107,6 +108,21 @@ async def test_a_frontend_whose_own_round_failed_begins_another_at_its_time(stor
     await clock.tick(10 * SECOND)
     assert await store_problems.begin(store, "second", 9 * SECOND, failed - SECOND) is None
     assert await store_problems.begin(store, "first", 9 * SECOND, failed) is not None
+
+
+async def test_a_read_that_is_made_once_a_minute_makes_no_pause_longer(store, monkeypatch):
+    now = 0.0
+
+    async def takes_a_second(*_):
+        nonlocal now
+        now += 1
+        return []
+
+    monkeypatch.setattr(budgets, "read_levels", takes_a_second)
+    await pause(store)
+
+    assert await ProblemBoard(store, seconds=lambda: now).run_once() == EVERY
+    assert now == 1
 
 
 async def test_a_read_that_fails_costs_its_own_problems_only_and_ends_none_of_them(store, client):

@@ -74,6 +74,7 @@ def reads(plan):
 @pytest.fixture
 async def filled(store):
     async with store.connection() as connection:
+        await connection.execute("set statement_timeout = '60s'")  # for what fills the tables
         for statement in FILL.split(";\n"):
             if statement.strip():
                 await connection.execute(statement)

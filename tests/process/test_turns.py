@@ -59,6 +59,45 @@ async def test_one_caller_does_not_get_every_slot():
     second.cancel()
 
 
+@pytest.mark.parametrize(("caller", "times"), [("greedy", 1), ("modest", 0)])
+async def test_who_waits_for_other_calls_of_its_own_caller_is_told_how_long(caller, times):
+    told = []
+    these = turns(slots=1, of_one=1, waited=told.append)
+    await these.enter("greedy")
+    (second,) = await enter(these, caller)
+
+    these.leave("greedy")
+    await second
+
+    assert len(told) == times
+
+
+async def test_who_gives_up_behind_its_own_calls_is_told_too():
+    told = []
+    these = turns(slots=2, of_one=1, waited=told.append)
+    await these.enter("greedy")
+    (second,) = await enter(these, "greedy")
+
+    second.cancel()
+    await asyncio.wait([second])
+
+    assert len(told) == 1
+
+
+async def test_large_work_is_told_how_long_it_was_behind_that_of_its_own_caller():
+    clock, told = Clock(), []
+    slices = Slices("large requests", waited=told.append, clock=clock, rest=lambda _: asyncio.sleep(0))
+
+    def work():
+        yield
+        clock.now += 5
+        yield
+
+    await asyncio.gather(*(slices.run(caller, work()) for caller in ("greedy", "greedy", "modest")))
+
+    assert told == [10]
+
+
 @pytest.mark.parametrize("granted", [False, True])
 async def test_a_call_that_is_cancelled_keeps_no_slot(granted):
     these = turns()

@@ -21,8 +21,8 @@ FAST, SLOW, GOOD = [50] * 7, [0, 0, 0, 6, 6, 6, 6], [0] * 7
 MINUTE = timedelta(minutes=1)
 
 
-def level(name, bad, indicator=ServiceLevelIndicator.STARTS, objective=0.95):
-    spans = [Span(length, 100 - number, 100) for length, number in zip(SPANS, bad, strict=True)]
+def level(name, bad, indicator=ServiceLevelIndicator.STARTS, objective=0.95, total=100):
+    spans = [Span(length, total - number, total) for length, number in zip(SPANS, bad, strict=True)]
     if bad is SLOW:
         spans = [Span(length, 10 * span.good, 1_000) for length, span in zip(SPANS, spans, strict=True)]
     return Level(indicator, name, objective, spans, NOW)
@@ -41,6 +41,17 @@ def test_many_lambdas_are_one_problem_and_all_together_add_none():
         "1,500 runs of 30 lambdas began more than 5s late in the last 6h: the error budget of 28d is spent "
         "6 times as fast as allowed, or faster"
     )
+
+
+def test_late_runs_are_those_of_the_time_that_is_named():
+    in_six_hours = [0] + [310] * 6
+
+    (problem,) = burning(
+        [level("a", [80] * 3 + [90] * 4), level("b", in_six_hours, total=1_000)], SETTINGS, NOW
+    )
+
+    assert problem.tasks == 90 + 310
+    assert say(problem, NOW).text.startswith("400 runs of 2 lambdas began more than 5s late in the last 6h")
 
 
 def test_all_together_are_a_problem_where_no_lambda_is():

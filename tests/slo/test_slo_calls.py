@@ -12,7 +12,7 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.slo.rules import Level, Span
 from duly_core.trends import store as trends
 from duly_core.trends.rules import Time, minute_of
-from duly_frontend import events
+from duly_frontend import events, load_limits
 from duly_frontend.slo.accepted_calls import AcceptedCalls
 from duly_frontend.slo.wire import level_to_wire, merged
 from duly_wire.enums import ServiceLevelIndicator
@@ -140,6 +140,58 @@ async def test_a_caller_that_asks_for_too_much_breaks_no_promise(store):
 
     (found,) = await trends.sums_of_times(store, [Time(1, wall.now, wall.now + MINUTE)], 1)
     assert (found.calls, found.failed_calls) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("most_waiting", "code"),
+    [
+        pytest.param(0, grpc.StatusCode.RESOURCE_EXHAUSTED, id="refused"),
+        pytest.param(10, grpc.StatusCode.DEADLINE_EXCEEDED, id="waits until its deadline"),
+    ],
+)
+async def test_a_call_that_gets_no_turn_because_of_its_own_caller_breaks_no_promise(
+    store, task_states, monkeypatch, most_waiting, code
+):
+    await task_states.register()
+    wall = Wall(recent())
+    accepted = AcceptedCalls(store, wall)
+    monkeypatch.setattr(load_limits, "_WAITING_CALLS", most_waiting)
+    request = frontend_pb2.ScheduleRequest(tasks=[asked()])
+    async with serve_frontend(store, accepted=accepted, caller_calls=1) as frontend:
+        async with store.connection() as holder, holder.transaction():
+            await holder.execute("lock table task_assoc in access exclusive mode")
+            first = asyncio.ensure_future(frontend.stub.Schedule(request))
+            async with asyncio.timeout(30):
+                while not await waits_for_a_lock(holder):
+                    pass
+            second = await refusal(frontend.stub.Schedule(request, timeout=1.2))
+        await first
+
+    await accepted.run_once()
+
+    assert second.code is code
+    (found,) = await trends.sums_of_times(store, [Time(1, wall.now, wall.now + MINUTE)], 1)
+    assert (found.calls, found.failed_calls) == (1, 0)
+
+
+async def waits_for_a_lock(connection):
+    cursor = await connection.execute(
+        "select exists (select from pg_locks where not granted and relation = 'task_assoc'::regclass)"
+    )
+    ((waits,),) = await cursor.fetchall()
+    return waits
+
+
+async def test_runs_and_calls_are_each_counted_since_their_own_first(store, client, task_states):
+    at = recent()
+    await trends.add_runs(store, [row("", at - timedelta(hours=2), starts=0, ended=1)])
+    await trends.add_calls(store, {at - timedelta(hours=1): (5, 0)})
+    await trends.add_runs(store, [row(name, at) for name in ("", LAMBDA)])
+
+    found = await of(client)
+
+    since = {name: level.counted_since for name, level in found.items()}
+    assert since == {("CALLS", ""): at - timedelta(hours=1), ("STARTS", ""): at, ("STARTS", LAMBDA): at}
 
 
 def an_answer(good, total, at):

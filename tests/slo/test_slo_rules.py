@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from duly_core.config.live_sections import LiveSloSettings
 from duly_core.errors import SettingsError
 from duly_core.live_settings import definitions
-from duly_core.slo.rules import ALERTS, LEAST_BAD, Level, Span, Summed, spans_of, times_of
-from duly_core.trends.rules import day_of, hour_of, minute_of
+from duly_core.slo.rules import ALERTS, LEAST_BAD, Level, Span, Summed, levels_of, spans_of, times_of
+from duly_core.trends.rules import Sum, Time, day_of, hour_of, minute_of
 from duly_frontend.slo.verdicts import Verdict, verdict_of
 from duly_wire.enums import ProblemSeverity, ServiceLevelIndicator
 
@@ -69,6 +69,29 @@ def test_few_bad_runs_alert_nobody():
 
 def test_a_low_objective_can_alert():
     assert level([1.0] * 7, objective=0.5).alert() is ALERTS[0]
+
+
+@pytest.mark.parametrize("days", [1, 2, 3, 28])
+def test_each_alert_has_its_times_whatever_the_window_is(days):
+    spans = spans_of(days * DAY)
+
+    assert {span for alert in ALERTS for span in (alert.long, alert.short)} <= {*spans}
+    assert spans[-1] == days * DAY
+    assert len(spans) == len({*spans})
+
+
+def test_a_short_window_counts_since_its_own_begin_and_warns_by_three_days():
+    settings = LiveSloSettings(window=DAY)
+    times = {
+        Time(60, NOW - 3 * DAY, NOW - DAY): {3 * DAY},
+        Time(60, NOW - DAY, NOW): {6 * HOUR, DAY, 3 * DAY},
+    }
+    sums = [Sum("", time, time.since, None, 1_000, 900, 0, 0) for time in times]
+
+    _, starts = levels_of(sums, times, settings, ())
+
+    assert (starts.first_at, starts.window.total) == (NOW - DAY, 1_000)
+    assert starts.alert() is ALERTS[2]
 
 
 @given(MOMENTS, st.sampled_from([1, 2, 3, 7, 8, 28, 90]), st.integers(0, 30), st.integers(0, 5))
@@ -146,3 +169,7 @@ def test_a_call_counts_against_the_promise_only_if_it_had_to_be_accepted(
     method, code, seconds, was_limited, verdict
 ):
     assert verdict_of(method, code, seconds, was_limited=was_limited) is verdict
+
+
+def test_a_call_with_tasks_of_a_cell_that_is_away_has_failed():
+    assert verdict_of("Schedule", "OK", 0.01, was_limited=False, had_items_away=True) is Verdict.FAILED

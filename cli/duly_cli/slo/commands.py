@@ -39,24 +39,23 @@ def slo(
 
 def _table(found: Iterable[duly.ServiceLevel]) -> Iterable[str]:
     levels = list(found)
+    window = levels[0].window.length if levels else None
+    days = [length for length in (_DAY, window) if length is not None]
+    lengths = [_HOUR, *dict.fromkeys(days)]
     rows = [
         (
             _indicator(each),
             _subject(each),
             _percent(each.objective),
-            _share(each, _HOUR),
-            _share(each, _DAY),
-            _share(each, each.window.length),
+            *(_share(each, length) for length in lengths),
             _budget(each),
             _burn(each),
             _alert(each),
         )
         for each in levels
     ]
-    window = f"{levels[0].window.length // _DAY} D" if levels else "WINDOW"
-    yield from columns(
-        ("PROMISE", "LAMBDA", "OBJECTIVE", "1 H", "1 D", window, "BUDGET LEFT", "BURNS", "ALERT"), rows
-    )
+    shares = ["1 H", *(f"{length // _DAY} D" for length in lengths[1:])]
+    yield from columns(("PROMISE", "LAMBDA", "OBJECTIVE", *shares, "BUDGET LEFT", "BURNS", "ALERT"), rows)
     since = min((each.counted_since for each in levels if each.counted_since is not None), default=None)
     if since is not None and levels[0].window.length > _DAY:
         yield f"Counted since {since.astimezone():%Y-%m-%d %H:%M}."

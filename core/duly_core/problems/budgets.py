@@ -1,7 +1,7 @@
 """Finds error budgets that are spent too fast: one problem for all late starts of a severity, and one for calls."""
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from duly_core.config.live_sections import LiveSloSettings
 from duly_core.config.settings import format_duration
@@ -70,7 +70,8 @@ def _found(
     settings: LiveSloSettings,
     now: datetime,
 ) -> FoundProblem:
-    bad = {level.lambda_name: _bad(level, alert) for level, alert in alerting}
+    long = max(alert.long for _, alert in alerting)
+    bad = {level.lambda_name: _bad(level, long) for level, _ in alerting}
     # the least of what holds for all: what is shown of one must hold for it
     alert = min((alert for _, alert in alerting), key=lambda each: each.burn_rate)
     return found(
@@ -83,11 +84,11 @@ def _found(
         calls=sum(bad.values()) if key == CALLS else 0,
         burn_rate=f"{alert.burn_rate:g}",
         within=format_duration(settings.start_within),
-        long=format_duration(max(alert.long for _, alert in alerting)),
+        long=format_duration(long),
         window=format_duration(settings.window),
     )
 
 
-def _bad(level: Level, alert: Alert) -> int:
-    span = next(each for each in level.spans if each.length == alert.long)
+def _bad(level: Level, length: timedelta) -> int:
+    span = next(each for each in level.spans if each.length == length)
     return span.total - span.good

@@ -74,7 +74,7 @@ class Level:
     objective: float
     """A share, such as 0.95."""
     spans: Sequence[Span]
-    """Of SHORT_SPANS those that are shorter than the window; then the window."""
+    """As `spans_of`: SHORT_SPANS, then the window."""
     first_at: datetime | None
     """Since when something was counted; None: nothing was."""
 
@@ -106,8 +106,8 @@ class Level:
 
 
 def spans_of(window: timedelta) -> list[timedelta]:
-    """Return the times that are shown, the window last."""
-    return [*(span for span in SHORT_SPANS if span < window), window]
+    """Return the times that are looked at, each once, the window last. Alerts need those that are longer than a short window, too."""
+    return [*(span for span in SHORT_SPANS if span != window), window]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,45 +163,45 @@ def _apart(
 
 @dataclass(slots=True)
 class _Counts:
-    first_at: datetime
-    runs: dict[timedelta, list[int]] = field(default_factory=dict)
-    calls: dict[timedelta, list[int]] = field(default_factory=dict)
+    first_at: datetime | None = None
+    of_spans: dict[timedelta, list[int]] = field(default_factory=dict)
+
+    def add(self, first_at: datetime | None, spans: Iterable[timedelta], good: int, total: int) -> None:
+        if first_at is not None:
+            self.first_at = first_at if self.first_at is None else min(self.first_at, first_at)
+        for span in spans:
+            of_span = self.of_spans.setdefault(span, [0, 0])
+            of_span[0] += good
+            of_span[1] += total
 
 
 def levels_of(
     sums: Iterable[Sum], times: Mapping[Time, set[timedelta]], settings: LiveSloSettings, names: Iterable[str]
 ) -> list[Level]:
     """Return the levels of all together, then of each lambda that has runs or is named, by name."""
-    counted: dict[str, _Counts] = {}
+    runs: dict[str, _Counts] = {}
+    calls = _Counts()
     for each in sums:
-        counts = counted.setdefault(each.lambda_name, _Counts(each.first_at))
-        counts.first_at = min(counts.first_at, each.first_at)
-        for span in times[each.time]:
-            _add(counts.runs, span, each.on_time, each.runs)
-            _add(counts.calls, span, each.calls - each.failed_calls, each.calls)
+        members = times[each.time]
+        in_window = settings.window in members
+        of_lambda = runs.setdefault(each.lambda_name, _Counts())
+        of_lambda.add(each.first_run_at if in_window else None, members, each.on_time, each.runs)
+        if each.lambda_name == ALL:
+            first_at = each.first_call_at if in_window else None
+            calls.add(first_at, members, each.calls - each.failed_calls, each.calls)
     spans = spans_of(settings.window)
 
-    def level(indicator: Indicator, name: str, objective: float) -> Level:
-        counts = counted.get(name)
-        of_spans: Mapping[timedelta, Sequence[int]] = {}
-        if counts is not None:
-            of_spans = counts.calls if indicator is Indicator.CALLS else counts.runs
-        return Level(
-            indicator,
-            name,
-            objective / 100,
-            [Span(span, *of_spans.get(span, (0, 0))) for span in spans],
-            None if counts is None else counts.first_at,
-        )
+    def level(indicator: Indicator, name: str, objective: float, counts: _Counts) -> Level:
+        found = [Span(span, *counts.of_spans.get(span, (0, 0))) for span in spans]
+        return Level(indicator, name, objective / 100, found, counts.first_at)
 
     wanted = {*names} | {
-        name for name, counts in counted.items() if any(total for _, total in counts.runs.values())
+        name for name, counts in runs.items() if any(total for _, total in counts.of_spans.values())
     }
-    found = [level(Indicator.STARTS, name, settings.starts_objective) for name in sorted({*wanted, ALL})]
-    return [level(Indicator.CALLS, ALL, settings.calls_objective), *found]
-
-
-def _add(counts: dict[timedelta, list[int]], span: timedelta, good: int, total: int) -> None:
-    of_span = counts.setdefault(span, [0, 0])
-    of_span[0] += good
-    of_span[1] += total
+    return [
+        level(Indicator.CALLS, ALL, settings.calls_objective, calls),
+        *(
+            level(Indicator.STARTS, name, settings.starts_objective, runs.get(name, _Counts()))
+            for name in sorted({*wanted, ALL})
+        ),
+    ]

@@ -39,6 +39,8 @@ class _Work:
     steps: Generator[None, None, Any]
     context: contextvars.Context
     done: "asyncio.Future[Any]"
+    first_at: float | None
+    """When it was the next one of its caller; None: it is not yet."""
 
 
 class Rests:
@@ -76,6 +78,7 @@ class Slices:
         *,
         most_waiting: int = _MOST_WAITING,
         refused: Callable[[Hashable], None] = lambda _: None,
+        waited: Callable[[float], None] = lambda _: None,
         clock: Callable[[], float] = time.perf_counter,
         rest: Callable[[float], Awaitable[None]] | None = None,
     ) -> None:
@@ -86,6 +89,7 @@ class Slices:
             budgets: in time of slices and of the rests that follow them; None: they do not count.
             most_waiting: pieces of work of one caller. Further ones are refused.
             refused: told of each caller that is refused.
+            waited: told by who waits for work for how many seconds it was behind other work of its caller.
             clock: measures slices.
             rest: waits between two slices; None: as long as others have work (Rests).
         """
@@ -93,6 +97,7 @@ class Slices:
         self._budgets = budgets
         self._most_waiting = most_waiting
         self._refused = refused
+        self._waited = waited
         self._clock = clock
         self._rest = rest or Rests()
         self._callers: dict[Hashable, deque[_Work]] = {}
@@ -126,10 +131,18 @@ class Slices:
             return end.value  # type: ignore[no-any-return]
         self.check(caller)
         done: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._callers.setdefault(caller, deque()).append(_Work(steps, contextvars.copy_context(), done))
+        waiting = self._callers.setdefault(caller, deque())
+        began_at = self._clock()
+        work = _Work(steps, contextvars.copy_context(), done, None if waiting else began_at)
+        waiting.append(work)
         if self._worker is None or self._worker.done():
             self._worker = asyncio.get_running_loop().create_task(self._work())
-        return await done
+        try:
+            return await done
+        finally:
+            first_at = self._clock() if work.first_at is None else work.first_at
+            if first_at > began_at:
+                self._waited(first_at - began_at)
 
     async def _work(self) -> None:
         while self._callers:
@@ -159,7 +172,10 @@ class Slices:
             if not work.done.done():
                 work.done.set_exception(error)
         waiting.popleft()
-        return self._clock() - began_at
+        now = self._clock()
+        if waiting:
+            waiting[0].first_at = now
+        return now - began_at
 
 
 def finish(steps: Steps[Result]) -> Result:

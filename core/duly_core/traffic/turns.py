@@ -28,6 +28,7 @@ class Turns:
         waiting_of_one: int,
         budgets: TimeBudgets | None = None,
         refused: Callable[[Hashable], None] = lambda _: None,
+        waited: Callable[[float], None] = lambda _: None,
     ) -> None:
         """Make one.
 
@@ -38,6 +39,7 @@ class Turns:
             waiting_of_one: calls of one caller that wait for a slot. Further ones are refused.
             budgets: in time under way; None: they do not count.
             refused: told of each caller that is refused.
+            waited: told in a call for how many seconds it waited because its caller had all that one may have.
         """
         self._what = what
         self._free = slots
@@ -45,6 +47,7 @@ class Turns:
         self._waiting_of_one = waiting_of_one
         self._budgets = budgets
         self._refused = refused
+        self._waited = waited
         self._under_way: dict[Hashable, int] = {}
         """By caller; nobody has none."""
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
@@ -77,10 +80,13 @@ class Turns:
             self._refuse(caller, f"{self._what} of this caller take too much time", wait)
         if self.try_enter(caller):
             return
-        waiting = self._waiting.setdefault(caller, deque())
-        if len(waiting) >= self._waiting_of_one:
+        if len(self._waiting.get(caller, ())) >= self._waiting_of_one:
             self._refuse(caller, f"too many {self._what} of this caller are under way", _RETRY_AFTER)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(caller, deque())
+        loop = asyncio.get_running_loop()
+        began_at = loop.time()
+        for_own = self._under_way.get(caller, 0) >= self._of_one
+        turn: asyncio.Future[None] = loop.create_future()
         waiting.append(turn)
         try:
             await turn
@@ -90,6 +96,9 @@ class Turns:
             else:
                 self._forget(caller, turn)
             raise
+        finally:
+            if for_own:
+                self._waited(loop.time() - began_at)
 
     def leave(self, caller: Hashable) -> None:
         """End what `enter` began: the next one has its turn."""

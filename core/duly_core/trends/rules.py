@@ -46,8 +46,10 @@ class Sum(NamedTuple):
 
     lambda_name: str
     time: Time
-    first_at: datetime
-    """The first point that there is."""
+    first_run_at: datetime | None
+    """The first point with runs that began; None: there is none."""
+    first_call_at: datetime | None
+    """The same of calls."""
     runs: int
     on_time: int
     calls: int

@@ -60,7 +60,7 @@ class RunCounts:
             self.runs(name).lateness[place] += 1
 
     def did_not_start(self, lambda_name: str, place: int) -> None:
-        """Take back a run of this minute that was counted here, and did not begin. One of a minute before stays: it was taken."""
+        """Take back a run that did not begin: one of this lambda and place of this minute. If there is none, it was counted before, and stays."""
         lateness = self.runs(lambda_name).lateness
         lateness[place] = max(0, lateness[place] - 1)
 

@@ -222,13 +222,14 @@ async def sums_of_times(
         Sum(
             name,
             times[place - 1],
-            first_at,
+            first_run_at,
+            first_call_at,
             sum(each or 0 for each in lateness),
             sum(each or 0 for each in lateness[:places]),
             calls,
             failed,
         )
-        for name, place, first_at, lateness, calls, failed in rows
+        for name, place, first_run_at, first_call_at, lateness, calls, failed in rows
     ]
 
 

@@ -189,7 +189,8 @@ returning true
 -- name: sums_of_times
 -- What each of some times had: runs by the places of trends/rules.py, calls, and those that were not accepted. By lambda. Each place is
 -- a sum of its own: to unnest the array of each row takes several times as long.
-select point.lambda, span.place, min(point.at),
+select point.lambda, span.place,
+    min(point.at) filter (where 0 < any (point.lateness)), min(point.at) filter (where point.calls > 0),
     array[
         sum(point.lateness[1]), sum(point.lateness[2]), sum(point.lateness[3]), sum(point.lateness[4]), sum(point.lateness[5]),
         sum(point.lateness[6]), sum(point.lateness[7]), sum(point.lateness[8]), sum(point.lateness[9]), sum(point.lateness[10]),

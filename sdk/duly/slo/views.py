@@ -42,7 +42,7 @@ class ServiceLevel:
     objective: float
     # Of starts: a run that begins at most so long after it could is on time.
     start_within: timedelta | None
-    # 5 and 30 minutes, 1 and 6 hours, 1 and 3 days, as far as they are shorter than the window; then the window.
+    # 5 and 30 minutes, 1 and 6 hours, 1 and 3 days, without that of the window; then the window.
     spans: tuple[ServiceLevelSpan, ...]
     # The share of the window's error budget that is left; negative: more is spent. None: nothing was counted.
     budget_left: float | None

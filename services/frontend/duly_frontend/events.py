@@ -66,6 +66,8 @@ _calls = Counter(
 )
 _schedule_calls = {verdict: _calls.labels(verdict.value) for verdict in Verdict}
 _is_limited: ContextVar[bool] = ContextVar("is_limited", default=False)
+_own_wait: ContextVar[float] = ContextVar("own_wait", default=0.0)
+_has_away_items: ContextVar[bool] = ContextVar("has_away_items", default=False)
 _problems = Gauge(
     "duly_problems",
     "Problems on the incident board, by kind and severity; each Frontend shows what one of them found.",
@@ -191,6 +193,26 @@ def board_read(board: Board) -> None:
 def took_limited() -> bool:
     """Return whether the call that this task serves was refused because its caller asks for too much."""
     return _is_limited.get()
+
+
+def waited_for_own(seconds: float) -> None:
+    """Note that the call that this task serves waited so long for other calls of its caller."""
+    _own_wait.set(_own_wait.get() + seconds)
+
+
+def own_wait() -> float:
+    """Return for how many seconds the call that this task serves waited for other calls of its caller."""
+    return _own_wait.get()
+
+
+def items_away() -> None:
+    """Note that the call that this task serves had items whose cell does not answer."""
+    _has_away_items.set(True)
+
+
+def had_items_away() -> bool:
+    """Return whether the call that this task serves had items whose cell does not answer."""
+    return _has_away_items.get()
 
 
 def calls_counted(verdict: Verdict) -> None:

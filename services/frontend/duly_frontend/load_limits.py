@@ -48,7 +48,13 @@ class LoadLimits:
             budgets = TimeBudgets(settings.caller_share, settings.caller_burst)
             refused = partial(events.load_refused, what)
             return Turns(
-                what, slots, of_one=of_one, waiting_of_one=_WAITING_LARGE, budgets=budgets, refused=refused
+                what,
+                slots,
+                of_one=of_one,
+                waiting_of_one=_WAITING_LARGE,
+                budgets=budgets,
+                refused=refused,
+                waited=events.waited_for_own,
             )
 
         parts = Turns(
@@ -85,10 +91,12 @@ def call_load(settings: FrontendSettings) -> CallLoad:
         of_one=settings.caller_calls,
         waiting_of_one=_WAITING_CALLS,
         refused=partial(events.load_refused, "calls"),
+        waited=events.waited_for_own,
     )
     large = Slices(
         "large requests",
         TimeBudgets(settings.caller_share, settings.caller_burst),
         refused=partial(events.load_refused, "large requests"),
+        waited=events.waited_for_own,
     )
     return CallLoad(calls, large, _LONG_POLLS)

@@ -490,7 +490,7 @@ class ServiceLevel(_message.Message):
 
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___ServiceLevelSpan]:
-        """5 and 30 minutes, 1 and 6 hours, 1 and 3 days, as far as they are shorter than the window; then the window."""
+        """5 and 30 minutes, 1 and 6 hours, 1 and 3 days, without that of the window; then the window."""
 
     @_builtins.property
     def counted_since(self) -> _timestamp_pb2.Timestamp:

@@ -18,6 +18,7 @@ from duly_core.cells.directory import Directory
 from duly_core.errors import DulyError, InvalidRequestError, NotInCellError, TooMuchError
 from duly_core.lambdas.names import NAMESPACE_MARK
 from duly_core.rpc.requests.problem import Problem
+from duly_frontend import events
 from duly_frontend.cells import operators, watching
 from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit, Handler
 from duly_frontend.cells.locations import Locations
@@ -238,6 +239,8 @@ class Router:
             raise next(iter(failed.values()))
         for cell, error in failed.items():
             errors |= dict.fromkeys(parts[cell], _item_error(error))
+        if _are_away(errors):
+            events.items_away()
         answer = _together(path, route, len(cells), parts, answers, errors)
         for name in route.all_of:
             holds = all(getattr(each, name) for each in answers.values())

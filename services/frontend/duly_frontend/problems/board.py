@@ -99,6 +99,8 @@ class ProblemBoard:
         self._budgets = Budgets(slo)
         self._others = others
         self._answered_in: deque[timedelta] = deque(maxlen=_MEASURED)
+        self._seldom_took = 0.0
+        """Seconds of the round for what is read once a minute, however short the pauses are."""
         self._started_at: datetime | None = None
         self._begun_at: datetime | None = None
         self._shown_at = seconds()
@@ -109,14 +111,14 @@ class ProblemBoard:
         Raises:
             StoreUnavailableError: the store does not answer.
         """
-        began = self._seconds()
+        began, self._seldom_took = self._seconds(), 0.0
         try:
             await self._compute()
         except StoreUnavailableError:
             await self._show()
             raise
         await self._show()
-        took = timedelta(seconds=self._seconds() - began)
+        took = timedelta(seconds=self._seconds() - began - self._seldom_took)
         pause = min(max(self._every, _TIMES * took), max(self._every, _LONGEST_PAUSE))
         return self._pace.rest(pause, self.wake, times=_CLEAR) if self._is_clear else pause
 
@@ -175,7 +177,7 @@ class ProblemBoard:
         problems += [
             *away,
             *await tried(astray, [], Kind.SILENT_HOSTS, Kind.CLOCKS_APART),
-            *await tried(self._budgets.find(store, now), [], Kind.BUDGET_BURNS),
+            *await tried(self._find_budgets(now), [], Kind.BUDGET_BURNS),
             *await tried(resources_full(store, now), [], Kind.RESOURCE_FULL),
             *await tried(self._dead_letters.find(store, now), [], Kind.DEAD_LETTERS),
             *await tried(sessions_blocked(store), [], Kind.SESSIONS_BLOCKED),
@@ -187,6 +189,13 @@ class ProblemBoard:
             *self._others(now),
         ]
         return Found(problems, unread)
+
+    async def _find_budgets(self, now: datetime) -> Sequence[FoundProblem]:
+        began = self._seconds()
+        try:
+            return await self._budgets.find(self._store, now)
+        finally:
+            self._seldom_took = self._seconds() - began
 
     async def _read_gates(self) -> datetime:
         """Read the gates that are in force; return the store's clock."""

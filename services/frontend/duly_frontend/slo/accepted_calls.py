@@ -8,7 +8,7 @@ from duly_core.errors import StoreUnavailableError
 from duly_core.postgres.pool import Store
 from duly_core.process.telemetry import observe_call
 from duly_core.trends import store as trends
-from duly_frontend.events import calls_counted, log, took_limited
+from duly_frontend.events import calls_counted, had_items_away, log, own_wait, took_limited
 from duly_frontend.slo.verdicts import Verdict, verdict_of
 
 _MOST_MINUTES = 1_500
@@ -30,7 +30,13 @@ class AcceptedCalls:
     def observe(self, method: str, code: str, seconds: float) -> None:
         """Count a call that ended, for metrics and for what is promised."""
         observe_call(method, code, seconds)
-        verdict = verdict_of(method, code, seconds, was_limited=took_limited())
+        verdict = verdict_of(
+            method,
+            code,
+            seconds - own_wait(),
+            was_limited=took_limited(),
+            had_items_away=had_items_away(),
+        )
         if verdict is None:
             return
         calls_counted(verdict)

@@ -22,19 +22,22 @@ class Verdict(enum.Enum):
     """For what it asks, who asks it, or because this caller asks too much: it counts for nothing."""
 
 
-def verdict_of(method: str, code: str, seconds: float, *, was_limited: bool) -> Verdict | None:
+def verdict_of(
+    method: str, code: str, seconds: float, *, was_limited: bool, had_items_away: bool = False
+) -> Verdict | None:
     """Return what became of a call; None: it does not schedule.
 
     Args:
         method: the RPC.
         code: the name of the status that it ended with.
-        seconds: how long it took.
+        seconds: how long it took, without the time that it waited for other calls of its caller.
         was_limited: it was refused because its caller has more calls under way than one caller may have.
+        had_items_away: the cell of a task in it did not answer.
     """
     if method not in _SCHEDULES:
         return None
     if code == "OK":
-        return Verdict.ACCEPTED
+        return Verdict.FAILED if had_items_away else Verdict.ACCEPTED
     if code == "CANCELLED":
         return Verdict.FAILED if seconds >= _GIVEN_UP else Verdict.REFUSED
     return Verdict.FAILED if code in _OURS and not was_limited else Verdict.REFUSED
