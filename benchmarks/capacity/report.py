@@ -92,7 +92,7 @@ def sizes(model: Model) -> Iterator[str]:
                 example.title,
                 f"{found.cells:,}",
                 f"{found.postgres_vcpus:,}{each}",
-                f"{found.wal_bytes_per_s / _MIB:,.1f}{each}",
+                f"{found.wal_bytes_per_s_at_most / _MIB:,.1f}{each}",
                 _gb(found),
                 f"{found.frontends:,}, {found.hscs:,}, {found.store_consumers:,}",
                 f"{found.hosts:,} ({found.slots:,})",
@@ -126,11 +126,19 @@ def published(model: Model) -> Iterator[str]:
                     f"{name}: {load.tasks_per_second:,.0f} a second at the peak, {calls}",
                     f"{found.cells:,}",
                     f"{found.postgres_cores:.1f} to {found.postgres_cores_at_most:.1f}",
+                    f"{found.transactions_per_s:,.0f} to {found.transactions_per_s_at_most:,.0f}",
                     f"{found.frontends:,}, {found.hscs:,}",
                     f"{found.walls[0].name}, {found.walls[0].share:.0%}",
                 ]
             )
-    heads = ("load", "cells", "cores that each Postgres uses", "Frontends, HSCs", "nearest wall, used")
+    heads = (
+        "load",
+        "cells",
+        "cores that each Postgres uses",
+        "its commits a second",
+        "Frontends, HSCs",
+        "nearest wall, used",
+    )
     yield from rows(heads, body)
 
 
@@ -142,6 +150,7 @@ def bills(model: Model) -> Iterator[str]:
         "servers",
         "hosts",
         "storage, with a standby",
+        "writes beyond what storage includes",
         "between zones: WAL and payloads",
     ]
     body = []

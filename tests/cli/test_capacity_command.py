@@ -32,7 +32,7 @@ def test_as_json_it_is_one_object_with_units_in_its_names() -> None:
     found = json.loads(shown.stdout)
     assert found["kept_tasks"] == 864_000
     assert found["wal_bytes_per_s"] > 0
-    assert found["walls"][0]["name"] in {"commits", "WAL", "Postgres CPU"}
+    assert {wall["name"] for wall in found["walls"]} == {"commits", "WAL", "Postgres CPU", "disk"}
     assert {line["name"] for line in found["cost"]["lines"]} >= {"hosts", "SQS"}
     assert found["model"]["postgres"]
 
@@ -44,6 +44,18 @@ def test_a_slower_volume_needs_more_cells() -> None:
     )
 
     assert slow > usual
+
+
+@pytest.mark.parametrize(("option", "wall"), [("--wal", "WAL"), ("--disk", "disk")])
+def test_bytes_of_a_volume_have_units_up_to_tebibytes(option: str, wall: str) -> None:
+    there_is = [
+        next(each["there_is"] for each in json.loads(shown.stdout)["walls"] if each["name"] == wall)
+        for shown in (
+            run("--tasks-per-second", "1", option, size, "--json") for size in ("3GiB", "2TB", "1TiB")
+        )
+    ]
+
+    assert there_is == [3 * 2**30, 2 * 10**12, 2**40]
 
 
 def test_own_prices_take_the_place_of_list_prices(tmp_path: Path) -> None:
@@ -65,11 +77,16 @@ def test_own_prices_take_the_place_of_list_prices(tmp_path: Path) -> None:
         (("--tasks-per-second", "-5"), "--tasks-per-second"),
         (("--tasks-per-second", "nan"), "--tasks-per-second"),
         (("--tasks-per-second", "9", "--average", "10"), "above the peak"),
-        (("--tasks-per-second", "9", "--payload", "1GiB"), "is no number of bytes"),
+        (("--tasks-per-second", "9", "--payload", "1Gi"), "is no number of bytes"),
         (("--tasks-per-second", "9", "--payload", "2MiB"), "more than 1MiB"),
+        (("--tasks-per-second", "9", "--payload", "1GiB"), "more than 1MiB"),
         (("--tasks-per-second", "9", "--run-time", "soon"), "--run-time"),
         (("--tasks-per-second", "9", "--wal", "fast"), "--wal"),
         (("--tasks-per-second", "9", "--wal", "0"), "what a volume writes of WAL must be more than 0"),
+        (("--tasks-per-second", "9", "--disk", "large"), "--disk"),
+        (("--tasks-per-second", "9", "--disk", "0"), "the disk of a Postgres must be more than 0"),
+        (("--tasks-per-second", "9000", "--disk", "1GiB"), "do not carry it"),
+        (("--tasks-per-second", "1e308", "--run-time", "10d"), "at most 1e+18"),
         (
             ("--tasks-per-second", "9", "--run-time", "1s", "--callback-cpu", "2s"),
             "more CPU than its run time",
@@ -86,7 +103,18 @@ def test_what_means_nothing_is_refused_with_what_to_change(words: tuple[str, ...
     assert says in refused.stderr
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", '{"prices": {"vcpu_hour": "free"}}', "\x00", "[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[1]",
+        '{"prices": {"vcpu_hour": "free"}}',
+        f'{{"prices": {{"vcpu_hour": 1{"0" * 400}}}}}',
+        "\x00",
+        "[" * 100_000,
+    ],
+)
 def test_a_file_of_prices_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "prices.json"
     file.write_text(text)

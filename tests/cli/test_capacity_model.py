@@ -64,13 +64,42 @@ def test_what_atf_and_pagerduty_published_needs_no_more_than_two_cells() -> None
     assert 1.19 < PAGERDUTY.mean_tasks_per_second < 1.21
 
 
+def test_every_wall_is_sized_for_calls_that_share_no_statement() -> None:
+    found = plan(Load(9_000, 9_000), replace(LIMITS, commits_per_s=1e6), fitted())
+
+    model = fitted()
+    commits = next(wall for wall in found.walls if wall.name == "commits")
+    assert commits.used == found.transactions_per_s_at_most > 9_000 * model.transactions["schedule_group"]
+    assert commits.expected == found.transactions_per_s < commits.used
+    wal = next(wall for wall in found.walls if wall.name == "WAL")
+    assert wal.used == found.wal_bytes_per_s_at_most > found.wal_bytes_per_s == wal.expected
+
+
+def test_a_volume_too_slow_for_a_commit_of_each_call_needs_another_cell_as_the_page_says_of_atf() -> None:
+    fast, slow = (plan(ATF, replace(LIMITS, commits_per_s=commits), fitted()) for commits in (80_000, 16_000))
+
+    assert (fast.cells, slow.cells) == (1, 2)
+    assert fast.transactions_per_s < LIMITS.busy * 16_000 < fast.transactions_per_s_at_most
+
+
+def test_a_volume_too_small_for_what_is_kept_needs_more_cells() -> None:
+    load = Load(100, 100, retention=timedelta(days=100))
+    kept = plan(load, LIMITS, fitted()).disk_bytes
+
+    found = plan(load, replace(LIMITS, disk_bytes=kept / 3 / LIMITS.busy * 1.01), fitted())
+
+    assert found.cells == 3
+    assert (found.walls[0].name, found.walls[0].used) == ("disk", kept / 3)
+    assert found.disk_bytes == kept
+
+
 def test_calls_of_several_tasks_and_larger_payloads_cost_what_they_should() -> None:
     one = plan(Load(9_000, 9_000), LIMITS, fitted())
     ten = plan(Load(9_000, 9_000, mix=Mix(tasks_per_call=10)), LIMITS, fitted())
     large = plan(Load(9_000, 9_000, mix=Mix(payload=4_096)), LIMITS, fitted())
 
     assert ten.frontends < one.frontends
-    assert large.wal_bytes_per_s - one.wal_bytes_per_s > 9_000 * 3_900
+    assert large.wal_bytes_per_s * large.cells - one.wal_bytes_per_s * one.cells > 9_000 * 3_900
     assert large.disk_bytes > one.disk_bytes
 
 
@@ -129,6 +158,7 @@ def test_no_cost_of_the_model_is_negative_and_each_has_a_meaning() -> None:
         (Load(0, 0), "tasks a second must be more than 0"),
         (Load(float("nan"), 1), "tasks a second must be more than 0"),
         (Load(1, 2), "the average of 2 tasks a second is above the peak of 1"),
+        (Load(1e300, 1), "tasks a second must be more than 0 and at most 1e"),
         (Load(1, 1, run_time=timedelta()), "the run time must be more than 0"),
         (Load(1, 1, callback_cpu=timedelta(seconds=1)), "cannot use more CPU than its run time"),
         (Load(1, 1, mix=Mix(tasks_per_call=0.5)), "a call has at least 1 task"),
@@ -158,6 +188,17 @@ def test_a_bill_is_parts_multiplied_by_prices() -> None:
     assert sum(line.a_month for line in costs(load, LIMITS, found, free)) == 0
 
 
+def test_writes_that_a_volume_must_be_able_to_do_are_paid_though_calls_may_share_statements() -> None:
+    load = Load(9_000, 9_000)
+    found = plan(load, replace(LIMITS, commits_per_s=80_000), fitted())
+
+    lines = {line.name: line.a_month for line in costs(load, LIMITS, found, list_prices())}
+
+    assert found.transactions_per_s < 3_000
+    beyond = (found.transactions_per_s_at_most - 3_000) * 2
+    assert lines["writes beyond what storage includes"] == pytest.approx(beyond * 0.005)
+
+
 def test_machines_have_the_sizes_that_are_sold() -> None:
     assert [machine(vcpus) for vcpus in (1, 2, 3, 17, 97)] == [2, 2, 4, 32, 97]
 
@@ -169,6 +210,9 @@ def test_machines_have_the_sizes_that_are_sold() -> None:
         ({"prices": {}}, "'vcpu_hour' is missing"),
         ({"prices": {"vcpus": 1}}, "'vcpus' is no price"),
         ({"prices": {"vcpu_hour": -1}}, "'vcpu_hour' is no number from 0"),
+        ({"prices": {"vcpu_hour": 10**400}}, "'vcpu_hour' is no number from 0 to 1,000,000,000,000"),
+        ({"prices": {"vcpu_hour": float("inf")}}, "'vcpu_hour' is no number from 0"),
+        ({"prices": {"vcpu_hour": float("nan")}}, "'vcpu_hour' is no number from 0"),
         ({"prices": {"vcpu_hour": True}}, "'vcpu_hour' is no number from 0"),
         ({"prices": {"vcpu_hour": {"price": "1"}}}, "'vcpu_hour' is no number from 0"),
         ({"prices": {}, "currency": 1}, "'currency' is no text"),

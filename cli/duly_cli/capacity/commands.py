@@ -19,8 +19,18 @@ if TYPE_CHECKING:
     from duly_cli.capacity.model import Model
     from duly_cli.capacity.rules import Limits, Load, Plan, Wall
 
-_BYTES = re.compile(r"(\d{1,9})\s*(B|KB|KiB|MB|MiB)?", re.ASCII)
-_UNITS = {None: 1, "B": 1, "KB": 1_000, "KiB": 1_024, "MB": 10**6, "MiB": 2**20}
+_UNITS = {
+    "B": 1,
+    "KB": 10**3,
+    "KiB": 2**10,
+    "MB": 10**6,
+    "MiB": 2**20,
+    "GB": 10**9,
+    "GiB": 2**30,
+    "TB": 10**12,
+    "TiB": 2**40,
+}
+_BYTES = re.compile(rf"(\d{{1,15}})\s*({'|'.join(_UNITS)})?", re.ASCII)
 _MOST_PAYLOAD = 2**20
 _EXIT_USAGE = 2
 _SHARE: dict[str, Any] = {"min": 0.0, "max": 1.0}
@@ -65,10 +75,14 @@ def capacity(
     commits: Annotated[
         int, typer.Option(min=1, max=10**9, help="Writes a second that it makes durable.")
     ] = 16_000,
+    disk: Annotated[
+        str, typer.Option(help="The largest volume that one Postgres has, such as 16TiB.")
+    ] = "64TiB",
     host_cores: Annotated[int, typer.Option(min=1, max=1_024, help="Cores of a worker host.")] = 4,
     slots: Annotated[int, typer.Option(min=1, max=100_000, help="Tasks that a host runs at a time.")] = 64,
     busy: Annotated[
-        float, typer.Option(min=0.05, max=1.0, help="Share of a core that is used at the peak.")
+        float,
+        typer.Option(min=0.05, max=1.0, help="Share of a core, a volume or a disk that is used at the peak."),
     ] = 0.6,
     prices: Annotated[
         Path | None,
@@ -102,6 +116,7 @@ def capacity(
         busy=busy,
         wal_bytes_per_s=parse_bytes(wal, "--wal"),
         commits_per_s=commits,
+        disk_bytes=parse_bytes(disk, "--disk"),
     )
     model = fitted()
     at = _own_prices(prices) if prices else list_prices()
@@ -119,11 +134,11 @@ def capacity(
 
 
 def parse_bytes(text: str, option: str) -> int:
-    """Return a number of bytes of the command line: 100, 100B, 4KiB, 1MB."""
+    """Return a number of bytes of the command line: 100, 100B, 4KiB, 1MB, 2GiB, 16TiB."""
     found = _BYTES.fullmatch(text.strip())
     if not found:
-        raise invalid(option, f"{text!r} is no number of bytes: write 100B, 4KiB or 1MiB")
-    return int(found[1]) * _UNITS[found[2]]
+        raise invalid(option, f"{text!r} is no number of bytes: write 100B, 4KiB, 1MiB, 2GiB or 1TiB")
+    return int(found[1]) * _UNITS[found[2] or "B"]
 
 
 def _payload(text: str) -> int:
@@ -170,6 +185,7 @@ def _text(
         ],
     )
     yield ""
+    yield "A range ends where no two calls share a statement: Postgres is sized for that."
     measured = model.measured
     worst = measured["largest_error_of_held_out"]["from_load_alone"]
     yield f"An estimate, by a model of {measured['at'][:10]}; docs/capacity.md has its limits."
@@ -201,19 +217,11 @@ def _parts(load: "Load", limits: "Limits", found: "Plan") -> Iterator[tuple[str,
 
 
 def _wall(wall: "Wall") -> tuple[str, str, str, str]:
-    if wall.name == "WAL":
-        return (
-            wall.name,
-            f"{wall.used / _MIB:.1f} MiB/s",
-            f"{wall.there_is / _MIB:.0f} MiB/s",
-            f"{wall.share:.0%}",
-        )
-    return (
-        wall.name,
-        f"{_few(wall.used)} {wall.unit}",
-        f"{wall.there_is:,.0f} {wall.unit}",
-        f"{wall.share:.0%}",
-    )
+    """Return a row; a wall of which calls that share no statement use more has both numbers."""
+    scale, unit = {"WAL": (_MIB, "MiB/s"), "disk": (_GB, "GB")}.get(wall.name, (1.0, wall.unit))
+    expected, used, there_is = (_few(number / scale) for number in (wall.expected, wall.used, wall.there_is))
+    both = used if expected == used else f"{expected} to {used}"
+    return wall.name, f"{both} {unit}", f"{there_is} {unit}", f"{wall.share:.0%}"
 
 
 def _few(number: float) -> str:

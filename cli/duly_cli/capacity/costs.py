@@ -1,7 +1,6 @@
 """What the parts of a plan cost a month, at list prices or a user's own. Pure, but for the file of list prices."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,8 @@ _SIZES = (2, 4, 8, 16, 32, 48, 64, 96)
 """Of machines, in vCPUs."""
 _HOURS = 730.0
 _SECONDS = _HOURS * 3_600
+_MOST_PRICE = 1e12
+"""Beyond it a bill would not be a number."""
 _GB = 1e9
 _MIB = 2**20
 _INCLUDED_MB, _INCLUDED_IOPS = 125, 3_000
@@ -86,8 +87,8 @@ def _price(given: Mapping[str, Any], name: str) -> float:
     value = given[name]
     if isinstance(value, dict):
         value = value.get("price")
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise CapacityError(f"the price {name!r} is no number from 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_PRICE:
+        raise CapacityError(f"the price {name!r} is no number from 0 to {_MOST_PRICE:,.0f}")
     return float(value)
 
 
@@ -105,8 +106,9 @@ def costs(load: Load, limits: Limits, plan: Plan, prices: Prices) -> list[CostLi
     mean = load.mean_tasks_per_second
     used = mean / load.tasks_per_second  # of what the plan says of the peak
     stored = plan.disk_bytes * _COPIES / _GB
-    throughput = max(0.0, plan.wal_bytes_per_s / _MIB - _INCLUDED_MB) * plan.cells * _COPIES
-    iops = max(0.0, plan.transactions_per_s - _INCLUDED_IOPS) * plan.cells * _COPIES
+    # what a volume can do is bought beforehand, so for the most; transfer is paid by use
+    throughput = max(0.0, plan.wal_bytes_per_s_at_most / _MIB - _INCLUDED_MB) * plan.cells * _COPIES
+    iops = max(0.0, plan.transactions_per_s_at_most - _INCLUDED_IOPS) * plan.cells * _COPIES
     wal = plan.wal_bytes_per_s * plan.cells * used * _SECONDS / _GB
     payloads = load.mix.payload * mean * _SECONDS / _GB * _HOPS * _ACROSS
     # a byte across zones is paid where it leaves and where it arrives

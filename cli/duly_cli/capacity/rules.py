@@ -22,6 +22,8 @@ from duly_cli.capacity.model import (
 
 MOST_CELLS = 1_000
 MOST_PROCESSES = 1_000_000
+_MOST = 1e18
+"""Of each number that is given: products of them stay numbers."""
 _US = 1e-6
 _CONNECTIONS = {FRONTEND: 15, HSC: 11, STORE_CONSUMER: 10}
 """To Postgres, of each, with its usual settings, and one more while it starts: docs/operators/postgres.md has the table."""
@@ -62,7 +64,7 @@ class Limits:
     slots: int = 64
     """Tasks that a host runs at a time."""
     busy: float = 0.6
-    """Share of a core, or of a wall, that is used at the peak; the rest is for bursts and lost parts."""
+    """Share of a core, or of a wall, that is used at the peak; the rest is for bursts, lost parts, and what is not counted."""
     busy_slots: float = 0.7
     least: int = 2
     """Of Frontends, Store Consumers and HSCs of a cell, and of hosts: one may fail."""
@@ -72,6 +74,8 @@ class Limits:
     """That the volume of one Postgres writes."""
     commits_per_s: float = 16_000
     """That the volume of one Postgres makes durable: a write each, if none share one."""
+    disk_bytes: float = 64 * 2**40
+    """Of the volume of one Postgres: the largest gp3 volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,16 @@ class Wall:
     """Something of one Postgres that ends: what is used of it, and what there is."""
 
     name: str
+    expected: float
+    """Used, if calls share statements as they did in the measurement."""
     used: float
+    """At most: each call is a statement of its own, and each commit a write. Cells are as many as this needs."""
     there_is: float
     unit: str
 
     @property
     def share(self) -> float:
-        """Return the part of it that is used."""
+        """Return the part of it that is used at most."""
         return self.used / self.there_is
 
 
@@ -103,8 +110,10 @@ class Plan:
     walls: tuple[Wall, ...]
     """Of one cell, the nearest first."""
     wal_bytes_per_s: float
-    """Of each cell; the next two, too."""
+    """Of each cell; the next four, too."""
+    wal_bytes_per_s_at_most: float
     transactions_per_s: float
+    transactions_per_s_at_most: float
     connections: int
     disk_bytes: float
     """Ended tasks that are kept, with their payloads and indexes."""
@@ -128,7 +137,7 @@ def check(load: Load, limits: Limits) -> None:
     """Refuse what means nothing.
 
     Raises:
-        CapacityError: a value is not positive, or a share is not from 0 to 1.
+        CapacityError: a value is not positive or too large, or a share is not from 0 to 1.
     """
     mix = load.mix
     positive = {
@@ -141,10 +150,11 @@ def check(load: Load, limits: Limits) -> None:
         "slots of a host": limits.slots,
         "what a volume writes of WAL": limits.wal_bytes_per_s,
         "commits a second of a volume": limits.commits_per_s,
+        "the disk of a Postgres": limits.disk_bytes,
     }
     for name, value in positive.items():
-        if not (math.isfinite(value) and value > 0):
-            raise CapacityError(f"{name} must be more than 0, not {value:g}")
+        if not 0 < value <= _MOST:
+            raise CapacityError(f"{name} must be more than 0 and at most {_MOST:g}, not {value:g}")
     if load.mean_tasks_per_second > load.tasks_per_second:
         raise CapacityError(
             f"the average of {load.mean_tasks_per_second:g} tasks a second is above the peak of {load.tasks_per_second:g}"
@@ -203,15 +213,19 @@ def _with_cells(load: Load, limits: Limits, model: Model, cells: int) -> Plan:
 
     frontends, hscs, store_consumers = enough(FRONTEND), enough(HSC), enough(STORE_CONSUMER)
     values = values_with(frontends, hscs)
-    used = cores(POSTGRES, 1, values)
-    at_most = cores(POSTGRES, 1, {**values, "schedule_group": values["call"]})
-    wal, transactions = rate * model.wal_of(mix, values), rate * cost_of(model.transactions, values)
-    walls = (
-        Wall("Postgres CPU", at_most, limits.postgres_cores, "cores"),
-        Wall("WAL", wal, limits.wal_bytes_per_s, "bytes a second"),
-        Wall("commits", transactions, limits.commits_per_s, "a second"),
-    )
+    # how many calls share a statement is a matter of latency, so no wall relies on it
+    alone = {**values, "schedule_group": values["call"]}
+    used, at_most = (cores(POSTGRES, 1, each) for each in (values, alone))
+    wal, wal_at_most = (rate * model.wal_of(mix, each) for each in (values, alone))
+    commits, commits_at_most = (rate * cost_of(model.transactions, each) for each in (values, alone))
     kept = load.mean_tasks_per_second * load.retention.total_seconds()
+    disk = kept * on_curve(model.kept_bytes, mix.payload)
+    walls = (
+        Wall("Postgres CPU", used, at_most, limits.postgres_cores, "cores"),
+        Wall("WAL", wal, wal_at_most, limits.wal_bytes_per_s, "bytes a second"),
+        Wall("commits", commits, commits_at_most, limits.commits_per_s, "a second"),
+        Wall("disk", disk / cells, disk / cells, limits.disk_bytes, "bytes"),
+    )
     return Plan(
         cells=cells,
         postgres_cores=used,
@@ -219,12 +233,14 @@ def _with_cells(load: Load, limits: Limits, model: Model, cells: int) -> Plan:
         postgres_vcpus=math.ceil(at_most / limits.busy),
         walls=tuple(sorted(walls, key=lambda wall: -wall.share)),
         wal_bytes_per_s=wal,
-        transactions_per_s=transactions,
+        wal_bytes_per_s_at_most=wal_at_most,
+        transactions_per_s=commits,
+        transactions_per_s_at_most=commits_at_most,
         connections=_SPARE_CONNECTIONS
         + _CONNECTIONS[FRONTEND] * frontends
         + _CONNECTIONS[HSC] * hscs
         + _CONNECTIONS[STORE_CONSUMER] * store_consumers,
-        disk_bytes=kept * on_curve(model.kept_bytes, mix.payload),
+        disk_bytes=disk,
         kept_tasks=kept,
         frontends=frontends * cells,
         store_consumers=store_consumers * cells,
