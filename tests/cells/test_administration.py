@@ -332,3 +332,48 @@ def test_the_place_from_which_a_cell_was_moved_does_not_become_its_address(
     execute(promoted, "update cell_directory set state = 'fenced'")
     with pytest.raises(DirectoryError, match="it is where the cell was moved from"):
         both.set_address("b", without_password(promoted))
+
+
+def test_a_repeated_assignment_completes_what_was_killed_in_the_middle(
+    both: Administration, stores: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(both, "_write", die)
+        with pytest.raises(KeyboardInterrupt):
+            both.assign("mail", "b")
+    both.assign("mail", "b")
+    assert copy_of(stores[0]) == copy_of(stores[1])
+    use(stores[1], "mail")
+
+
+def test_no_namespace_is_given_to_a_cell_that_is_half_made(
+    first: Administration, stores: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(first, "_make", die)
+        with pytest.raises(KeyboardInterrupt):
+            first.add("b", without_password(stores[1]), "public")
+    with pytest.raises(DirectoryError, match="duly cells add b"):
+        first.assign("mail", "b")
+
+
+def test_a_cell_that_was_restored_from_before_it_was_one_is_added_again_with_its_rows(
+    both: Administration, stores: list[str]
+) -> None:
+    both.assign("mail", "b")
+    use(stores[1], "mail")
+    execute(stores[1], "truncate cell_directory, cell, cell_namespace")
+    both.add("b", without_password(stores[1]), "public")
+    assert both.look().problems() == []
+
+
+def test_another_address_of_a_cell_is_not_added_as_one(both: Administration, stores: list[str]) -> None:
+    alias = psycopg.conninfo.make_conninfo(without_password(stores[0]), hostaddr="127.0.0.1")
+    with pytest.raises(DirectoryError, match="is cell a of installation"):
+        both.add("c", alias, "public")

@@ -8,9 +8,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from duly_core.cells.administration import Administration
-from duly_core.cells.directory import Cell
+from duly_core.cells.directory import Cell, DirectoryError
 from duly_core.cells.moving.copies import forward, make_cell, read_copy
-from duly_core.cells.moving.errors import MoveError, MoveTakenError
+from duly_core.cells.moving.errors import MoveError, MoveTakenError, SwitchedError
 from duly_core.cells.moving.move import find_mover, run
 from duly_core.cells.moving.mover import Mover
 from duly_core.cells.moving.sides import Side, with_password_of, without_password
@@ -189,7 +189,7 @@ def test_a_move_that_was_given_up_beside_a_switch_does_not_switch(two_places: Tw
                 second.give_up()
 
     first = mover(two_places, tell=give_up_after_the_comparison)
-    with first, pytest.raises(MoveError, match="given up meanwhile"):
+    with first, pytest.raises(MoveError, match=r"given up meanwhile.*the fence is still up"):
         first.run_once()
     schedule(two_places.source)
 
@@ -258,12 +258,17 @@ def test_other_cells_are_told_and_those_that_do_not_answer_are_named(
 ) -> None:
     other = logical_postgres.create(cell_template)
     directory = two_places.directory.with_cell(Cell("b", without_password(other), SCHEMA))
-    directory = directory.with_cell(Cell("c", "host=127.0.0.1 port=1 dbname=x", SCHEMA))
-    with Side(other, SCHEMA, "cell") as side, side.connection.transaction():
-        make_cell(side, directory, "b")
+    third = logical_postgres.create(cell_template)
+    directory = directory.with_cell(Cell("c", without_password(third), SCHEMA))
+    for dsn, name in ((other, "b"), (third, "c")):
+        with Side(dsn, SCHEMA, "cell") as side, side.connection.transaction():
+            make_cell(side, directory, name)
     with Side(two_places.source, SCHEMA, "cell") as side:
         forward(side, directory)
-    others = {"a": two_places.source, "b": other, "c": "host=127.0.0.1 port=1 dbname=x connect_timeout=2"}
+    others = {"a": two_places.source, "b": other, "c": third}
+    with Mover(directory, "a", two_places.source, two_places.target, others) as first:
+        wait_until(lambda: first.run_once() is Step.SWITCH)
+    logical_postgres.drop(third)
     mover_of_two = Mover(directory, "a", two_places.source, two_places.target, others)
     run(mover_of_two, lambda _: None)
     assert mover_of_two.not_told == ["c"]
@@ -364,3 +369,80 @@ def test_a_source_of_another_release_is_refused_before_anything_is_made_at_the_t
         each.run_once()
     with psycopg.connect(two_places.target) as connection:
         assert connection.execute("select to_regnamespace(%s)", [SCHEMA]).fetchone() == (None,)
+
+
+def test_a_failed_switch_of_a_second_process_leaves_the_first_one_nothing_to_switch(
+    two_places: TwoPlaces,
+) -> None:
+    up_to(two_places, Step.FENCE)
+
+    def fail(line: str) -> None:
+        if line.startswith("switch: the target has all"):
+            raise StoreUnavailableError("the target stumbles")
+
+    def let_another_fail(line: str) -> None:
+        if line.startswith("switch: both sides"):
+            first.source.close()
+            with mover(two_places, tell=fail) as second, pytest.raises(MoveError, match="the fence is down"):
+                second.run_once()
+
+    first = mover(two_places, tell=let_another_fail)
+    with first, pytest.raises(MoveError, match="another process goes on"):
+        first.run_once()
+    scheduled = schedule(two_places.source)
+    up_to(two_places, Step.DONE)
+    assert scheduled in tasks(two_places.target)
+
+
+def test_a_move_is_not_given_up_after_a_switch_that_came_while_its_workers_ended(
+    two_places: TwoPlaces,
+) -> None:
+    up_to(two_places, Step.FENCE)
+    with mover(two_places) as gives_up:
+        end_workers = gives_up._end_workers
+
+        def switch_meanwhile() -> None:
+            gives_up.source.close()
+            up_to(two_places, Step.SWITCH)
+            end_workers()
+
+        gives_up._end_workers = switch_meanwhile  # type: ignore[method-assign]
+        with pytest.raises(SwitchedError):
+            gives_up.give_up()
+    with pytest.raises(psycopg.Error):
+        schedule(two_places.source)
+
+
+def test_a_fence_that_a_killed_abort_left_comes_down_before_the_tables_are_copied_again(
+    two_places: TwoPlaces,
+) -> None:
+    scheduled = schedule(two_places.source)
+    up_to(two_places, Step.FENCE)
+    with mover(two_places) as each:
+        each._drop_subscription(gives_up=True)
+    with in_schema(two_places.target) as connection:
+        connection.execute(f"drop schema {SCHEMA} cascade")
+    with mover(two_places, compares=False) as each:
+        each.run_once()
+    also = schedule(two_places.source)
+    up_to(two_places, Step.DONE)
+    assert tasks(two_places.target) == sorted([scheduled, also])
+
+
+def test_a_target_that_an_earlier_move_filled_is_refused(two_places: TwoPlaces) -> None:
+    up_to(two_places, Step.FENCE)
+    with mover(two_places) as each:
+        each.give_up()
+    with mover(two_places) as each, pytest.raises(MoveError, match="drop schema"):
+        each.run_once()
+
+
+def test_a_cell_that_is_away_is_heard_of_before_the_fence(two_places: TwoPlaces) -> None:
+    away = "host=127.0.0.1 port=1 dbname=x connect_timeout=2"
+    directory = two_places.directory.with_cell(Cell("d", away, SCHEMA))
+    up_to(two_places, Step.SUBSCRIBE)
+    with Mover(directory, "a", two_places.source, two_places.target, {"d": away}) as each:
+        wait_until(lambda: next_step(each.look()) is Step.FENCE)
+        with pytest.raises(DirectoryError, match="needs all cells"):
+            each.run_once()
+    schedule(two_places.source)

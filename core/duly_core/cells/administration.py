@@ -262,8 +262,17 @@ class Administration:
                     if _has_roles(sides[found.directory.default_cell]):
                         make_roles(in_schema(side))
                 same_release(sides[found.directory.default_cell], side)
-                if read_copy(side) is None:
-                    is_new(side)
+                copy = read_copy(side)
+                if copy is not None and (copy.own, copy.directory.installation) != (
+                    name,
+                    directory.installation,
+                ):
+                    raise DirectoryError(
+                        f"{side.where} is cell {copy.own} of installation {copy.directory.installation} already"
+                    )
+                if copy is None:
+                    if there is None:  # else it is this cell, and was restored from before it was one
+                        is_new(side)
                     self._write(sides, directory)
                     self._alone(side, lambda: self._make(side, directory, name))
             return directory
@@ -278,7 +287,10 @@ class Administration:
         with self._changing() as (found, sides):
             before = found.directory.cell_of(namespace)
             directory = found.directory.with_namespace(namespace, cell)
+            if cell not in sides:
+                raise DirectoryError(_NO_DIRECTORY.format(name=cell))
             if before == cell and namespace in found.directory.namespaces:
+                self._write(sides, found.directory)  # completes what another command began
                 return found.directory
             if before == cell:
                 self._write(sides, directory)
@@ -309,9 +321,8 @@ class Administration:
         check_no_password(address)
         with self._changing(but_for=name) as (found, sides):
             cell = replace(found.directory.cells[name], address=without_password(address))
-            if cell == found.directory.cells[name]:
-                return found.directory
-            directory = found.directory.with_cell(cell)
+            is_known = cell == found.directory.cells[name]
+            directory = found.directory if is_known else found.directory.with_cell(cell)
             with self._side(cell) as side:
                 copy = read_copy(side)
                 if copy is None or copy.own != name or copy.directory.installation != directory.installation:

@@ -1,7 +1,5 @@
 """The directory of one side of a move, on its own connection."""
 
-import psycopg
-
 from duly_core.cells.directory import Directory
 from duly_core.cells.moving.errors import MoveError
 from duly_core.cells.moving.sides import Side
@@ -14,11 +12,11 @@ def read_copy(side: Side) -> StoredDirectory | None:
     Raises:
         StoreUnavailableError: it does not answer.
     """
+    # asked before: an error would end the caller's transaction
+    if side.one("select to_regclass(%s)", [f"{side.schema}.cell_directory"]) is None:
+        return None
     with side.translated():
-        try:
-            return read_now(side.connection)
-        except psycopg.errors.UndefinedTable:
-            return None
+        return read_now(side.connection)
 
 
 def make_cell(side: Side, directory: Directory, own: str) -> None:

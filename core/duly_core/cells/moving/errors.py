@@ -9,3 +9,7 @@ class MoveError(DulyError):
 
 class MoveTakenError(MoveError):
     """Another process moves this cell, or it is on its way to another target."""
+
+
+class SwitchedError(MoveError):
+    """The target is the cell already: the move can only be completed."""

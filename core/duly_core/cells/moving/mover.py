@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from typing import Self
+from typing import NoReturn, Self
+from uuid import uuid4
 
 from psycopg import sql
 
 from duly_core.cells.change_lock import locked
-from duly_core.cells.directory import Cell, Directory, newest
+from duly_core.cells.directory import Cell, Directory, DirectoryError, newest
 from duly_core.cells.guards import add_guards, fence, unfence
 from duly_core.cells.moving import checks
 from duly_core.cells.moving.copies import forward, make_cell, read_copy
-from duly_core.cells.moving.errors import MoveError, MoveTakenError
+from duly_core.cells.moving.errors import MoveError, MoveTakenError, SwitchedError
 from duly_core.cells.moving.sides import (
     KEPT_APART,
+    STATEMENT_TIMEOUT,
     TIDYING,
     Connection,
     Side,
@@ -43,6 +45,9 @@ _WORKERS_GONE_FOR = timedelta(seconds=20)
 """How long the workers of a subscription may take to end."""
 _SLOT_FREE_FOR = timedelta(seconds=20)
 """How long a slot may stay in use after its subscription is gone."""
+
+_BEFORE_THE_FENCE = (Step.PREPARE, Step.PUBLISH, Step.SUBSCRIBE, Step.COPY)
+"""Steps in which callers are served; a fence is what an earlier process left."""
 
 Tell = Callable[[str], None]
 
@@ -93,6 +98,10 @@ class Mover:
         self.fenced_for: timedelta | None = None
         """How long callers of the cell were held up."""
         self._fenced_at: float | None = None
+        self._attempt = ""
+        """What this process has written at the target before it switches; empty: nothing."""
+        self._may_have_switched = False
+        """Whether the switch was sent to the target; its outcome may be unknown."""
         self._locked_on: Connection | None = None
         """The connection that holds the lock: a lost one holds it no more."""
 
@@ -136,6 +145,8 @@ class Mover:
         self._lock()
         facts = self.look()
         step = next_step(facts)
+        if facts.is_fenced and step in _BEFORE_THE_FENCE:
+            self._lower_fence()
         match step:
             case Step.PREPARE:
                 self._prepare()
@@ -198,7 +209,7 @@ class Mover:
             else 0
         )
         return Facts(
-            is_prepared=self._is_prepared(),
+            is_prepared=subscribed is not None or self._is_prepared(),
             is_published=bool(published),
             has_slot=bool(slot),
             is_subscribed=subscribed is not None,
@@ -210,9 +221,14 @@ class Mover:
         )
 
     def _is_prepared(self) -> bool:
+        """Tell whether the target has the schema and no rows; one that an earlier move filled is not."""
         if self.target.version() is None:
             return False
-        return not self.target.run(sql.SQL("select true from {}").format(self.target.table(TIDYING)))
+        empty = (
+            sql.SQL("select true from {} limit 1").format(self.target.table(name))
+            for name in self.target.tables()
+        )
+        return not any(map(self.target.run, empty))
 
     def _is_told(self, switched: Directory | None) -> bool:
         source = read_copy(self.source)
@@ -257,7 +273,7 @@ class Mover:
 
     def _subscribe(self) -> None:
         name = sql.Identifier(self.name)
-        note = json.dumps({"source": without_password(self.source.dsn)})
+        note = self._note_of_source()
         with self.target.connection.transaction():
             # the slot is there already: a server that subscribed to itself would wait for itself
             self.target.run(
@@ -267,6 +283,9 @@ class Mover:
             )
             self.target.run(sql.SQL("comment on subscription {} is {}").format(name, note))
         self.tell("subscribe: Postgres copies the tables")
+
+    def _note_of_source(self, attempt: str = "") -> str:
+        return json.dumps({"source": without_password(self.source.dsn), "attempt": attempt})
 
     def _check_errors(self) -> None:
         if self.target.connection.info.server_version < checks.COUNTS_ERRORS:
@@ -282,6 +301,7 @@ class Mover:
             )
 
     def _fence(self) -> None:
+        self._copies()  # the switch needs all cells: better to hear now that one is away
         end = time.monotonic() + _FENCE_FOR.total_seconds()
         while True:
             try:
@@ -301,32 +321,137 @@ class Mover:
         self.tell("fence: writes of this cell are refused from now on")
 
     def _switch(self) -> None:
+        self._begin_attempt()
         began_at = self._fenced_at if self._fenced_at is not None else time.monotonic()
+        end = began_at + self._longest_fence.total_seconds()
         try:
-            self._wait_for_the_rest(began_at + self._longest_fence.total_seconds())
+            self._check_copied()
+            self._wait_for_the_rest(end)
             self.tell("switch: the target has all that was written")
             self._copy_by_hand()
             self.tell("switch: sequences and turns are copied")
             if self._compares:
-                self._compare()
+                self._compare(end)
                 self.tell("switch: both sides have the same rows")
-        except (MoveError, StoreUnavailableError) as error:
+            self._make_target_the_cell()
+        except (MoveError, StoreUnavailableError, DirectoryError) as error:
             self._take_down_fence(error)
+        self.tell(f"switch: cell {self._cell.name} is at {self.target.where}")
+        if self._fenced_at is not None:
+            self.fenced_for = timedelta(seconds=time.monotonic() - self._fenced_at)
+
+    def _begin_attempt(self) -> None:
+        """Write at the target that this process is about to switch, so that an earlier one that lost its lock does not.
+
+        Raises:
+            MoveError: the target is the cell already, or the move was given up.
+            StoreUnavailableError: the target does not answer; the fence stays up.
+        """
+        self._attempt = uuid4().hex
+        name = sql.Identifier(self.name)
+        with self.target.connection.transaction():
+            self._lock_target()
+            self._check_not_switched()
+            if self._attempt_at_target() is None:
+                raise MoveError(
+                    f"the move of cell {self._cell.name} was given up meanwhile: run the command again"
+                )
+            self.target.run(
+                sql.SQL("comment on subscription {} is {}").format(name, self._note_of_source(self._attempt))
+            )
+
+    def _attempt_at_target(self) -> str | None:
+        """Return who is about to switch; None: there is no subscription."""
+        rows = self.target.run(
+            "select obj_description(oid, 'pg_subscription') from pg_subscription where subname = %s",
+            [self.name],
+        )
+        return read_note(rows[0][0]).get("attempt", "") if rows else None
+
+    def _check_not_switched(self) -> None:
+        copy = read_copy(self.target)
+        if copy is not None and copy.own == self._cell.name:
+            raise SwitchedError(
+                f"cell {self._cell.name} is at {self.target.where} already: run the command without --abort, which completes "
+                "the move"
+            )
+
+    def _check_copied(self) -> None:
+        to_copy = self.target.one(
+            "select count(*) from pg_subscription_rel join pg_subscription on pg_subscription.oid = srsubid "
+            "where subname = %s and srsubstate <> 'r'",
+            [self.name],
+        )
+        if to_copy:
+            raise MoveError(f"{to_copy} tables are not copied yet")
+
+    def _check_alone(self) -> None:
+        """Check that this process still holds the lock of the move, and that the source is fenced.
+
+        Raises:
+            MoveError: it does not: another process may have gone on.
+        """
+        if self.source.connection is not self._locked_on:
+            raise MoveError("the connection to the source was lost, and with it the lock of the move")
+        copy = read_copy(self.source)
+        if copy is None or not copy.fenced:
+            raise MoveError(f"{self.source.where} is not fenced any more")
+
+    def _make_target_the_cell(self) -> None:
         with self._arbiter() as arbiter, locked(arbiter, self._directory):
             # others may have changed the directory since this move began
             directory = newest(self._copies(), self._directory) or self._directory
             moved = directory.with_cell(replace(self._cell, address=without_password(self.target.dsn)))
             with self.target.connection.transaction():
                 self._lock_target()
-                if not self.target.one("select true from pg_subscription where subname = %s", [self.name]):
-                    raise MoveError(f"the move of cell {self._cell.name} was given up meanwhile")
+                self._check_not_switched()
+                if self._attempt_at_target() != self._attempt:
+                    raise MoveError(
+                        f"the move of cell {self._cell.name} was given up meanwhile, or another process goes on with it"
+                    )
+                self._check_alone()
                 make_cell(self.target, moved, self._cell.name)
                 with self.target.translated():
                     add_guards(self.target.connection)
+                self._may_have_switched = True
         self._directory = moved
-        self.tell(f"switch: cell {self._cell.name} is at {self.target.where}")
-        if self._fenced_at is not None:
-            self.fenced_for = timedelta(seconds=time.monotonic() - self._fenced_at)
+
+    def _take_down_fence(self, error: Exception) -> NoReturn:
+        """Let the source serve again, if it is certain that nobody switches, and raise what holds."""
+        try:
+            self._lower_fence()
+        except SwitchedError:
+            raise
+        except (MoveError, StoreUnavailableError) as other:
+            raise MoveError(
+                f"{error}; and the fence is still up ({other}): callers of cell {self._cell.name} are refused; run the "
+                "command again, or with --abort"
+            ) from error
+        raise MoveError(
+            f"{error}; the fence is down, and callers are served by the source; run the command again"
+        ) from error
+
+    def _lower_fence(self) -> None:
+        """Let the source serve again.
+
+        Raises:
+            SwitchedError: the target is the cell already.
+            MoveError: another process may go on with the move.
+            StoreUnavailableError: a server does not answer, and it matters.
+        """
+        # an earlier process that lost its lock may still switch, unless this one has begun an attempt after it
+        if not self._attempt or self._may_have_switched:
+            with self.target.connection.transaction():
+                self._lock_target()
+                self._check_not_switched()
+                if self._attempt_at_target() is not None:
+                    self._attempt = uuid4().hex
+                    note = self._note_of_source(self._attempt)
+                    self.target.run(
+                        sql.SQL("comment on subscription {} is {}").format(sql.Identifier(self.name), note)
+                    )
+        self._check_alone()
+        self._unfence()
 
     @contextmanager
     def _arbiter(self) -> Iterator[Side]:
@@ -339,33 +464,21 @@ class Mover:
             yield side
 
     def _copies(self) -> list[Directory]:
-        """Read the directories of the source and of the other cells that answer."""
+        """Read the directories of the source and of the other cells.
+
+        Raises:
+            DirectoryError: a cell does not answer: it may have a newer directory than the others.
+        """
         copies = []
         for name, dsn in [(self._cell.name, self.source.dsn), *self._others.items()]:
             with Side(dsn, self._directory.cells[name].schema, f"cell {name}") as side:
                 try:
                     copy = read_copy(side)
                 except (StoreUnavailableError, MoveError) as error:
-                    self.tell(f"switch: {error}")
-                    continue
+                    raise DirectoryError(f"a switch needs all cells: {error}") from error
             if copy is not None and copy.directory.installation == self._directory.installation:
                 copies.append(copy.directory)
         return copies
-
-    def _take_down_fence(self, error: Exception) -> None:
-        try:
-            # with the lock no other process can have switched; it goes with the connection
-            if self.source.connection is not self._locked_on:
-                raise MoveError("the connection to the source was lost")  # noqa: TRY301 (as if the statement had found it)
-            self._unfence()
-        except (MoveError, StoreUnavailableError) as other:
-            raise MoveError(
-                f"{error}; and the fence is still up ({other}): callers of cell {self._cell.name} are refused; run the "
-                "command again, or with --abort"
-            ) from error
-        raise MoveError(
-            f"{error}; the fence is down, and callers are served by the source; run the command again"
-        ) from error
 
     def _unfence(self) -> None:
         with self.source.translated(), self.source.connection.transaction():
@@ -409,13 +522,26 @@ class Mover:
                     [self._cell.schema, sequence, value],
                 )
 
-    def _compare(self) -> None:
+    def _compare(self, end: float) -> None:
         by_hand = {*self.source.by_hand(), *KEPT_APART}
-        differ = [
-            name
-            for name in self.source.tables()
-            if name not in by_hand and self.source.contents(name) != self.target.contents(name)
-        ]
+        differ = []
+        try:
+            for name in self.source.tables():
+                if name in by_hand:
+                    continue
+                left = timedelta(seconds=end - time.monotonic())
+                if left <= timedelta():
+                    raise MoveError(
+                        f"the comparison took longer than {self._longest_fence}: give --longest-fence more, or --no-compare"
+                    )
+                self.source.limit(left)
+                self.target.limit(left)
+                if self.source.contents(name) != self.target.contents(name):
+                    differ.append(name)
+        finally:
+            for side in (self.source, self.target):
+                if side.is_open:
+                    side.limit(STATEMENT_TIMEOUT)
         if differ:
             raise MoveError(f"source and target differ in {', '.join(differ)}")
 
@@ -434,6 +560,9 @@ class Mover:
                 except (StoreUnavailableError, MoveError) as error:
                     self.not_told.append(name)
                     self.tell(f"tell: {error}; its directory is brought up to date when it answers")
+        copy = read_copy(self.source)
+        if copy is not None and not copy.fenced:  # it must never serve again
+            self._fence()
         # the source last: once it says where the cell is, this step is done
         self.tell("tell: the other cells know the new address")
         forward(self.source, switched.directory)
@@ -446,23 +575,26 @@ class Mover:
         self._drop_subscription()
         self.tell("clean: the subscription is gone")
 
-    def _drop_subscription(self) -> None:
+    def _drop_subscription(self, *, gives_up: bool = False) -> None:
         name = sql.Identifier(self.name)
-        if not self._end_workers():
-            return
-        # without its slot, which the target could not drop while the source is away
+        self._end_workers()
         with self.target.connection.transaction():
             self._lock_target()
+            if gives_up:
+                self._check_not_switched()
+            if self._attempt_at_target() is None:
+                return
+            # without its slot, which the target could not drop while the source is away
             self.target.run(sql.SQL("alter subscription {} set (slot_name = none)").format(name))
             self.target.run(sql.SQL("drop subscription {}").format(name))
 
-    def _end_workers(self) -> bool:
-        """Disable the subscription; False: there is none.
+    def _end_workers(self) -> None:
+        """Disable the subscription, if there is one, and wait for its workers.
 
         Outside of a transaction: slots that its workers make at the source wait for every one that runs.
         """
         if not self.target.one("select true from pg_subscription where subname = %s", [self.name]):
-            return False
+            return
         self.target.run(sql.SQL("alter subscription {} disable").format(sql.Identifier(self.name)))
         end = time.monotonic() + _WORKERS_GONE_FOR.total_seconds()
         while self.target.one(
@@ -474,7 +606,6 @@ class Mover:
                     f"the workers of subscription {self.name} at {self.target.where} do not end; run the command again"
                 )
             time.sleep(_LOOK_AGAIN.total_seconds())
-        return True
 
     def _drop_at_source(self) -> None:
         end = time.monotonic() + _SLOT_FREE_FOR.total_seconds()
@@ -501,17 +632,12 @@ class Mover:
             MoveError: it is past its switch, so that it can only be completed.
             StoreUnavailableError: a server does not answer. The target has to: else it could still switch.
         """
+        self._lock()
         if not target_is_gone:
-            with self.target.connection.transaction():
-                self._lock_target()
-                copy = read_copy(self.target)
-                if copy is not None and copy.own == self._cell.name:
-                    raise MoveError(
-                        f"cell {self._cell.name} is at {self.target.where} already: run the command without --abort, "
-                        "which completes the move"
-                    )
-            self._drop_subscription()
+            # without a subscription no process switches
+            self._drop_subscription(gives_up=True)
         if (copy := read_copy(self.source)) is not None and copy.fenced:
+            self._check_alone()
             self._unfence()
         self._drop_at_source()
         self.source.run(

@@ -119,6 +119,11 @@ class Side:
         }.items():
             connection.execute("select set_config(%s, %s, false)", [name, value])
 
+    def limit(self, longest: timedelta) -> None:
+        """Let a statement take no longer than this from now on."""
+        milliseconds = max(1, longest // timedelta(milliseconds=1))
+        self.run("select set_config('statement_timeout', %s, false)", [str(milliseconds)])
+
     def run(
         self, statement: sql.SQL | sql.Composed | LiteralString, parameters: Sequence[object] = ()
     ) -> list[TupleRow]:

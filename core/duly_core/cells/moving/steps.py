@@ -59,6 +59,8 @@ def next_step(facts: Facts) -> Step:
         if not facts.is_prepared:
             return Step.PREPARE
         return Step.SUBSCRIBE if facts.is_published and facts.has_slot else Step.PUBLISH
+    if facts.tables_to_copy:
+        return Step.COPY  # also behind a fence, which is what a move left that was given up in the middle
     if facts.is_fenced:
         return Step.SWITCH
-    return Step.COPY if facts.tables_to_copy or facts.behind > CLOSE else Step.FENCE
+    return Step.COPY if facts.behind > CLOSE else Step.FENCE
