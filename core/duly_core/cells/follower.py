@@ -1,7 +1,8 @@
 """Follows the directory: reads the copies of all cells, takes the newest, and spreads it to cells that are behind."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -32,6 +33,19 @@ _WHILE_FENCED = timedelta(milliseconds=250)
 """While a cell moves: its callers wait for the new address."""
 _CELL_WITHIN = timedelta(seconds=2)
 """A cell that has not answered by then counts as away."""
+
+
+_waiting: dict[tuple[str, str], weakref.ref["DirectoryFollower"]] = {}
+"""By store, who waits for it first in this process: the services of a server wait for one store, and one of them says so."""
+
+
+def _first_to_wait(follower: "DirectoryFollower", store: StoreSettings) -> bool:
+    key = store.dsn, store.schema_name
+    known = _waiting.get(key)
+    if known is None or known() is None:
+        _waiting[key] = weakref.ref(follower)
+        return True
+    return known() is follower
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +107,12 @@ class DirectoryFollower:
         except (StoreUnavailableError, TimeoutError):
             return False
 
-    async def first(self, stop: asyncio.Event) -> Directory | None:
+    async def first(
+        self, stop: asyncio.Event, refuse: Callable[[], Awaitable[object]] | None = None
+    ) -> Directory | None:
         """Return the directory, as soon as the own store or a seed answers. None: a sole store, or `stop` came first.
+
+        `refuse` is awaited when neither answers: the process then refuses calls, rather than connections.
 
         Raises:
             SettingsError: an address is none.
@@ -107,7 +125,9 @@ class DirectoryFollower:
                 failures += 1
                 if await self._ask_seeds():
                     return self.now
-                if worth_logging(failures):
+                if refuse is not None and failures == 1:
+                    await refuse()
+                if _first_to_wait(self, self._own) and worth_logging(failures):
                     log.warning("waiting for Postgres (store.dsn)", reason=str(error), failures=failures)
                 await wait_for(stop, backoff(failures))
                 continue

@@ -4,7 +4,6 @@ import duly_core.rpc.environment  # noqa: F401 (before anything imports gRPC)  #
 
 import asyncio
 from datetime import timedelta
-from typing import Any
 
 from duly_core.access.audit_entries import AuditLog
 from duly_core.access.audit_log import StoredAuditLog
@@ -27,7 +26,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_hsc.events import log
 from duly_hsc.settings import HscSettings
 from duly_hsc.unit import UnitSettings, open_unit
-from duly_hsc.waiting import WaitingServicer
+from duly_hsc.waiting import Waiting, WaitingServicer
 
 _KNOWN_WITHIN = timedelta(seconds=1)
 """A store that has not said by then whether it is a cell is away: the server starts, and refuses calls."""
@@ -64,10 +63,24 @@ def build(
     async def serve(stop: asyncio.Event) -> None:
         log_level = LogLevelFollower("hsc", settings, telemetry)
         follower = DirectoryFollower(store_settings, cells.seeds)
-        found = asyncio.ensure_future(follower.first(stop))
+        waiting = Waiting(
+            lambda: RpcServer(
+                settings.listen,
+                [WaitingServicer()],
+                rpc_settings,
+                observe_call,
+                health_listen=settings.health_listen,
+            )
+        )
+        found = asyncio.ensure_future(follower.first(stop, waiting.start))
         await asyncio.wait({found}, timeout=_KNOWN_WITHIN.total_seconds())
-        listen = settings.listen if found.done() else await refuse_until(found)
-        if await found is not None:
+        if not found.done():
+            await waiting.start()
+        try:
+            directory = await found
+        finally:
+            listen = await waiting.stop() or settings.listen
+        if directory is not None:
             from duly_hsc.cells.serving import serve_cells  # a sole store needs none of it
 
             await serve_cells(
@@ -92,20 +105,6 @@ def build(
             unit.close()
             await server.stop()
             await unit.finish()
-
-    async def refuse_until(found: asyncio.Future[Any]) -> str:
-        """Serve, and say that the store is away, until it is known what to serve; return the address."""
-        waiting = RpcServer(
-            settings.listen,
-            [WaitingServicer()],
-            rpc_settings,
-            observe_call,
-            health_listen=settings.health_listen,
-        )
-        address = await waiting.start()
-        await asyncio.wait({found})
-        await waiting.stop()
-        return address
 
     return serve
 
