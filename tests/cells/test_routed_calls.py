@@ -2,20 +2,30 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import grpc
 import psycopg
 import pytest
 
 from duly_core.cells.store import write_now
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_core.results.store import set_results
+from duly_core.tasks.task import Result
+from duly_wire.completion_tokens import new_completion_token, read_completion_token
+from duly_wire.enums import Outcome
 from duly_wire.missing_cells import METADATA as MISSING
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import (
+    attachments_pb2,
+    attachments_pb2_grpc,
     frontend_pb2,
     frontend_pb2_grpc,
     graphs_pb2,
     graphs_pb2_grpc,
+    output_pb2,
+    output_pb2_grpc,
     registry_pb2,
     registry_pb2_grpc,
     task_pb2,
@@ -25,6 +35,7 @@ from duly_wire.v1 import (
     watches_pb2_grpc,
 )
 from tests.fixtures.routed_cells import RoutedCells, serve_cells, serves
+from tests.fixtures.task_states import TaskStates
 
 LAMBDAS = ("plain", "b/other")
 
@@ -113,6 +124,65 @@ async def test_an_id_that_this_frontend_never_saw_is_found_and_one_of_no_cell_is
         task_pb2.ERROR_CODE_NOT_FOUND,
         task_pb2.ERROR_CODE_INVALID_ARGUMENT,
     ]
+
+
+def _success(token: str) -> frontend_pb2.Completion:
+    return frontend_pb2.Completion(token=token, success=frontend_pb2.CompletionSuccess())
+
+
+@pytest.mark.parametrize(("cell", "name", "other"), [("a", "plain", "b/other"), ("b", "b/other", "plain")])
+async def test_a_task_of_the_same_id_in_another_cell_misroutes_nothing_that_has_a_token(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel, cell: str, name: str, other: str
+) -> None:
+    await _register(channel_of_cells)
+    stub = frontend_pb2_grpc.FrontendServiceStub(channel_of_cells)
+    async with Store(StoreSettings(dsn=routed_cells.dsns[cell])) as store:
+        task = await TaskStates(store).processing(lambda_name=name)
+        token = new_completion_token(task.task_id)
+        again = _new(other)
+        again.task_id = str(UUID(bytes=task.task_id))
+        twin = await stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[again]))
+        completions = frontend_pb2.CompleteTasksRequest(completions=[_success(token)])
+        early = await stub.CompleteTasks(completions)
+        chunk = output_pb2.OutputChunk(fence=1, number=1, size_bytes=1, encrypted=b"x")
+        item = output_pb2.AppendOutputItem(task_id=task.task_id, claim_token=task.token, chunk=chunk)
+        written = await output_pb2_grpc.OutputServiceStub(channel_of_cells).AppendOutput(
+            output_pb2.AppendOutputRequest(items=[item])
+        )
+        fetched = await attachments_pb2_grpc.AttachmentServiceStub(channel_of_cells).FetchParts(
+            attachments_pb2.FetchPartsRequest(task_id=again.task_id, hash=bytes(32), claim_token=task.token)
+        )
+        handed_over = Result(
+            task.task_id,
+            task.token,
+            Outcome.COMPLETE_LATER,
+            completion_hash=read_completion_token(token)[1],
+            complete_within=timedelta(hours=1),
+        )
+        await set_results(store, [handed_over])
+        done = await stub.CompleteTasks(completions)
+
+    assert twin.results[0].created
+    assert early.results[0].error.code == task_pb2.ERROR_CODE_TOKEN_TOO_EARLY
+    assert written.results[0].error.message == ""
+    assert fetched.error.field == "hash"  # the claim is good
+    assert done.results[0].status == task_pb2.TASK_STATUS_SUCCESS
+
+
+async def test_a_token_of_no_task_that_answers_is_not_said_to_be_over_while_a_cell_is_away(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    await _register(channel_of_cells)
+    (there,) = await _schedule(channel_of_cells, ["plain"])
+    stub = frontend_pb2_grpc.FrontendServiceStub(channel_of_cells)
+    token = new_completion_token(UUID(there).bytes)
+    asked = frontend_pb2.CompleteTasksRequest(completions=[_success(token)])
+    over = await stub.CompleteTasks(asked)
+    await _cut(routed_cells, channel_of_cells, "b")
+    with pytest.raises(grpc.aio.AioRpcError, match="cell b: it may have what the call names"):
+        await stub.CompleteTasks(asked, timeout=10)
+
+    assert over.results[0].error.code == task_pb2.ERROR_CODE_TOKEN_NOT_CURRENT
 
 
 async def test_a_cell_that_is_away_stops_only_its_namespaces(

@@ -41,6 +41,8 @@ def test_a_route_names_fields_that_are_there(path: str) -> None:
         assert items.is_repeated
         if route.place.field:
             assert not _at(items.message_type, route.place).is_repeated
+        if route.place.claim_token:
+            assert _field(items.message_type, route.place.claim_token)
     if isinstance(route, ByItems):
         results = _field(answer, route.results)
         assert results.is_repeated
@@ -49,10 +51,12 @@ def test_a_route_names_fields_that_are_there(path: str) -> None:
         assert route.otherwise is None or _at(items.message_type, route.otherwise)
         assert all(_field(answer, name) for name in route.all_of)
         assert route.instead is None or _at(request, route.instead)
+        assert not (route.instead and route.instead.claim_token) or _field(request, route.instead.claim_token)
     if isinstance(route, InOneCell):
         assert _field(answer, "error").message_type.name == "ItemError"
     if isinstance(route, ByField):
         assert not _at(request, route.place).is_repeated
+        assert not route.place.claim_token or _field(request, route.place.claim_token)
     if isinstance(route, WhereFound):
         for name in route.absent:
             assert _at(answer, Place(None, name))  # type: ignore[arg-type]  # its path alone

@@ -1,7 +1,7 @@
 """Complete tasks that their callbacks handed over. Whoever has the token of one may: its hash is compared in each write."""
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -58,6 +58,17 @@ class Completed(NamedTuple):
     verdict: CompletionVerdict
     status: Status | None = None
     """Of the task, with COMPLETED and ENDED."""
+
+
+class TokenState(enum.Enum):
+    """What a store knows of a completion token whose task it has."""
+
+    CURRENT = "current"
+    """The task waits for it, or it was the last one."""
+    TASK_RUNS = "task runs"
+    """The attempt may have given it out."""
+    OF_NO_ATTEMPT = "of no attempt"
+    """It is of an attempt that is over, or of another task with this id in another store."""
 
 
 class Completions(NamedTuple):
@@ -134,6 +145,23 @@ async def complete(store: Store, completions: Sequence[Completion]) -> Completio
                 is_same=is_same,
             )
     return Completions(answers, due)
+
+
+async def states_of_tokens(
+    store: Store, tokens: Collection[tuple[TaskId, bytes]]
+) -> dict[tuple[TaskId, bytes], TokenState]:
+    """Return what a store knows of tokens, each given as the task's id and the SHA-256; those without a task are left out.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    batch = [Completion(task_id, hashed, Outcome.SUCCESS) for task_id, hashed in sorted(set(tokens))]
+    found = {}
+    for place, status, is_waiting, is_last, *_ in await store.run(READS["completed_before"], _asked(batch)):
+        state = TokenState.TASK_RUNS if Status(status) in HELD else TokenState.OF_NO_ATTEMPT
+        each = batch[place]
+        found[each.task_id, each.token_hash] = TokenState.CURRENT if is_waiting or is_last else state
+    return found
 
 
 async def fail_uncompleted(store: Store, limit: int) -> Uncompleted:

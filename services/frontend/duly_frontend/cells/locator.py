@@ -1,6 +1,7 @@
 """Finds out in which cell something is that does not say it: asks the cells that answer, by primary key, all at once."""
 
 import asyncio
+import enum
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from duly_core.graphs.reads import get_graphs
 from duly_core.postgres.pool import Store
 from duly_core.rpc.requests.new_tasks import parse_task_id
 from duly_core.rpc.requests.problem import Problem
+from duly_core.task_output.store import Claim, claimed_runs
+from duly_core.tasks.completions import TokenState, states_of_tokens
 from duly_core.tasks.scope import task_origins
 from duly_core.time_tables import store as time_tables
 from duly_frontend.cells.cell_units import CellUnit
@@ -25,23 +28,56 @@ from duly_wire.completion_tokens import read_completion_token
 CELL_WITHIN = timedelta(seconds=2)
 """A cell that has not answered by then counts as away: others are not kept waiting for it."""
 
-Look = Callable[[Store, Collection[Any], Action | None], Awaitable[Mapping[Any, bool]]]
-"""Returns which of these a store has, and whether the caller may reach each."""
+
+class Match(enum.IntEnum):
+    """How well a cell has what is looked for."""
+
+    BEYOND = 1
+    """It has the id, and the caller may not reach the task, or the token is of none of its tasks."""
+    MAYBE = 2
+    """The task runs, and may give out the token."""
+    SURE = 3
 
 
-async def _tasks(store: Store, ids: Collection[bytes], action: Action | None) -> Mapping[bytes, bool]:
+Look = Callable[[Store, Collection[Any], Action | None], Awaitable[Mapping[Any, Match]]]
+"""Returns which of these a store has."""
+
+
+async def _tasks(store: Store, ids: Collection[bytes], action: Action | None) -> Mapping[bytes, Match]:
     scope = restriction(action) if action is not None else None
     origins = await task_origins(store, ids)
-    return {task_id: scope is None or scope.reaches(*origin) for task_id, origin in origins.items()}
+    return {
+        task_id: Match.SURE if scope is None or scope.reaches(*origin) else Match.BEYOND
+        for task_id, origin in origins.items()
+    }
 
 
-async def _graphs(store: Store, ids: Collection[bytes], action: Action | None) -> Mapping[bytes, bool]:
+async def _claims(store: Store, claims: Collection[Claim], _action: Action | None) -> Mapping[Claim, Match]:
+    asked = list(claims)
+    runs = await claimed_runs(store, asked)
+    return {claim: Match.SURE for claim, run in zip(asked, runs, strict=True) if run is not None}
+
+
+async def _tokens(
+    store: Store, tokens: Collection[tuple[bytes, bytes]], _action: Action | None
+) -> Mapping[tuple[bytes, bytes], Match]:
+    return {token: _MATCHES[state] for token, state in (await states_of_tokens(store, tokens)).items()}
+
+
+_MATCHES = {
+    TokenState.CURRENT: Match.SURE,
+    TokenState.TASK_RUNS: Match.MAYBE,
+    TokenState.OF_NO_ATTEMPT: Match.BEYOND,
+}
+
+
+async def _graphs(store: Store, ids: Collection[bytes], action: Action | None) -> Mapping[bytes, Match]:
     scope = restriction(action) if action is not None else None
-    return dict.fromkeys(await get_graphs(store, list(ids), scope), True)
+    return dict.fromkeys(await get_graphs(store, list(ids), scope), Match.SURE)
 
 
-async def _time_tables(store: Store, names: Collection[str], _action: Action | None) -> Mapping[str, bool]:
-    return dict.fromkeys(await time_tables.get(store, list(names)), True)
+async def _time_tables(store: Store, names: Collection[str], _action: Action | None) -> Mapping[str, Match]:
+    return dict.fromkeys(await time_tables.get(store, list(names)), Match.SURE)
 
 
 def _id_of(text: str) -> bytes | None:
@@ -51,11 +87,18 @@ def _id_of(text: str) -> bytes | None:
         return None
 
 
-def _id_of_token(token: str) -> bytes | None:
+def _id_and_hash(token: str) -> tuple[bytes, bytes] | None:
     try:
-        return read_completion_token(token)[0]
+        return read_completion_token(token)
     except ValueError:
         return None
+
+
+def _claim(said: tuple[str | bytes, bytes]) -> Claim | None:
+    task, token = said
+    task_id = _id_of(task) if isinstance(task, str) else task
+    size = len(UUID(int=0).bytes)
+    return Claim(task_id, token) if task_id and len(task_id) == len(token) == size else None
 
 
 def _name(text: str) -> str | None:
@@ -64,8 +107,8 @@ def _name(text: str) -> str | None:
 
 READERS: Mapping[Form, Callable[[Any], Hashable | None]] = {
     Form.TASK: _id_of,
-    Form.TASK_BYTES: lambda task_id: task_id if len(task_id) == len(UUID(int=0).bytes) else None,
-    Form.COMPLETION_TOKEN: _id_of_token,
+    Form.CLAIM: _claim,
+    Form.COMPLETION_TOKEN: _id_and_hash,
     Form.GRAPH: _id_of,
     Form.TIME_TABLE: _name,
 }
@@ -73,8 +116,8 @@ READERS: Mapping[Form, Callable[[Any], Hashable | None]] = {
 
 _LOOKS: Mapping[Form, Look] = {
     Form.TASK: _tasks,
-    Form.TASK_BYTES: _tasks,
-    Form.COMPLETION_TOKEN: _tasks,
+    Form.CLAIM: _claims,
+    Form.COMPLETION_TOKEN: _tokens,
     Form.GRAPH: _graphs,
     Form.TIME_TABLE: _time_tables,
 }
@@ -85,6 +128,8 @@ class Located:
     """Where things are."""
 
     cells: dict[Hashable, str] = field(default_factory=dict)
+    sure: set[Hashable] = field(default_factory=set)
+    """Those that the caller may reach, or whose token is there: they may be remembered."""
     away: list[str] = field(default_factory=list)
     """Cells that did not answer: what is not found may be there."""
 
@@ -93,7 +138,7 @@ class Locator:
     """A cell that does not answer is not waited for once all is found in others."""
 
     def __init__(self) -> None:
-        self._looking: set[asyncio.Task[Mapping[Any, bool]]] = set()
+        self._looking: set[asyncio.Task[Mapping[Any, Match]]] = set()
 
     async def locate(
         self,
@@ -105,7 +150,8 @@ class Locator:
     ) -> Located:
         """Find what a call names.
 
-        Callers make the ids: if several cells have one, that of which the caller may reach the task counts.
+        Callers make the ids: if several cells have one, that of which the caller may reach the task counts; with a token, that whose task has
+        it. An id with a token that none has is not said to be nowhere while a cell is away.
 
         Args:
             form: of the keys.
@@ -115,8 +161,8 @@ class Locator:
             within: how long the call may still take.
         """
         found = Located()
-        beyond: dict[Hashable, str] = {}
-        looks: dict[asyncio.Task[Mapping[Any, bool]], str] = {}
+        others: dict[Hashable, tuple[Match, str]] = {}
+        looks: dict[asyncio.Task[Mapping[Any, Match]], str] = {}
         need = NEEDS.get(path)
         for name, unit in units.items():
             if unit is not None and unit.is_serving:
@@ -139,22 +185,26 @@ class Locator:
                 except (StoreUnavailableError, TimeoutError):
                     found.away.append(looks[look])
                     continue
-                for key, is_reachable in answer.items():
-                    if is_reachable and key in wanted:
+                for key, match in answer.items():
+                    if match is Match.SURE and key in wanted:
                         found.cells[key] = looks[look]
+                        found.sure.add(key)
                         wanted.discard(key)
-                    else:
-                        beyond.setdefault(key, looks[look])
+                    elif key not in others or match > others[key][0]:
+                        others[key] = match, looks[look]
         found.away.extend(looks[look] for look in pending)
-        for key in wanted & beyond.keys():
-            found.cells[key] = beyond[key]
+        for key in wanted & others.keys():
+            match, cell = others[key]
+            if match is Match.BEYOND and found.away and form is Form.COMPLETION_TOKEN:
+                continue
+            found.cells[key] = cell
         found.away.sort()
         return found
 
     def _look(
         self, form: Form, unit: CellUnit, keys: Collection[Hashable], action: Action | None
-    ) -> asyncio.Task[Mapping[Any, bool]]:
-        async def look() -> Mapping[Any, bool]:
+    ) -> asyncio.Task[Mapping[Any, Match]]:
+        async def look() -> Mapping[Any, Match]:
             async with asyncio.timeout(CELL_WITHIN.total_seconds()):
                 return await _LOOKS[form](unit.reads, keys, action)
 
@@ -164,7 +214,7 @@ class Locator:
         task.add_done_callback(self._forget)
         return task
 
-    def _forget(self, task: asyncio.Task[Mapping[Any, bool]]) -> None:
+    def _forget(self, task: asyncio.Task[Mapping[Any, Match]]) -> None:
         self._looking.discard(task)
         with suppress(asyncio.CancelledError):
             task.exception()

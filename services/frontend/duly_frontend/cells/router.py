@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
@@ -152,8 +153,9 @@ class Router:
 
     async def _by_items(self, path: str, route: ByItems, request: Any, context: Any) -> Any:
         items = getattr(request, route.items)
-        if route.instead is not None and (named := attrgetter(route.instead.field)(request)):
-            found, away = await self._cells_of(path, route.instead, [named], context)
+        if route.instead is not None and attrgetter(route.instead.field)(request):
+            instead = _by_claim(route.instead, request)
+            found, away = await self._cells_of(path, instead, [_reader(instead)(request)], context)
             return await self._unit_of(found[0], away).call(path, request, context)
         if route.place.form not in LOCATED and route.otherwise is None:
             # one place of each name: the rest is looked at if that says more
@@ -275,10 +277,10 @@ class Router:
     # one cell
 
     async def _by_field(self, path: str, route: ByField, request: Any, context: Any) -> Any:
-        place = route.place
+        place = _by_claim(route.place, request)
         if route.empty_is_all and _is_absent(request, place.field):
             return await self._of_all_cells(path, AllCells(), request, context)
-        value = attrgetter(place.field)(request)
+        value = _reader(place)(request)
         if place.form in LOCATED:
             found, away = await self._cells_of(path, place, [value], context)
             unit = self._unit_of(found[0], away)
@@ -488,7 +490,7 @@ class Router:
             away = located.away
             for key, cell in located.cells.items():
                 found[wanted[key]] = cell
-                if remembers:
+                if remembers and key in located.sure:
                     self._locations.note(caller, wanted[key], cell)
         return [found.get(value) for value in values], away
 
@@ -581,7 +583,15 @@ def _left(context: Any) -> timedelta:
     return CELL_WITHIN if left is None else min(CELL_WITHIN, timedelta(seconds=max(0.0, left)))
 
 
+def _by_claim(place: Place, request: Any) -> Place:
+    """Return the place by which a request is located: with the token of a claim, that decides."""
+    is_claimed = place.claim_token and getattr(request, place.claim_token)
+    return replace(place, form=Form.CLAIM) if is_claimed else place
+
+
 def _reader(place: Place) -> Callable[[Any], Any]:
+    if place.form is Form.CLAIM:
+        return attrgetter(place.field, place.claim_token)
     return attrgetter(place.field) if place.field else _itself
 
 

@@ -15,16 +15,17 @@ class Form(enum.Enum):
     NAMESPACE = "namespace"
     TASK = "task"
     """A task's id as text. It does not say its cell: the task is located."""
-    TASK_BYTES = "task bytes"
+    CLAIM = "claim"
+    """A task's id and the token of its claim: the cell in which the task is held under it. Others may make a task of the same id elsewhere."""
     COMPLETION_TOKEN = "completion token"  # noqa: S105 (no password)
-    """Its first bytes are the task's id."""
+    """Its first bytes are the task's id. The cell whose task has the token."""
     GRAPH = "graph"
     """A graph's id as text: located, too."""
     TIME_TABLE = "time table"
     """A time table's name, which has no namespace: located by each call, for it may go and come in another cell."""
 
 
-LOCATED = frozenset({Form.TASK, Form.TASK_BYTES, Form.COMPLETION_TOKEN, Form.GRAPH, Form.TIME_TABLE})
+LOCATED = frozenset({Form.TASK, Form.CLAIM, Form.COMPLETION_TOKEN, Form.GRAPH, Form.TIME_TABLE})
 """Forms that do not say a cell: cells are asked who has it."""
 
 
@@ -35,6 +36,8 @@ class Place:
     form: Form
     field: str = ""
     """Its path, such as `table.lambda`. Empty: the item itself."""
+    claim_token: str = ""
+    """A field next to it, the token of the task's claim: with it the form is CLAIM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ _LAMBDA = Place(Form.LAMBDA, "lambda")
 _NAME = Place(Form.LAMBDA, "name")
 _NAMESPACE = Place(Form.NAMESPACE, "namespace")
 _TASK = Place(Form.TASK, "task_id")
+_TASK_OR_CLAIM = Place(Form.TASK, "task_id", claim_token="claim_token")  # noqa: S106 (a field's name)
 _GRAPH = Place(Form.GRAPH, "graph_id")
 _TASKS = ByItems("task_ids", Place(Form.TASK))
 _ONE_LAMBDA_OR_ALL = ByField(_LAMBDA, empty_is_all=True)
@@ -137,7 +141,9 @@ ROUTES: Mapping[str, Route] = {
     "/duly.v1.EventService/SendEvents": ByItems("events", _NAMESPACE),
     "/duly.v1.EventService/GetEventKeys": ByField(_NAMESPACE),
     "/duly.v1.EventService/ListEventKeys": ByField(_NAMESPACE),
-    "/duly.v1.EventAddressService/CreateEventAddresses": ByItems("addresses", _NAMESPACE, instead=_TASK),
+    "/duly.v1.EventAddressService/CreateEventAddresses": ByItems(
+        "addresses", _NAMESPACE, instead=_TASK_OR_CLAIM
+    ),
     "/duly.v1.EventAddressService/GetEventAddress": WhereFound(
         {"state": event_addresses_pb2.EVENT_ADDRESS_STATE_UNKNOWN}
     ),
@@ -209,9 +215,12 @@ ROUTES: Mapping[str, Route] = {
     "/duly.v1.AttachmentService/BeginUploads": ByField(_LAMBDA),
     "/duly.v1.AttachmentService/UploadParts": ByField(_LAMBDA),
     "/duly.v1.AttachmentService/FinishUploads": ByField(_LAMBDA),
-    "/duly.v1.AttachmentService/FetchParts": ByField(_TASK),
+    "/duly.v1.AttachmentService/FetchParts": ByField(_TASK_OR_CLAIM),
     "/duly.v1.AttachmentService/ListAttachments": _TASKS,
-    "/duly.v1.OutputService/AppendOutput": ByItems("items", Place(Form.TASK_BYTES, "task_id")),
+    "/duly.v1.OutputService/AppendOutput": ByItems(
+        "items",
+        Place(Form.CLAIM, "task_id", claim_token="claim_token"),  # noqa: S106 (a field's name)
+    ),
     "/duly.v1.OutputService/ReadOutput": ByField(_TASK),
     "/duly.v1.WatchService/Watch": Watching(),
     "/duly.v1.AccessService/GetAccess": _OWNED,
