@@ -14,6 +14,7 @@ from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit
 from duly_frontend.cells.locations import Locations
 from duly_frontend.cells.router import Router
 from duly_wire.v1 import events_pb2, frontend_pb2, graphs_pb2, task_pb2, watches_pb2
+from tests.fixtures.waiting import until
 
 FIRST = Directory(
     UUID(int=7),
@@ -46,6 +47,8 @@ class Cells:
         self.directory = FIRST
         self.following: Directory | None = None
         self.looks = 0
+        self.until = asyncio.Event()
+        self.until.set()
         self.asked: dict[str, list[Any]] = {"a": [], "b": []}
         self.router = Router(lambda: self.directory, lambda: "a", None, self._look)  # type: ignore[arg-type]
         for name in ("a", "b"):
@@ -62,6 +65,7 @@ class Cells:
 
     async def _look(self) -> None:
         self.looks += 1
+        await self.until.wait()
         if self.following is not None:
             self.directory = self.following
 
@@ -217,6 +221,25 @@ async def test_a_namespace_that_is_refused_by_the_newest_directory_is_an_error_w
     with pytest.raises(NotInCellError, match=r"version 9.*this Frontend goes by version 1"):
         await cells.call(SCHEDULE, schedule(*names))
     assert len(cells.asked["b"]) == 1
+
+
+async def test_calls_that_are_refused_together_have_the_directory_read_twice_at_most_and_wait_no_longer_than_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cells = Cells(a=written("a"), b=raises(NotInCellError("not here")))
+    cells.until = asyncio.Event()
+    calls = [asyncio.ensure_future(cells.call(SCHEDULE, schedule("b/1"))) for _ in range(5)]
+    await until(lambda: cells.looks == 1)
+    cells.until.set()
+    errors = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(each) for each in errors] == [NotInCellError] * 5
+    assert cells.looks == 2
+
+    cells.until.clear()
+    monkeypatch.setattr("duly_frontend.cells.router._LOOK_WITHIN", 0.0)
+    with pytest.raises(NotInCellError, match="not here"):
+        await cells.call(SCHEDULE, schedule("b/1"))
+    cells.until.set()
 
 
 async def test_a_namespace_that_is_refused_twice_is_an_error() -> None:

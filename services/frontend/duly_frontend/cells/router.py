@@ -47,6 +47,8 @@ _FEW = 20
 """Tasks of a call whose cell is remembered when they are scheduled: who schedules many seldom reads each."""
 _BETWEEN_LOOKS = 1.0
 """Seconds, at least, from one look at the directory for a lambda that a cell does not know to the next."""
+_LOOK_WITHIN = 3.0
+"""Seconds that a call waits for the directory: a cell that hangs must not hold up calls for others."""
 _TOGETHER = 0.02
 """Seconds that a watch waits for events of other cells, once one has some: a busy cell must not hide the others."""
 _SCHEDULE = "/duly.v1.FrontendService/Schedule"
@@ -131,7 +133,27 @@ class Router:
         loop = asyncio.get_running_loop()
         if loop.time() - self._looked_at >= _BETWEEN_LOOKS:
             self._looked_at = loop.time()
-            self._looking = loop.create_task(_quietly(self._look_again))
+            self._begin_look()
+
+    def _begin_look(self) -> asyncio.Task[None]:
+        """Return the look at the directory that runs, or begin one."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.get_running_loop().create_task(_quietly(self._look_again))
+        return self._looking
+
+    async def _look(self) -> None:
+        """Read the directory again, together with all calls that want it now, or give up after a while.
+
+        One that runs already may have passed the cell before it changed. So another one follows.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_WITHIN):
+                if self._looking is not None and not self._looking.done():
+                    known = self._directory().version
+                    await asyncio.wait({self._looking})
+                    if self._directory().version != known:
+                        return
+                await asyncio.wait({self._begin_look()})
 
     async def _learn_again(self, known: int, error: NotInCellError) -> None:
         """Read the directory again, after a cell has refused a namespace.
@@ -140,7 +162,7 @@ class Router:
             NotInCellError: it is as before, so that the call would be refused again.
         """
         if self._directory().version == known:
-            await self._look_again()
+            await self._look()
         if self._directory().version == known:
             raise self._contradicted(error) from error
 
@@ -259,7 +281,7 @@ class Router:
         if now - self._looked_at < _BETWEEN_LOOKS:
             return answer
         self._looked_at = now
-        await self._look_again()
+        await self._look()
         if self._directory().version == known:
             return answer
         unknown = [place for place, each in enumerate(answer.results) if _is_unknown_lambda(each)]
