@@ -286,6 +286,21 @@ async def test_a_reference_of_a_cell_that_is_away_is_neither_claimed_nor_refused
     assert verdicts(response) == [hsc_pb2.CLAIM_VERDICT_CLAIMED, hsc_pb2.CLAIM_VERDICT_CELL_AWAY]
 
 
+async def test_what_a_cell_claims_after_its_caller_was_answered_is_not_taken_from_a_repeat(postgres_server):
+    async with serve_cells(postgres_server, patience=timedelta(minutes=5)) as hsc:
+        asked = proposals(*await enqueued(hsc))
+        hsc.lines["b"].freeze()
+        response = await hsc.stub.ClaimTask(asked, timeout=DEADLINE)
+        assert verdicts(response) == [hsc_pb2.CLAIM_VERDICT_CLAIMED, hsc_pb2.CLAIM_VERDICT_CELL_AWAY]
+        (late,) = hsc.router._background
+        hsc.lines["b"].thaw()
+        await late
+
+        again = await hsc.stub.ClaimTask(asked, timeout=DEADLINE)
+        assert verdicts(again) == [hsc_pb2.CLAIM_VERDICT_CLAIMED] * 2
+        assert await status(hsc, "b", asked.proposals[1].claim.task_id) == "claimed"
+
+
 async def test_a_controller_that_knows_no_cells_claims_in_the_default_cell_only(hsc):
     tasks = await enqueued(hsc)
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 from datetime import UTC, datetime, timedelta
 
+import grpc
 import psycopg
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -16,7 +17,7 @@ from duly_core.tasks.lifecycle import Status
 from duly_core.tasks.store import cancel_tasks, get_attempts
 from duly_wire.enums import Priority
 from duly_wire.v1 import hsc_pb2, task_pb2
-from tests.fixtures.services import TIMING, serve_hsc
+from tests.fixtures.services import TIMING, refusal, serve_hsc
 from tests.fixtures.task_states import LAMBDA
 
 HOUR = timedelta(hours=1)
@@ -281,3 +282,30 @@ async def test_health_answers(store):
         answer = await health.Check(health_pb2.HealthCheckRequest(service="duly.v1.HscService"))
 
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.parametrize("kind", ["heartbeat", "result", "release"])
+async def test_a_sole_store_does_not_call_the_claim_of_a_cell_lost(hsc, task_states, kind):
+    def ask(task, cell):
+        claim = claim_of(task)
+        claim.cell = cell
+        calls = {
+            "heartbeat": lambda: hsc.stub.Heartbeat(
+                hsc_pb2.HeartbeatRequest(items=[hsc_pb2.HeartbeatItem(claim=claim)], holder="host-1")
+            ),
+            "result": lambda: hsc.stub.SetResults(
+                hsc_pb2.SetResultsRequest(
+                    results=[hsc_pb2.TaskResult(claim=claim, outcome=hsc_pb2.OUTCOME_SUCCESS)]
+                )
+            ),
+            "release": lambda: hsc.stub.Release(hsc_pb2.ReleaseRequest(claims=[claim])),
+        }
+        return calls[kind]()
+
+    held, elsewhere = await task_states.claimed(), await task_states.new()
+    refused = await refusal(ask(elsewhere, "b"))
+    assert refused.code is grpc.StatusCode.UNAVAILABLE
+    assert "cell 'b'" in refused.message
+    assert list((await ask(elsewhere, "")).verdicts) == [LOST_CLAIM if kind == "heartbeat" else LOST]
+    # this store has become that cell since the HSC began
+    assert list((await ask(held, "a")).verdicts) == [KEPT if kind == "heartbeat" else APPLIED]

@@ -5,10 +5,12 @@ refused when more is asked than can be written, and what nobody waits for any mo
 """
 
 from collections import Counter as Count
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from operator import attrgetter
 
 from duly_core.config.live_sections import LiveHscSettings, LiveStoreConsumerSettings
+from duly_core.errors import StoreUnavailableError
 from duly_core.gates.cache import FixedGates, Gates
 from duly_core.graphs import predecessors as store_graph_places
 from duly_core.graphs.predecessors import GraphPlace
@@ -54,6 +56,7 @@ from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
 from duly_wire.v1 import hsc_pb2, hsc_pb2_grpc
 
+_claim = attrgetter("claim")
 _OVERFLOW_GAP = timedelta(milliseconds=100)
 """Other HSCs hear no more often than this that more is due than the hosts waiting here can take."""
 _CLAIM_GROUPS_WAITING = 5
@@ -304,6 +307,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         timeouts = self._lease_timeouts()
         asked = [(beat, timeouts.heartbeat) for beat in convert.beats(request.items)]
         kept = await self._beat(asked, context.time_remaining())
+        if HeartbeatAnswer.LOST in kept:
+            self._check_lost(map(_claim, request.items), kept)
         verdicts = [convert.KEPT_TO_WIRE[each] for each in kept]
         response = hsc_pb2.HeartbeatResponse(verdicts=verdicts, terms=timeouts.to_wire())
         if HeartbeatAnswer.KILL_REQUESTED in kept:
@@ -313,6 +318,22 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
                 if answer is HeartbeatAnswer.KILL_REQUESTED
             )
         return response
+
+    def _check_lost(
+        self, claims: Iterable[hsc_pb2.Claim], answers: Sequence[HeartbeatAnswer] | Sequence[Applied]
+    ) -> None:
+        """Check that no claim is called lost which another cell may hold: this HSC began before there were cells.
+
+        Raises:
+            StoreUnavailableError: one is; an HSC that knows of cells tells.
+        """
+        if self._cell:
+            return  # the router found the cell
+        for claim, answer in zip(claims, answers, strict=True):
+            if claim.cell and answer in (HeartbeatAnswer.LOST, Applied.LOST):
+                raise StoreUnavailableError(
+                    f"the claim is of cell {claim.cell[:32]!r}, and this HSC knows no cells: restart it, or ask another"
+                )
 
     async def _beat_group(self, asked: list[tuple[TaskHeartbeat, timedelta]]) -> list[HeartbeatAnswer]:
         async with failpoints.around("hsc.heartbeat"):
@@ -333,6 +354,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         if any(message.children or message.nodes for message in request.results):
             results = await self._children.add(results, request.results)
         applied = await self._set(results, context.time_remaining())
+        if Applied.LOST in applied:
+            self._check_lost(map(_claim, request.results), applied)
         return hsc_pb2.SetResultsResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])
 
     async def _set_group(self, results: list[Result]) -> list[Applied]:
@@ -376,6 +399,8 @@ class HscServicer(hsc_pb2_grpc.HscServiceServicer):
         if not prefixes or request.claims:
             check_count("claims", len(request.claims), self._settings.max_items_per_call)
         applied = await self._release(convert_ends.releases(request), context.time_remaining())
+        if Applied.LOST in applied:
+            self._check_lost(request.claims, applied)
         if prefixes:
             await self.release_under(prefixes)
         return hsc_pb2.ReleaseResponse(verdicts=[convert.APPLIED_TO_WIRE[each] for each in applied])

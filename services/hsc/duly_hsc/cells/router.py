@@ -19,7 +19,6 @@ from duly_core.rpc.requests.checks import check_count, check_holder, check_prefi
 from duly_core.rpc.requests.lease_terms import shorter
 from duly_core.rpc.settings import RpcSettings
 from duly_core.rpc.stubs import Context
-from duly_core.tasks.task import ReleasedClaim
 from duly_hsc import convert
 from duly_hsc.access import require_run
 from duly_hsc.cells.served import ServedCell, ServedCells
@@ -126,10 +125,10 @@ class HscRouter(hsc_pb2_grpc.HscServiceServicer):
                 for task in claiming:  # its caller asks again with the same tokens
                     task.cancel()
                 raise
-        for task, (cell, part) in claiming.items():
+        for task, cell in claiming.items():
             if not task.done():
                 cell.pause.was_slow()
-                self._in_background(_hand_back(task, cell, part))
+                self._in_background(_heard_late(task, cell))
                 continue
             if (error := task.exception()) is not None:
                 self._put_off(cell, error, request)
@@ -142,9 +141,9 @@ class HscRouter(hsc_pb2_grpc.HscServiceServicer):
 
     def _begin_claims(
         self, request: hsc_pb2.ClaimTaskRequest, context: Context, places: Mapping[str, Sequence[int]]
-    ) -> "dict[_Claiming, tuple[ServedCell, hsc_pb2.ClaimTaskRequest]]":
+    ) -> dict[_Claiming, ServedCell]:
         """Claim in each cell that may be asked."""
-        claiming: dict[_Claiming, tuple[ServedCell, hsc_pb2.ClaimTaskRequest]] = {}
+        claiming: dict[_Claiming, ServedCell] = {}
         for name, of_cell in places.items():
             cell = self._cells.get(name)
             if cell is None or (request.keeps_cells and not cell.pause.may_try()):
@@ -154,7 +153,7 @@ class HscRouter(hsc_pb2_grpc.HscServiceServicer):
                 proposals = [request.proposals[place] for place in of_cell]
                 part = hsc_pb2.ClaimTaskRequest(proposals=proposals, holder=request.holder)
             task = asyncio.get_running_loop().create_task(cell.servicer.ClaimTask(part, context))
-            claiming[task] = cell, part
+            claiming[task] = cell
         return claiming
 
     def _put_off(self, cell: ServedCell, error: BaseException, request: hsc_pb2.ClaimTaskRequest) -> None:
@@ -306,16 +305,13 @@ def _in_order(answers: Sequence[tuple[Sequence[int], Iterable[Verdict]]]) -> lis
     return [by_place[place] for place in range(len(by_place))]
 
 
-async def _hand_back(claiming: _Claiming, cell: ServedCell, part: hsc_pb2.ClaimTaskRequest) -> None:
-    """Hand back what a cell claims after the caller was answered that it is away."""
+async def _heard_late(claiming: _Claiming, cell: ServedCell) -> None:
+    """Note whether a cell did what its caller no longer waits for.
+
+    Nothing is handed back: the tokens are the caller's, who may have repeated the call and runs the tasks under them. Other claims run out.
+    """
     try:
-        response = await claiming
-        held = [
-            ReleasedClaim(proposal.claim.task_id, proposal.claim.token)
-            for proposal, answer in zip(part.proposals, response.answers, strict=True)
-            if answer.verdict != hsc_pb2.CLAIM_VERDICT_NOT_CLAIMED
-        ]
-        await cell.servicer.release_claims(held)
-    except DulyError as error:  # the claims run out
+        await claiming
+    except DulyError as error:
         cell.pause.failed()
-        log.warning("late claims not handed back", cell=cell.name, reason=str(error))
+        log.warning("late claims failed", cell=cell.name, reason=str(error))
