@@ -2,16 +2,18 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID
 
 import psycopg
 import pytest
+from psycopg import sql
 from structlog.testing import capture_logs
 
 from duly_core.cells.directory import Cell, Directory, DirectoryError
 from duly_core.cells.follower import DirectoryFollower, settings_at
 from duly_core.cells.store import StoredDirectory, read, write
-from duly_core.errors import CellFencedError
+from duly_core.errors import CellFencedError, SettingsError
 from duly_core.lambdas import store as lambdas
 from duly_core.lambdas.policy import LambdaPolicy
 from duly_core.postgres.dsn import parse
@@ -185,6 +187,38 @@ async def test_a_process_whose_own_cell_is_away_reads_the_directory_at_a_seed(
     follower = DirectoryFollower(own, [AWAY, f"public@{two_cells.dsn('b')}"])
     assert await follower.first(stop) == directory
     assert follower.own_cell == "a"
+
+
+@pytest.mark.parametrize("configured", [{"seeds": [AWAY]}, {"serve": ["a"]}])
+async def test_a_store_without_a_directory_is_no_sole_store_where_settings_say_that_there_are_cells(
+    store: Store, stop: asyncio.Event, configured: dict[str, list[str]]
+) -> None:
+    follower = DirectoryFollower(store.settings, **configured)  # type: ignore[arg-type]
+    assert not await follower.is_sole(timedelta(seconds=20))
+    with pytest.raises(SettingsError, match=r"has no directory of cells.*`duly cells init`"):
+        await follower.first(stop)
+
+
+async def test_a_process_whose_own_store_has_lost_its_directory_reads_it_at_a_seed(
+    two_cells: TwoCells, stop: asyncio.Event
+) -> None:
+    with psycopg.connect(two_cells.dsn("a")) as connection:
+        connection.execute("drop table cell_namespace, cell, cell_directory")
+    follower = DirectoryFollower(two_cells.settings("a"), [f"public@{two_cells.dsn('b')}"])
+    assert await follower.first(stop) == two_cells.directory
+    assert "no copy" in follower.looks["a"].problem
+
+
+async def test_a_right_that_is_missing_ends_the_start_and_is_no_outage(
+    two_cells: TwoCells, stop: asyncio.Event
+) -> None:
+    with psycopg.connect(two_cells.dsn("a")) as connection:
+        connection.execute(sql.SQL("revoke select on cell_directory from {}").format(sql.Identifier(HSC)))
+    follower = DirectoryFollower(StoreSettings(dsn=dsn_as(two_cells.dsn("a"), HSC), schema_name="public"))
+    with pytest.raises(SettingsError, match=r"permission denied.*`duly migrate --roles`"):
+        await follower.first(stop)
+    with psycopg.connect(two_cells.dsn("a")) as connection:
+        connection.execute("drop table cell_directory")  # no other test gets this database
 
 
 def test_a_cells_address_says_where_it_is_and_the_own_store_how_to_sign_in() -> None:

@@ -20,6 +20,7 @@ from duly_core.postgres.service_roles import make_roles
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.start import ready_when_there
 from duly_core.postgres.statements import Statement
+from duly_core.process.current_cell import current_cell
 from duly_core.upkeep.partition_drop import STATEMENTS as RETENTION
 from tests.fixtures.database import ask
 from tests.fixtures.roles import dsn_as
@@ -182,6 +183,17 @@ async def test_a_service_on_an_empty_database_names_the_command(dsn):
 
     with pytest.raises(SettingsError, match="has no schema of Duly: run `duly migrate`"):
         await ready_when_there(StoreSettings(dsn=dsn), asyncio.Event(), HSC)
+
+
+async def test_no_schema_is_made_where_a_cell_has_lost_its_own(dsn):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("drop schema public cascade; create schema public")
+    before = current_cell.set("b")
+    try:
+        with pytest.raises(SettingsError, match=r"cell b is at .*, and no schema .*`duly cells set b --at"):
+            await ready_when_there(StoreSettings(dsn=dsn, migrate=True), asyncio.Event(), HSC)
+    finally:
+        current_cell.reset(before)
 
 
 async def test_a_newer_schema_is_left_alone(dsn):

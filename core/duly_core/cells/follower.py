@@ -2,7 +2,7 @@
 
 import asyncio
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -61,16 +61,25 @@ class CellLook:
 class DirectoryFollower:
     """Knows the newest directory. It never goes back to an older one."""
 
-    def __init__(self, own: StoreSettings, seeds: Sequence[str] = (), *, spreads: bool = False) -> None:
+    def __init__(
+        self,
+        own: StoreSettings,
+        seeds: Sequence[str] = (),
+        *,
+        serve: Collection[str] = (),
+        spreads: bool = False,
+    ) -> None:
         """Make one.
 
         Args:
             own: the store that this process is configured for.
             seeds: where else to read the directory at first (`[cells] seeds`).
+            serve: the cells that the process is to serve (`[cells] serve`). With them or seeds the own store is no sole one.
             spreads: whether this process may write the newest version to cells that are behind: a Frontend may.
         """
         self._own = own
         self._seeds = seeds
+        self._is_of_cells = bool(seeds or serve)
         self._spreads = spreads
         self._callbacks: list[Callable[[Directory], None]] = []
         self._turn = asyncio.Lock()
@@ -101,6 +110,8 @@ class DirectoryFollower:
 
     async def is_sole(self, within: timedelta) -> bool:
         """Return whether the own store answers in time, and is no cell. Says nothing if it does not: `first` does."""
+        if self._is_of_cells:
+            return False
         try:
             async with asyncio.timeout(within.total_seconds()):
                 return await _read_at(self._own) is None
@@ -115,12 +126,17 @@ class DirectoryFollower:
         `refuse` is awaited when neither answers: the process then refuses calls, rather than connections.
 
         Raises:
-            SettingsError: an address is none.
+            SettingsError: an address is none, a right is missing, or the settings say that there are cells and no directory is found.
         """
         failures = 0
         while not stop.is_set():
             try:
                 found = await _read_at(self._own)
+            except _RefusedError as error:
+                raise SettingsError(
+                    f"the user of store.dsn may not read the directory of cells: {error}; run `duly migrate --roles`, and grant the "
+                    "service's role to the user (grant duly_frontend to ...)"
+                ) from error
             except StoreUnavailableError as error:
                 failures += 1
                 if await self._ask_seeds():
@@ -131,6 +147,8 @@ class DirectoryFollower:
                     log.warning("waiting for Postgres (store.dsn)", reason=str(error), failures=failures)
                 await wait_for(stop, backoff(failures))
                 continue
+            if found is None and self._is_of_cells:
+                return await self._without_own_directory()
             if found is None:
                 return None
             self.own_cell = found.own
@@ -138,6 +156,16 @@ class DirectoryFollower:
             await self.run_once()
             return self.now
         return None
+
+    async def _without_own_directory(self) -> Directory | None:
+        """Return the directory of a seed: a store that has lost its own is no sole store, which would take tasks of all namespaces."""
+        if await self._ask_seeds():
+            return self.now
+        raise SettingsError(
+            f"the store at {describe(self._own.dsn)} has no directory of cells, and cells.seeds or cells.serve is set: correct store.dsn and "
+            "store.schema_name, restore the store from a backup, or run `duly cells init` or `duly cells add` for it. If no seed answers, "
+            "start this process again when one does. Without cells, remove both settings"
+        )
 
     async def run_once(self) -> timedelta:
         """Read the copies of all cells, take the newest, and spread it; return how long to wait before the next round.
@@ -312,9 +340,14 @@ async def _connection(settings: StoreSettings) -> AsyncIterator[psycopg.AsyncCon
             yield connection
     except (psycopg.Error, OSError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise StoreUnavailableError(
+        is_refused = isinstance(error, psycopg.errors.InsufficientPrivilege)
+        raise (_RefusedError if is_refused else StoreUnavailableError)(
             f"Postgres at {describe(settings.dsn)} did not do it: {reason}"
         ) from error
+
+
+class _RefusedError(StoreUnavailableError):
+    """The user lacks a right. It does not come by waiting; a cell that is not the own one is away for this process."""
 
 
 async def _read_at(settings: StoreSettings) -> StoredDirectory | None:

@@ -10,10 +10,11 @@ from contextlib import suppress
 import structlog
 
 from duly_core.errors import DulyError, SettingsError, StoreUnavailableError
-from duly_core.postgres.dsn import parse
+from duly_core.postgres.dsn import describe, parse
 from duly_core.postgres.password import full_address
 from duly_core.postgres.schema.check import SchemaState, check_store, look_at_schema
 from duly_core.postgres.settings import StoreSettings, direct
+from duly_core.process.current_cell import current_cell
 from duly_core.process.loop import backoff, wait_for, worth_logging
 from duly_core.process.parent import PARENT_PID
 
@@ -39,7 +40,7 @@ class Migration:
 async def ready_when_there(settings: StoreSettings, stop: asyncio.Event, role: str | None = None) -> bool:
     """Check the store as soon as Postgres answers; services may start before it does. False if `stop` came first.
 
-    With `store.migrate` a schema that is missing or older is brought up to date. `role` has the rights that are needed.
+    With `store.migrate` a schema that is missing or older is brought up to date. In a cell none is made: its tasks would be hidden. `role` has the rights that are needed.
 
     Raises:
         SettingsError: the DSN is not an address at all, or the schema or a right is missing.
@@ -48,7 +49,13 @@ async def ready_when_there(settings: StoreSettings, stop: asyncio.Event, role: s
     failures = 0
     while not stop.is_set():
         try:
-            if settings.migrate and await look_at_schema(settings) is not SchemaState.USABLE:
+            state = await look_at_schema(settings) if settings.migrate else SchemaState.USABLE
+            if state is SchemaState.MISSING and (cell := current_cell.get()):
+                raise SettingsError(
+                    f"cell {cell} is at {describe(settings.dsn)}, and no schema of Duly is there: restore it from a backup, or say where the "
+                    f"cell is: `duly cells set {cell} --at ADDRESS`"
+                )
+            if state is not SchemaState.USABLE:
                 await _migrate(await asyncio.to_thread(_past_the_pooler, settings), stop)
                 if stop.is_set():
                     return False

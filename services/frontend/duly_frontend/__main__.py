@@ -69,7 +69,7 @@ def build(
             migration=migration,
             calls=call_load(settings),
         )
-        follower = DirectoryFollower(store_settings, cells.seeds, spreads=True)
+        follower = DirectoryFollower(store_settings, cells.seeds, serve=cells.serve, spreads=True)
         if await follower.is_sole(_KNOWN_WITHIN):
             await _serve_sole_store(shared, store_settings, notifications, stop)
         else:

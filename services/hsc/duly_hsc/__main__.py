@@ -62,7 +62,7 @@ def build(
 
     async def serve(stop: asyncio.Event) -> None:
         log_level = LogLevelFollower("hsc", settings, telemetry)
-        follower = DirectoryFollower(store_settings, cells.seeds)
+        follower = DirectoryFollower(store_settings, cells.seeds, serve=cells.serve)
         waiting = Waiting(
             lambda: RpcServer(
                 settings.listen,

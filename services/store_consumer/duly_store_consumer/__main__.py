@@ -67,7 +67,7 @@ def build(
                 rpc_settings.zone,
                 sender,
             )
-            follower = DirectoryFollower(store_settings, cells_settings.seeds)
+            follower = DirectoryFollower(store_settings, cells_settings.seeds, serve=cells_settings.serve)
             directory = await follower.first(stop)
             if directory is None:
                 await run_unit(shared, Place("", store_settings), notifications, server, address, stop)
