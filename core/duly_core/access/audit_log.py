@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from duly_core.access.audit_entries import AuditEntry, AuditEvent
 from duly_core.access.statements import ACCESS
 from duly_core.errors import StoreUnavailableError
-from duly_core.postgres.pool import Store
+from duly_core.postgres.pool import Store, StoreNow, store_now
 from duly_core.traffic.group_commit import GroupCommit
 
 _ADD = ACCESS["add_audit_events"].sql.encode()
@@ -22,8 +22,8 @@ _LIST = ACCESS["list_audit_events"].sql.encode()
 class StoredAuditLog:
     """Writes entries in groups: what comes while one statement runs goes into the next."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store | StoreNow) -> None:
+        self._store = store_now(store)
         self._write = GroupCommit(self._write_group, max_items=200)
 
     async def record(self, entry: AuditEntry) -> None:
@@ -43,7 +43,7 @@ class StoredAuditLog:
             [entry.request.replace("\x00", "") for entry in entries],
             [entry.answer.replace("\x00", "") for entry in entries],
         ]
-        async with self._store.connection() as connection, connection.cursor() as cursor:
+        async with self._store().connection() as connection, connection.cursor() as cursor:
             await cursor.execute(_ADD, columns)
         return [None] * len(entries)
 

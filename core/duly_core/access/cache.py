@@ -11,7 +11,7 @@ from duly_core.access.grants import Access, Grant, together
 from duly_core.access.principal import Principal, group_principal
 from duly_core.access.roles import Role
 from duly_core.errors import StoreUnavailableError
-from duly_core.postgres.pool import Store
+from duly_core.postgres.pool import Store, StoreNow, store_now
 from duly_core.process.newer_values import known
 
 FRESH = timedelta(seconds=2)
@@ -35,12 +35,19 @@ _PATIENCE = timedelta(seconds=1)
 _OWN_AGAIN = timedelta(seconds=10)
 """How long other cells are asked in the place of one that did not answer."""
 
+_VERSION = "select version from access_version"
+_VERSION_AND_FENCE = (
+    "select version, (select state = 'fenced' from cell_directory) as is_fenced from access_version"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
     version: int
     store: Store | None
     """Versions of two stores have nothing to do with each other."""
+    own: Store | None
+    """The own cell's when it was read: what was read before that cell moved holds no more."""
     tokens: dict[bytes, tuple[str, datetime | None]]
     grants: dict[str, list[Grant]]
     access: dict[tuple[str, tuple[str, ...]], Access] = field(default_factory=dict)
@@ -49,17 +56,24 @@ class _Snapshot:
 class AccessCache:
     """Unknown tokens cost a statement five times a second, however many come: so nobody can load the store with guesses."""
 
-    def __init__(self, store: Store, others: Callable[[], Sequence[Store]] = tuple) -> None:
+    def __init__(
+        self,
+        store: Store | StoreNow,
+        others: Callable[[], Sequence[Store]] = tuple,
+        on_fence: Callable[[], None] | None = None,
+    ) -> None:
         """Make one.
 
         Args:
             store: has the tokens and grants.
             others: returns the stores of other cells, which have the same: they are asked while this one does not answer.
+            on_fence: called when the store's cell moves, or did: the store may be the former place; None: it is no cell.
         """
-        self._store = store
+        self._own = store_now(store)
         self._others = others
+        self._on_fence = on_fence
         self._own_away_until = float("-inf")
-        self._snapshot = _Snapshot(-1, None, {}, {})
+        self._snapshot = _Snapshot(-1, None, None, {}, {})
         self._read_at = self._failed_at = float("-inf")
         self._failure = ""
         self._lock = asyncio.Lock()
@@ -112,18 +126,20 @@ class AccessCache:
         return self._snapshot
 
     def _age(self) -> float:
+        if self._snapshot.own is not self._own():
+            return float("inf")
         return time.monotonic() - self._read_at
 
     async def _read(self) -> None:
-        others = self._others()
+        others, own = self._others(), self._own()
         if not others:
-            await self._read_from(self._store)
+            await self._read_from(own, own)
             return
         failure: StoreUnavailableError | None = None
         if time.monotonic() >= self._own_away_until:
             try:
                 async with asyncio.timeout(_PATIENCE.total_seconds()):
-                    await self._read_from(self._store)
+                    await self._read_from(own, own)
             except TimeoutError:
                 failure = StoreUnavailableError(f"no answer within {_PATIENCE.total_seconds():g} s")
             except StoreUnavailableError as error:
@@ -134,7 +150,7 @@ class AccessCache:
         for store in others:
             try:
                 async with asyncio.timeout(_PATIENCE.total_seconds()):
-                    await self._read_from(store)
+                    await self._read_from(store, own)
             except (TimeoutError, StoreUnavailableError) as error:
                 failure = failure or StoreUnavailableError(str(error))
             else:
@@ -142,13 +158,16 @@ class AccessCache:
         self._own_away_until = float("-inf")
         raise failure or StoreUnavailableError("no cell answers")
 
-    async def _read_from(self, store: Store) -> None:
+    async def _read_from(self, store: Store, own: Store) -> None:
         asked_at = time.monotonic()
         async with store.connection() as connection, connection.cursor() as cursor:
-            await cursor.execute("select version from access_version")
+            await cursor.execute(_VERSION if self._on_fence is None else _VERSION_AND_FENCE)
             row = await cursor.fetchone()
             version = row[0] if row else 0
-            if (version, store) != (self._snapshot.version, self._snapshot.store):
+            if self._on_fence is not None and row and row[1]:
+                self._on_fence()
+            known_by = self._snapshot.version, self._snapshot.store, self._snapshot.own
+            if (version, store, own) != known_by:
                 await cursor.execute(
                     "select digest, principal, expires_at from access_token where revoked_at is null"
                 )
@@ -160,5 +179,5 @@ class AccessCache:
                 for name, text, pattern in await cursor.fetchall():
                     if role := known(Role, text):
                         grants[name].append(Grant(name, role, pattern))
-                self._snapshot = _Snapshot(version, store, tokens, dict(grants))
+                self._snapshot = _Snapshot(version, store, own, tokens, dict(grants))
         self._read_at = asked_at

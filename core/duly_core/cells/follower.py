@@ -108,6 +108,15 @@ class DirectoryFollower:
             raise DirectoryError(f"there is no cell {cell} in the directory")
         return settings_at(self._own, self.now.cells[cell], is_own=cell == self.own_cell)
 
+    def own_settings(self) -> StoreSettings:
+        """Return the settings of the own cell's store, where it is now; those of the configuration until the directory is known.
+
+        If the own cell is not in the directory, the default cell stands for it: all have the same tokens and grants.
+        """
+        if self.now is None:
+            return self._own
+        return self.settings_of(self.own_cell if self.own_cell in self.now.cells else self.now.default_cell)
+
     async def is_sole(self, within: timedelta) -> bool:
         """Return whether the own store answers in time, and is no cell. Says nothing if it does not: `first` does."""
         if self._is_of_cells:

@@ -216,7 +216,7 @@ class ClaimJournal:
         self._memory[place + _WORD : place + _CLAIM.size] = claim
         self._words[place // _WORD] = (
             _HELD | number << _CELL_SHIFT
-        )  # last: whoever sees it sees the whole claim
+        )  # last: a reader that sees it sees the whole claim
         return place
 
     def _number_of(self, cell: str) -> int | None:

@@ -1,7 +1,7 @@
 """Connections to the store: one pool a process, with a bound on every wait."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -297,6 +297,15 @@ class Store:
             cursor = await connection.execute("select pg_is_in_recovery()")
             if await cursor.fetchone() == (True,):
                 raise StoreUnavailableError(f"Postgres at {self.where} is a standby")
+
+
+StoreNow = Callable[[], Store]
+"""Returns the store to use now: that of a cell may be another one tomorrow."""
+
+
+def store_now(store: Store | StoreNow) -> StoreNow:
+    """Return what returns this store, if it is one."""
+    return (lambda: store) if isinstance(store, Store) else store
 
 
 class _Lent:

@@ -85,7 +85,6 @@ def build(
 
             await serve_cells(
                 shared,
-                store_settings,
                 follower,
                 lambda servicer, access, audit_log: make_server(servicer, access, audit_log, listen),
                 log_level,

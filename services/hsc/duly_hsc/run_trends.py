@@ -1,11 +1,12 @@
 """Counts how runs begin and end, by lambda and minute, and adds it to the trends once a minute."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from time import time
+from typing import Any
 
-from duly_core.errors import StoreUnavailableError
+from duly_core.errors import CellFencedError, StoreUnavailableError
 from duly_core.gates.ends import GateEnds
 from duly_core.postgres.pool import Store
 from duly_core.tasks.task import Applied, ClaimedTask, ReleasedClaim, Result
@@ -26,17 +27,30 @@ _ENDED = frozenset((Outcome.SUCCESS, Outcome.CANCELLED))
 _COUNTED = _FAILED | _ENDED
 _SETTLE = timedelta(seconds=1)
 """After the end of a minute: what was claimed in it is counted."""
+_MOST_FENCED = 100
+"""Rounds that are kept while the cell moves."""
 _NO_CLAIM = (None, 0)
 _MICROSECONDS = 1e6
 _MINUTE = 60
 
 
+Fenced = list[Sequence[Mapping[str, Any]]]
+"""Rows of rounds that a cell refused because it moves: they are added at its next place."""
+
+
 class RunTrends:
     """`run_once` adds what was counted."""
 
-    def __init__(self, store: Store, now: Callable[[], float] = time) -> None:
-        """Make one; `now` is the wall clock, in seconds since 1970."""
+    def __init__(self, store: Store, now: Callable[[], float] = time, fenced: Fenced | None = None) -> None:
+        """Make one.
+
+        Args:
+            store: has the trends.
+            now: the wall clock, in seconds since 1970.
+            fenced: shared with those of the same cell at its other places; None: it has no others.
+        """
         self._store = store
+        self._fenced = [] if fenced is None else fenced
         self._now = now
         self._counts = RunCounts()
         self._claims: dict[TaskId, tuple[str, int]] = {}
@@ -96,15 +110,29 @@ class RunTrends:
         return now
 
     async def run_once(self) -> timedelta:
-        """Add what was counted; return when the next minute is over. What cannot be added is lost."""
+        """Add what was counted; return when the next minute is over.
+
+        What cannot be added is lost, for it may have been added; but what a fence refused was not, and is kept.
+        """
         try:
             await self._look_up()
             self._begin()
             if rows := self._counts.take():
-                await trends.add_runs(self._store, rows)
+                self._fenced.append(rows)
+            await self._add()
         except StoreUnavailableError as error:
             log.warning("runs not added to the trends", reason=str(error))
         return timedelta(seconds=self._minute_ends - self._begin()) + _SETTLE
+
+    async def _add(self) -> None:
+        """Add what is there, a round at a time: two may have the same minute."""
+        while self._fenced:
+            rows = self._fenced.pop(0)
+            try:
+                await trends.add_runs(self._store, rows)
+            except CellFencedError:
+                self._fenced[:] = [rows, *self._fenced][-_MOST_FENCED:]
+                raise
 
     async def _look_up(self) -> None:
         """Count what ended here, and was claimed elsewhere or before this process."""

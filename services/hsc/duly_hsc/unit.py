@@ -21,7 +21,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_hsc.breaker_counts import BreakerCounts
 from duly_hsc.live_config import LiveConfig
 from duly_hsc.own_cell import SOLE, OwnCell
-from duly_hsc.run_trends import RunTrends
+from duly_hsc.run_trends import Fenced, RunTrends
 from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import HscStores, open_stores
@@ -117,6 +117,7 @@ async def open_unit(
     log_level: LogLevelFollower | None,
     cell: OwnCell = SOLE,
     pace: Pace = USUAL,
+    fenced: Fenced | None = None,
 ) -> AsyncIterator[HscUnit]:
     """Open the connections of a unit.
 
@@ -127,6 +128,7 @@ async def open_unit(
         log_level: follows the settings in this store; None: the process follows those of another one.
         cell: the one that the store is.
         pace: of the loops that look at the store, where there are no notifications.
+        fenced: what other units of this cell counted and could not add; None: there are none.
     """
     hsc = settings.hsc
     pace = pace if notifications is None else notifications.pace
@@ -140,7 +142,7 @@ async def open_unit(
         config = LiveConfig(loops, settings.live, log_level, settings.timing, hsc=hsc, pace=pace)
         gates = GateCache(loops, pace=pace)
         counts = BreakerCounts(loops, lambda: gates.breaker_lambdas)
-        trends = RunTrends(loops)
+        trends = RunTrends(loops, fenced=fenced)
         servicer = HscServicer(
             stores,
             hsc,

@@ -250,7 +250,7 @@ class Mover:
         self.tell("prepare: the target has the schema, and no rows")
 
     def _publish(self) -> None:
-        # whoever tidies has the row locked until it is through; from then on nobody finds it
+        # upkeep has the row locked until it is through; from then on nobody finds it
         self.source.run(sql.SQL("delete from {} where name = 'upkeep'").format(self.source.table(TIDYING)))
         by_hand = {*self.source.by_hand()}
         tables = sql.SQL(", ").join(
@@ -568,7 +568,7 @@ class Mover:
         forward(self.source, switched.directory)
 
     def _clean(self) -> None:
-        # the subscription last: its note says where the source is, to whoever completes the move
+        # the subscription last: its note says where the source is, to the mover that completes the move
         self._end_workers()
         self._drop_at_source()
         self.tell("clean: slot and publication are gone")

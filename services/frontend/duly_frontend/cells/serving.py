@@ -14,6 +14,7 @@ from duly_core.attachments.open_blobs import open_blobs
 from duly_core.cells.directory import Directory
 from duly_core.cells.follower import DirectoryFollower
 from duly_core.cells.health import CellHealth, CellsHealth
+from duly_core.cells.own_store import OwnStore
 from duly_core.cells.units import Place, Units
 from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.pool import Store
@@ -28,9 +29,6 @@ from duly_frontend.cells.routed import LateHandlers, RoutedServicers
 from duly_frontend.cells.router import Router
 from duly_frontend.slo.accepted_calls import AcceptedCalls
 from duly_frontend.unit import Shared, open_unit
-
-_OWN_CONNECTIONS = 2
-"""To read who may do what, and to write the audit log: apart from the calls of the own cell."""
 
 _DRAINED_WITHIN = timedelta(seconds=8)
 """How long the stores of cells are kept for calls that are under way when the process stops."""
@@ -95,8 +93,8 @@ async def serve_late(
     """
     late = LateHandlers()
     rpc = shared.rpc
-    async with Store(own.model_copy(update={"connections": _OWN_CONNECTIONS})) as own_store:
-        accepted = AcceptedCalls(own_store)
+    async with OwnStore(follower) as own_store:
+        accepted = AcceptedCalls(own_store.now)
         routed = RoutedServicers(
             late.handler, rpc.call_timeout, rpc.max_message_bytes, shared.calls.calls, accepted.observe
         )
@@ -106,8 +104,11 @@ async def serve_late(
             routed.all,
             rpc,
             accepted.observe,
-            open_authorizer(shared.auth, AccessCache(own_store, lambda: units.others(follower.own_cell))),
-            CellsAuditLog(StoredAuditLog(own_store), lambda: units.audit_logs),
+            open_authorizer(
+                shared.auth,
+                AccessCache(own_store.now, lambda: units.others(follower.own_cell), follower.wake.set),
+            ),
+            CellsAuditLog(StoredAuditLog(own_store.now), lambda: units.audit_logs),
             shared.settings.health_listen,
             shared.calls,
         )
@@ -116,6 +117,7 @@ async def serve_late(
         try:
             serving = _Serving(shared, late, notifications, accepted, server, routed, address, units)
             if await found is not None:
+                await own_store.follow()
                 await serving.cells(follower, stop)
             elif stop.is_set():
                 await serving.end()

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from time import time
 
 from duly_core.errors import StoreUnavailableError
-from duly_core.postgres.pool import Store
+from duly_core.postgres.pool import Store, StoreNow, store_now
 from duly_core.process.telemetry import observe_call
 from duly_core.trends import store as trends
 from duly_frontend.events import calls_counted, had_items_away, log, own_wait, took_limited
@@ -21,9 +21,9 @@ _MINUTE = 60
 class AcceptedCalls:
     """`observe` is told of each call of this Frontend; `run_once` adds what was counted."""
 
-    def __init__(self, store: Store, now: Callable[[], float] = time) -> None:
+    def __init__(self, store: Store | StoreNow, now: Callable[[], float] = time) -> None:
         """Make one; `now` is the wall clock, in seconds since 1970."""
-        self._store = store
+        self._store = store_now(store)
         self._now = now
         self._minutes: dict[float, list[int]] = {}
 
@@ -61,7 +61,7 @@ class AcceptedCalls:
                     datetime.fromtimestamp(minute * _MINUTE, UTC): (calls, failed)
                     for minute, (calls, failed) in taken.items()
                 }
-                await trends.add_calls(self._store, by_minute)
+                await trends.add_calls(self._store(), by_minute)
         except StoreUnavailableError as error:
             self._keep(taken)
             log.warning("calls not added to the trends yet", reason=str(error))

@@ -1,6 +1,7 @@
 """Serves several cells: a unit for each, and the router before them. One server, which serves as long as one cell answers."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from datetime import timedelta
 
@@ -10,25 +11,24 @@ from duly_core.access.cache import AccessCache
 from duly_core.cells.directory import Directory
 from duly_core.cells.follower import DirectoryFollower
 from duly_core.cells.health import CellHealth, CellsHealth
+from duly_core.cells.own_store import OwnStore
 from duly_core.cells.units import Place, Units
 from duly_core.live_settings.log_level_follower import LogLevelFollower
 from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.pool import Store
 from duly_core.postgres.rights import HSC
-from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.start import Migration
 from duly_core.process.loop import repeat, wait_for
 from duly_core.rpc.server import RpcServer
 from duly_hsc.cells.router import HscRouter
 from duly_hsc.cells.served import ServedCells
 from duly_hsc.events import log
+from duly_hsc.run_trends import Fenced
 from duly_hsc.unit import HscUnit, UnitSettings, open_unit
 
 MakeServer = Callable[[object, AccessCache, AuditLog], RpcServer]
 """Makes the server of a servicer."""
 
-_OWN_CONNECTIONS = 2
-"""To read who may do what, and to write the audit log: apart from the calls of the own cell."""
 _DRAINED_WITHIN = timedelta(seconds=8)
 """How long the stores of the cells are kept for calls that are under way when the process stops."""
 
@@ -49,7 +49,6 @@ class LookAgain:
 
 async def serve_cells(
     settings: UnitSettings,
-    own: StoreSettings,
     follower: DirectoryFollower,
     make_server: MakeServer,
     log_level: LogLevelFollower,
@@ -62,7 +61,6 @@ async def serve_cells(
 
     Args:
         settings: those that units share.
-        own: the process's own store.
         follower: of the directory.
         make_server: makes the server.
         log_level: follows the settings in one of the cells.
@@ -80,17 +78,18 @@ async def serve_cells(
     cells = ServedCells(directory, LookAgain(follower), only=only)
     units: dict[str, HscUnit] = {}
     audit_logs: dict[str, StoredAuditLog] = {}
+    fenced: defaultdict[str, Fenced] = defaultdict(list)
 
     def others() -> list[Store]:
         return [unit.stores.results for name, unit in units.items() if name != follower.own_cell]
 
     drained = asyncio.Event()
-    async with Store(own.model_copy(update={"connections": _OWN_CONNECTIONS})) as own_store:
+    async with OwnStore(follower) as own_store:
         router = HscRouter(cells, settings.rpc, settings.hsc.max_items_per_call)
         server = make_server(
             router,
-            AccessCache(own_store, others),
-            CellsAuditLog(StoredAuditLog(own_store), lambda: audit_logs),
+            AccessCache(own_store.now, others, follower.wake.set),
+            CellsAuditLog(StoredAuditLog(own_store.now), lambda: audit_logs),
         )
         address = await server.start()
         log.info("hsc serves", address=address, cells=sorted(directory().cells))
@@ -99,7 +98,9 @@ async def serve_cells(
             told = None if notifications is None else notifications.of_store(place.key)
             level = log_level if place.leads else None
             own_cell = cells.own(place.cell)
-            async with open_unit(settings, place.store, told, level, own_cell, place.pace) as unit:
+            async with open_unit(
+                settings, place.store, told, level, own_cell, place.pace, fenced[place.cell]
+            ) as unit:
                 if await migration.done(place.store, stop_unit, HSC):
                     with cells.serving(place.cell, unit.servicer):
                         follower.pools[place.cell] = unit.loops
