@@ -11,6 +11,8 @@ from duly_autoscaler import events
 from duly_autoscaler.calls import DriverCalls
 from duly_autoscaler.drivers.port import Driver, Order
 from duly_autoscaler.leadership import Leadership, Term
+from duly_autoscaler.own_cell import of_other_cells
+from duly_core.cells import store as store_cells
 from duly_core.gates.cache import Gates
 from duly_core.pools.lease import PlanToWrite, request_drain, write_plans
 from duly_core.pools.load import LoadReader
@@ -48,6 +50,8 @@ class Rounds:
         self._told: dict[str, tuple[int, float]] = {}
         """What each pool's driver was told last, and when, on the loop's clock."""
         self._unmeasured = 0
+        self._left_out: Mapping[str, Sequence[str]] = {}
+        """Pools of the last round that may have lambdas in other cells."""
         self._term: Term | None = None
         """That of the last plans."""
 
@@ -71,7 +75,7 @@ class Rounds:
         await self._forget([])
 
     async def _plan_all(self, term: Term) -> None:
-        pools = [each.pool for each in await list_pools(self._store)]
+        pools = await self._pools_of_this_cell()
         await self._forget([pool.name for pool in pools])
         if not pools:
             return
@@ -111,6 +115,22 @@ class Rounds:
         for pool in pools:
             if pool.name in written:
                 await self._carry_out(pool, orders[pool.name], workers[pool.name], term, now)
+
+    async def _pools_of_this_cell(self) -> list[Pool]:
+        pools = [each.pool for each in await list_pools(self._store)]
+        if not pools:
+            return []
+        left_out = of_other_cells(pools, await store_cells.read(self._store))
+        for name in left_out:
+            if name not in self._left_out:
+                events.log.warning(
+                    "a pool is not planned for: it may have lambdas in other cells; name lambdas of namespaces of one cell, "
+                    "and run an autoscaler with the store of that cell",
+                    pool=name,
+                    cells=[*left_out[name]],
+                )
+        self._left_out = left_out
+        return [pool for pool in pools if pool.name not in left_out]
 
     def _plan(
         self,
