@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 import grpc
 import psycopg
 import pytest
+from prometheus_client import REGISTRY
 
 from duly_core.cells.store import write_now
 from duly_core.postgres.pool import Store
@@ -126,6 +127,10 @@ async def test_an_id_that_this_frontend_never_saw_is_found_and_one_of_no_cell_is
     ]
 
 
+def _failed_calls() -> float:
+    return REGISTRY.get_sample_value("duly_schedule_calls_total", {"verdict": "failed"}) or 0
+
+
 def _success(token: str) -> frontend_pb2.Completion:
     return frontend_pb2.Completion(token=token, success=frontend_pb2.CompletionSuccess())
 
@@ -193,7 +198,9 @@ async def test_a_cell_that_is_away_stops_only_its_namespaces(
     stub = frontend_pb2_grpc.FrontendServiceStub(channel_of_cells)
     await _cut(routed_cells, channel_of_cells, "b")
 
+    before = _failed_calls()
     mixed = await stub.Schedule(frontend_pb2.ScheduleRequest(tasks=map(_new, ["plain", "b/other"])))
+    assert _failed_calls() == before + 1  # its caller has a task that was not accepted
     with pytest.raises(grpc.aio.AioRpcError) as alone:
         await stub.Schedule(frontend_pb2.ScheduleRequest(tasks=[_new("b/other")]), timeout=10)
     got = await stub.GetTask(frontend_pb2.GetTaskRequest(task_ids=[plain, there, str(uuid4())]))

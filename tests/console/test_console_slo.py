@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from duly_core.trends import store as trends
 from tests.console.test_console_board import words
 from tests.fixtures.task_states import LAMBDA
+from tests.slo.test_slo_calls import promise
 from tests.trends.test_trend_store import row
 
 
@@ -28,6 +29,16 @@ async def test_a_promise_that_is_kept_and_one_that_is_not_are_told_apart(browser
         "starts within 5 s all 95 % 0 % 0 % 0 % -1,900 % 20.0x critical",
         f"starts within 5 s {LAMBDA} 95 % 0 % 0 % 0 % -1,900 % 20.0x critical",
     ]
+
+
+async def test_a_window_of_a_day_has_one_column(browser, monkeypatch, task_states):
+    await task_states.register()
+    promise(monkeypatch, window=timedelta(days=1))
+
+    page = await browser.get(f"/slo?lambda={LAMBDA}")
+
+    assert page.text.count(">1 d</th>") == 1
+    assert rows(page.text) == [f"starts within 5 s {LAMBDA} 95 % no data no data no data - -"]
 
 
 async def test_nothing_counted_is_told_as_no_data(browser, task_states):

@@ -8,11 +8,14 @@ import grpc
 import pytest
 
 import duly
+from duly_core.config.live_sections import LiveSloSettings
 from duly_core.errors import StoreUnavailableError
 from duly_core.slo.rules import Level, Span
+from duly_core.slo.store import read_levels
 from duly_core.trends import store as trends
 from duly_core.trends.rules import Time, minute_of
 from duly_frontend import events, load_limits
+from duly_frontend.slo import read
 from duly_frontend.slo.accepted_calls import AcceptedCalls
 from duly_frontend.slo.wire import level_to_wire, merged
 from duly_wire.enums import ServiceLevelIndicator
@@ -82,6 +85,27 @@ async def test_the_command_says_no_data_and_what_burns(store, frontend, run_duly
     assert "-1,900 %" in table.output
     (level,) = [json.loads(line) for line in said.output.splitlines()]
     assert (level["lambda"], level["budget_left"]) == (LAMBDA, pytest.approx(-19))
+
+
+def promise(monkeypatch, **settings):
+    """Let the Frontends of this process judge by these settings."""
+    monkeypatch.setattr(
+        read, "read_levels", lambda store, _, *more: read_levels(store, LiveSloSettings(**settings), *more)
+    )
+
+
+async def test_the_command_has_one_column_for_a_window_of_a_day_and_warns_by_three(
+    store, frontend, run_duly, task_states, monkeypatch
+):
+    promise(monkeypatch, window=timedelta(days=1))
+    at = recent() - timedelta(hours=3)
+    await trends.add_runs(store, [row(name, at, starts=200, place=ON_TIME) for name in ("", LAMBDA)])
+    await trends.add_runs(store, [row(name, at, starts=20, place=LATE) for name in ("", LAMBDA)])
+
+    table = await run_duly("slo", "--address", frontend.address)
+
+    assert table.output.count("1 D") == 1
+    assert table.output.count("warning") == 2
 
 
 async def test_calls_are_kept_while_the_store_is_away(store, monkeypatch):
