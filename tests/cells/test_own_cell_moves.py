@@ -1,4 +1,4 @@
-"""The own cell of an HSC process moves: who may call is read at its present place, never at the former one."""
+"""The own cell of an HSC or a Frontend moves: who may call is read at its present place, never at the former one."""
 
 import time
 from dataclasses import replace
@@ -13,8 +13,13 @@ from duly_core.access import store as store_access
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.access.tokens import new_token
+from duly_core.cells import guards
 from duly_core.cells.directory import Cell
+from duly_core.cells.store import write_now
+from duly_core.postgres.dsn import place_of
 from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc
 from tests.cells.test_hsc_process_of_cells import (
     OF_A,
     address,
@@ -24,6 +29,7 @@ from tests.cells.test_hsc_process_of_cells import (
     until_cell_serves,
     write_task,
 )
+from tests.fixtures.routed_cells import serve_cells
 from tests.fixtures.services import refusal
 
 __all__ = ["address", "run", "stub"]
@@ -80,13 +86,13 @@ def quick(two_cells, monkeypatch):
     monkeypatch.setenv("DULY_AUTH_MODE", "required")
 
 
-async def add_host(stores):
-    """Make a token with which a host may claim; return it and the metadata of its calls."""
+async def add_host(stores, role=Role.HOST):
+    """Make a token with which a host may claim; return its id and the metadata of its calls."""
     token_id, token, digest = new_token()
     for settings in stores:
         async with Store(settings) as store:
             await store_access.add_token(store, digest, token_id, f"host-{token_id}")
-            await store_access.add_grants(store, [Grant(f"host-{token_id}", Role.HOST, "*")])
+            await store_access.add_grants(store, [Grant(f"host-{token_id}", role, "*")])
     return token_id, (("authorization", f"Bearer {token}"),)
 
 
@@ -166,3 +172,45 @@ async def test_the_only_cell_serves_at_its_present_place_when_the_former_one_is_
     finally:
         with psycopg.connect(two_cells.dsn("a"), autocommit=True) as connection:
             connection.execute("create schema public")
+
+
+async def lists(channel, metadata):
+    """List tasks, of which there are none; return the code of the answer."""
+    stub = frontend_pb2_grpc.FrontendServiceStub(channel)
+    try:
+        await stub.ListTasks(
+            frontend_pb2.ListTasksRequest(**{"lambda": "sort.run"}), metadata=metadata, timeout=_WITHIN
+        )
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+async def test_a_frontend_admits_nobody_from_the_former_place_of_its_cell_running_or_restarted(
+    routed_cells, postgres_server, target, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("duly_core.cells.follower._EVERY", timedelta(milliseconds=50))
+    at = StoreSettings(dsn=postgres_server.dsn_of(target), schema_name="public")
+    former, other = (StoreSettings(dsn=routed_cells.dsns[cell], schema_name="public") for cell in "ab")
+    moved = replace(
+        routed_cells.directory,
+        version=2,
+        cells={**routed_cells.directory.cells, "a": Cell("a", place_of(at.dsn), "public")},
+    )
+    _, gone = await add_host([former], Role.OPERATOR)
+    _, of_today = await add_host([at, other], Role.OPERATOR)
+    async with serve_cells(routed_cells, tmp_path, mode="required") as channel:
+        assert await lists(channel, gone) is grpc.StatusCode.OK
+        for settings, cell, before in ((at, "a", None), (other, "b", 1), (former, "a", 1)):
+            with psycopg.connect(settings.dsn) as connection:
+                assert write_now(connection, moved, cell, before)
+                if settings is former:
+                    guards.fence(connection)
+        end = time.monotonic() + _WITHIN
+        while await lists(channel, of_today) is not grpc.StatusCode.OK:
+            assert time.monotonic() < end
+        assert await lists(channel, gone) is grpc.StatusCode.UNAUTHENTICATED
+
+    async with serve_cells(routed_cells, tmp_path, mode="required") as channel:
+        assert await lists(channel, gone) is grpc.StatusCode.UNAUTHENTICATED
+        assert await lists(channel, of_today) is grpc.StatusCode.OK
