@@ -11,6 +11,7 @@ from google.protobuf.field_mask_pb2 import FieldMask
 
 from duly_core.access import store as store_access
 from duly_core.access.audit_log import list_events
+from duly_core.access.copies import read_access
 from duly_core.access.grants import Grant
 from duly_core.access.roles import Role
 from duly_core.access.tokens import new_token
@@ -143,6 +144,33 @@ async def test_nothing_is_written_while_a_cell_is_away(
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
     async with Store(StoreSettings(dsn=routed_cells.dsns["a"])) as first, first.connection() as connection:
         assert await (await connection.execute("select from gate")).fetchall() == []
+
+
+async def test_tokens_and_grants_are_removed_where_cells_answer_and_the_same_call_completes_it(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    access = access_pb2_grpc.AccessServiceStub(channel_of_cells)
+    grant = access_pb2.Grant(principal="ann", role=access_pb2.ROLE_OPERATOR, pattern="*")
+    await access.AddGrants(access_pb2.AddGrantsRequest(grants=[grant]))
+    token_id = (await access.CreateToken(access_pb2.CreateTokenRequest(principal="ann"))).token_id
+    revoke = access_pb2.RevokeTokensRequest(token_ids=[token_id])
+    remove = access_pb2.RemoveGrantsRequest(grants=[grant])
+    await routed_cells.lines["a"].cut()  # the default one
+    await serves(channel_of_cells, "a", expected=False)
+    for call in (access.RevokeTokens(revoke), access.RemoveGrants(remove)):
+        with pytest.raises(
+            grpc.aio.AioRpcError, match=r"revoked in cell b; not in cell a: .*same call again"
+        ) as told:
+            await call
+        assert told.value.code() is grpc.StatusCode.UNAVAILABLE
+    async with Store(StoreSettings(dsn=routed_cells.dsns["b"])) as second:
+        assert [token.revoked_at is None for token in await store_access.list_tokens(second)] == [False]
+        assert (await read_access(second)).grants == []
+    await routed_cells.lines["a"].restore()
+    await serves(channel_of_cells, "a")
+    assert (await access.RevokeTokens(revoke)).revoked == [token_id]
+    assert (await access.RemoveGrants(remove)).removed == 1
+    assert await _differ(routed_cells) == {}
 
 
 async def test_lists_lack_a_cell_that_is_away_and_say_so_and_what_operators_own_is_read_from_another(

@@ -52,6 +52,20 @@ class NothingWrittenError(StoreUnavailableError):
         )
 
 
+class PartlyRevokedError(StoreUnavailableError):
+    """Some cells have removed grants or tokens; others did not answer."""
+
+    def __init__(self, written: Sequence[str], failed: Mapping[str, str]) -> None:
+        told = "; ".join(f"cell {name}: {reason}" for name, reason in failed.items())
+        names = ", ".join(failed)
+        super().__init__(
+            f"revoked in cell {', '.join(written)}; not in {told}. Send the same call again once it answers: until then it is "
+            f"good in cell {names}"
+            if written
+            else f"not revoked in any cell: {told}"
+        )
+
+
 class PartlyWrittenError(DulyError):
     """Some cells have a change and others do not."""
 
@@ -78,6 +92,8 @@ async def write(path: str, request: Any, cells: Sequence[Cell], context: Any) ->
         PartlyWrittenError, PartlyWrittenCellAwayError: some cells have it; the message says which.
         DulyError: the first cell refuses the call; nothing was written.
     """
+    if path in REMOVES_ACCESS:
+        return await remove_access(path, request, cells, context)
     if getattr(request, "dry_run", False):
         return _hits(await asyncio.gather(*(cell.call(path, request, context) for cell in cells)))
     if away := [cell.name for cell, answers in zip(cells, await _probe(cells), strict=True) if not answers]:
@@ -114,6 +130,44 @@ async def write(path: str, request: Any, cells: Sequence[Cell], context: Any) ->
             raise PartlyWrittenCellAwayError(text)
         raise PartlyWrittenError(text)
     return _together(first.name, answer, followed)
+
+
+async def remove_access(
+    path: str, request: Any, cells: Sequence[Cell], context: Any, closed: Sequence[str] = ()
+) -> Any:
+    """Remove grants or tokens from each cell that answers: a removal is safe to repeat, and must not wait for a cell that is away.
+
+    Args:
+        path: the method.
+        request: of the caller.
+        cells: those that are served here.
+        context: of the call.
+        closed: the names of the others.
+
+    Raises:
+        PartlyRevokedError: a cell does not answer; the others have done it.
+        DulyError: a cell refuses the call.
+    """
+    answering = await _probe(cells)
+    failed = dict.fromkeys(closed, "it is not served here") | {
+        cell.name: "it does not answer" for cell, answers in zip(cells, answering, strict=True) if not answers
+    }
+    there = [cell for cell in cells if cell.name not in failed]
+    outcomes = await asyncio.gather(
+        *(cell.call(path, request, context) for cell in there), return_exceptions=True
+    )
+    removed: dict[str, Any] = {}
+    for cell, outcome in zip(there, outcomes, strict=True):
+        if isinstance(outcome, StoreUnavailableError):
+            failed[cell.name] = str(outcome)
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        else:
+            removed[cell.name] = outcome
+    if failed:
+        raise PartlyRevokedError([*removed], failed)
+    (first, answer), *others = removed.items()
+    return _together(first, answer, dict(others)) if others else answer
 
 
 async def _probe(cells: Sequence[Cell]) -> list[bool]:
@@ -185,6 +239,8 @@ def _calendars(_request: Any, answer: Any) -> Any:
 
 
 CREATE_TOKEN = "/duly.v1.AccessService/CreateToken"  # noqa: S105 (the path of a method)
+REMOVES_ACCESS = frozenset({"/duly.v1.AccessService/RemoveGrants", "/duly.v1.AccessService/RevokeTokens"})
+"""A cell that is away does not hold these up."""
 _FOLLOW: Mapping[str, Follow] = {
     "/duly.v1.GateService/PutGate": _gate,
     "/duly.v1.LimitService/PutResource": _resources,

@@ -363,7 +363,11 @@ class Router:
     async def _of_operators(self, path: str, route: Operators, request: Any, context: Any) -> Any:
         if route.writes:
             units = self.units
-            if closed := [cell for cell in self._cells() if cell not in units]:
+            closed = [cell for cell in self._cells() if cell not in units]
+            if closed and path in operators.REMOVES_ACCESS:
+                there = [units[cell] for cell in self._cells() if cell in units]
+                return await operators.remove_access(path, request, there, context, closed)
+            if closed:
                 raise operators.NothingWrittenError(closed)
             return await operators.write(path, request, [units[cell] for cell in self._cells()], context)
         error: DulyError | None = None
