@@ -377,3 +377,14 @@ def test_another_address_of_a_cell_is_not_added_as_one(both: Administration, sto
     alias = psycopg.conninfo.make_conninfo(without_password(stores[0]), hostaddr="127.0.0.1")
     with pytest.raises(DirectoryError, match="is cell a of installation"):
         both.add("c", alias, "public")
+
+
+def test_the_first_cell_may_have_another_address_for_the_services_than_for_the_command(
+    stores: list[str],
+) -> None:
+    administration = Administration(StoreSettings(dsn=stores[0]))
+    directory = administration.init("a", "postgresql://ann@db.internal/duly?sslmode=require")
+    assert psycopg.conninfo.conninfo_to_dict(directory.cells["a"].address) == {
+        "host": "db.internal",
+        "dbname": "duly",
+    }

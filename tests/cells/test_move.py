@@ -9,6 +9,7 @@ from psycopg.conninfo import make_conninfo
 
 from duly_core.cells.administration import Administration
 from duly_core.cells.directory import Cell, DirectoryError
+from duly_core.cells.moving import steps
 from duly_core.cells.moving.copies import forward, make_cell, read_copy
 from duly_core.cells.moving.errors import MoveError, MoveTakenError, SwitchedError
 from duly_core.cells.moving.move import find_mover, run
@@ -219,7 +220,10 @@ def test_a_difference_between_the_sides_takes_the_fence_down_and_names_the_table
     schedule(two_places.source)
 
 
-def test_a_target_that_does_not_catch_up_in_time_takes_the_fence_down(two_places: TwoPlaces) -> None:
+def test_a_target_that_does_not_catch_up_in_time_takes_the_fence_down(
+    two_places: TwoPlaces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "CLOSE", 1 << 40)  # others write WAL on this server, too
     up_to(two_places, Step.SUBSCRIBE)
     with mover(two_places, longest_fence=timedelta()) as each:
         wait_until(lambda: next_step(each.look()) is Step.FENCE)

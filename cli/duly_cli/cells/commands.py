@@ -110,10 +110,27 @@ def _to_object(found: "Cells") -> Callable[["CellState"], Mapping[str, Any]]:
 
 
 @_cells.command("init")
-def init(name: _Name, dsn: _Dsn = None) -> None:
+def init(
+    name: _Name,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="ADDRESS",
+            help="Where all services find it: postgresql://HOST/DATABASE.",
+            show_default="the setting store.dsn",
+        ),
+    ] = None,
+    dsn: _Dsn = None,
+) -> None:
     """Make the store of this installation its first cell. Restart the services afterwards: they read the directory when they start."""
+    from duly_core.cells.administration import check_no_password
+    from duly_core.postgres.settings import StoreSettings
+
     with _administration(dsn) as administration:
-        administration.init(name)
+        if at:
+            check_no_password(at)
+        administration.init(name, at or StoreSettings.load(dsn=dsn).dsn)
         say(f"the store is cell {name} now, and all namespaces live in it")
         say("restart the services, one after the other: they read the directory when they start")
 

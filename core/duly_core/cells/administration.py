@@ -162,8 +162,10 @@ class Administration:
         async with source, Store(self.settings_of(directory.cells[name])) as target:
             return await copy_operators_data(source, target)
 
-    def init(self, name: str) -> Directory:
+    def init(self, name: str, address: str = "") -> Directory:
         """Make the store the first cell of an installation: all namespaces live in it.
+
+        `address` is where the services find it; empty: as this command does.
 
         Raises:
             DirectoryError: it is a cell, or the name is invalid.
@@ -175,7 +177,7 @@ class Administration:
                 raise DirectoryError(f"{side.where} is a cell already: `duly cells` shows them")
             if side.version() is None:
                 raise DirectoryError(f"{side.where} has no schema of Duly: run `duly migrate`")
-            cell = Cell(name, without_password(self._dsn), self._schema)
+            cell = Cell(name, without_password(address or self._dsn), self._schema)
             directory = Directory(UUID(bytes=uuid4().bytes), 0, {}, {}, name).with_cell(cell)
             self._alone(side, lambda: self._make(side, directory, name))
             return directory
