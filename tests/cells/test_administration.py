@@ -7,7 +7,9 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from duly_cli.__main__ import app
 from duly_core.cells.administration import Administration
 from duly_core.cells.change_lock import locked
 from duly_core.cells.directory import Directory, DirectoryError
@@ -238,6 +240,36 @@ def test_a_cell_that_was_restored_from_a_backup_is_named_with_what_it_still_take
     (problem,) = both.look().problems()
     assert "still takes tasks of mail" in problem
     assert "restore from a backup" in problem
+
+
+def test_rights_are_not_copied_from_a_default_cell_that_was_restored_unless_it_is_named(
+    both: Administration, stores: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DULY_STORE_DSN", stores[1])
+    grant = "insert into role_grant (principal, role, pattern, granted_at, granted_by) values (%s, 'operator', '*', now(), '')"
+    execute(stores[0], grant, "removed")
+    assert CliRunner().invoke(app, ["cells", "sync"]).exit_code == 0
+    both.assign("mail", "b")
+    execute(stores[1], "delete from role_grant")
+    execute(stores[1], grant, "recent")
+    execute(stores[0], "update cell_directory set version = version - 1")  # the backup is of before
+
+    refused = CliRunner().invoke(app, ["cells", "sync"])
+    unknown = CliRunner().invoke(app, ["cells", "sync", "--from", "z"])
+    kept = [grants(dsn) for dsn in stores]
+    done = CliRunner().invoke(app, ["cells", "sync", "--from", "b"])
+
+    assert (refused.exit_code, "duly cells sync --from b" in refused.stderr) == (1, True)
+    assert (unknown.exit_code, "there is no cell z: there are a, b" in unknown.stderr) == (1, True)
+    assert kept == [["removed"], ["recent"]]
+    assert (done.exit_code, "copied to cell a: 2 grants" in done.stdout) == (0, True)
+    assert [grants(dsn) for dsn in stores] == [["recent"], ["recent"]]
+    assert CliRunner().invoke(app, ["cells", "sync"]).exit_code == 0
+
+
+def grants(dsn: str) -> list[str]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return [name for (name,) in connection.execute("select principal from role_grant order by principal")]
 
 
 @pytest.mark.parametrize(

@@ -217,13 +217,26 @@ def check(dsn: _Dsn = None) -> None:
 
 
 @_cells.command("sync")
-def sync(dsn: _Dsn = None) -> None:
+def sync(
+    dsn: _Dsn = None,
+    *,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="CELL",
+            help="Whose grants, tokens and settings the others get; after a restore of the default cell another one.",
+            show_default="the default cell",
+        ),
+    ] = None,
+) -> None:
     """Write the newest directory, the guards and what operators own to all cells that answer; exit 1 if anything is left."""
     with _administration(dsn) as administration:
+        name = administration.source_of_copies(source or "")
         found = administration.sync()
         for state in found.states:
-            if state.copy is not None and not state.away and state.cell.name != found.directory.default_cell:
-                _copy(administration, found.directory, state.cell.name)
+            if state.copy is not None and not state.away and state.cell.name != name:
+                _copy(administration, found.directory, state.cell.name, name)
         problems = found.problems()
         for problem in problems:
             say(problem)
@@ -232,8 +245,8 @@ def sync(dsn: _Dsn = None) -> None:
         say(f"all cells have version {found.directory.version} of the directory")
 
 
-def _copy(administration: "Administration", directory: "Directory", name: str) -> None:
-    copied = asyncio.run(administration.copy_what_operators_own(directory, name))
+def _copy(administration: "Administration", directory: "Directory", name: str, source: str = "") -> None:
+    copied = asyncio.run(administration.copy_what_operators_own(directory, name, source))
     if copied.changed:
         told = ", ".join(f"{number} {kind}" for kind, number in copied.changed.items())
         say(f"copied to cell {name}: {told}")

@@ -152,13 +152,13 @@ class Administration:
         """Return the settings of a cell: signing in is as at the own store."""
         return settings_at(self._settings, cell)
 
-    async def copy_what_operators_own(self, directory: Directory, name: str) -> Copied:
-        """Copy settings, grants, tokens, resources, gates, pools and calendars of the default cell to another one.
+    async def copy_what_operators_own(self, directory: Directory, name: str, source_name: str = "") -> Copied:
+        """Copy settings, grants, tokens, resources, gates, pools and calendars of a cell (empty: the default one) to another one.
 
         Raises:
             StoreUnavailableError: a cell does not answer.
         """
-        source = Store(self.settings_of(directory.cells[directory.default_cell]))
+        source = Store(self.settings_of(directory.cells[source_name or directory.default_cell]))
         async with source, Store(self.settings_of(directory.cells[name])) as target:
             return await copy_operators_data(source, target)
 
@@ -338,6 +338,33 @@ class Administration:
                     raise DirectoryError(f"{side.where} is fenced: it is where the cell was moved from")
                 self._write({**sides, name: side}, directory)
             return directory
+
+    def source_of_copies(self, said: str = "") -> str:
+        """Return the name of the cell whose grants and settings `sync` copies to the others: before it, as it hides what was behind.
+
+        Args:
+            said: which one the operator names; empty: the default cell, unless its directory says that it was restored or away.
+
+        Raises:
+            DirectoryError: there is no such cell, it does not answer, or the default cell may have older rights than the others.
+        """
+        found = self.look()
+        directory = found.directory
+        name = said or directory.default_cell
+        if name not in directory.cells:
+            raise DirectoryError(f"there is no cell {name}: there are {', '.join(sorted(directory.cells))}")
+        state = next(each for each in found.states if each.cell.name == name)
+        if state.away and said:
+            raise DirectoryError(f"cell {name} does not answer: {state.away}")
+        is_behind = state.copy is None or state.copy.directory.version < directory.version
+        if is_behind and not state.away and not said:
+            others = [each for each in sorted(directory.cells) if each != name]
+            raise DirectoryError(
+                f"the default cell {name} has an older directory than the others: it was away, or was restored from a backup, and may have "
+                f"grants and tokens that were removed since. Nothing was written. After a restore: `duly cells sync --from {others[0]}`, "
+                f"or another cell that was not restored; else `duly cells sync --from {name}`"
+            )
+        return name
 
     def sync(self) -> Cells:
         """Write the newest directory and the guards to all cells that answer, and look again.
