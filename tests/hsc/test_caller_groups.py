@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from duly_core.tasks.task import ClaimedTask
-from duly_hsc.caller_groups import CallerGroups
+from duly_hsc.work.caller_groups import CallerGroups
 from duly_wire.enums import Priority
 
 GAP = timedelta(milliseconds=2)

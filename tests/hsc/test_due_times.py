@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from duly_core.lambdas.names import QueueKey
-from duly_hsc.due_times import DueTimes
+from duly_hsc.work.due_times import DueTimes
 from duly_wire.enums import Priority
 
 MAIL, REPORT = "mail.send", "report.make"

@@ -10,8 +10,8 @@ import pytest
 from duly_core.lambdas.names import QueueKey
 from duly_core.tasks.claims import Pick
 from duly_core.tasks.task import ClaimedTask
-from duly_hsc.caller_groups import CallerGroups
-from duly_hsc.fair_order import FairOrder
+from duly_hsc.work.caller_groups import CallerGroups
+from duly_hsc.work.fair_order import FairOrder
 from duly_wire.enums import Priority
 
 MAIL, REPORT = "mail.send", "report.make"

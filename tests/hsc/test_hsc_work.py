@@ -21,8 +21,8 @@ from duly_core.rpc.stubs import hsc_stub
 from duly_core.tasks import schedule
 from duly_core.tasks.polling import next_triggers
 from duly_core.tasks.task import TOKEN_PREFIX_BYTES, NewTask
-from duly_hsc import due_check
 from duly_hsc.__main__ import build
+from duly_hsc.work import due_check
 from duly_wire.enums import EdgeCondition, Priority
 from duly_wire.time_conversion import to_duration
 from duly_wire.v1 import hsc_pb2

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from duly_core.tasks.task import ClaimedTask
-from duly_hsc.work_answers import fitting
+from duly_hsc.work.answers import fitting
 
 MOST_BYTES = 10_000
 

@@ -38,7 +38,7 @@ from duly_hsc.settings import HscSettings
 from duly_hsc.stores import HscStores
 from duly_hsc.stores import open_stores as open_hsc_stores
 from duly_hsc.wait_nodes import WaitNodes
-from duly_hsc.work_matcher import WorkMatcher
+from duly_hsc.work.matcher import WorkMatcher
 from duly_server.stepped.clock import Look, SteppedClock
 from duly_server.stepped.rounds import Rounds
 from duly_wire.v1 import hsc_pb2

@@ -19,7 +19,7 @@ from duly_core.rpc.requests.resource_needs import ResourceCache, needs_of, read_
 from duly_core.tasks.scope import Origin, task_origins
 from duly_core.tasks.task import NewTask, Result
 from duly_hsc.access import Parent, parent_of
-from duly_hsc.own_cell import SOLE, OwnCell
+from duly_hsc.cells.own_cell import SOLE, OwnCell
 from duly_wire.enums import OnConflict, Outcome
 from duly_wire.ids import TaskId
 from duly_wire.queue_names import LABELS_MARK

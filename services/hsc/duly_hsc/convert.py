@@ -30,10 +30,10 @@ from duly_core.tasks.task import (
     TaskHeartbeat,
     Token,
 )
-from duly_hsc.caller_groups import Claimed
 from duly_hsc.convert_events import write_received
 from duly_hsc.convert_places import write_place
 from duly_hsc.startable import could_start_at
+from duly_hsc.work.caller_groups import Claimed
 from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
 from duly_wire.time_conversion import to_duration

@@ -42,7 +42,6 @@ from duly_core.watches.presence import WatchPresence
 from duly_hsc import convert, convert_ends, events
 from duly_hsc.access import require_run
 from duly_hsc.breaker_counts import BreakerCounts
-from duly_hsc.caller_groups import Claimed
 from duly_hsc.children import Children
 from duly_hsc.lease_timeouts import LeaseTimeoutsNow
 from duly_hsc.result_weight import weight_of
@@ -50,8 +49,9 @@ from duly_hsc.retry_budget import RetryBudget
 from duly_hsc.run_trends import RunTrends
 from duly_hsc.settings import HscSettings
 from duly_hsc.stores import BEATING, HscStores
-from duly_hsc.work_answers import fitting, size_of
-from duly_hsc.work_matcher import WorkMatcher
+from duly_hsc.work.answers import fitting, size_of
+from duly_hsc.work.caller_groups import Claimed
+from duly_hsc.work.matcher import WorkMatcher
 from duly_wire.enums import Priority
 from duly_wire.ids import TaskId
 from duly_wire.v1 import hsc_pb2, hsc_pb2_grpc

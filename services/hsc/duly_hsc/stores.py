@@ -13,7 +13,7 @@ from datetime import timedelta
 from duly_core.config.timing import Timing
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
-from duly_hsc.own_cell import SOLE, OwnCell
+from duly_hsc.cells.own_cell import SOLE, OwnCell
 from duly_hsc.settings import HscSettings
 
 BEATING = 2

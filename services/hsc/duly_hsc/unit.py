@@ -19,8 +19,8 @@ from duly_core.process.loop import repeat
 from duly_core.process.pace import USUAL, Pace
 from duly_core.rpc.settings import RpcSettings
 from duly_hsc.breaker_counts import BreakerCounts
+from duly_hsc.cells.own_cell import SOLE, OwnCell
 from duly_hsc.live_config import LiveConfig
-from duly_hsc.own_cell import SOLE, OwnCell
 from duly_hsc.run_trends import Fenced, RunTrends
 from duly_hsc.servicer import HscServicer
 from duly_hsc.settings import HscSettings

@@ -17,7 +17,7 @@ from duly_core.postgres.pool import Store
 from duly_core.tasks.claim_tokens import new_prefix
 from duly_core.tasks.claims import Caller
 from duly_core.tasks.task import Applied, ClaimedTask, Encoding, Result
-from duly_hsc.caller_groups import Claimed
+from duly_hsc.work.caller_groups import Claimed
 from duly_wire.encrypted_events import EncryptedEvents, SentValue, written
 from duly_wire.enums import FailureKind, Outcome
 from duly_wire.ids import TaskId, id_text

@@ -11,8 +11,8 @@ import structlog
 
 from duly_core.cells.directory import Directory
 from duly_core.errors import CellFencedError, NotInCellError, OverloadedError, StoreUnavailableError
+from duly_hsc.cells.own_cell import OwnCell
 from duly_hsc.cells.pause import Pause
-from duly_hsc.own_cell import OwnCell
 from duly_hsc.servicer import HscServicer
 
 log = structlog.get_logger()

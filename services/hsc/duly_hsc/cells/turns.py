@@ -13,9 +13,9 @@ from datetime import timedelta
 from typing import Any
 
 from duly_core.errors import StoreUnavailableError
-from duly_hsc.caller_groups import Claimed
 from duly_hsc.cells.served import ServedCell, ServedCells
 from duly_hsc.convert import WorkRequest
+from duly_hsc.work.caller_groups import Claimed
 from duly_wire.v1 import hsc_pb2
 
 _HEAD_START = 0.1

@@ -31,11 +31,11 @@ from duly_core.tasks import claims as store_claims
 from duly_core.tasks.claims import Caller, Pick, Work
 from duly_core.tasks.task import ClaimedTask
 from duly_hsc import events
-from duly_hsc.caller_groups import CallerGroup, CallerGroups, Claimed, WaitingCall
-from duly_hsc.due_check import DueCheck
 from duly_hsc.events import log
 from duly_hsc.lease_timeouts import LeaseTimeouts, LeaseTimeoutsNow
-from duly_hsc.work_answers import HandBack, WorkAnswers
+from duly_hsc.work.answers import HandBack, WorkAnswers
+from duly_hsc.work.caller_groups import CallerGroup, CallerGroups, Claimed, WaitingCall
+from duly_hsc.work.due_check import DueCheck
 from duly_wire.enums import Priority
 
 _MOST_WAITERS = 20_000

@@ -13,7 +13,7 @@ from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.pool import Store
 from duly_core.tasks.polling import next_triggers
 from duly_hsc import events
-from duly_hsc.caller_groups import CallerGroup
+from duly_hsc.work.caller_groups import CallerGroup
 
 _MOST_QUEUES = 5_000
 """Of one statement."""

@@ -11,9 +11,9 @@ from duly_core.postgres.rate_detector import STREAM, STREAM_GAP
 from duly_core.tasks.claims import Caller
 from duly_core.tasks.task import ClaimedTask
 from duly_core.traffic.group_commit import GROUPS_WITHOUT_REST, USELESS_RESTS
-from duly_hsc.due_times import DueTimes
-from duly_hsc.fair_order import FairOrder
 from duly_hsc.lease_timeouts import LeaseTimeouts
+from duly_hsc.work.due_times import DueTimes
+from duly_hsc.work.fair_order import FairOrder
 from duly_wire.enums import Priority
 
 _SMOOTHING = 0.2

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 from duly_core.errors import DulyError
 from duly_core.tasks.task import TOKEN_PREFIX_BYTES, ClaimedTask
-from duly_hsc.caller_groups import Claimed, WaitingCall
 from duly_hsc.events import log
 from duly_hsc.lease_timeouts import LeaseTimeouts
+from duly_hsc.work.caller_groups import Claimed, WaitingCall
 
 _FRAMING_BYTES = 256
 """What a task costs in an answer beyond its payload."""
