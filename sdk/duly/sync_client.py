@@ -45,6 +45,9 @@ from duly.transport.after_fork import keep_in_children
 from duly.transport.blocking import Blocking, Value, blocking, iterating, watching
 from duly.transport.caller import DEFAULT_TIMEOUT, seconds
 
+_LAST_EVENTS_S = 0.02
+"""Seconds that a client's loop lives on after it has disconnected."""
+
 
 class Client(Blocking):
     """Schedules tasks and follows them, through one Frontend; any threads may share one client.
@@ -365,6 +368,8 @@ class Client(Blocking):
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        # what was cancelled ends in gRPC a moment later: for a loop that is closed by then, gRPC logs a traceback in another client's
+        await asyncio.sleep(_LAST_EVENTS_S)
 
     def _check_usable(self) -> None:
         if self._closed or self._process != os.getpid():
