@@ -7,17 +7,19 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
+import duly
 from benchmarks.cells.installation import Installation, installed
 from benchmarks.cpu import memory_by_process, seconds_by_process
 
 _SETTLE = 75.0
 """Seconds after which what the start made is done, and connections that nobody needs are closed."""
+_WARM_CALLS, _CALLS = 20, 300
 _PARTS = ("server", "postgres", "controller", "executor", "callbacks")
 _STATISTICS = """
 select sum(xact_commit + xact_rollback)::int8, sum(numbackends)::int8 from pg_stat_database where datname like 'c%'
@@ -38,6 +40,8 @@ class Idle:
     transactions: float
     """A second, in all cells."""
     connections: int
+    call_ms: list[float] = field(repr=False)
+    """Of calls that concern all cells, one after the other."""
 
     def as_json(self) -> dict[str, Any]:
         """As it is kept."""
@@ -64,6 +68,7 @@ async def measure_idle(cells: int, seconds: float, *, workers: bool = False, sol
         used, elapsed, after = _cpu(), time.monotonic() - began, _ask(dsn)
         used.subtract(before)
         memory = memory_by_process(os.getpid())
+        calls = await _call_all(here.frontend)
     return Idle(
         cells,
         sole,
@@ -72,7 +77,20 @@ async def measure_idle(cells: int, seconds: float, *, workers: bool = False, sol
         {name: memory[name] for name in _PARTS if memory[name]},
         (after[0] - statistics[0]) / elapsed,
         after[1],
+        calls,
     )
+
+
+async def _call_all(frontend: str) -> list[float]:
+    """Return how long calls of all cells take, in ms."""
+    taken = []
+    async with duly.AsyncClient(frontend) as client:
+        for number in range(_WARM_CALLS + _CALLS):
+            began = time.perf_counter()
+            await client.lambdas()
+            if number >= _WARM_CALLS:
+                taken.append((time.perf_counter() - began) * 1e3)
+    return taken
 
 
 def _ask(dsn: str) -> tuple[int, int]:

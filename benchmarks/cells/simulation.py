@@ -7,6 +7,7 @@ is away answers never. Ids of unknown origin are looked for in all cells.
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 DEADLINE_MS = 2_000.0
 """Of one cell in a call of all."""
@@ -24,6 +25,8 @@ class CellCost:
     connections: float
     statements: float
     """A second."""
+    call_ms: float = 0.0
+    """By which a call of all cells is longer than its slowest cell: the calls share processes, and their answers are put together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,13 @@ def slope(few: tuple[int, CellCost], many: tuple[int, CellCost]) -> CellCost:
         (other.mib - one.mib) / cells,
         (other.connections - one.connections) / cells,
         (other.statements - one.statements) / cells,
+        (other.call_ms - one.call_ms) / cells,
     )
+
+
+def call_cost(cells: int, times_ms: Sequence[float], measured_ms: Sequence[float]) -> float:
+    """Return by how much the median of measured calls of all cells is longer than that of the slowest of so many draws."""
+    return median(measured_ms) - median(fan_out(cells, times_ms, away=0)[0])
 
 
 def estimate(
@@ -59,7 +68,7 @@ def estimate(
 ) -> Estimate:
     """Return what so many cells cost, and how long calls of all of them take."""
     more = cells - 1
-    taken, partial = fan_out(cells, times_ms, away)
+    taken, partial = fan_out(cells, times_ms, away, more * further.call_ms)
     return Estimate(
         cells,
         (first.cpu_ms + more * further.cpu_ms) / 10,
@@ -72,13 +81,18 @@ def estimate(
     )
 
 
-def fan_out(cells: int, times_ms: Sequence[float], away: float) -> tuple[list[float], float]:
-    """Simulate calls of all cells; return how long each took, in order, and the share that lack a cell."""
+def fan_out(
+    cells: int, times_ms: Sequence[float], away: float, beyond_ms: float = 0.0
+) -> tuple[list[float], float]:
+    """Simulate calls of all cells; return how long each took, in order, and the share that lack a cell.
+
+    `beyond_ms` is what a call takes beyond its slowest cell.
+    """
     drawn = random.Random(_SEED)
     taken, partial = [], 0
     for _ in range(_CALLS):
         slowest = max(drawn.choices(times_ms, k=cells))
         is_partial = drawn.random() < 1 - (1 - away) ** cells or slowest > DEADLINE_MS
         partial += is_partial
-        taken.append(DEADLINE_MS if is_partial else slowest)
+        taken.append(DEADLINE_MS if is_partial else slowest + beyond_ms)
     return sorted(taken), partial / _CALLS
