@@ -43,6 +43,10 @@ class BlobStore(Protocol):
     Each raises BlobsUnavailableError if the store cannot do it now: a caller may try again.
     """
 
+    @property
+    def where(self) -> str:
+        """The place, as an operator finds it: a folder, or a bucket with the beginning of its keys."""
+
     def put(self, blob: UUID, index: int, data: bytes) -> None:
         """Write a part, whole or not at all. It lasts once `sync` was called."""
 

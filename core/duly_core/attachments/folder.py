@@ -45,6 +45,11 @@ class FolderBlobs:
             raise SettingsError(f"attachments.folder: {path} cannot be written")
         return cls(path)
 
+    @property
+    def where(self) -> str:
+        """As BlobStore says."""
+        return str(self._folder)
+
     def put(self, blob: UUID, index: int, data: bytes) -> None:
         """As BlobStore says."""
         folder = self._of(blob)

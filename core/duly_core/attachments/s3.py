@@ -56,6 +56,11 @@ class S3Blobs:
         )
         return cls(client, settings.bucket, settings.prefix)
 
+    @property
+    def where(self) -> str:
+        """As BlobStore says."""
+        return f"s3://{self._bucket}/{self._prefix}"
+
     def put(self, blob: UUID, index: int, data: bytes) -> None:
         """As BlobStore says: S3 shows an object when all of it is there."""
         with self._doing("write"):

@@ -23,7 +23,7 @@ async def sweep_attachments(
 
     async def run_once() -> timedelta:
         done = await sweep.run_once()
-        events.sweep_round(done, await sweep.stored())
+        events.sweep_round(done, await sweep.stored(), blobs.where)
         return settings.sweep_interval
 
     try:

@@ -260,8 +260,8 @@ def failover_grace(left: timedelta, *, expected: bool) -> None:
         log.info("failover grace period ended")
 
 
-def sweep_round(done: SweepRound, stored: Stored) -> None:
-    """Count and log what a sweep did."""
+def sweep_round(done: SweepRound, stored: Stored, where: str) -> None:
+    """Count and log what a sweep of the place `where` did."""
     _attachments_removed.inc(done.attachments)
     _attachment_orphans.inc(done.orphans)
     _attachments.set(stored.attachments)
@@ -271,13 +271,15 @@ def sweep_round(done: SweepRound, stored: Stored) -> None:
     if done.owner is Owner.ANOTHER:
         log.error(
             "the store of attachments is marked as another database's: nothing is removed from it. If no other database uses it, "
-            "remove `store-id` from it; otherwise set attachments.folder, or attachments.prefix, to another"
+            "remove `store-id` from it; otherwise set attachments.folder, or attachments.prefix, to another",
+            place=where,
         )
     if done.owner is Owner.COPY:
         log.error(
             "another copy of this database uses the store of attachments: nothing is removed from it. If this is a restored "
             "backup, and the other one is gone, remove `store-id` from the store; otherwise give one of them a copy of the "
-            "contents, in another attachments.folder or attachments.prefix, and then remove `store-id` from both"
+            "contents, in another attachments.folder or attachments.prefix, and then remove `store-id` from both",
+            place=where,
         )
 
 
