@@ -1,11 +1,12 @@
 """Loops of a quiet cell rest for long while somebody listens, and go on when something becomes due; a sole store's never rest longer."""
 
 import asyncio
+from contextlib import ExitStack
 from datetime import timedelta
 
 from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.process import pace as paces
-from duly_core.process.pace import USUAL, Pace
+from duly_core.process.pace import USUAL, Lively, Pace
 
 SECOND = timedelta(seconds=1)
 LONG = timedelta(seconds=10)
@@ -48,6 +49,52 @@ async def test_a_listener_that_is_lost_ends_the_rest():
         pace.rest(SECOND, wake)
 
     assert wake.is_set()
+
+
+async def test_lively_cells_of_one_process_share_the_looks_of_one():
+    notifications = LocalNotifications()
+    paces_of_cells = [notifications.of_store(name).pace for name in "abcd"]
+    with ExitStack() as listening:
+        for pace in paces_of_cells:
+            listening.enter_context(pace.listening())
+        one, two, *others = paces_of_cells
+
+        one.stir()
+        assert one.rest(SECOND) == SECOND, "the others are quiet"
+        two.stir()
+        assert [pace.rest(SECOND) for pace in (one, two)] == [2 * SECOND] * 2
+        for pace in others:
+            pace.stir()
+        assert [pace.rest(SECOND) for pace in paces_of_cells] == [4 * SECOND] * 4
+        assert one.rest(5 * SECOND) == LONG, "no longer than in a quiet cell"
+        assert one.rest(5 * SECOND, times=0.5) == 5 * SECOND
+        assert one.rest(60 * SECOND) == 60 * SECOND, "never sooner than usual"
+
+
+async def test_a_cell_that_is_quiet_again_slows_no_other(monkeypatch):
+    lively = Lively()
+    one, two = Pace(LONG, lively), Pace(LONG, lively)
+    with one.listening(), two.listening():
+        one.stir()
+        monkeypatch.setattr(paces, "_LIVELY_FOR", 0.0)
+        two.stir()
+        monkeypatch.undo()
+
+        assert one.rest(SECOND) == SECOND
+
+
+async def test_what_becomes_due_does_not_wake_the_loops_of_a_lively_cell_and_the_loss_of_a_listener_does():
+    lively = Lively()
+    one, two, wake = Pace(LONG, lively), Pace(LONG, lively), asyncio.Event()
+    with two.listening():
+        two.stir()
+        with one.listening():
+            one.stir()
+            assert one.rest(SECOND, wake) == 2 * SECOND
+            one.stir()
+            assert not wake.is_set()
+        assert wake.is_set()
+        assert one.rest(SECOND, wake) == SECOND, "nobody would tell of a change"
 
 
 async def test_notifications_of_one_store_are_not_those_of_another():

@@ -19,7 +19,7 @@ from duly_core.postgres.dsn import describe
 from duly_core.postgres.settings import StoreSettings
 from duly_core.process.current_cell import cell_fenced, current_cell
 from duly_core.process.loop import backoff, repeat, wait_for, wait_for_either, worth_logging
-from duly_core.process.pace import QUIET, Pace
+from duly_core.process.pace import QUIET, Lively, Pace
 
 log = structlog.get_logger()
 
@@ -107,6 +107,7 @@ class Units:
         self._serve = tuple(serve)
         self._running: dict[str, _Running] = {}
         self._ending: set[asyncio.Task[None]] = set()
+        self._lively = Lively()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the units until `stop`, then stop them.
@@ -143,7 +144,8 @@ class Units:
         names = sorted(name for name in directory.cells if not self._serve or name in self._serve)
         leader = directory.default_cell if directory.default_cell in names else next(iter(names), "")
         return {
-            name: Place(name, self._follower.settings_of(name), name == leader, Pace(QUIET)) for name in names
+            name: Place(name, self._follower.settings_of(name), name == leader, Pace(QUIET, self._lively))
+            for name in names
         }
 
     def _apply(self) -> None:

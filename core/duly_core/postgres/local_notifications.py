@@ -6,7 +6,7 @@ from typing import Protocol
 
 from duly_core.postgres.loop_store import LoopStore
 from duly_core.postgres.pool import Row, Step
-from duly_core.process.pace import QUIET, USUAL, Pace
+from duly_core.process.pace import QUIET, USUAL, Lively, Pace
 
 
 class Subscriber(Protocol):
@@ -40,10 +40,11 @@ class LocalNotifications:
         self._subscribers: list[Subscriber] = []
         self._lookers: list[Looker] = []
         self._of_stores: dict[Hashable, LocalNotifications] = {}
+        self._lively = Lively()
 
     def of_store(self, key: Hashable) -> "LocalNotifications":
         """Return those of one store, where services of this process have units for several; the same for the same key."""
-        return self._of_stores.setdefault(key, LocalNotifications(Pace(QUIET)))
+        return self._of_stores.setdefault(key, LocalNotifications(Pace(QUIET, self._lively)))
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Pass all notifications to `subscriber` from now on, until what is returned is called."""
