@@ -152,6 +152,21 @@ def test_a_namespace_with_rows_stays_where_it_is(both: Administration, stores: l
     assert copy_of(stores[0]) == copy_of(stores[1]) == before
 
 
+def test_a_namespace_that_has_a_gate_stays_where_it_is_for_the_gate_would_hold_nothing_any_more(
+    both: Administration, stores: list[str]
+) -> None:
+    execute(
+        stores[0],
+        "insert into gate (name, kind, lambda, owner, reason, created_at) values ('stop', 'pause', %s, '', '', now())",
+        "mail/*",
+    )
+    with pytest.raises(
+        DirectoryError, match=r"rows in table gate of cell a: gates do not move.*duly gates delete"
+    ):
+        both.assign("mail", "b")
+    both.assign("mails", "b")
+
+
 def test_an_assignment_that_was_killed_in_the_middle_is_said_takes_no_rows_and_is_completed_by_sync(
     both: Administration, stores: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

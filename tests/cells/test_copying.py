@@ -44,8 +44,10 @@ async def source(two_cells: TwoCells) -> AsyncIterator[Store]:
         declared = ResourceLimit("smtp", 2)
         await declare_resource(store, declared, ResourceDeclaration("mail", "1"))
         assert await store_gates.put_gate(store, GATE.name, lambda _: GATE)
-        own = GATE._replace(name="breaker:mail.send")
+        own = GATE._replace(name="breaker:mail.send", scope=GateScope("mail.send", None, None, None))
         assert await store_gates.put_gate(store, own.name, lambda _: own)
+        of_a_namespace = GATE._replace(name="mails", scope=GateScope("mail/*", None, None, None))
+        assert await store_gates.put_gate(store, of_a_namespace.name, lambda _: of_a_namespace)
         await store_pools.put_pool(store, POOL.name, lambda _: POOL)
         await store_calendars.put(store, "work", lambda _: Calendar("work", ("DE",)))
         yield store

@@ -39,6 +39,12 @@ _NO_DIRECTORY = (
     "the store of cell {name} has no directory: run `duly cells add {name}` again, or, if the store was restored from a backup, "
     "restore one of after it became a cell"
 )
+_NOT_EMPTY = "namespaces do not move. Give one to a cell before it is used, or move the cell"
+_HELD = {
+    "breaker": "breakers do not move. Delete them (`duly breakers delete`), and set them after it",
+    "gate": "gates do not move. Delete them (`duly gates delete`), and set them after it",
+}
+"""Tables beside the guarded ones whose rows are of one namespace, and what to do about them."""
 _AGAIN = timedelta(milliseconds=200)
 _TABLE_LOCK_TIMEOUT = "set local lock_timeout = '500ms'"
 """Callers of the cell stand behind the lock: it gives up, and is tried again."""
@@ -387,7 +393,7 @@ class Administration:
         _guard(side)
 
     def _give_away(self, owner: Side, namespace: str, directory: Directory, before: str) -> None:
-        tables = sorted({*GUARDED, "task"})
+        tables = sorted({*GUARDED, *_HELD, "task"})
         owner.run(
             sql.SQL("lock table {} in share row exclusive mode").format(
                 sql.SQL(", ").join(map(owner.table, tables))
@@ -395,9 +401,9 @@ class Administration:
         )
         for table in tables:
             if _has_rows(owner, table, namespace):
+                fix = _HELD.get(table, _NOT_EMPTY)
                 raise DirectoryError(
-                    f"namespace {namespace} has rows in table {table} of cell {before}: namespaces do not move. Give one to a cell before "
-                    "it is used, or move the cell"
+                    f"namespace {namespace} has rows in table {table} of cell {before}: {fix}"
                 )
         forward(owner, directory)
 

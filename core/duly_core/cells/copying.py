@@ -8,6 +8,7 @@ from duly_core.access.copies import AccessRows, read_access, write_access
 from duly_core.gates import store as store_gates
 from duly_core.gates.rules import Gate
 from duly_core.gates.store import NewGate
+from duly_core.lambdas.patterns import EVERYTHING
 from duly_core.limits import store as store_limits
 from duly_core.limits.changes import Contradiction, NotPut, ResourceChange, put_resource
 from duly_core.limits.store import Deletion, ResourceState
@@ -19,11 +20,9 @@ from duly_core.time_tables import calendars as store_calendars
 from duly_core.time_tables.calendars import CalendarRow
 
 _PAGE = 1_000
-_OF_A_BREAKER = "breaker:"
-"""Begins the name of a gate that a breaker set: it is of one cell."""
 
 COPIED = ("grants", "tokens", "settings", "resources", "gates", "pools", "calendars")
-"""What is copied, in this order. Targets of notifications are settings of Frontends, and not of a store."""
+"""What is copied, in this order; of gates those on all lambdas, for others are of the cell of their namespace. Targets of notifications are settings of Frontends, and not of a store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +117,7 @@ async def _read(store: Store) -> _Owned:
     return _Owned(
         settings=await store_settings.values(store),
         resources={each.limit.name: each for each in await _resources(store) if each.declaration is None},
-        gates={name: gate for name, gate in gates.items() if not name.startswith(_OF_A_BREAKER)},
+        gates={name: gate for name, gate in gates.items() if gate.scope.pattern == EVERYTHING},
         pools={each.pool.name: each.pool for each in await store_pools.list_pools(store)},
         calendars=await _all_calendars(store),
     )

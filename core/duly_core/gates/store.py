@@ -156,12 +156,27 @@ async def gate_in_force(store: Store, name: str, may_change: MayChange) -> Gate 
         return await _in_force(connection, name, may_change)
 
 
+async def gates_in_force(store: Store, names: Sequence[str]) -> list[Gate]:
+    """Return the gates of these names that are in force.
+
+    Raises:
+        StoreUnavailableError: ask again.
+    """
+    async with store.connection() as connection:
+        return await _of_those_in_force(connection, await _named(connection, names))
+
+
 async def _in_force(connection: Connection, name: str, may_change: MayChange) -> Gate | None:
     found = await _named(connection, [name])
     if any(not may_change(gate) for gate in found):
         raise GateRefusedError(name)
-    in_force = {row[0] for row in await fetch(connection, GATES["gates_in_force"], {"names": texts([name])})}
-    return next((gate for gate in found if gate.gate_id in in_force), None)
+    return next(iter(await _of_those_in_force(connection, found)), None)
+
+
+async def _of_those_in_force(connection: Connection, found: Sequence[Gate]) -> list[Gate]:
+    names = texts([gate.name for gate in found])
+    in_force = {row[0] for row in await fetch(connection, GATES["gates_in_force"], {"names": names})}
+    return [gate for gate in found if gate.gate_id in in_force]
 
 
 async def delete_gates(

@@ -17,7 +17,7 @@ from duly_frontend.gates.checks import GATE_FIELDS
 from duly_frontend.time_tables.calendars import CALENDAR_FIELDS
 from duly_wire.v1 import gates_pb2, limits_pb2, pools_pb2, task_pb2, time_tables_pb2
 
-_PATIENCE = timedelta(seconds=2)
+PATIENCE = timedelta(seconds=2)
 """A cell that does not answer within this time counts as away: then nothing is written."""
 _UNKNOWN = frozenset(
     {
@@ -179,7 +179,7 @@ async def _answers(cell: Cell) -> bool:
         return False
     asking = asyncio.ensure_future(_ask(cell.reads))
     asking.add_done_callback(take_outcome)
-    done, _ = await asyncio.wait({asking}, timeout=_PATIENCE.total_seconds())
+    done, _ = await asyncio.wait({asking}, timeout=PATIENCE.total_seconds())
     if not done:
         asking.cancel()
         return False

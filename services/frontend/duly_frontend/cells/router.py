@@ -20,7 +20,7 @@ from duly_core.errors import DulyError, InvalidRequestError, NotInCellError, Too
 from duly_core.lambdas.names import NAMESPACE_MARK
 from duly_core.rpc.requests.problem import Problem
 from duly_frontend import events
-from duly_frontend.cells import operators, watching
+from duly_frontend.cells import gates, operators, watching
 from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit, Handler
 from duly_frontend.cells.locations import Locations
 from duly_frontend.cells.locator import CELL_WITHIN, READERS, Locator
@@ -31,6 +31,7 @@ from duly_frontend.cells.routes import (
     ByField,
     ByItems,
     Form,
+    Gates,
     InOneCell,
     Operators,
     Place,
@@ -108,6 +109,7 @@ class Router:
             WhereFound: self._where_found,
             AllCells: self._of_all_cells,
             Operators: self._of_operators,
+            Gates: self._of_gates,
             Watching: self._watch,
         }
         route: Route = ROUTES[path]
@@ -378,6 +380,13 @@ class Router:
             except CellUnavailableError as away:
                 error = error or away
         raise error or CellUnavailableError(own, "no cell is served here")
+
+    async def _of_gates(self, path: str, _route: Route, request: Any, context: Any) -> Any:
+        change = gates.put if path == gates.PUT else gates.delete
+        units = gates.AllUnits(
+            self._directory(), self._all_units(), self._unit, self._anywhere, self._call_each
+        )
+        return await change(request, units, context)
 
     async def _watch(self, path: str, _route: Watching, request: Any, context: Any) -> Any:
         try:

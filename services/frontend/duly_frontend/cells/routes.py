@@ -96,6 +96,11 @@ class Operators:
 
 
 @dataclass(frozen=True, slots=True)
+class Gates:
+    """Gates are where the lambdas live that they hold: those of a namespace in its cell, those on `*` in all cells."""
+
+
+@dataclass(frozen=True, slots=True)
 class Streamed:
     """Calls over a stream: each is routed for itself."""
 
@@ -108,7 +113,7 @@ class Watching:
     """A long poll of one cell, or of several with a position in each."""
 
 
-Route = ByItems | ByField | InOneCell | WhereFound | AllCells | Operators | Streamed | Watching
+Route = ByItems | ByField | InOneCell | WhereFound | AllCells | Operators | Gates | Streamed | Watching
 
 _LAMBDA = Place(Form.LAMBDA, "lambda")
 _NAME = Place(Form.LAMBDA, "name")
@@ -164,8 +169,8 @@ ROUTES: Mapping[str, Route] = {
     "/duly.v1.InspectionService/GetTrends": _ONE_LAMBDA_OR_ALL,
     "/duly.v1.InspectionService/GetServiceLevels": _ONE_LAMBDA_OR_ALL,
     "/duly.v1.InspectionService/Search": AllCells(),
-    "/duly.v1.GateService/PutGate": _CHANGES_OWNED,
-    "/duly.v1.GateService/DeleteGates": _CHANGES_OWNED,
+    "/duly.v1.GateService/PutGate": Gates(),
+    "/duly.v1.GateService/DeleteGates": Gates(),
     "/duly.v1.GateService/ListGates": AllCells(),
     "/duly.v1.GateService/PutBreaker": ByField(Place(Form.LAMBDA, "breaker.lambda")),
     "/duly.v1.GateService/DeleteBreakers": ByItems("lambdas", Place(Form.LAMBDA)),

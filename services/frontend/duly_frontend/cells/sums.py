@@ -46,9 +46,12 @@ def oldest(answers: Iterable[Any], field: str, into: Any) -> None:
 
 
 def list_gates(_request: Any, answers: Mapping[str, Any]) -> gates_pb2.ListGatesResponse:
-    """Return the gates of all cells; one that several cells have is one row."""
-    rows = by_key((gate for answer in answers.values() for gate in answer.gates), "name")
-    return gates_pb2.ListGatesResponse(gates=[gates(group) for group in rows.values()])
+    """Return the gates of all cells. One on all lambdas, which several cells have, is one row."""
+    rows = defaultdict(list)
+    for answer in answers.values():
+        for gate in answer.gates:
+            rows[gate.name, _lambda_of(gate.scope)].append(gate)
+    return gates_pb2.ListGatesResponse(gates=[gates(rows[key]) for key in sorted(rows)])
 
 
 def list_breakers(_request: Any, answers: Mapping[str, Any]) -> gates_pb2.ListBreakersResponse:

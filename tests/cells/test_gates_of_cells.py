@@ -1,0 +1,161 @@
+"""A gate is where the lambdas live that it holds: no other cell must answer to set, change and remove it."""
+
+import re
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.field_mask_pb2 import FieldMask
+
+from duly_core.gates import store as store_gates
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_wire.v1 import gates_pb2, gates_pb2_grpc, task_pb2
+from tests.fixtures.routed_cells import RoutedCells, serves
+
+
+def _put(name: str, pattern: str, reason: str = "", **also: Any) -> gates_pb2.PutGateRequest:
+    gate = gates_pb2.Gate(name=name, kind=gates_pb2.GATE_KIND_PAUSE, scope={"lambda": pattern}, reason=reason)
+    return gates_pb2.PutGateRequest(gate=gate, **also)
+
+
+async def _patterns(cells: RoutedCells, cell: str) -> dict[str, str]:
+    async with Store(StoreSettings(dsn=cells.dsns[cell])) as store:
+        return {each.gate.name: each.gate.scope.pattern for each in await store_gates.list_gates(store)}
+
+
+async def _away(cells: RoutedCells, channel: grpc.aio.Channel, cell: str) -> None:
+    await cells.lines[cell].cut()
+    await serves(channel, cell, expected=False)
+
+
+@pytest.fixture
+def gates(channel_of_cells: grpc.aio.Channel) -> gates_pb2_grpc.GateServiceStub:
+    return gates_pb2_grpc.GateServiceStub(channel_of_cells)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "where"),
+    [
+        ("mail.send", ["a"]),
+        ("mail.*", ["a"]),
+        ("other/*", ["a"]),
+        ("b*", ["a"]),
+        ("b/send", ["b"]),
+        ("b/send@2", ["b"]),
+        ("b/s*", ["b"]),
+        ("*", ["a", "b"]),
+    ],
+)
+async def test_a_gate_is_in_the_cells_of_its_lambdas(
+    routed_cells: RoutedCells, gates: gates_pb2_grpc.GateServiceStub, pattern: str, where: list[str]
+) -> None:
+    assert (await gates.PutGate(_put("stop", pattern))).created
+    assert [cell for cell in ("a", "b") if "stop" in await _patterns(routed_cells, cell)] == where
+    (listed,) = (await gates.ListGates(gates_pb2.ListGatesRequest())).gates
+    assert getattr(listed.scope, "lambda") == pattern
+    (result,) = (await gates.DeleteGates(gates_pb2.DeleteGatesRequest(names=["stop"]))).results
+    assert not result.HasField("error")
+    assert not await _patterns(routed_cells, "a")
+    assert not await _patterns(routed_cells, "b")
+
+
+@pytest.mark.parametrize(("away", "living"), [("a", "b/send"), ("b", "mail.send")])
+async def test_gates_of_a_cell_that_answers_are_set_changed_counted_and_removed_while_another_is_away(
+    routed_cells: RoutedCells,
+    channel_of_cells: grpc.aio.Channel,
+    gates: gates_pb2_grpc.GateServiceStub,
+    away: str,
+    living: str,
+) -> None:
+    await _away(routed_cells, channel_of_cells, away)
+    assert (await gates.PutGate(_put("stop", living))).created
+    reason = gates_pb2.PutGateRequest(
+        gate={"name": "stop", "reason": "it fails"}, update_mask=FieldMask(paths=["reason"])
+    )
+    changed = await gates.PutGate(reason)
+    assert (changed.gate.reason, changed.changed_fields.paths) == ("it fails", ["reason"])
+    assert (await gates.PutGate(_put("", living, dry_run=True))).hits == []
+    call = gates.ListGates(gates_pb2.ListGatesRequest())
+    assert [gate.name for gate in (await call).gates] == ["stop"]
+    assert dict(await call.trailing_metadata())["duly-cells-missing"] == away
+    done = await gates.DeleteGates(gates_pb2.DeleteGatesRequest(names=["stop", "none"]))
+    assert [each.error.code for each in done.results] == [0, task_pb2.ERROR_CODE_CELL_UNAVAILABLE]
+    assert f"cell {away} does not answer" in done.results[1].error.message
+    assert (await gates.ListGates(gates_pb2.ListGatesRequest())).gates == []
+
+
+async def test_what_needs_the_cell_that_is_away_is_refused_with_its_name_and_changes_nothing(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel, gates: gates_pb2_grpc.GateServiceStub
+) -> None:
+    await gates.PutGate(_put("there", "b/send"))
+    await _away(routed_cells, channel_of_cells, "b")
+    unknown = gates_pb2.PutGateRequest(gate={"name": "there", "reason": "?"})
+    for call in (
+        gates.PutGate(_put("stop", "b/send")),
+        gates.PutGate(unknown),
+        gates.DeleteGates(gates_pb2.DeleteGatesRequest(names=["there"])),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError, match="cell b: ") as refused:
+            await call
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert not await _patterns(routed_cells, "a")
+    assert await _patterns(routed_cells, "b") == {"there": "b/send"}
+
+
+async def test_a_gate_does_not_go_to_another_cell_and_the_error_says_what_to_do(
+    routed_cells: RoutedCells, gates: gates_pb2_grpc.GateServiceStub
+) -> None:
+    await gates.PutGate(_put("stop", "b/send"))
+    await gates.PutGate(_put("all", "*"))
+    for asked, said in (
+        (_put("stop", "mail.send"), "'b/send' in cell b, and 'mail.send' lives in cell a"),
+        (_put("stop", "*"), "'b/send' in cell b, and '*' is of all cells"),
+        (_put("all", "b/send"), "'*' in all cells, and 'b/send' lives in cell b"),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError, match=f"{re.escape(said)}: use another name") as refused:
+            await gates.PutGate(asked)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert await _patterns(routed_cells, "a") == {"all": "*"}
+    assert await _patterns(routed_cells, "b") == {"all": "*", "stop": "b/send"}
+    moved = await gates.PutGate(_put("stop", "b/other"))
+    assert (moved.created, moved.changed_fields.paths) == (False, ["scope.lambda"])
+
+
+async def test_a_name_that_was_given_again_while_its_cell_was_away_is_two_gates_that_lists_show(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel, gates: gates_pb2_grpc.GateServiceStub
+) -> None:
+    await gates.PutGate(_put("stop", "b/send"))
+    await _away(routed_cells, channel_of_cells, "b")
+    await gates.PutGate(_put("stop", "mail.send"))
+    await routed_cells.lines["b"].restore()
+    await serves(channel_of_cells, "b")
+    listed = (await gates.ListGates(gates_pb2.ListGatesRequest())).gates
+    assert [(gate.name, getattr(gate.scope, "lambda")) for gate in listed] == [
+        ("stop", "b/send"),
+        ("stop", "mail.send"),
+    ]
+    reason = gates_pb2.PutGateRequest(gate={"name": "stop", "reason": "?"})
+    with pytest.raises(grpc.aio.AioRpcError, match=r"'mail\.send' in cell a and 'b/send' in cell b"):
+        await gates.PutGate(reason)
+    changed = await gates.PutGate(_put("stop", "b/send", "here"))
+    assert changed.changed_fields.paths == ["reason"]
+    (result,) = (await gates.DeleteGates(gates_pb2.DeleteGatesRequest(names=["stop"]))).results
+    assert not result.HasField("error")
+    assert (await gates.ListGates(gates_pb2.ListGatesRequest())).gates == []
+
+
+async def test_a_gate_without_lambdas_or_with_wrong_ones_is_refused_as_in_a_sole_store(
+    gates: gates_pb2_grpc.GateServiceStub,
+) -> None:
+    for asked, field in (
+        (gates_pb2.PutGateRequest(gate={"name": "stop", "kind": gates_pb2.GATE_KIND_DROP}), "is missing"),
+        (_put("stop", "b/se nd"), r"gate\.scope\.lambda"),
+        (_put("Stop!", "b/send"), r"gate\.name"),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError, match=field) as refused:
+            await gates.PutGate(asked)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await gates.DeleteGates(gates_pb2.DeleteGatesRequest())
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
