@@ -17,6 +17,7 @@ from duly_core.gates.breakers import NewBreaker
 from duly_core.gates.cache import GateCache
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.statements import Statement
+from duly_core.process.pace import Pace
 from duly_core.results.store import set_results
 from duly_core.tasks import claims, schedule
 from duly_core.tasks import store as tasks
@@ -348,6 +349,26 @@ async def test_what_was_not_written_now_does_not_count_and_nothing_is_written_wi
     none = BreakerCounts(store, frozenset)
     none.note([result], [Applied.APPLIED])
     assert none._noted == []
+
+
+async def test_who_has_nothing_to_write_of_a_quiet_cell_rests_until_there_is_something(store):
+    pace = Pace(60 * SECOND)
+    counts = BreakerCounts(store, lambda: frozenset({LAMBDA}), pace)
+    failure = Result(new_task_id().bytes, os.urandom(16), Outcome.FATAL_FAILURE)
+    assert await counts.run_once() == SECOND, "nobody listens"
+    counts.note([failure], [Applied.APPLIED])
+    assert not counts.wake.is_set(), "it comes within a second"
+    await counts.run_once()
+
+    with pace.listening():
+        assert await counts.run_once() == 60 * SECOND
+        counts.note([failure], [Applied.LOST])
+        assert not counts.wake.is_set()
+        counts.note([failure], [Applied.APPLIED])
+
+        assert counts.wake.is_set()
+        assert await counts.run_once() == SECOND
+    assert counts._noted == []
 
 
 async def test_the_gauge_shows_a_breaker_while_it_is_open_or_half_open(guarded, clock):

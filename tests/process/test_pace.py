@@ -9,7 +9,7 @@ from duly_core.process import pace as paces
 from duly_core.process.pace import USUAL, Lively, Pace
 
 SECOND = timedelta(seconds=1)
-LONG = timedelta(seconds=10)
+LONG = timedelta(seconds=30)
 
 
 async def test_a_sole_store_is_looked_at_as_usual():
@@ -27,6 +27,17 @@ async def test_a_quiet_cell_is_looked_at_seldom_as_long_as_somebody_listens():
         assert pace.rest(SECOND, times=3) == 3 * LONG
         assert pace.rest(60 * SECOND) == 60 * SECOND, "never sooner than usual"
     assert pace.rest(SECOND) == SECOND
+
+
+async def test_a_cell_is_quiet_while_somebody_listens_and_nothing_was_due_lately():
+    pace = Pace(LONG)
+    assert not pace.is_quiet
+
+    with pace.listening(), USUAL.listening():
+        assert pace.is_quiet
+        assert not USUAL.is_quiet
+        pace.stir()
+        assert not pace.is_quiet
 
 
 async def test_what_becomes_due_ends_the_rest_and_the_cell_is_lively_for_a_while(monkeypatch):
@@ -66,8 +77,8 @@ async def test_lively_cells_of_one_process_share_the_looks_of_one():
         for pace in others:
             pace.stir()
         assert [pace.rest(SECOND) for pace in paces_of_cells] == [4 * SECOND] * 4
-        assert one.rest(5 * SECOND) == LONG, "no longer than in a quiet cell"
-        assert one.rest(5 * SECOND, times=0.5) == 5 * SECOND
+        assert one.rest(10 * SECOND) == LONG, "no longer than in a quiet cell"
+        assert one.rest(5 * SECOND, times=1 / 6) == 5 * SECOND
         assert one.rest(60 * SECOND) == 60 * SECOND, "never sooner than usual"
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from datetime import timedelta
+from itertools import pairwise
 from time import monotonic
 
 import pytest
@@ -15,6 +16,7 @@ from duly_core.postgres.pool import Store, connect_arguments
 from duly_core.postgres.settings import StoreSettings
 from duly_core.postgres.statements import Statement
 from duly_core.process.loop import repeat
+from duly_core.process.pace import QUIET, USUAL, Pace
 from duly_store_consumer import liveness
 from duly_store_consumer.consumer import Consumer
 from duly_store_consumer.settings import StoreConsumerSettings
@@ -59,9 +61,10 @@ async def followed():
     await asyncio.gather(*running)
 
 
+@pytest.mark.parametrize("pace", [USUAL, Pace(QUIET)], ids=["sole store", "cell"])
 @pytest.mark.parametrize("how", ["cut", "freeze"])
-async def test_health_follows_an_outage_down_and_up_without_flapping(line, far_store, followed, how):
-    told = followed(far_store)
+async def test_health_follows_an_outage_down_and_up_without_flapping(line, far_store, followed, how, pace):
+    told = followed(far_store, pace=pace)
     await until(lambda: told.history == [True])
     if how == "cut":
         await line.cut()
@@ -75,6 +78,22 @@ async def test_health_follows_an_outage_down_and_up_without_flapping(line, far_s
         line.thaw()
 
     await until(lambda: told.history == [True, False, True], 15 * SECOND)
+
+
+async def test_of_the_services_of_a_process_one_asks_the_postgres_of_a_cell(store, followed, monkeypatch):
+    loop, asked_at, ping = asyncio.get_running_loop(), [], store.ping
+
+    async def ask():
+        asked_at.append(loop.time())
+        await ping()
+
+    monkeypatch.setattr(store, "ping", ask)
+    told = [followed(store, patience=2 * SECOND, pace=Pace(QUIET)) for _ in range(3)]
+
+    await until(lambda: len(asked_at) >= 3)
+
+    assert min(later - before for before, later in pairwise(asked_at)) >= 0.4
+    assert [each.history for each in told] == [[True]] * 3
 
 
 @pytest.mark.long  # asks nothing for seconds

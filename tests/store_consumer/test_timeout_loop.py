@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from duly_core.errors import StatementTimeoutError
 from duly_core.lambdas.names import QueueKey
+from duly_core.process.pace import Pace
 from duly_core.tasks import claims, polling
 from duly_core.tasks.claims import Caller, Pick
 from duly_core.tasks.task import DueTask
@@ -92,6 +93,38 @@ async def test_what_is_due_again_is_told_of_though_a_part_of_the_round_took_too_
     with pytest.raises(StatementTimeoutError):
         await turn(loop)
 
+    assert told.notifications == [(timedelta(), {LAMBDA}, 1)]
+
+
+async def test_a_quiet_cell_without_claims_is_asked_seldom_for_its_server_and_always_before_claims_are_void(
+    store, task_states, time, told, monkeypatch
+):
+    checks = []
+
+    class Guard(ReclaimGuard):
+        async def left(self, connection):
+            checks.append(connection)
+            return await super().left(connection)
+
+    pace = Pace(60 * SECOND)
+    settings = StoreConsumerSettings(poll_interval=POLL)
+    loop = TimeoutLoop(store, settings, Guard(TIMING, time.since_boot), told, pace=pace)
+    with pace.listening():
+        for _ in range(5):
+            await turn(loop)
+        assert len(checks) == 1
+        await task_states.new()
+        (held,) = await claim_work(task_states)
+        await turn(loop)  # sees the claim
+        checks.clear()
+        await turn(loop)
+        assert len(checks) == 1
+        await time.tick(HEARTBEAT_TIMEOUT + SECOND)
+        checks.clear()
+        await turn(loop)
+
+    assert len(checks) >= 2
+    assert await task_states.status(held.task_id) == "retriable_failure"
     assert told.notifications == [(timedelta(), {LAMBDA}, 1)]
 
 

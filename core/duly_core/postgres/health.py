@@ -58,7 +58,8 @@ class HealthFollower:
         self._trouble = trouble
         self._begun_at = float("inf")
         self._ping_after = _PING_AFTER.total_seconds()
-        if pace.gives_back:  # half of its patience is left for the answer
+        self._is_cell = pace.gives_back
+        if self._is_cell:  # half of its patience is left for the answer
             self._ping_after = max(self._ping_after, self._patience / 2)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -76,7 +77,7 @@ class HealthFollower:
 
     async def _follow(self, stop: asyncio.Event) -> None:
         serves = True
-        while not await wait_for(stop, _LOOK_EVERY):
+        while not await wait_for(stop, self._until_silent(self._patience) if serves else _LOOK_EVERY):
             silent_for = self._silent_for()
             reason = self._trouble() or self._refusal()
             if silent_for > self._patience:
@@ -93,14 +94,32 @@ class HealthFollower:
     async def _keep_asking(self) -> None:
         """The first pool's own bounds end each try."""
         while True:
-            if self._silent_for() >= self._ping_after:
+            if self._silent_for() >= self._ping_after and self._is_our_turn():
                 try:
                     await self._stores[0].ping()
                 except StoreUnavailableError:
                     pass  # its silence is what counts
                 except Exception:
                     log.exception("health: Postgres check failed")  # and is asked again: nobody else would
-            await asyncio.sleep(_LOOK_EVERY.total_seconds())
+            await asyncio.sleep(self._until_silent(self._ping_after).total_seconds())
+
+    def _is_our_turn(self) -> bool:
+        """Whether nobody else of this process asks this Postgres now: one answer is one for all."""
+        answers, now = self._stores[0].answers, asyncio.get_running_loop().time()
+        if self._is_cell and now - answers.asked_at < _LOOK_EVERY.total_seconds():
+            return False
+        answers.asked_at = now
+        return True
+
+    def _until_silent(self, bound: float) -> timedelta:
+        """Return when to look again: a cell's store cannot have been silent for so many seconds any sooner.
+
+        What else may be wrong is seen within half of its patience: of many cells each look costs all of them.
+        """
+        if not self._is_cell:
+            return _LOOK_EVERY
+        left = min(bound - self._silent_for(), self._patience / 2)
+        return max(_LOOK_EVERY, timedelta(seconds=left))
 
     async def _keep_looking_for_the_primary(self) -> None:
         """The pools' connections may lead to a server that is gone."""

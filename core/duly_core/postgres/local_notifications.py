@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Hashable
 from datetime import timedelta
 from typing import Protocol
 
+from duly_core.postgres.listener_group import ListenerGroup
 from duly_core.postgres.loop_store import LoopStore
 from duly_core.postgres.pool import Row, Step
 from duly_core.process.pace import QUIET, USUAL, Lively, Pace
@@ -35,8 +36,10 @@ class LocalNotifications:
     def __init__(self, pace: Pace = USUAL) -> None:
         """Make one; `pace` is that of all loops in this process that look at the store."""
         self.pace = pace
-        self.loops = LoopStore()
+        self.loops = LoopStore(pace)
         """For loops that look at the store seldom, where the process has several stores."""
+        self.listeners = ListenerGroup() if pace.gives_back else None
+        """One connection listens for all services of this process, where it has several stores."""
         self._subscribers: list[Subscriber] = []
         self._lookers: list[Looker] = []
         self._of_stores: dict[Hashable, LocalNotifications] = {}

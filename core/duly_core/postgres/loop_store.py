@@ -6,12 +6,15 @@ from contextlib import asynccontextmanager
 
 from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
+from duly_core.process.pace import USUAL, Pace
 
 
 class LoopStore:
     """Open while some service needs it."""
 
-    def __init__(self) -> None:
+    def __init__(self, pace: Pace = USUAL) -> None:
+        """Make one; `pace` is that of the loops."""
+        self._pace = pace
         self._users = 0
         self._store: Store | None = None
         self._turn = asyncio.Lock()
@@ -21,7 +24,7 @@ class LoopStore:
         """Lend it; the first user opens it, and the last one closes it."""
         async with self._turn:
             if self._store is None:
-                opened = Store(settings, gives_back=True)
+                opened = Store(settings, gives_back=True, spares=lambda: self._pace.is_quiet)
                 await opened.__aenter__()
                 self._store = opened
             store = self._store

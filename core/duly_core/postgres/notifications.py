@@ -19,6 +19,7 @@ from duly_core.postgres.channels import (
     TIME_TABLE_CHANNEL,
 )
 from duly_core.postgres.connection import Connection
+from duly_core.postgres.listener_group import ListenerGroup
 from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.pool import Row, Step, Store, connect_arguments_now
 from duly_core.postgres.rate_detector import STREAM_GAP, RateDetector
@@ -131,6 +132,7 @@ class Listener:
         on_time_table: Callable[[], None] = lambda: None,
         on_gate: Callable[[], None] = lambda: None,
         pace: Pace = USUAL,
+        group: ListenerGroup | None = None,
     ) -> None:
         """Make one.
 
@@ -141,6 +143,7 @@ class Listener:
             on_time_table: called when time tables changed.
             on_gate: called when gates or breakers changed.
             pace: told whether this listens, and of what is due.
+            group: of those in this process that listen to the same store by one connection; None: this one has its own.
         """
         self._settings = settings
         self._on_due = on_due
@@ -148,6 +151,7 @@ class Listener:
         self._on_time_table = on_time_table
         self._on_gate = on_gate
         self._pace = pace
+        self._group = group or ListenerGroup()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Listen until `stop`; behind a pooler that is not possible, and the poll goes on alone."""
@@ -155,12 +159,17 @@ class Listener:
             log.info("notifications disabled behind a pooler: store.direct_dsn is not set; polling only")
             await stop.wait()
             return
-        listening = asyncio.ensure_future(self._listen_for_ever())
+        listening = asyncio.ensure_future(self._listen_in_turn())
         try:
             await stop.wait()
         finally:
             listening.cancel()
             await asyncio.wait({listening}, timeout=_LAST_WORD)  # Postgres may hang
+
+    async def _listen_in_turn(self) -> None:
+        with self._group.joined(self):
+            async with self._group.turn:
+                await self._listen_for_ever()
 
     async def _listen_for_ever(self) -> None:
         failures = 0
@@ -171,12 +180,10 @@ class Listener:
                 ) as connection:
                     channels = await self._listen(connection)
                     failures = 0
-                    self._on_change()  # what was told while nobody listened
-                    self._on_time_table()
-                    self._on_gate()
-                    with self._pace.listening():
+                    with self._group.listening(), self._pace.listening():
                         async for notification in connection.notifies():
-                            self._tell(channels[notification.channel], notification.payload)
+                            self._pace.stir()
+                            self._group.hear(channels[notification.channel], notification.payload)
             except (psycopg.Error, OSError, StoreUnavailableError) as error:
                 failures += 1
                 log.warning(
@@ -196,8 +203,14 @@ class Listener:
             await connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel)))
         return channels
 
-    def _tell(self, channel: str, payload: str) -> None:
-        self._pace.stir()
+    def begin(self) -> None:
+        """Look at everything: what was told while nobody listened."""
+        self._on_change()
+        self._on_time_table()
+        self._on_gate()
+
+    def hear(self, channel: str, payload: str) -> None:
+        """Take a notification."""
         if channel in _CHANGES:
             self._on_change()
         elif channel == TIME_TABLE_CHANNEL:

@@ -76,6 +76,9 @@ _FENCED, _NOT_IN_CELL = "DU001", "DU002"
 _GIVEN_BACK_AFTER, _KEPT_FOR = timedelta(seconds=15), timedelta(minutes=10)
 """How long a connection stays that nobody needs."""
 
+_SPARED_FOR = 0.25
+"""Seconds that a statement waits for another one rather than for a connection of its own, which costs as much as many statements."""
+
 _GRACE = timedelta(seconds=1)
 """How much longer than statement_timeout a connection may be held: by then the server would have answered."""
 
@@ -156,6 +159,8 @@ class Answers:
     def __init__(self) -> None:
         self.at = float("-inf")
         """On the loop's clock."""
+        self.asked_at = float("-inf")
+        """When it was asked last only to see whether it answers."""
 
     @classmethod
     def of(cls, dsn: str) -> "Answers":
@@ -175,6 +180,7 @@ class Store:
         lock_timeout: timedelta | None = None,
         *,
         gives_back: bool = False,
+        spares: Callable[[], bool] | None = None,
     ) -> None:
         """Make one.
 
@@ -182,7 +188,12 @@ class Store:
             settings: of the store.
             lock_timeout: a statement waits for a lock no longer; None: as long as it may run.
             gives_back: whether connections are closed that nobody needs for a while; else one is kept.
+            spares: tells whether to wait for a moment, rather than to open a second connection; None: never.
         """
+        self.spares = spares
+        """Tells whether to wait for a moment, rather than to open a second connection."""
+        self._turn = asyncio.Lock()
+        """Is held, while connections are spared, by who has one."""
         parse(settings.dsn)
         self.settings = settings
         self.longest_held = (settings.statement_timeout + _GRACE).total_seconds()
@@ -217,6 +228,20 @@ class Store:
     def where(self) -> str:
         """Host, port and database, for messages."""
         return describe(self.settings.dsn)
+
+    async def take_turn(self) -> bool:
+        """Wait for a moment until nobody else has a connection, if they are spared; return whether `end_turn` must be called."""
+        if self.spares is None or not self.spares():
+            return False
+        try:
+            async with asyncio.timeout(_SPARED_FOR):
+                return await self._turn.acquire()
+        except TimeoutError:  # the other one takes its time
+            return False
+
+    def end_turn(self) -> None:
+        """Let others have a connection."""
+        self._turn.release()
 
     def refusal(self) -> str | None:
         """Return what Postgres refuses until somebody acts; None: nothing."""
@@ -315,12 +340,18 @@ class _Lent:
         self._store = store
         self._pool = pool
         self._hung = False
+        self._has_turn = False
 
     async def __aenter__(self) -> Connection:
         loop = asyncio.get_running_loop()
+        if self._store.spares is not None:
+            self._has_turn = await self._store.take_turn()
         try:
             self._connection = await self._acquire(loop)
-        except _UNAVAILABLE as error:
+        except BaseException as error:
+            self._end_turn()
+            if not isinstance(error, _UNAVAILABLE):
+                raise
             raise self._store.problem(error, hung=False) or error from error
         # a server that hangs keeps the peer alive and ends no statement: only we can end the wait
         self._watch = loop.call_later(self._store.longest_held, self._hang_up)
@@ -332,10 +363,18 @@ class _Lent:
         self._connection.lent_at = None
         if error is None:
             self._store.answered_at = self._store.answers.at = asyncio.get_running_loop().time()
-        await self._pool.putconn(self._connection)  # which looks at the state that it is in
+        try:
+            await self._pool.putconn(self._connection)  # which looks at the state that it is in
+        finally:
+            self._end_turn()
         problem = self._store.problem(error, hung=self._hung)
         if problem is not None:
             raise problem from error
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            self._store.end_turn()
 
     async def _acquire(self, loop: asyncio.AbstractEventLoop) -> OwnConnection:
         end = loop.time() + self._store.settings.acquire_timeout.total_seconds()

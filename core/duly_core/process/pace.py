@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-QUIET = timedelta(seconds=10)
-"""How long loops of a quiet cell rest: less than any lease or timeout by which a look must come."""
+QUIET = timedelta(seconds=30)
+"""How long loops of a quiet cell rest. A listener that is cut off is known to be lost within half of it (keepalives). What is due
+later than the notifications' horizon, of which nobody tells, is found in time."""
 _LIVELY_FOR = 10.0
 """Seconds after which a store is taken to be quiet again."""
 
@@ -68,23 +69,29 @@ class Pace:
             while self._slow:
                 self._slow.pop().set()
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether loops rest: somebody listens, and nothing was due for a while."""
+        if self._longest is None or not self._listeners:
+            return False
+        return asyncio.get_running_loop().time() - self._stirred_at >= _LIVELY_FOR
+
     def rest(self, usual: timedelta, wake: asyncio.Event | None = None, *, times: float = 1) -> timedelta:
         """Return how long a loop rests whose round found nothing.
 
         Args:
             usual: how long it rests in a store that is not quiet, if no other one of the process is lively.
             wake: is set when something becomes due in a quiet store, and when a listener is lost; None: the loop's work can wait.
-            times: how much longer than `longest` it may rest.
+            times: how much longer than `longest` it may rest; below 1: how much less long.
         """
         if self._longest is None or not self._listeners:
             return usual
-        now = asyncio.get_running_loop().time()
         longest = max(usual, self._longest * times)
-        if now - self._stirred_at >= _LIVELY_FOR:
+        if self.is_quiet:
             if wake is not None:
                 self._resting.add(wake)
             return longest
-        lively = self._lively.count(now)
+        lively = self._lively.count(asyncio.get_running_loop().time())
         if lively > 1 and wake is not None:
             self._slow.add(wake)
         return min(longest, usual * lively)

@@ -11,6 +11,7 @@ from duly_core.fleet.services import AS_HSC, reporting
 from duly_core.gates.cache import GateCache
 from duly_core.live_settings.log_level_follower import LogLevelFollower
 from duly_core.postgres.health import HealthFollower, Server
+from duly_core.postgres.listener_group import ListenerGroup
 from duly_core.postgres.local_notifications import LocalNotifications
 from duly_core.postgres.notifications import Listener, Notifier
 from duly_core.postgres.pool import Store
@@ -53,6 +54,8 @@ class HscUnit:
     counts: BreakerCounts
     trends: RunTrends
     pace: Pace
+    listeners: ListenerGroup | None
+    """Listens once for the services of this process; None: there are no others."""
     seldom: bool
     """Whether the process reports itself as usual in another store."""
 
@@ -78,6 +81,7 @@ class HscUnit:
             may_have_changed,
             on_gate=self.gates.may_have_changed,
             pace=self.pace,
+            group=self.listeners,
         )
         async with (
             reporting(
@@ -89,7 +93,7 @@ class HscUnit:
             group.create_task(listener.run(stop))
             group.create_task(repeat("live settings", config.run_once, stop, config.wake))
             group.create_task(repeat("gates", self.gates.run_once, stop, self.gates.wake))
-            group.create_task(repeat("run counts", self.counts.run_once, stop, asyncio.Event()))
+            group.create_task(repeat("run counts", self.counts.run_once, stop, self.counts.wake))
             group.create_task(repeat("trends", self.trends.run_once, stop, asyncio.Event()))
             group.create_task(repeat("wait nodes", wait_nodes.run_once, stop, wait_nodes.wake))
 
@@ -141,7 +145,7 @@ async def open_unit(
             loops = await closing.enter_async_context(notifications.loops.lend(store_settings))
         config = LiveConfig(loops, settings.live, log_level, settings.timing, hsc=hsc, pace=pace)
         gates = GateCache(loops, pace=pace)
-        counts = BreakerCounts(loops, lambda: gates.breaker_lambdas)
+        counts = BreakerCounts(loops, lambda: gates.breaker_lambdas, pace)
         trends = RunTrends(loops, fenced=fenced)
         servicer = HscServicer(
             stores,
@@ -172,5 +176,6 @@ async def open_unit(
                 counts,
                 trends,
                 pace,
+                None if notifications is None else notifications.listeners,
                 seldom=pace.gives_back and log_level is None,
             )

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from duly_core.postgres.notifications import Notifier
 from duly_core.postgres.pool import Store
-from duly_core.process.pace import USUAL, Pace
+from duly_core.process.pace import QUIET, USUAL, Pace
 from duly_store_consumer import events
 from duly_store_consumer.live_config import LiveConfig
 from duly_store_consumer.liveness import Liveness
@@ -14,7 +14,7 @@ from duly_store_consumer.reclaim_guard import ReclaimGuard
 from duly_store_consumer.settings import StoreConsumerSettings
 from duly_store_consumer.timeouts import Timeouts
 
-_SHARE = 0.5
+_SHARE = timedelta(seconds=5) / QUIET
 """Of a quiet store's rest: a claim is seen long before its lease ends."""
 
 

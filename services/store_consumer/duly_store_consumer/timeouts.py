@@ -8,7 +8,7 @@ from duly_core.gates import breakers
 from duly_core.lambdas.names import QueueKey
 from duly_core.postgres.pool import Connection, Store
 from duly_core.process import failpoints
-from duly_core.process.pace import USUAL, Pace
+from duly_core.process.pace import QUIET, USUAL, Pace
 from duly_core.tasks import polling
 from duly_store_consumer import events
 from duly_store_consumer.live_config import LiveConfig
@@ -43,6 +43,9 @@ class Timeouts:
         reclaim_guard.on_change(live_config.changed)
         self._limiter = ReclaimLimiter(live_config.settings.reclaim_rate)
         self._handled_at = float("-inf")
+        self._guarded_at = float("-inf")
+        self._is_nothing_claimed = False
+        """By the last look at a quiet store: the guard is asked again before anything is voided."""
 
     async def handle_due(
         self, now: float, room: Callable[[int], Awaitable[Mapping[QueueKey, int]]] | None = None
@@ -61,9 +64,12 @@ class Timeouts:
         if now - self._handled_at < _GAP.total_seconds():
             return _NOTHING, _GAP
         self._handled_at = now
-        async with self._store.connection() as connection:
-            await self._reclaim_guard.left(connection)
+        if not self._is_nothing_claimed or now >= self._guarded_at + QUIET.total_seconds():
+            async with self._store.connection() as connection:
+                await self._reclaim_guard.left(connection)
+            self._guarded_at = now
         ahead = await polling.next_timeout(self._store)
+        self._is_nothing_claimed = ahead is None and self._pace.is_quiet
         if ahead is None:
             return _NOTHING, self._pace.rest(settings.poll_interval)
         if ahead > timedelta():

@@ -100,6 +100,7 @@ async def run_unit(
     """
     settings, store_settings = shared.settings, place.store
     pace = place.pace if notifications is None else notifications.pace
+    listeners = None if notifications is None else notifications.listeners
     if not await shared.migration.done(store_settings, stop, STORE_CONSUMER):
         return
     connections = (
@@ -129,6 +130,7 @@ async def run_unit(
                 time_tables.wake.set,
                 gates.may_have_changed,
                 pace,
+                listeners,
             )
         else:
             consumer = Consumer(store, shared.sender, settings, guard, gates, lambda: gates.breaker_lambdas)
@@ -140,6 +142,7 @@ async def run_unit(
                 time_tables.wake.set,
                 gates.may_have_changed,
                 pace,
+                listeners,
             )
             if notifications is not None:
                 at_the_end.callback(notifications.subscribe(consumer))
@@ -214,7 +217,7 @@ def _keep_up(
         if done.pause < _RETENTION_RESTS or done.removed or done.dropped or done.added:
             return done.pause
         # a partition must be there before its time
-        return min(pace.rest(done.pause, times=30), max(done.pause, settings.partition_span))
+        return min(pace.rest(done.pause, times=10), max(done.pause, settings.partition_span))
 
     group.create_task(repeat("retention", retain, stop, asyncio.Event()))
     blobs = open_blobs(attachments)
@@ -259,7 +262,7 @@ def _seldom(run_once: Callable[[], Awaitable[timedelta]], pace: Pace) -> Callabl
     """Return rounds that come less often while the store is quiet: what they show changes with what runs."""
 
     async def run() -> timedelta:
-        return pace.rest(await run_once(), times=3)
+        return pace.rest(await run_once())
 
     return run
 

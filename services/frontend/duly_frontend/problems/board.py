@@ -40,8 +40,6 @@ EVERY = timedelta(seconds=10)
 _LONGEST_PAUSE = timedelta(seconds=30)
 _TIMES = 50
 """A round that took long is followed by a pause of so many times its length: a large store is not kept busy by it."""
-_CLEAR = 3
-"""A board without problems of a quiet store is made again after so many rests."""
 _MEASURED = 3
 _OF_LATE_QUEUES = (Kind.NO_HOST, Kind.SLOTS_HELD, Kind.LATE, Kind.LAMBDA_GONE)
 Answer = TypeVar("Answer")
@@ -120,7 +118,7 @@ class ProblemBoard:
         await self._show()
         took = timedelta(seconds=self._seconds() - began - self._seldom_took)
         pause = min(max(self._every, _TIMES * took), max(self._every, _LONGEST_PAUSE))
-        return self._pace.rest(pause, self.wake, times=_CLEAR) if self._is_clear else pause
+        return self._pace.rest(pause, self.wake) if self._is_clear else pause
 
     async def _compute(self) -> None:
         begun_at = await store_problems.begin(self._store, self._by, self._every * 0.9, self._begun_at)
