@@ -86,6 +86,9 @@ class PermissionDeniedError(DulyError):
 class NotFoundError(DulyError):
     """A call names something that does not exist."""
 
+    resource_type = ""
+    """What it is, for programs; empty: the message alone says it."""
+
 
 class InvalidRequestError(DulyError):
     """A request is invalid as a whole. The details name the field."""

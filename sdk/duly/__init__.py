@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from duly.graphs.new_graph import NewGraph, NewNode, any_of
     from duly.pools.pool import AnnouncedWorkers, AutoscalerLeader, DeclaredPool, PoolPlan, WorkerPool
     from duly.problems.views import (
+        CellStatus,
         NotificationTarget,
         NotificationTest,
         Problem,
@@ -128,6 +129,7 @@ __all__ = [
     "CallbackOutcome",
     "Cancelled",
     "CatchUp",
+    "CellStatus",
     "Client",
     "CompleteLater",
     "CriticalStep",
@@ -284,6 +286,7 @@ _LOADED_WHEN_NAMED = {
     "WorkerPool": "pools.pool",
     "NotificationTarget": "problems.views",
     "NotificationTest": "problems.views",
+    "CellStatus": "problems.views",
     "Problem": "problems.views",
     "ProblemAction": "problems.views",
     "ProblemCause": "problems.views",

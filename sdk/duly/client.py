@@ -32,7 +32,7 @@ from duly.tasks import dead_letters
 from duly.tasks import reads as task_reads
 from duly.tasks.completion_calls import CompletionCalls
 from duly.tasks.dead_letters import Redrive
-from duly.tasks.filters import DeadLetterFilter, ListFilter, filtered
+from duly.tasks.filters import DeadLetterFilter, DeadLetterListFilter, ListFilter, filtered
 from duly.tasks.handle import Handle, TypedTask, typed_task
 from duly.tasks.reads import TaskRef
 from duly.tasks.schedule_calls import ScheduleCalls
@@ -273,7 +273,7 @@ class AsyncClient(
         return await dead_letters.redrive_where(self._caller, request, rate, limit, dry_run=dry_run)
 
     async def dead_letters(
-        self, *, page_size: int = 100, **which: Unpack[DeadLetterFilter]
+        self, *, page_size: int = 100, **which: Unpack[DeadLetterListFilter]
     ) -> AsyncIterator[Task]:
         """Yield dead letters, newest first, without their payloads; what is left out is not filtered by."""
         async for page in self.dead_letter_pages(page_size=page_size, **which):
@@ -281,12 +281,12 @@ class AsyncClient(
                 yield task
 
     def dead_letter_pages(
-        self, *, page_size: int = 100, **which: Unpack[DeadLetterFilter]
+        self, *, page_size: int = 100, **which: Unpack[DeadLetterListFilter]
     ) -> AsyncIterator[_Tasks]:
         """Yield what `dead_letters` yields a page at a time; `page_size` is 1 to 1,000."""
         request = frontend_pb2.ListTasksRequest(page_size=page_size)
         request.statuses.append(task_pb2.TASK_STATUS_FATAL_FAILURE)
-        return task_reads.list_pages(self._caller, filtered(request, which, DeadLetterFilter))
+        return task_reads.list_pages(self._caller, filtered(request, which, DeadLetterListFilter))
 
     async def register(self, application: App) -> _Strings:
         """Declare the lambdas of an application and their time tables, without running them; return the registry's warnings.

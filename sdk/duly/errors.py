@@ -66,6 +66,7 @@ __all__ = [
     "UnauthenticatedError",
     "UnavailableError",
     "UniqueKeyTakenError",
+    "UnknownCellError",
     "UnknownGateError",
     "UnknownLambdaError",
     "UnknownPoolError",
@@ -261,6 +262,10 @@ class CalendarConflictError(DulyError):
 
 class UnknownResourceError(DulyError):
     """No resource of this name is declared: an operator declares it with `duly resources set`."""
+
+
+class UnknownCellError(DulyError):
+    """No cell has this name; the message has the names of all. `duly cells` lists them."""
 
 
 class UnknownPoolError(DulyError):

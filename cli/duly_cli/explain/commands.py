@@ -75,8 +75,11 @@ def lines(found: "duly.Explanation", width: int | None = None) -> Iterator[str]:
     """Yield an explanation, within `width`; None: that of the terminal, and 80 for a pipe or a file."""
     width = max(40, width or terminal_width() or _WIDTH)
     status = found.status.name.lower()
+    cell = f"cell {found.cell}  " if found.cell else ""
     *before, last = _wrapped(
-        f"{found.task_id}  {found.lambda_name}  {found.priority.name.lower()}  {status}", width, first=""
+        f"{found.task_id}  {found.lambda_name}  {found.priority.name.lower()}  {cell}{status}",
+        width,
+        first="",
     )
     yield from before
     yield Line.of(last, [Span(len(last) - len(status), len(last), status_style(status))])

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import duly
+from duly_cli.output.cell_column import with_cells
 from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line, say
@@ -63,6 +64,9 @@ def list_hosts(
             show_default=False,
         ),
     ] = None,
+    cell: Annotated[
+        str, typer.Option("--cell", help="Only hosts that report to this cell: `duly cells` lists them.")
+    ] = "",
     limit: Annotated[int, typer.Option(min=1, help="At most this many, by id.")] = 100,
     watch: Watch = None,
     address: Address = DEFAULT_ADDRESS,
@@ -74,14 +78,14 @@ def list_hosts(
     """
     asked = [parse_member("--state", name, duly.HostState, "a state") for name in states or ()]
     if host_ids:
-        _show(host_ids, asked, lambda_name, watch, address, as_json=as_json)
+        _show(host_ids, asked, lambda_name, cell, watch, address, as_json=as_json)
         return
     if not asked:
         asked = [each for each in duly.HostState if each is not duly.HostState.STOPPED]
     with connected(address) as client:
 
         def show() -> None:
-            found = client.hosts(lambda_name=lambda_name, states=asked, page_size=min(limit, 1000))
+            found = client.hosts(lambda_name=lambda_name, states=asked, cell=cell, page_size=min(limit, 1000))
             show_all(list(islice(found, limit)), host_table, host_as_json, as_json=as_json)
 
         repeatedly(show, watch, as_json=as_json)
@@ -98,13 +102,14 @@ def show_hosts(
     as_json: AsJson = False,
 ) -> None:
     """Show hosts with their Executors and lambdas, stopped ones, too; exit 1 if there is none of them."""
-    _show(host_ids, (), "", watch, address, as_json=as_json)
+    _show(host_ids, (), "", "", watch, address, as_json=as_json)
 
 
 def _show(
     host_ids: Sequence[str],
     states: Sequence[duly.HostState],
     lambda_name: str,
+    cell: str,
     watch: str | None,
     address: str,
     *,
@@ -114,7 +119,13 @@ def _show(
 
         def show() -> None:
             found = list(
-                client.hosts(lambda_name=lambda_name, states=states, host_ids=host_ids, include_lambdas=True)
+                client.hosts(
+                    lambda_name=lambda_name,
+                    states=states,
+                    host_ids=host_ids,
+                    include_lambdas=True,
+                    cell=cell,
+                )
             )
             if not found:
                 message = f"no host has the id {' or '.join(map(repr, host_ids))}: `duly hosts` lists them"
@@ -171,7 +182,11 @@ def host_table(found: "Iterable[duly.Host]") -> Iterator[str]:
         "CLOCK",
         "HOST",
     )
-    return columns(heads, rows, left_out_first=("UP", "VERSION"), styles={"STATE": status_style})
+    cells = [", ".join(each.cells) for each in hosts]
+    heads_of_all, rows_of_all = with_cells(heads, rows, cells, before="UP")
+    return columns(
+        heads_of_all, rows_of_all, left_out_first=("UP", "VERSION"), styles={"STATE": status_style}
+    )
 
 
 def host_lines(host: "duly.Host") -> Iterator[str]:

@@ -16,7 +16,7 @@ from duly_cli.startup.nouns import LIST, Noun, UnknownNameError
 from duly_cli.startup.option_values import parse_member, parse_priority
 from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
-from duly_cli.tasks.filters import Priorities
+from duly_cli.tasks.filters import InCell, Priorities
 
 Lambdas = Annotated[
     list[str] | None,
@@ -67,6 +67,7 @@ def list_queues(
         bool,
         typer.Option("--include-rates", help="How many tasks were scheduled in the last ten seconds, too."),
     ] = False,
+    cell: InCell = "",
     limit: Annotated[int, typer.Option(min=1, help="At most this many.")] = 50,
     watch: Watch = None,
     address: Address = DEFAULT_ADDRESS,
@@ -87,10 +88,11 @@ def list_queues(
                 order=sorted_by,
                 include_empty=include_empty,
                 include_rates=include_rates,
+                cell=cell,
                 page_size=min(limit, 1000),
             )
             listed = list(islice(found, limit))
-            if not listed and not include_empty:
+            if not listed and not include_empty and not cell:
                 _check_names(client, lambdas or ())
             show_all(listed, queue_table, queue_as_json, as_json=as_json)
 
@@ -180,8 +182,11 @@ def queue_table(found: "Iterable[duly.LambdaQueue]") -> Iterator[str]:
         "HELD": lambda each: number_text(together(each.claimed, each.processing)),
         "HOSTS": lambda each: str(each.hosts),
         "NEW/10s": lambda each: number_text(each.recently_scheduled or duly.TaskCount(0, estimated=False)),
+        "CELL": lambda each: each.cell,
         "LAMBDA": lambda each: one_line(each.lambda_name),
     }
+    if not any(each.cell for each in queues):
+        del cells["CELL"]
     if not any(each.enqueued.count for each in queues):
         del cells["ENQUEUED"]
     if queues[0].recently_scheduled is None:

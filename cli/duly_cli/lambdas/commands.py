@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import duly
+from duly_cli.output.cell_column import with_cells
 from duly_cli.output.json_text import as_object, show_all
 from duly_cli.output.safe_text import one_line, say
 from duly_cli.output.table import columns
@@ -15,6 +16,7 @@ from duly_cli.output.task_text import moment_text
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.verbs import Verbs
 from duly_cli.tasks.commands import DEFAULT_ADDRESS, Address, AsJson, connected
+from duly_cli.tasks.filters import InCell
 from duly_core.config.durations import format_duration
 
 if TYPE_CHECKING:  # it loads gRPC, which `duly up` does not need
@@ -48,10 +50,13 @@ def add_commands(app: typer.Typer) -> None:
 
 
 @LAMBDAS.command("list")
-def list_lambdas(address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
+def list_lambdas(cell: InCell = "", address: Address = DEFAULT_ADDRESS, as_json: AsJson = False) -> None:
     """List the registered lambdas and their policies; `duly lambdas NAME` shows one."""
     with connected(address) as client:
-        found = client.lambdas()
+        found = client.lambdas(cell=cell)
+    if cell and not (found or as_json):
+        say(f"no lambda lives in cell {cell}")
+        return
     show_all(found, lambda_table, as_object, as_json=as_json)
 
 
@@ -258,6 +263,7 @@ def _batch(batch: duly.Batch | None) -> str:
 
 def lambda_table(lambdas: "Iterable[LambdaInfo]") -> Iterator[str]:
     """Lambdas, a line each."""
+    listed = list(lambdas)
     rows = [
         (
             each.name,
@@ -269,12 +275,12 @@ def lambda_table(lambdas: "Iterable[LambdaInfo]") -> Iterator[str]:
             _backoff(each.backoff),
             f"{each.payload_limit:,}",
         )
-        for each in lambdas
+        for each in listed
     ]
     if not rows:
         return iter(["no lambdas are registered: start a host with `duly worker MODULE:APP`"])
     heads = ("LAMBDA", "OWNER", "VERSION", "ATTEMPTS", "CRASHES", "MAX RUNTIME", "BACKOFF", "PAYLOAD LIMIT")
-    return columns(heads, rows)
+    return columns(*with_cells(heads, rows, [each.cell for each in listed], before="OWNER"))
 
 
 def lambda_lines(detail: "LambdaDetail") -> Iterator[str]:
@@ -282,6 +288,7 @@ def lambda_lines(detail: "LambdaDetail") -> Iterator[str]:
     values: dict[str, Any] = {"lambda": detail.name}
     if (found := detail.in_force) is not None:
         values |= {
+            "cell": found.cell,
             "owner": found.owner,
             "version": found.version,
             "revision": found.revision,

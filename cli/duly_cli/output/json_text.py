@@ -15,12 +15,16 @@ from duly_cli.output.safe_text import UNSAFE, say
 Item = TypeVar("Item")
 
 
+_OF_CELLS = ("cell", "cells")
+"""Fields that are left out where the installation has no cells."""
+
+
 def as_object(view: Any, left_out: Collection[str] = (), **others: Any) -> dict[str, Any]:
     """Return the fields of a view, without `left_out` and with `others`; `lambda_name` is `lambda`."""
     read = {
         "lambda" if field.name == "lambda_name" else field.name: as_json(getattr(view, field.name))
         for field in fields(view)
-        if field.name not in left_out
+        if field.name not in left_out and (field.name not in _OF_CELLS or getattr(view, field.name))
     }
     return read | others
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import duly
+from duly_cli.output.cell_column import with_cells
 from duly_cli.output.colour import status_style
 from duly_cli.output.json_text import as_json, as_object, instant, is_deep
 from duly_cli.output.safe_text import one_line, printable
@@ -178,8 +179,9 @@ def _attempt_table(attempts: "Iterable[duly.Attempt]") -> Iterator[str]:
 
 def task_table(tasks: "Iterable[duly.Task]") -> Iterator[str]:
     """Tasks, a line each."""
-    rows = []
+    rows, cells = [], []
     for task in tasks:
+        cells.append(task.cell)
         since = _overdue_since(task)
         moment = moment_text(task.finished_at or task.next_trigger_at)
         rows.append(
@@ -198,11 +200,13 @@ def task_table(tasks: "Iterable[duly.Task]") -> Iterator[str]:
         )
     heads = ("TASK ID", "LAMBDA", "PRIORITY", "STATUS", "NEXT OR END", "LAST FAILURE")
     left_out_first = ("PRIORITY", "LAST FAILURE", "NEXT OR END")
-    return columns(heads, rows, left_out_first=left_out_first, styles={"STATUS": status_style})
+    heads_of_all, rows_of_all = with_cells(heads, rows, cells, before="PRIORITY")
+    return columns(heads_of_all, rows_of_all, left_out_first=left_out_first, styles={"STATUS": status_style})
 
 
 def dead_letter_table(tasks: "Iterable[duly.Task]") -> Iterator[str]:
     """Dead letters, a line each."""
+    listed = list(tasks)
     rows = [
         (
             task.task_id,
@@ -214,9 +218,13 @@ def dead_letter_table(tasks: "Iterable[duly.Task]") -> Iterator[str]:
             str(task.redrives),
             f"{task.failure.kind.name.lower()}: {task.failure.message}" if task.failure else "",
         )
-        for task in tasks
+        for task in listed
     ]
     if not rows:
         return iter(["no dead letters"])
     heads = ("TASK ID", "LAMBDA", "COLLECTION", "ENDED", "FAILURES", "CRASHES", "REDRIVES", "WHY")
-    return columns(heads, rows, left_out_first=("REDRIVES", "CRASHES", "FAILURES", "COLLECTION", "ENDED"))
+    cells = [task.cell for task in listed]
+    heads_of_all, rows_of_all = with_cells(heads, rows, cells, before="COLLECTION")
+    return columns(
+        heads_of_all, rows_of_all, left_out_first=("REDRIVES", "CRASHES", "FAILURES", "COLLECTION", "ENDED")
+    )

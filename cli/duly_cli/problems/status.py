@@ -43,6 +43,12 @@ def status(
         list[str] | None,
         typer.Option("--kind", help="Only this kind, such as no_host; may be repeated.", show_default=False),
     ] = None,
+    cell: Annotated[
+        str,
+        typer.Option(
+            "--cell", help="Only what is wrong in this cell: `duly cells` lists them.", show_default=False
+        ),
+    ] = "",
     watch: Watch = None,
     address: Address = DEFAULT_ADDRESS,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON, for scripts: one object.")] = False,
@@ -58,7 +64,7 @@ def status(
 
             def show() -> None:
                 try:
-                    found = client.problems(lambda_name=lambda_name, host=host, kinds=wanted)
+                    found = client.problems(lambda_name=lambda_name, host=host, kinds=wanted, cell=cell)
                 except duly.UnavailableError as error:
                     if watch is None:
                         raise
@@ -68,7 +74,7 @@ def status(
                 if as_json:
                     say(json_text(as_object(found)))
                 else:
-                    say_lines(status_lines(found, of=_narrowed(lambda_name, host, wanted)))
+                    say_lines(status_lines(found, of=_narrowed(lambda_name, host, wanted, cell)))
 
             repeatedly(show, watch, as_json=as_json)
     except typer.Exit as error:
@@ -77,10 +83,11 @@ def status(
     raise typer.Exit(codes[-1] if codes else EXIT_NO_ANSWER)
 
 
-def _narrowed(lambda_name: str, host: str, kinds: Sequence[duly.ProblemKind]) -> str:
+def _narrowed(lambda_name: str, host: str, kinds: Sequence[duly.ProblemKind], cell: str) -> str:
     """Return what the status is of: without it, a filter would make the whole look healthy."""
     named = [each.name.lower().replace("_", " ") for each in kinds]
-    return ", ".join(each for each in (lambda_name, host, *named) if each)
+    in_cell = f"cell {cell}" if cell else ""
+    return ", ".join(each for each in (lambda_name, host, *named, in_cell) if each)
 
 
 def _kind(text: str) -> duly.ProblemKind:
@@ -101,6 +108,7 @@ def exit_code(found: "duly.Problems") -> int:
 def status_lines(found: "duly.Problems", of: str = "") -> Iterator[str]:
     """Write the status in a line, and below it what is wrong, the worst first."""
     yield _head(found, of)
+    yield from map(_cell_line, found.cells)
     width = min(terminal_width() or _WIDTH, _WIDEST)
     for problem in found.problems:
         yield ""
@@ -126,10 +134,23 @@ def _head(found: "duly.Problems", of: str) -> Line:
     return Line.of(f"{text}{name}{as_of}", [Span(0, len(text), style)])
 
 
+def _cell_line(cell: "duly.CellStatus") -> Line:
+    """Return how a cell stands. A problem of several cells counts in each of them."""
+    name = f"{_INDENT}cell {one_line(cell.name)}: "
+    if not cell.is_answering:
+        text, style = "does not answer", "bad"
+    elif cell.problem_count:
+        text, style = counted(cell.problem_count, "problem"), "bad"
+    else:
+        text, style = "healthy", "good"
+    return Line.of(f"{name}{text}", [Span(len(name), len(name) + len(text), style)])
+
+
 def _problem_lines(problem: "duly.Problem", width: int) -> Iterator[str]:
     severity = getattr(problem.severity, "name", "?").upper()
     since = f"since {_clock(problem.since_at)} ({_age(problem.since_at)})"
-    head = f"{severity:<11} {_kind_text(problem)}, {since}"
+    cells = f" in cell {', '.join(map(one_line, problem.cells))}" if problem.cells else ""
+    head = f"{severity:<11} {_kind_text(problem)}{cells}, {since}"
     yield Line.of(head, [Span(0, len(severity), _STYLES.get(problem.severity, ""))])
     yield from _wrapped(_sentence(problem), width)
     if problem.hits:

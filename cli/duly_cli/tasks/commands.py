@@ -20,7 +20,7 @@ from duly_cli.output.task_text import listed_as_json, task_as_json, task_lines, 
 from duly_cli.startup.nouns import Noun
 from duly_cli.startup.option_values import parse_duration
 from duly_cli.startup.verbs import Verbs
-from duly_cli.tasks.filters import Collection, Lambda, Priorities, Where, which_tasks
+from duly_cli.tasks.filters import Collection, InCell, Lambda, Priorities, Where, which_tasks
 from duly_cli.tasks.references import Ids, Keys, OfLambda, named_tasks
 from duly_cli.tasks.wait_reasons import wait_told
 
@@ -206,12 +206,13 @@ def list_tasks(
     priority: Priorities = None,
     domain: Annotated[str, typer.Option(help="Of this domain only.", show_default=False)] = "",
     where: Where = None,
+    cell: InCell = "",
     limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """List tasks, the newest first; `duly get` shows all of one."""
-    which = which_tasks(lambda_name, collection, status=status, priority=priority, where=where)
+    which = which_tasks(lambda_name, collection, status=status, priority=priority, where=where, cell=cell)
     if domain:
         which["domain"] = domain
     with connected(address) as client:

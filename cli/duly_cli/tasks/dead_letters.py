@@ -24,7 +24,7 @@ from duly_cli.tasks.commands import (
     say_answers,
     show_tasks,
 )
-from duly_cli.tasks.filters import Collection, Kind, Lambda, Since, Until, which_tasks
+from duly_cli.tasks.filters import Collection, InCell, Kind, Lambda, Since, Until, which_tasks
 from duly_core.config.durations import format_duration
 
 if TYPE_CHECKING:  # these load gRPC, which `duly up` does not need
@@ -57,12 +57,13 @@ def dead_letters(
     kind: Kind = None,
     since: Since = None,
     until: Until = None,
+    cell: InCell = "",
     limit: Annotated[int, typer.Option(min=1, help="How many at most, the newest first.")] = 50,
     address: Address = DEFAULT_ADDRESS,
     as_json: AsJson = False,
 ) -> None:
     """List tasks that ended as fatal_failure: exhausted, quarantined, expired, or given up."""
-    which = which_tasks(lambda_name, collection, kind=kind, since=since, until=until)
+    which = which_tasks(lambda_name, collection, kind=kind, since=since, until=until, cell=cell)
     with connected(address) as client:
         found = list(islice(client.dead_letters(page_size=min(limit + 1, 1000), **which), limit + 1))
     show_all(found[:limit], dead_letter_table, listed_as_json, as_json=as_json)

@@ -13,6 +13,7 @@ from duly_cli.startup.option_values import (
 )
 
 Lambda = Annotated[str, typer.Option("--lambda", help="Of this lambda only.")]
+InCell = Annotated[str, typer.Option("--cell", help="In this cell only: `duly cells` lists them.")]
 Collection = Annotated[str, typer.Option(help="Of this collection only.")]
 Priorities = Annotated[
     list[str] | None,
@@ -57,11 +58,13 @@ def which_tasks(
     since: str | None = None,
     until: str | None = None,
     where: list[str] | None = None,
+    cell: str = "",
 ) -> dict[str, Any]:
     """Return the SDK's filter; what was not said is not in it."""
     said = {
         "lambda_name": lambda_name,
         "collection": collection,
+        "cell": cell,
         "statuses": [parse_member("--status", name, duly.TaskStatus, "a status") for name in status or ()],
         "priorities": [parse_priority(name) for name in priority or ()],
         "failure_kinds": [

@@ -36,6 +36,10 @@ def status_of(error: DulyError) -> status_pb2.Status:
         return status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=str(error), details=[detail])
     if isinstance(error, OverloadedError):
         return overloaded(str(error), to_duration(error.retry_after))
+    if isinstance(error, NotFoundError) and error.resource_type:
+        detail = any_pb2.Any()
+        detail.Pack(error_details_pb2.ResourceInfo(resource_type=error.resource_type, description=str(error)))
+        return status_pb2.Status(code=code_pb2.NOT_FOUND, message=str(error), details=[detail])
     code = next((code for kinds, code in _CODES if isinstance(error, kinds)), code_pb2.FAILED_PRECONDITION)
     return status_pb2.Status(code=code, message=str(error))
 

@@ -97,6 +97,8 @@ class Explanation:
     history: tuple[HistoryEvent, ...]
     # What callbacks said is left out: the caller may not see payloads.
     payload_withheld: bool
+    # The cell that the task lives in; empty: the installation has no cells.
+    cell: str = ""
 
     @classmethod
     def from_proto(cls, response: explain_pb2.ExplainTaskResponse) -> Explanation:

@@ -22,17 +22,20 @@ class FleetCalls(ClientPart):
         states: Sequence[HostState] = (),
         host_ids: Sequence[str] = (),
         include_lambdas: bool = False,
+        cell: str = "",
         page_size: int = 100,
     ) -> AsyncIterator[Host]:
         """Yield hosts by id: those that serve a lambda, are in some states, or have these ids; or all.
 
         Those that stopped or fell silent are kept for a day. `include_lambdas`: tell which lambdas each serves.
+        `cell`: only those that report there; without cells it is refused.
         """
         pages = self.host_pages(
             lambda_name=lambda_name,
             states=states,
             host_ids=host_ids,
             include_lambdas=include_lambdas,
+            cell=cell,
             page_size=page_size,
         )
         async for page in pages:
@@ -46,6 +49,7 @@ class FleetCalls(ClientPart):
         states: Sequence[HostState] = (),
         host_ids: Sequence[str] = (),
         include_lambdas: bool = False,
+        cell: str = "",
         page_size: int = 100,
     ) -> AsyncIterator[list[Host]]:
         """Yield what `hosts` yields a page at a time; `page_size` is 1 to 1,000, with `include_lambdas` at most 20 count."""
@@ -54,6 +58,7 @@ class FleetCalls(ClientPart):
             states=[int(each) for each in states],  # type: ignore[misc]  # to mypy a number is no member
             host_ids=host_ids,
             include_lambdas=include_lambdas,
+            cell=cell,
             page_size=min(page_size, _MOST_WITH_LAMBDAS) if include_lambdas else page_size,
             **{"lambda": lambda_name},
         )
@@ -78,6 +83,7 @@ class FleetCalls(ClientPart):
         order: QueueOrder | None = None,
         include_empty: bool = False,
         include_rates: bool = False,
+        cell: str = "",
         page_size: int = 100,
     ) -> AsyncIterator[LambdaQueue]:
         """Yield how many live tasks there are by lambda, priority and status.
@@ -85,6 +91,7 @@ class FleetCalls(ClientPart):
         - `lambdas`: names, or patterns with `*` for any characters; none: all.
         - `order`: by lambda if it is not given; BACKLOG: the most due tasks first; AGE: the longest wait first.
         - `include_empty`: queues without a live task, too. `include_rates`: fill in `recently_scheduled`.
+        - `cell`: only those that live there; without cells it is refused.
 
         Large numbers are estimated, and say so.
         """
@@ -94,6 +101,7 @@ class FleetCalls(ClientPart):
             order=order,
             include_empty=include_empty,
             include_rates=include_rates,
+            cell=cell,
             page_size=page_size,
         )
         async for page in pages:
@@ -108,6 +116,7 @@ class FleetCalls(ClientPart):
         order: QueueOrder | None = None,
         include_empty: bool = False,
         include_rates: bool = False,
+        cell: str = "",
         page_size: int = 100,
     ) -> AsyncIterator[list[LambdaQueue]]:
         """Yield what `queues` yields a page at a time; `page_size` is 1 to 1,000."""
@@ -118,6 +127,7 @@ class FleetCalls(ClientPart):
             order=int(order or 0),  # type: ignore[arg-type]
             include_empty=include_empty,
             include_rates=include_rates,
+            cell=cell,
             page_size=page_size,
         )
         async for page in caller.pages(caller.fleet.ListQueues, request):

@@ -76,6 +76,8 @@ class Host:
     clock_ahead: timedelta | None = None
     # The pool whose worker it says it is; empty: of none.
     pool: str = ""
+    # The cells that it reports to; none: the installation has no cells.
+    cells: tuple[str, ...] = ()
 
     @property
     def slots(self) -> int:
@@ -183,6 +185,8 @@ class LambdaQueue:
     recently_scheduled: TaskCount | None
     # When all this was counted.
     counted_at: datetime
+    # The cell that it lives in; empty: the installation has no cells.
+    cell: str = ""
 
     @property
     def live(self) -> TaskCount:

@@ -19,10 +19,11 @@ from duly_wire.v1 import frontend_pb2, registry_pb2
 class LambdaCalls(ClientPart):
     """Reads and changes the registry. Workers register their lambdas by themselves."""
 
-    async def lambdas(self) -> list[LambdaInfo]:
-        """Return the registered lambdas with their policies."""
+    async def lambdas(self, *, cell: str = "") -> list[LambdaInfo]:
+        """Return the registered lambdas with their policies; `cell`: only those that live there."""
         caller = self._caller
-        response = await caller.call(caller.registry.ListLambdas, registry_pb2.ListLambdasRequest())
+        request = registry_pb2.ListLambdasRequest(cell=cell)
+        response = await caller.call(caller.registry.ListLambdas, request)
         return [LambdaInfo.from_proto(registered) for registered in response.lambdas]
 
     async def get_lambda(self, name: str) -> LambdaDetail:

@@ -49,6 +49,8 @@ class LambdaInfo:
     resources: tuple[ResourceNeed, ...] = ()
     # How much of its new tasks goes to one of its versions; None: all have the lambda itself.
     ramp: LambdaRamp | None = None
+    # The cell that it lives in; empty: the installation has no cells.
+    cell: str = ""
 
     @classmethod
     def from_proto(cls, registered: registry_pb2.RegisteredLambda) -> LambdaInfo:
@@ -80,6 +82,7 @@ class LambdaInfo:
             ramp=LambdaRamp(version=registered.ramp.version, percent=registered.ramp.permille / 10)
             if registered.HasField("ramp")
             else None,
+            cell=registered.cell,
         )
 
 

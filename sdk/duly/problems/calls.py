@@ -25,7 +25,7 @@ class ProblemCalls(ClientPart):
     """Asks what is wrong now, and who is told of it."""
 
     async def problems(
-        self, *, lambda_name: str = "", host: str = "", kinds: Collection[ProblemKind] = ()
+        self, *, lambda_name: str = "", host: str = "", kinds: Collection[ProblemKind] = (), cell: str = ""
     ) -> Problems:
         """Return what is wrong now, the worst first: since when, whom it hits, and what ends it.
 
@@ -33,7 +33,7 @@ class ProblemCalls(ClientPart):
             print(found.status.name, [each.text for each in found.problems])
 
         - `lambda_name`: only what hits this lambda. `host`: only what is about this host, by its id or its name.
-        - `kinds`: only these.
+        - `kinds`: only these. `cell`: only what is wrong there; without cells it is refused.
 
         Frontends look about every ten seconds. Without a role for all lambdas you see what hits those of yours. If Postgres is
         away, the answer says so.
@@ -41,7 +41,11 @@ class ProblemCalls(ClientPart):
         Raises InvalidTaskError, PermissionDeniedError.
         """
         caller = self._caller
-        request = problems_pb2.ListProblemsRequest(host=host, kinds=[int(each) for each in kinds])  # type: ignore[misc]
+        request = problems_pb2.ListProblemsRequest(
+            host=host,
+            kinds=[int(each) for each in kinds],  # type: ignore[misc]  # to mypy a number is no member
+            cell=cell,
+        )
         setattr(request, "lambda", lambda_name)
         return Problems.from_proto(await caller.call(caller.problems.ListProblems, request))
 

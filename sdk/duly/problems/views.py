@@ -104,6 +104,8 @@ class Problem:
     # Of blocked sessions: at most 100, those that were blocked first.
     sessions: tuple[ProblemSession, ...]
     session_count: int
+    # The cells that it is of; none: the installation has no cells.
+    cells: tuple[str, ...] = ()
 
     @classmethod
     def from_proto(cls, problem: problems_pb2.Problem) -> Problem:
@@ -118,6 +120,17 @@ class Problem:
             sessions=tuple(view(ProblemSession, each) for each in problem.sessions),
             cause=view(ProblemCause, problem.cause) if problem.HasField("cause") else None,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellStatus:
+    """How a cell stands."""
+
+    name: str
+    # False: its Postgres does not answer, and no task of its namespaces runs.
+    is_answering: bool
+    # Warnings and what is critical of this cell.
+    problem_count: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +150,18 @@ class Problems:
     # How long a Frontend took to find it, and which: its host and process.
     took: timedelta | None
     computed_by: str
+    # How each cell stands, by name; none: the installation has no cells.
+    cells: tuple[CellStatus, ...] = ()
 
     @classmethod
     def from_proto(cls, response: problems_pb2.ListProblemsResponse) -> Problems:
         """Return the view of an answer as it came over the wire."""
-        return view(cls, response, problems=tuple(map(Problem.from_proto, response.problems)))
+        return view(
+            cls,
+            response,
+            problems=tuple(map(Problem.from_proto, response.problems)),
+            cells=tuple(view(CellStatus, each) for each in response.cells),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

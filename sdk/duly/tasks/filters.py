@@ -32,6 +32,8 @@ class ListFilter(TaskFilter, total=False):
     domain: str
     # Of all of these; 17 and "17" are found alike.
     attributes: Mapping[str, AttributeValue]
+    # Of this cell. Without cells it is refused.
+    cell: str
 
 
 class CancelFilter(TaskFilter, total=False):
@@ -68,6 +70,13 @@ class DeadLetterFilter(_EndedFilter, total=False):
     failure_kinds: Sequence[FailureKind]
 
 
+class DeadLetterListFilter(DeadLetterFilter, total=False):
+    """Which dead letters a list has."""
+
+    # Of this cell. Without cells it is refused.
+    cell: str
+
+
 _KINDS: dict[str, type[IntEnum]] = {
     "statuses": TaskStatus,
     "priorities": Priority,
@@ -98,7 +107,7 @@ def filtered(request: Request, which: Mapping[str, Any], known: type) -> Request
             getattr(to, name).extend(member(name, each, _KINDS[name]) for each in value)
         elif name == "lambda_name":
             setattr(to, "lambda", value)
-        elif name in ("collection", "domain"):
+        elif name in ("collection", "domain", "cell"):
             setattr(to, name, value)
         elif value is not None:
             getattr(to, name).FromDatetime(aware(name, value))

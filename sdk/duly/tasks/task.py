@@ -134,6 +134,8 @@ class Task:
     attachments: tuple[AttachmentUse, ...] = ()
     # Its unique key, or the digest of its payload; empty: none.
     unique_key: str = ""
+    # The cell that it lives in; empty: the installation has no cells.
+    cell: str = ""
 
     @property
     def domain(self) -> str:

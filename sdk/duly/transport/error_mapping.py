@@ -1,9 +1,11 @@
 """Turns what the Frontend says went wrong into the SDK's errors."""
 
 import enum
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
+from google.protobuf import any_pb2
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
@@ -38,6 +40,7 @@ from duly.errors import (
     UnauthenticatedError,
     UnavailableError,
     UniqueKeyTakenError,
+    UnknownCellError,
     UnknownGateError,
     UnknownLambdaError,
     UnknownPoolError,
@@ -121,6 +124,8 @@ def from_status(error: grpc.aio.AioRpcError, address: str) -> DulyError:
         return UnavailableError(f"no Duly Frontend answers at {address}: {remedy} ({details})")
     if pause_of(error) is not None:
         return _not_serving(address, details)
+    if code is grpc.StatusCode.NOT_FOUND and _is_a_cell(error):
+        return UnknownCellError(details)
     field = _first_bad_field(error) if code is grpc.StatusCode.INVALID_ARGUMENT else ""
     return _of_answer(code, details, field, address)
 
@@ -184,12 +189,22 @@ def late(address: str, health: Health = Health.UNKNOWN) -> UnavailableError:
     return UnavailableError(f"the Duly Frontend at {address} did not answer in time: {health.value}")
 
 
-def _first_bad_field(error: grpc.aio.AioRpcError) -> str:
+def _details(error: grpc.aio.AioRpcError) -> Iterable[any_pb2.Any]:
     try:
         status = rpc_status.from_call(error)
     except ValueError:  # details that contradict the status they came with
-        return ""
-    for detail in status.details if status is not None else ():
+        return ()
+    return status.details if status is not None else ()
+
+
+def _is_a_cell(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether what was not found is a cell."""
+    missing = error_details_pb2.ResourceInfo()
+    return any(detail.Unpack(missing) and missing.resource_type == "cell" for detail in _details(error))
+
+
+def _first_bad_field(error: grpc.aio.AioRpcError) -> str:
+    for detail in _details(error):
         bad = error_details_pb2.BadRequest()
         if detail.Unpack(bad) and bad.field_violations:
             return str(bad.field_violations[0].field)

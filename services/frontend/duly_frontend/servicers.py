@@ -16,6 +16,7 @@ from duly_core.rpc.settings import RpcSettings
 from duly_core.watches.presence import FIRST_BEGINS_AFTER
 from duly_frontend.access.service import AccessServicer
 from duly_frontend.attachments.service import AttachmentServicer
+from duly_frontend.cells.named import refuse_cells
 from duly_frontend.event_addresses.service import EventAddressServicer
 from duly_frontend.explain.service import ExplainServicer
 from duly_frontend.fleet.inspection_service import InspectionServicer
@@ -114,6 +115,7 @@ class Servicers:
             watches,
             AccessServicer(stores.writes, auth or AuthSettings()),
         ]
+        refuse_cells(self.all)
         self._closing = (frontend, graphs, output, watches, fleet)
 
     def close(self) -> None:

@@ -509,11 +509,14 @@ class ExplainTaskResponse(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     PAYLOAD_WITHHELD_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     priority: _task_pb2.Priority.ValueType
     status: _task_pb2.TaskStatus.ValueType
     payload_withheld: _builtins.bool
     """The caller may not see payloads: what callbacks said is left out."""
+    cell: _builtins.str
+    """The cell that the task lives in. Empty: the installation has no cells."""
     @_builtins.property
     def explained_at(self) -> _timestamp_pb2.Timestamp:
         """The store's clock, when it was asked."""
@@ -541,10 +544,11 @@ class ExplainTaskResponse(_message.Message):
         history: _abc.Iterable[Global___HistoryEvent] | None = ...,
         payload_withheld: _builtins.bool = ...,
         error: _task_pb2.ItemError | None = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "explained_at", b"explained_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "explained_at", b"explained_at", "history", b"history", "lambda", b"lambda", "payload_withheld", b"payload_withheld", "priority", b"priority", "reasons", b"reasons", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "error", b"error", "explained_at", b"explained_at", "history", b"history", "lambda", b"lambda", "payload_withheld", b"payload_withheld", "priority", b"priority", "reasons", b"reasons", "status", b"status", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -374,6 +374,7 @@ class Host(_message.Message):
     LAMBDAS_FIELD_NUMBER: _builtins.int
     CLOCK_AHEAD_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     name: _builtins.str
     state: Global___HostState.ValueType
@@ -403,6 +404,10 @@ class Host(_message.Message):
     def clock_ahead(self) -> _duration_pb2.Duration:
         """By how much its wall clock is ahead of Postgres's, as it measured; negative: behind. Absent: unknown."""
 
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The cells that it reports to. Empty: the installation has no cells."""
+
     def __init__(
         self,
         *,
@@ -420,10 +425,11 @@ class Host(_message.Message):
         lambdas: _abc.Iterable[Global___ServedLambda] | None = ...,
         clock_ahead: _duration_pb2.Duration | None = ...,
         pool: _builtins.str = ...,
+        cells: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "interval", b"interval", "reported_at", b"reported_at", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clock_ahead", b"clock_ahead", "executors", b"executors", "host_id", b"host_id", "interval", b"interval", "lambda_count", b"lambda_count", "lambdas", b"lambdas", "name", b"name", "pool", b"pool", "queue_backend", b"queue_backend", "reported_at", b"reported_at", "reported_by", b"reported_by", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cells", b"cells", "clock_ahead", b"clock_ahead", "executors", b"executors", "host_id", b"host_id", "interval", b"interval", "lambda_count", b"lambda_count", "lambdas", b"lambdas", "name", b"name", "pool", b"pool", "queue_backend", b"queue_backend", "reported_at", b"reported_at", "reported_by", b"reported_by", "started_at", b"started_at", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -465,10 +471,13 @@ class ListHostsRequest(_message.Message):
     INCLUDE_LAMBDAS_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     include_lambdas: _builtins.bool
     page_size: _builtins.int
     """1 to 1,000; default 100. With `include_lambdas` at most 20."""
     page_token: _builtins.str
+    cell: _builtins.str
+    """Only hosts that report to this cell: NOT_FOUND for one that is not, UNAVAILABLE while it is away, FAILED_PRECONDITION without cells. Empty: any."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[Global___HostState.ValueType]:
         """Only hosts in these states; empty: all."""
@@ -485,10 +494,11 @@ class ListHostsRequest(_message.Message):
         include_lambdas: _builtins.bool = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_ids", b"host_ids", "include_lambdas", b"include_lambdas", "lambda", b"lambda", "page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "host_ids", b"host_ids", "include_lambdas", b"include_lambdas", "lambda", b"lambda", "page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -500,18 +510,24 @@ class ListHostsResponse(_message.Message):
 
     HOSTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CELL_NAMES_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     @_builtins.property
     def hosts(self) -> _containers.RepeatedCompositeFieldContainer[Global___Host]: ...
+    @_builtins.property
+    def cell_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All cells of the installation. Empty: it has no cells."""
+
     def __init__(
         self,
         *,
         hosts: _abc.Iterable[Global___Host] | None = ...,
         next_page_token: _builtins.str = ...,
+        cell_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hosts", b"hosts", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_names", b"cell_names", "hosts", b"hosts", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -627,6 +643,7 @@ class ListQueuesRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     INCLUDE_RATES_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     order: Global___QueueOrder.ValueType
     include_empty: _builtins.bool
     """Queues without a live task, too."""
@@ -636,6 +653,8 @@ class ListQueuesRequest(_message.Message):
     """Counts may change between two pages: a queue may be on both, or on none."""
     include_rates: _builtins.bool
     """Fill in `recently_scheduled`."""
+    cell: _builtins.str
+    """Only what lives in this cell: NOT_FOUND for one that is not, UNAVAILABLE while it is away, FAILED_PRECONDITION without cells. Empty: any."""
     @_builtins.property
     def lambdas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names, or patterns with `*` for any characters; empty: all lambdas. At most 100."""
@@ -654,10 +673,11 @@ class ListQueuesRequest(_message.Message):
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
         include_rates: _builtins.bool = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_empty", b"include_empty", "include_rates", b"include_rates", "lambdas", b"lambdas", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "priorities", b"priorities"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "include_empty", b"include_empty", "include_rates", b"include_rates", "lambdas", b"lambdas", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "priorities", b"priorities"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -671,6 +691,7 @@ class ListQueuesResponse(_message.Message):
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     COUNTED_AT_FIELD_NUMBER: _builtins.int
     TOTAL_QUEUES_FIELD_NUMBER: _builtins.int
+    CELL_NAMES_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     total_queues: _builtins.int
     """How many queues match, those of all pages together."""
@@ -680,6 +701,10 @@ class ListQueuesResponse(_message.Message):
     def counted_at(self) -> _timestamp_pb2.Timestamp:
         """When they were counted, by Postgres's clock."""
 
+    @_builtins.property
+    def cell_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All cells of the installation. Empty: it has no cells."""
+
     def __init__(
         self,
         *,
@@ -687,10 +712,11 @@ class ListQueuesResponse(_message.Message):
         next_page_token: _builtins.str = ...,
         counted_at: _timestamp_pb2.Timestamp | None = ...,
         total_queues: _builtins.int = ...,
+        cell_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["counted_at", b"counted_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted_at", b"counted_at", "next_page_token", b"next_page_token", "queues", b"queues", "total_queues", b"total_queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_names", b"cell_names", "counted_at", b"counted_at", "next_page_token", b"next_page_token", "queues", b"queues", "total_queues", b"total_queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -741,9 +767,12 @@ class LambdaQueue(_message.Message):
     OLDEST_CLAIM_AT_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
     RECENTLY_SCHEDULED_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     priority: _task_pb2.Priority.ValueType
     hosts: _builtins.int
     """Hosts that are alive and serve the lambda."""
+    cell: _builtins.str
+    """The cell that it lives in. Empty: the installation has no cells."""
     @_builtins.property
     def ready(self) -> Global___TaskCount:
         """Due, and taken by nobody; those whose failed attempt is to be repeated now, too."""
@@ -802,10 +831,11 @@ class LambdaQueue(_message.Message):
         oldest_claim_at: _timestamp_pb2.Timestamp | None = ...,
         hosts: _builtins.int = ...,
         recently_scheduled: Global___TaskCount | None = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["backing_off", b"backing_off", "claimed", b"claimed", "enqueued", b"enqueued", "next_due_at", b"next_due_at", "oldest_claim_at", b"oldest_claim_at", "oldest_ready_at", b"oldest_ready_at", "processing", b"processing", "ready", b"ready", "recently_scheduled", b"recently_scheduled", "scheduled", b"scheduled", "waiting", b"waiting"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["backing_off", b"backing_off", "claimed", b"claimed", "enqueued", b"enqueued", "hosts", b"hosts", "lambda", b"lambda", "next_due_at", b"next_due_at", "oldest_claim_at", b"oldest_claim_at", "oldest_ready_at", b"oldest_ready_at", "priority", b"priority", "processing", b"processing", "ready", b"ready", "recently_scheduled", b"recently_scheduled", "scheduled", b"scheduled", "waiting", b"waiting"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backing_off", b"backing_off", "cell", b"cell", "claimed", b"claimed", "enqueued", b"enqueued", "hosts", b"hosts", "lambda", b"lambda", "next_due_at", b"next_due_at", "oldest_claim_at", b"oldest_claim_at", "oldest_ready_at", b"oldest_ready_at", "priority", b"priority", "processing", b"processing", "ready", b"ready", "recently_scheduled", b"recently_scheduled", "scheduled", b"scheduled", "waiting", b"waiting"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

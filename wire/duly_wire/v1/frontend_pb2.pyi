@@ -505,6 +505,7 @@ class ListTasksRequest(_message.Message):
     FINISHED_BEFORE_FIELD_NUMBER: _builtins.int
     DOMAIN_FIELD_NUMBER: _builtins.int
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     collection: _builtins.str
     page_size: _builtins.int
     """1 to 1,000; 0 is 100."""
@@ -512,6 +513,8 @@ class ListTasksRequest(_message.Message):
     """next_page_token of the page before, with the same filters; empty for the first page."""
     domain: _builtins.str
     """Only tasks of this domain: with `lambda` those of the lambda in it, of any version. Empty: any."""
+    cell: _builtins.str
+    """Only what lives in this cell: NOT_FOUND for one that is not, UNAVAILABLE while it is away, FAILED_PRECONDITION without cells. Empty: any."""
     @_builtins.property
     def statuses(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskStatus.ValueType]:
         """Empty: any."""
@@ -547,10 +550,11 @@ class ListTasksRequest(_message.Message):
         finished_before: _timestamp_pb2.Timestamp | None = ...,
         domain: _builtins.str = ...,
         attributes: _abc.Iterable[Global___AttributeFilter] | None = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["finished_after", b"finished_after", "finished_before", b"finished_before"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "collection", b"collection", "domain", b"domain", "failure_kinds", b"failure_kinds", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "page_size", b"page_size", "page_token", b"page_token", "priorities", b"priorities", "statuses", b"statuses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "cell", b"cell", "collection", b"collection", "domain", b"domain", "failure_kinds", b"failure_kinds", "finished_after", b"finished_after", "finished_before", b"finished_before", "lambda", b"lambda", "page_size", b"page_size", "page_token", b"page_token", "priorities", b"priorities", "statuses", b"statuses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -585,19 +589,25 @@ class ListTasksResponse(_message.Message):
 
     TASKS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CELL_NAMES_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Task]: ...
+    @_builtins.property
+    def cell_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All cells of the installation. Empty: it has no cells."""
+
     def __init__(
         self,
         *,
         tasks: _abc.Iterable[_task_pb2.Task] | None = ...,
         next_page_token: _builtins.str = ...,
+        cell_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_names", b"cell_names", "next_page_token", b"next_page_token", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -226,8 +226,11 @@ class ListProblemsRequest(_message.Message):
     LAMBDA_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     host: _builtins.str
     """Only what is about this host, by its id or its name; empty: any."""
+    cell: _builtins.str
+    """Only what is wrong in this cell: NOT_FOUND for one that is not, UNAVAILABLE while it is away, FAILED_PRECONDITION without cells. Empty: any."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___ProblemKind.ValueType]:
         """Only these kinds; empty: all. At most 100."""
@@ -237,10 +240,11 @@ class ListProblemsRequest(_message.Message):
         *,
         host: _builtins.str = ...,
         kinds: _abc.Iterable[Global___ProblemKind.ValueType] | None = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "kinds", b"kinds", "lambda", b"lambda"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "host", b"host", "kinds", b"kinds", "lambda", b"lambda"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -258,6 +262,7 @@ class ListProblemsResponse(_message.Message):
     LEFT_OUT_FIELD_NUMBER: _builtins.int
     TOOK_FIELD_NUMBER: _builtins.int
     COMPUTED_BY_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
     status: Global___ProblemStatus.ValueType
     is_stale: _builtins.bool
     """It is older than a minute, or Postgres does not answer: things may stand differently."""
@@ -279,6 +284,10 @@ class ListProblemsResponse(_message.Message):
     def took(self) -> _duration_pb2.Duration:
         """How long it took to compute."""
 
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedCompositeFieldContainer[Global___CellStatus]:
+        """How each cell stands, by name. Empty: the installation has no cells."""
+
     def __init__(
         self,
         *,
@@ -290,14 +299,44 @@ class ListProblemsResponse(_message.Message):
         left_out: _builtins.int = ...,
         took: _duration_pb2.Duration | None = ...,
         computed_by: _builtins.str = ...,
+        cells: _abc.Iterable[Global___CellStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "took", b"took"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "computed_by", b"computed_by", "is_stale", b"is_stale", "left_out", b"left_out", "problem_count", b"problem_count", "problems", b"problems", "status", b"status", "took", b"took"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["as_of", b"as_of", "cells", b"cells", "computed_by", b"computed_by", "is_stale", b"is_stale", "left_out", b"left_out", "problem_count", b"problem_count", "problems", b"problems", "status", b"status", "took", b"took"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListProblemsResponse: _TypeAlias = ListProblemsResponse  # noqa: Y015
+
+@_typing.final
+class CellStatus(_message.Message):
+    """How a cell stands."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    IS_ANSWERING_FIELD_NUMBER: _builtins.int
+    PROBLEM_COUNT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    is_answering: _builtins.bool
+    """False: its Postgres does not answer, and no task of its namespaces runs."""
+    problem_count: _builtins.int
+    """Warnings and what is critical of this cell, those left out among them."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        is_answering: _builtins.bool = ...,
+        problem_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_answering", b"is_answering", "name", b"name", "problem_count", b"problem_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CellStatus: _TypeAlias = CellStatus  # noqa: Y015
 
 @_typing.final
 class Problem(_message.Message):
@@ -324,6 +363,7 @@ class Problem(_message.Message):
     CAUSE_FIELD_NUMBER: _builtins.int
     SESSIONS_FIELD_NUMBER: _builtins.int
     SESSION_COUNT_FIELD_NUMBER: _builtins.int
+    CELLS_FIELD_NUMBER: _builtins.int
     fingerprint: _builtins.str
     """Of what it is about: it stays the same while the problem lasts, and when it comes back."""
     kind: Global___ProblemKind.ValueType
@@ -370,6 +410,10 @@ class Problem(_message.Message):
         tasks of the lambda.
         """
 
+    @_builtins.property
+    def cells(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The cells that it is of. Empty: the installation has no cells."""
+
     def __init__(
         self,
         *,
@@ -392,10 +436,11 @@ class Problem(_message.Message):
         cause: Global___ProblemCause | None = ...,
         sessions: _abc.Iterable[Global___ProblemSession] | None = ...,
         session_count: _builtins.int = ...,
+        cells: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "cause", b"cause", "since_at", b"since_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "at_least", b"at_least", "cause", b"cause", "commands", b"commands", "fingerprint", b"fingerprint", "hits", b"hits", "host_count", b"host_count", "hosts", b"hosts", "kind", b"kind", "lambda_count", b"lambda_count", "lambdas", b"lambdas", "session_count", b"session_count", "sessions", b"sessions", "severity", b"severity", "since_at", b"since_at", "subject", b"subject", "task_count", b"task_count", "tasks", b"tasks", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "at_least", b"at_least", "cause", b"cause", "cells", b"cells", "commands", b"commands", "fingerprint", b"fingerprint", "hits", b"hits", "host_count", b"host_count", "hosts", b"hosts", "kind", b"kind", "lambda_count", b"lambda_count", "lambdas", b"lambdas", "session_count", b"session_count", "sessions", b"sessions", "severity", b"severity", "since_at", b"since_at", "subject", b"subject", "task_count", b"task_count", "tasks", b"tasks", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -272,22 +272,26 @@ class ListLambdasRequest(_message.Message):
     NAME_PART_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     name_part: _builtins.str
     """Only lambdas whose name has this text; empty: all."""
     page_size: _builtins.int
     """1 to 1,000; 0: all lambdas in one answer."""
     page_token: _builtins.str
     """next_page_token of the page before, with the same name_part; empty for the first page."""
+    cell: _builtins.str
+    """Only what lives in this cell: NOT_FOUND for one that is not, UNAVAILABLE while it is away, FAILED_PRECONDITION without cells. Empty: any."""
     def __init__(
         self,
         *,
         name_part: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name_part", b"name_part", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "name_part", b"name_part", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -299,21 +303,27 @@ class ListLambdasResponse(_message.Message):
 
     LAMBDAS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    CELL_NAMES_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
     def lambdas(self) -> _containers.RepeatedCompositeFieldContainer[Global___RegisteredLambda]:
         """By name."""
 
+    @_builtins.property
+    def cell_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All cells of the installation. Empty: it has no cells."""
+
     def __init__(
         self,
         *,
         lambdas: _abc.Iterable[Global___RegisteredLambda] | None = ...,
         next_page_token: _builtins.str = ...,
+        cell_names: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambdas", b"lambdas", "next_page_token", b"next_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_names", b"cell_names", "lambdas", b"lambdas", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -329,10 +339,13 @@ class RegisteredLambda(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     REGISTERED_BY_FIELD_NUMBER: _builtins.int
     RAMP_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     revision: _builtins.int
     """Which of the lambda's declarations it is, from 1."""
     registered_by: _builtins.str
     """The principal that declared it; empty: nobody is asked who they are."""
+    cell: _builtins.str
+    """The cell that it lives in. Empty: the installation has no cells."""
     @_builtins.property
     def registered_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -349,10 +362,11 @@ class RegisteredLambda(_message.Message):
         revision: _builtins.int = ...,
         registered_by: _builtins.str = ...,
         ramp: Global___LambdaRamp | None = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda", "ramp", b"ramp", "registered_at", b"registered_at", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lambda", b"lambda", "ramp", b"ramp", "registered_at", b"registered_at", "registered_by", b"registered_by", "revision", b"revision", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "lambda", b"lambda", "ramp", b"ramp", "registered_at", b"registered_at", "registered_by", b"registered_by", "revision", b"revision", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

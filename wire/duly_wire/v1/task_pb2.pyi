@@ -879,6 +879,7 @@ class Task(_message.Message):
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
     UNIQUE_KEY_FIELD_NUMBER: _builtins.int
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    CELL_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """UUIDv7 in its usual text form."""
     collection: _builtins.str
@@ -930,6 +931,8 @@ class Task(_message.Message):
     """With overdue_since_at: how many other callbacks of its process are given time to end before the process is killed."""
     unique_key: _builtins.str
     """The key that it was scheduled with, or the digest of its payload. Empty: none."""
+    cell: _builtins.str
+    """The cell that it lives in. Empty: the installation has no cells."""
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
@@ -1027,10 +1030,11 @@ class Task(_message.Message):
         attachments: _abc.Iterable[Global___AttachmentUse] | None = ...,
         unique_key: _builtins.str = ...,
         attributes: _abc.Iterable[Global___Attribute] | None = ...,
+        cell: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "finished_at", b"finished_at", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "overdue_since_at", b"overdue_since_at", "scheduled_at", b"scheduled_at", "session", b"session", "started_at", b"started_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "attempts", b"attempts", "attributes", b"attributes", "cancel_requested", b"cancel_requested", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fair_key", b"fair_key", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "graph_label", b"graph_label", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "overdue_neighbours", b"overdue_neighbours", "overdue_since_at", b"overdue_since_at", "parked_on", b"parked_on", "payload", b"payload", "payload_encoding", b"payload_encoding", "payload_withheld", b"payload_withheld", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "resources", b"resources", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "scheduled_by", b"scheduled_by", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table", "unique_key", b"unique_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "attempts", b"attempts", "attributes", b"attributes", "cancel_requested", b"cancel_requested", "cell", b"cell", "checkpoint", b"checkpoint", "collection", b"collection", "crashes", b"crashes", "created_at", b"created_at", "edits", b"edits", "expires_at", b"expires_at", "failures", b"failures", "fair_key", b"fair_key", "fence", b"fence", "finished_at", b"finished_at", "graph_id", b"graph_id", "graph_label", b"graph_label", "holder", b"holder", "lambda", b"lambda", "last_failure", b"last_failure", "next_trigger_at", b"next_trigger_at", "overdue_neighbours", b"overdue_neighbours", "overdue_since_at", b"overdue_since_at", "parked_on", b"parked_on", "payload", b"payload", "payload_encoding", b"payload_encoding", "payload_withheld", b"payload_withheld", "priority", b"priority", "progress", b"progress", "progress_note", b"progress_note", "redrives", b"redrives", "resources", b"resources", "result", b"result", "result_encoding", b"result_encoding", "scheduled_at", b"scheduled_at", "scheduled_by", b"scheduled_by", "session", b"session", "started_at", b"started_at", "status", b"status", "task_id", b"task_id", "time_table", b"time_table", "unique_key", b"unique_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,6 +6,7 @@ from typing import Any
 from duly_core.access.audit_log import set_concerned
 from duly_core.errors import CellFencedError, StoreUnavailableError
 from duly_core.postgres.pool import Store
+from duly_frontend.cells.named import note_cell
 from duly_frontend.cells.services import SERVICES, descriptor_of
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
@@ -57,7 +58,7 @@ class CellUnit:
         self.has_served |= serving
 
     async def call(self, path: str, request: Any, context: Any) -> Any:
-        """Call a method of the cell's servicers.
+        """Call a method of the cell's servicers. Its answer names the cell.
 
         Raises:
             StoreUnavailableError: the cell does not answer; names it.
@@ -65,11 +66,13 @@ class CellUnit:
         """
         set_concerned(self.name)
         try:
-            return await self._handlers[path](request, context)
+            answer = await self._handlers[path](request, context)
         except StoreUnavailableError as error:
             if isinstance(error, CellFencedError):
                 self._fenced()
             raise CellUnavailableError(self.name, error) from error
+        note_cell(answer, self.name)
+        return answer
 
 
 class CellUnavailableError(StoreUnavailableError):

@@ -28,7 +28,13 @@ def hosts(rows: Sequence[Any]) -> Any:
         del host.lambdas[:]
         host.lambdas.extend(served[key] for key in sorted(served)[:_MOST_LAMBDAS])
     host.lambda_count = max(len(host.lambdas), *(row.lambda_count for row in rows))
+    host.cells[:] = cells(rows)
     return host
+
+
+def cells(rows: Iterable[Any]) -> list[str]:
+    """Return the cells of rows of one thing."""
+    return sorted({cell for row in rows for cell in row.cells})
 
 
 def newest_report(rows: Sequence[Any]) -> Any:

@@ -35,7 +35,8 @@ def requests(method: str, request: Any, cells: Iterable[str]) -> dict[str, Any]:
     Raises:
         Problem: the page token is not one of ours.
     """
-    return RULES[method].requests(request, sorted(cells))
+    asked = RULES[method].requests(request, sorted(cells))
+    return {cell: _without_cell(each) for cell, each in asked.items()}
 
 
 def merge(method: str, request: Any, answers: Mapping[str, Any], cells: Collection[str] | None = None) -> Any:
@@ -56,21 +57,43 @@ def merge(method: str, request: Any, answers: Mapping[str, Any], cells: Collecti
     return RULES[method].merge(request, dict(sorted(answers.items())), names)
 
 
+def _without_cell(request: Any) -> Any:
+    """Return the request of one cell as that cell gets it."""
+    if not getattr(request, "cell", ""):
+        return request
+    asked = deepcopy(request)
+    asked.ClearField("cell")
+    return asked
+
+
+def _nothing_of_cells(_answer: Any, _answers: Mapping[str, Any], _cells: Sequence[str]) -> None:
+    """Say nothing of the cells themselves."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Whole:
     """Every cell is asked the same, and answers all that it has."""
 
     make: Callable[[Any, Mapping[str, Any]], Any]
+    finish: Callable[[Any, Mapping[str, Any], Sequence[str]], None] = _nothing_of_cells
+    """Says how the cells stand, of the answer, those of the cells, and the names of all."""
 
     def requests(self, request: Any, cells: Sequence[str]) -> dict[str, Any]:
         return dict.fromkeys(cells, request)
 
-    def merge(self, request: Any, answers: Mapping[str, Any], _cells: Sequence[str]) -> Any:
-        return self.make(request, answers)
+    def merge(self, request: Any, answers: Mapping[str, Any], cells: Sequence[str]) -> Any:
+        whole = self.make(request, answers)
+        self.finish(whole, answers, cells)
+        return whole
 
 
 def _no_more(_page: Any, _answers: Collection[Any]) -> None:
     """Fill in nothing: a page has its rows only."""
+
+
+def _places(request: Any) -> Places:
+    """Return where the page of a request begins in each cell."""
+    return Places.read("page_token", request.page_token, getattr(request, "cell", ""))
 
 
 def _size(request: Any) -> int | None:
@@ -95,7 +118,7 @@ class _List:
     """Returns how many rows a page has; None: all."""
 
     def requests(self, request: Any, cells: Sequence[str]) -> dict[str, Any]:
-        places = Places.read("page_token", request.page_token)
+        places = _places(request)
         asked = {}
         for cell in cells:
             token = places.of(cell)
@@ -128,7 +151,10 @@ class _List:
                     unknown = True
             found.append(self.join(group) if self.join and len(group) > 1 else group[0])
         if any(waiting[cell] or answer.next_page_token for cell, answer in answers.items()):
-            places = Places.read("page_token", request.page_token)
+            places, own = (
+                _places(request),
+                _without_cell(request),
+            )  # a cell's token is bound to what the cell is asked
             by_cell, ended = {}, set(places.ended)
             for cell, answer in answers.items():
                 if not waiting[cell]:
@@ -137,14 +163,14 @@ class _List:
                     else:
                         ended.add(cell)
                 elif cell in taken:
-                    by_cell[cell] = self.token(request, taken[cell])
+                    by_cell[cell] = self.token(own, taken[cell])
                 else:
                     by_cell[cell] = places.of(cell) or ""
             for cell in cells:
                 if cell not in answers and cell not in ended:
                     # what is before this page is not shown later, out of order: the caller was told that the cell is missing
-                    by_cell[cell] = self.token(request, last) if last is not None else places.of(cell) or ""
-            page.next_page_token = Places(by_cell, frozenset(ended)).write()
+                    by_cell[cell] = self.token(own, last) if last is not None else places.of(cell) or ""
+            page.next_page_token = Places(by_cell, frozenset(ended), only=places.only).write()
         self.finish(page, answers.values())
         return page
 
@@ -298,7 +324,7 @@ RULES: Mapping[str, Rule] = {
     "/duly.v1.PoolService/ListPools": _by_name(
         "pools", lambda row: row.pool.name, join=joining.pools, finish=_finish_pools
     ),
-    "/duly.v1.ProblemService/ListProblems": _Whole(sums.list_problems),
+    "/duly.v1.ProblemService/ListProblems": _Whole(sums.list_problems, sums.note_cells),
     "/duly.v1.RegistryService/ListLambdas": _by_name(
         "lambdas", lambda row: getattr(row, "lambda").name, size=_size_of_lambdas
     ),

@@ -24,6 +24,7 @@ from duly_frontend.cells import gates, operators, watching
 from duly_frontend.cells.cell_units import CellUnavailableError, CellUnit, Handler
 from duly_frontend.cells.locations import Locations
 from duly_frontend.cells.locator import CELL_WITHIN, READERS, Locator
+from duly_frontend.cells.named import UnknownCellError, may_name_a_cell, note_names
 from duly_frontend.cells.routes import (
     LOCATED,
     ROUTES,
@@ -52,6 +53,8 @@ _LOOK_WITHIN = 3.0
 """Seconds that a call waits for the directory: a cell that hangs must not hold up calls for others."""
 _TOGETHER = 0.02
 """Seconds that a watch waits for events of other cells, once one has some: a busy cell must not hide the others."""
+_EXPLAIN = "/duly.v1.ExplainService/ExplainTask"
+_NOTHING_RUNS = "No task of a cell starts while it is away; `duly cells check` says more"
 _SCHEDULE = "/duly.v1.FrontendService/Schedule"
 
 
@@ -115,7 +118,10 @@ class Router:
         route: Route = ROUTES[path]
         if isinstance(route, Streamed):
             raise TypeError(path)  # its calls are routed one by one
-        return partial(self._serve, kinds[type(route)], path, route)
+        kind = kinds[type(route)]
+        if may_name_a_cell(METHODS[path].input_type):
+            kind = partial(self._of_named_cell, kind)
+        return partial(self._serve, kind, path, route)
 
     async def _serve(
         self, kind: Callable[..., Awaitable[Any]], path: str, route: Route, request: Any, context: Any
@@ -305,12 +311,17 @@ class Router:
         if route.empty_is_all and _is_absent(request, place.field):
             return await self._of_all_cells(path, AllCells(), request, context)
         value = _reader(place)(request)
-        if place.form in LOCATED:
-            found, away = await self._cells_of(path, place, [value], context)
-            unit = self._unit_of(found[0], away)
-        else:
-            unit = self._unit(self._cell_by_name(place.form, value))
-        return await unit.call(path, request, context)
+        try:
+            if place.form in LOCATED:
+                found, away = await self._cells_of(path, place, [value], context)
+                unit = self._unit_of(found[0], away)
+            else:
+                unit = self._unit(self._cell_by_name(place.form, value))
+            return await unit.call(path, request, context)
+        except CellUnavailableError as error:
+            if path == _EXPLAIN:
+                raise CellUnavailableError(error.cell, f"{error.reason}. {_NOTHING_RUNS}") from error
+            raise
 
     async def _in_one_cell(self, path: str, route: InOneCell, request: Any, context: Any) -> Any:
         items, read = getattr(request, route.items), _reader(route.place)
@@ -346,15 +357,39 @@ class Router:
 
     # all cells
 
+    async def _of_named_cell(
+        self, otherwise: Callable[..., Awaitable[Any]], path: str, route: Route, request: Any, context: Any
+    ) -> Any:
+        """Serve what may be of the one cell that its caller names; `otherwise` serves what names none."""
+        if not request.cell:
+            answer = await otherwise(path, route, request, context)
+        elif request.cell not in self._directory().cells:
+            raise UnknownCellError(request.cell, self._cells())
+        else:
+            cells = [request.cell]
+            answers, failed = await self._call_each(path, self._asked(path, request, cells), context)
+            if failed:
+                raise failed[request.cell]
+            answer = self._merging.merge(path, request, answers, cells)
+        note_names(answer, self._cells())
+        return answer
+
+    def _asked(self, path: str, request: Any, cells: Collection[str]) -> Mapping[str, Any]:
+        """Return what to ask of each cell.
+
+        Raises:
+            InvalidRequestError: the page token is not one of ours.
+        """
+        try:
+            return self._merging.requests(path, request, cells)
+        except Problem as problem:
+            raise InvalidRequestError(problem.field, str(problem)) from problem
+
     async def _of_all_cells(self, path: str, _route: Route, request: Any, context: Any) -> Any:
         cells = self._cells()
         if path in ANSWERED_WITHOUT_ROLES and not any(unit.is_serving for unit in self.units.values()):
             return await self._anywhere().call(path, request, context)  # it says so
-        try:
-            asked = self._merging.requests(path, request, cells)
-        except Problem as problem:
-            raise InvalidRequestError(problem.field, str(problem)) from problem
-        answers, failed = await self._call_each(path, asked, context)
+        answers, failed = await self._call_each(path, self._asked(path, request, cells), context)
         _raise_refusal(failed)
         answer = self._merging.merge(path, request, answers, cells)
         if failed:

@@ -7,6 +7,7 @@ from typing import Any
 
 from duly_core.problems.kinds import CAUSES_FIRST, Kind
 from duly_core.problems.problem import fingerprint_of
+from duly_frontend.cells.joining import cells as cells_of
 from duly_frontend.cells.joining import gates, instant, newest_report
 from duly_wire.time_conversion import to_duration, to_timedelta
 from duly_wire.v1 import (
@@ -25,6 +26,8 @@ _MOST_SESSIONS = 100
 _DEFAULT_HITS = 5
 _PLACES = {int(kind): place for place, kind in enumerate(CAUSES_FIRST)}
 _AWAY = problems_pb2.PROBLEM_KIND_STORE_AWAY
+_CELL_AWAY = problems_pb2.PROBLEM_KIND_CELL_AWAY
+"""Told by the board of another cell: it is of its subject."""
 _OF_A_STORE = frozenset({problems_pb2.PROBLEM_KIND_STORE_AWAY, problems_pb2.PROBLEM_KIND_STORE_SLOW})
 """Each cell has its own: the cell is the subject."""
 _GONE = (fleet_pb2.HOST_STATE_STOPPED, fleet_pb2.HOST_STATE_SILENT)
@@ -189,6 +192,10 @@ def list_problems(_request: Any, answers: Mapping[str, Any]) -> problems_pb2.Lis
             if problem.kind == _AWAY and not are_all_away:
                 away = _cell_away(problem, cell)
                 rows[away.fingerprint].append(away)
+            elif problem.kind == _CELL_AWAY:
+                told = deepcopy(problem)
+                told.cells[:] = [problem.subject]
+                rows[told.fingerprint].append(told)
             elif problem.kind in _OF_A_STORE:
                 rows[f"{problem.fingerprint} {cell}"].append(_of_cell(problem, cell))
             else:
@@ -210,6 +217,20 @@ def list_problems(_request: Any, answers: Mapping[str, Any]) -> problems_pb2.Lis
             board.status = status
             break
     return board
+
+
+def note_cells(board: Any, answers: Mapping[str, Any], cells: Collection[str]) -> None:
+    """Say how each cell stands: one whose store does not answer, or that did not answer itself, is away."""
+    for name in sorted(cells):
+        answer = answers.get(name)
+        if answer is None:
+            board.cells.add(name=name)
+            continue
+        is_away = any(each.kind == _AWAY for each in answer.problems)
+        of_others = sum(each.kind == _CELL_AWAY and each.subject != name for each in answer.problems)
+        board.cells.add(
+            name=name, is_answering=not is_away, problem_count=max(0, answer.problem_count - of_others)
+        )
 
 
 def _of_cell(problem: Any, cell: str) -> Any:
@@ -248,6 +269,7 @@ def _problem(rows: Sequence[Any]) -> Any:
     ):
         _unite(worst, rows, field, most)
     worst.host_count = max(len(worst.hosts), *(each.host_count for each in rows))
+    worst.cells[:] = cells_of(rows)
     return worst
 
 

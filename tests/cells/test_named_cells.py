@@ -1,0 +1,213 @@
+"""In which cell something is: rows name it, and lists can be of one cell."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+import duly
+from duly_core.rpc.channel import open_channel
+from duly_core.rpc.requests.problem import Problem
+from duly_core.rpc.settings import RpcSettings
+from duly_frontend.cells.places import Places
+from duly_frontend.cells.services import METHODS
+from duly_wire.v1 import (
+    explain_pb2,
+    explain_pb2_grpc,
+    fleet_pb2,
+    fleet_pb2_grpc,
+    frontend_pb2,
+    frontend_pb2_grpc,
+    problems_pb2,
+    problems_pb2_grpc,
+    registry_pb2,
+    registry_pb2_grpc,
+)
+from tests.fixtures.routed_cells import RoutedCells, serves
+from tests.fixtures.services import Frontend
+
+NAMES = ("plain", "b/other")
+
+
+async def _tasks(channel: grpc.aio.Channel, count: int = 1) -> list[str]:
+    """Register a lambda in each cell, schedule tasks of both in turns, and return their ids."""
+    registry = registry_pb2_grpc.RegistryServiceStub(channel)
+    lambdas = [registry_pb2.Lambda(name=name, owner="us") for name in NAMES]
+    await registry.RegisterLambdas(registry_pb2.RegisterLambdasRequest(lambdas=lambdas))
+    request = frontend_pb2.ScheduleRequest()
+    for name in NAMES * count:
+        setattr(request.tasks.add(payload=b"1"), "lambda", name)
+    answer = await frontend_pb2_grpc.FrontendServiceStub(channel).Schedule(request)
+    return [result.task_id for result in answer.results]
+
+
+def _lists(channel: grpc.aio.Channel) -> dict[str, tuple[Any, type[Any]]]:
+    """Return the methods whose callers may name a cell."""
+    return {
+        "ListTasks": (
+            frontend_pb2_grpc.FrontendServiceStub(channel).ListTasks,
+            frontend_pb2.ListTasksRequest,
+        ),
+        "ListLambdas": (
+            registry_pb2_grpc.RegistryServiceStub(channel).ListLambdas,
+            registry_pb2.ListLambdasRequest,
+        ),
+        "ListHosts": (fleet_pb2_grpc.FleetServiceStub(channel).ListHosts, fleet_pb2.ListHostsRequest),
+        "ListQueues": (fleet_pb2_grpc.FleetServiceStub(channel).ListQueues, fleet_pb2.ListQueuesRequest),
+        "ListProblems": (
+            problems_pb2_grpc.ProblemServiceStub(channel).ListProblems,
+            problems_pb2.ListProblemsRequest,
+        ),
+    }
+
+
+def test_every_method_whose_request_has_a_cell_is_tested_here() -> None:
+    with_cell = {
+        path.rpartition("/")[2]
+        for path, method in METHODS.items()
+        if "cell" in method.input_type.fields_by_name
+    }
+    assert with_cell == {"ListTasks", "ListLambdas", "ListHosts", "ListQueues", "ListProblems"}
+
+
+async def test_rows_of_every_list_say_their_cell_and_lists_say_which_cells_there_are(
+    channel_of_cells: grpc.aio.Channel,
+) -> None:
+    ids = await _tasks(channel_of_cells)
+    lists = _lists(channel_of_cells)
+
+    async def listed(name: str, **asked: Any) -> Any:
+        call, request = lists[name]
+        return await call(request(**asked))
+
+    tasks = await listed("ListTasks")
+    lambdas = await listed("ListLambdas")
+    queues = await listed("ListQueues")
+    assert {getattr(each, "lambda"): each.cell for each in tasks.tasks} == {"plain": "a", "b/other": "b"}
+    assert [(getattr(each, "lambda").name, each.cell) for each in lambdas.lambdas] == [
+        ("b/other", "b"),
+        ("plain", "a"),
+    ]
+    assert {getattr(each, "lambda"): each.cell for each in queues.queues} == {"plain": "a", "b/other": "b"}
+    assert [list(each.cell_names) for each in (tasks, lambdas, queues)] == [["a", "b"]] * 3
+
+    stub = frontend_pb2_grpc.FrontendServiceStub(channel_of_cells)
+    got = await stub.GetTask(frontend_pb2.GetTaskRequest(task_ids=ids))
+    explain = explain_pb2_grpc.ExplainServiceStub(channel_of_cells)
+    explained = [await explain.ExplainTask(explain_pb2.ExplainTaskRequest(task_id=each)) for each in ids]
+    assert [result.task.cell for result in got.results] == ["a", "b"]
+    assert [each.cell for each in explained] == ["a", "b"]
+
+
+async def test_a_list_of_a_cell_has_its_rows_only_on_every_page(channel_of_cells: grpc.aio.Channel) -> None:
+    ids = await _tasks(channel_of_cells, count=3)
+    stub = frontend_pb2_grpc.FrontendServiceStub(channel_of_cells)
+
+    request = frontend_pb2.ListTasksRequest(cell="b", page_size=2)
+    pages = [await stub.ListTasks(request)]
+    request.page_token = pages[0].next_page_token
+    pages.append(await stub.ListTasks(request))
+
+    assert [[task.task_id for task in page.tasks] for page in pages] == [[ids[5], ids[3]], [ids[1]]]
+    assert not pages[1].next_page_token
+
+    for other in ("", "a"):
+        request.cell = other
+        with pytest.raises(grpc.aio.AioRpcError, match=r"page_token: .*of a list of cell b") as refused:
+            await stub.ListTasks(request)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_list_of_a_lambda_in_another_cell_is_empty(channel_of_cells: grpc.aio.Channel) -> None:
+    await _tasks(channel_of_cells)
+    stub = frontend_pb2_grpc.FrontendServiceStub(channel_of_cells)
+
+    there = await stub.ListTasks(frontend_pb2.ListTasksRequest(cell="b", **{"lambda": "b/other"}))
+    elsewhere = await stub.ListTasks(frontend_pb2.ListTasksRequest(cell="a", **{"lambda": "b/other"}))
+
+    assert [len(each.tasks) for each in (there, elsewhere)] == [1, 0]
+
+
+async def test_a_cell_that_is_not_there_is_refused_and_one_that_is_away_is_named(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    lists = _lists(channel_of_cells)
+    for call, request in lists.values():
+        with pytest.raises(
+            grpc.aio.AioRpcError, match="there is no cell 'c': this installation has a, b"
+        ) as refused:
+            await call(request(cell="c"))
+        assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+
+    await routed_cells.lines["b"].cut()
+    await serves(channel_of_cells, "b", expected=False)
+
+    for call, request in lists.values():
+        with pytest.raises(grpc.aio.AioRpcError, match="cell b: ") as away:
+            await call(request(cell="b"))
+        assert away.value.code() is grpc.StatusCode.UNAVAILABLE
+        await call(request(cell="a"))
+
+
+async def test_a_sole_store_refuses_a_cell_and_names_none(frontend: Frontend) -> None:
+    async with open_channel(frontend.address, RpcSettings()) as channel:
+        await _tasks(channel)
+        for call, request in _lists(channel).values():
+            with pytest.raises(grpc.aio.AioRpcError, match="this installation has no cells") as refused:
+                await call(request(cell="b"))
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            assert "cell" not in str(await call(request()))
+
+
+async def test_problems_say_how_each_cell_stands(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    stub = problems_pb2_grpc.ProblemServiceStub(channel_of_cells)
+
+    async def stands() -> Sequence[tuple[str, bool]]:
+        board = await stub.ListProblems(problems_pb2.ListProblemsRequest())
+        return [(each.name, each.is_answering) for each in board.cells]
+
+    assert await stands() == [("a", True), ("b", True)]
+    await routed_cells.lines["b"].cut()
+    await serves(channel_of_cells, "b", expected=False)
+    assert await stands() == [("a", True), ("b", False)]
+
+
+async def test_explain_says_that_nothing_of_a_cell_that_is_away_runs(
+    routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    ids = await _tasks(channel_of_cells)
+    await routed_cells.lines["b"].cut()
+    await serves(channel_of_cells, "b", expected=False)
+
+    explain = explain_pb2_grpc.ExplainServiceStub(channel_of_cells)
+    with pytest.raises(grpc.aio.AioRpcError, match=r"cell b: .*No task of a cell starts while") as away:
+        await explain.ExplainTask(explain_pb2.ExplainTaskRequest(task_id=ids[1]))
+    assert away.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_programs_list_what_a_cell_has(channel_of_cells: grpc.aio.Channel, tmp_path: Path) -> None:
+    ids = await _tasks(channel_of_cells)
+    async with duly.AsyncClient(f"unix:{tmp_path}/frontend") as client:
+        assert [each.name for each in await client.lambdas(cell="b")] == ["b/other"]
+        assert [each.task_id async for each in client.list(cell="b")] == [ids[1]]
+        assert [each.lambda_name async for each in client.queues(cell="b")] == ["b/other"]
+        assert [each async for each in client.hosts(cell="b")] == []
+        assert [each async for each in client.dead_letters(cell="b")] == []
+        assert [each.name for each in (await client.problems(cell="b")).cells] == ["b"]
+        with pytest.raises(duly.UnknownCellError, match="there is no cell 'c'"):
+            await client.lambdas(cell="c")
+
+
+def test_a_token_of_one_cell_is_read_for_that_cell_only() -> None:
+    token = Places({"b": "own"}, only="b").write()
+
+    assert Places.read("page_token", token, "b").of("b") == "own"
+    for cell in ("", "a"):
+        with pytest.raises(Problem, match="of a list of cell b"):
+            Places.read("page_token", token, cell)
+    with pytest.raises(Problem, match="of a list of all cells"):
+        Places.read("page_token", Places({"b": "own"}).write(), "b")
