@@ -177,6 +177,15 @@ def test_a_cell_that_goes_and_comes_back_costs_its_own_rows_only_and_never_the_o
     assert {each for each in rows["a"] + rows["c"] if each % 2 == 0} <= set(listed)
 
 
+def test_a_page_token_by_which_no_cell_has_more_is_answered_by_an_empty_page_and_no_cell_is_said_to_be_away() -> (
+    None
+):
+    request = frontend_pb2.ListTasksRequest(page_token=Places({"gone": "x"}, frozenset(CELLS)).write())
+
+    assert requests(TASKS, request, CELLS) == {}
+    assert merge(TASKS, request, {}, CELLS) == frontend_pb2.ListTasksResponse()
+
+
 def test_a_page_of_which_no_cell_answers_is_an_error_that_names_the_cells():
     request = frontend_pb2.ListTasksRequest(
         page_size=1, page_token=Places({"b": "x"}, frozenset({"a", "c"})).write()

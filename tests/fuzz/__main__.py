@@ -7,12 +7,18 @@ import argparse
 import asyncio
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+
+import psycopg
+from psycopg import sql
 
 from duly_core.postgres.schema.migrate import migrate
 from duly_local.postgres.embedded import EmbeddedPostgres
 from tests.fixtures.roles import prepare
 from tests.fuzz.campaign import Tally, fuzz, rss_megabytes
+from tests.fuzz.cells import OF_BOTH, install_cells
+from tests.fuzz.hostile_cells import hostile
 from tests.fuzz.installation import install
 
 _FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
@@ -27,16 +33,28 @@ def _show(tallies: dict[str, Tally]) -> None:
     print(f"{'all':34} {total:10,}; memory at the end {rss_megabytes():.0f} MB")
 
 
-async def _run(dsn: str, arguments: argparse.Namespace) -> None:
-    async with install(dsn) as installation:
+async def _run(dsns: Mapping[str, str], arguments: argparse.Namespace) -> None:
+    grants = OF_BOTH if arguments.roles else []
+    async with install_cells(dsns, grants) if len(dsns) > 1 else install(dsns[""]) as installation:
         tallies = await fuzz(
             installation,
             arguments.seconds,
             arguments.seed,
             patience=arguments.patience,
             growth_mb=arguments.growth,
+            often={} if installation.is_sole else hostile(installation),
         )
     _show(tallies)
+
+
+def _database(postgres: EmbeddedPostgres, name: str) -> str:
+    """Make a database with the schema, to which the services connect as users with the rights of their roles."""
+    with psycopg.connect(postgres.dsn_of("postgres"), autocommit=True) as connection:
+        connection.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+    dsn = postgres.dsn_of(name)
+    migrate(dsn)
+    prepare(dsn)
+    return dsn
 
 
 def main() -> None:
@@ -45,16 +63,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=int.from_bytes(os.urandom(3), "big"))
     parser.add_argument("--patience", type=float, default=1, help="how many times longer than 1 s is a hang")
     parser.add_argument("--growth", type=float, default=100, help="MB of memory that may be taken for good")
+    parser.add_argument("--cells", action="store_true", help="an installation of two cells")
+    parser.add_argument(
+        "--roles", action="store_true", help="with --cells: callers have no role for some of its tasks"
+    )
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     os.environ.setdefault("DULY_TELEMETRY_LOG_LEVEL", "error")
     with tempfile.TemporaryDirectory(prefix="duly-fuzz-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
         with EmbeddedPostgres(Path(folder) / "data", settings=_FAST) as postgres:
-            dsn = postgres.dsn_of("postgres")
-            migrate(dsn)
-            prepare(dsn)  # the services connect as users with the rights of their roles
-            asyncio.run(_run(dsn, arguments))
+            dsns = {
+                cell: _database(postgres, f"duly_{cell}")
+                for cell in (("a", "b") if arguments.cells else ("",))
+            }
+            asyncio.run(_run(dsns, arguments))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,18 @@
 """Runs targets for some time, counts, and stops at the first thing that must not happen."""
 
+import asyncio
+import gc
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
+from types import MappingProxyType
 
 from tests.fuzz.generator import Generator
 from tests.fuzz.installation import Installation
-from tests.fuzz.targets import targets
+from tests.fuzz.targets import Target, targets
 
 HANG_S = 1.0
 """No answer may take longer (the machine's own slowness aside: see `patience`)."""
@@ -34,9 +39,15 @@ def rss_megabytes() -> float:
 
 
 async def fuzz(
-    installation: Installation, seconds: float, seed: int, *, patience: float = 1, growth_mb: float = 100
+    installation: Installation,
+    seconds: float,
+    seed: int,
+    *,
+    patience: float = 1,
+    growth_mb: float = 100,
+    often: Mapping[str, Target] = MappingProxyType({}),
 ) -> dict[str, Tally]:
-    """Take the targets in turn until time is up.
+    """Take the targets in turn until time is up; one of those in `often` comes after each other one.
 
     `patience` stretches the limit of a hang on a machine that is busy with other things.
 
@@ -44,14 +55,15 @@ async def fuzz(
         AssertionError: an answer that is not allowed, a hang, memory that grows, rows that contradict each other;
             says which target and which seed.
     """
+    unheard: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(str(context)))
     every = targets(installation)
-    tallies = {name: Tally() for name in every}
+    tallies = {name: Tally() for name in [*every, *often]}
+    turns = _turns(every, often)
     executions, memory = 0, 0.0
     end = time.monotonic() + seconds
-    round_number = 0
     while time.monotonic() < end:
-        round_number += 1
-        for name, target in every.items():
+        for name, target in islice(turns, len(tallies)):
             wild = Generator(seed * 1_000_003 + executions, installation.known)
             started = time.monotonic()
             try:
@@ -70,7 +82,18 @@ async def fuzz(
             if executions == _WARM_UP:
                 memory = rss_megabytes()
     await installation.check()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not unheard, f"errors that nobody hears fill the log (seed {seed}): {unheard[0]}"
     if memory:
         grown = rss_megabytes() - memory
         assert grown < growth_mb, f"memory grew by {grown:.0f} MB in {executions} executions (seed {seed})"
     return tallies
+
+
+def _turns(every: Mapping[str, Target], often: Mapping[str, Target]) -> Iterator[tuple[str, Target]]:
+    between = cycle(often.items())
+    for each in cycle(every.items()):
+        yield each
+        if often:
+            yield next(between)

@@ -3,6 +3,7 @@
 What is known (ids, tokens, lambdas) is mixed in, or no wild value would ever get past the first check.
 """
 
+import base64
 import random
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +63,11 @@ _BYTES = [
 ]
 
 
+_ELSEWHERE = 0.3
+"""Of the claims so many name another cell than the one that gave them."""
+_PLACES = {"page_token", "after"}
+"""Where a list, or a change page by page, goes on."""
+
 _TIME_TABLES = {
     "cron": ["@daily", "*/5 * * * *", "0 0 29 2 1#5", "0 0 30 2 *", "0 0 L * *"],
     "zone": ["", "UTC", "Europe/Berlin", "Australia/Lord_Howe"],
@@ -74,8 +80,12 @@ class Known:
 
     lambdas: list[str] = field(default_factory=list)
     task_ids: list[bytes] = field(default_factory=list)
-    claims: list[tuple[bytes, bytes]] = field(default_factory=list)
-    """Task ids and the tokens under which they are, or were, held."""
+    claims: list[tuple[bytes, bytes, str]] = field(default_factory=list)
+    """Task ids, the tokens under which they are, or were, held, and the cells where."""
+    cells: list[str] = field(default_factory=list)
+    """What a claim may name in place of its cell."""
+    page_tokens: list[str] = field(default_factory=list)
+    """Of any list, and positions of changes page by page."""
     prefixes: list[bytes] = field(default_factory=list)
     """Of tokens that ClaimWork gave."""
     texts: list[str] = field(default_factory=list)
@@ -100,7 +110,9 @@ class Generator:
             self.wildness = self.random.choice([0.0, 0.02, 0.1, 0.4])
         message = kind()
         if kind.DESCRIPTOR.full_name == "duly.v1.Claim" and self.known.claims and not self._goes_wild():
-            message.task_id, message.token = self.random.choice(self.known.claims)
+            message.task_id, message.token, message.cell = self.random.choice(self.known.claims)
+            if self.known.cells and self.random.random() < _ELSEWHERE:
+                message.cell = self.random.choice(self.known.cells)
             return message
         for descriptor in kind.DESCRIPTOR.fields:
             absent = 0.5 if descriptor.message_type or descriptor.containing_oneof else 0.1
@@ -182,6 +194,9 @@ class Generator:
                 return pick(_TIME_TABLES[name])
             case _F.TYPE_STRING if name == "task_ids":
                 return pick(self.known.texts)
+            case _F.TYPE_STRING if name in _PLACES and self.known.page_tokens and self.random.random() < 0.5:
+                token = pick(self.known.page_tokens)
+                return token if self.random.random() < 0.7 else self.mutate_inside(token)
             case _F.TYPE_STRING:
                 return "" if name in ("page_token", "task_id", "collection") else self.known.texts[0]
             case _:
@@ -218,3 +233,10 @@ class Generator:
                 return data + b"\xfb\x7f" * chance.choice([1, 50, 5000])
             case _:
                 return chance.randbytes(chance.choice([0, 1, 2, 10, 100, 10_000]))
+
+    def mutate_inside(self, token: str) -> str:
+        """A token `mark:base64` of which the text changed, or the bytes that it stands for."""
+        mark, _, said = token.partition(":")
+        if self.random.random() < 0.5 or not said:
+            return self.mutate(token.encode()).decode(errors="replace")
+        return f"{mark}:{base64.urlsafe_b64encode(self.mutate(base64.urlsafe_b64decode(said))).decode()}"

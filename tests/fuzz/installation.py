@@ -4,15 +4,17 @@ import asyncio
 import os
 import tempfile
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Protocol
 from unittest.mock import AsyncMock, patch
 
 import grpc
 import psycopg
+from psycopg.rows import TupleRow
 
 from duly_autoscaler.keda import ExternalScalerServicer, PlanReader
 from duly_controller.__main__ import build
@@ -49,6 +51,26 @@ _QUEUE = QueueKey(LAMBDAS[0], Priority.NORMAL)
 _MOST_WAITING = 1_000
 _LOOK_EVERY = timedelta(milliseconds=100)
 
+_OF_FRONTEND = [
+    "AttachmentService",
+    "FrontendService",
+    "InspectionService",
+    "LimitService",
+    "PoolService",
+    "ProblemService",
+    "OutputService",
+    "EventService",
+    "WatchService",
+    "EventAddressService",
+    "RegistryService",
+    "SessionService",
+    "ExplainService",
+    "FleetService",
+    "GraphService",
+    "SettingsService",
+    "TimeTableService",
+]
+
 # One half of a task is never there without the other, and dead letters are exactly those that are listed.
 _BROKEN = """
 select count(*) from task left join task_assoc as assoc using (task_id)
@@ -63,20 +85,26 @@ union all select count(*) from task left join dead_letter using (task_id)
 class Installation:
     """The channels by service, and the hands on what is behind them."""
 
-    dsn: str
-    store: Store
+    stores: Mapping[str, Store]
+    """By cell; of a sole store one, whose name is empty."""
     channels: dict[str, grpc.aio.Channel]
     known: Known
     controller: asyncio.Task[None]
     messages: "Messages"
 
+    @property
+    def is_sole(self) -> bool:
+        """Whether there are no cells."""
+        return len(self.stores) == 1
+
     async def crank(self) -> None:
         """What a Store Consumer would do: due tasks become claimable, silent ones are taken up."""
-        room = {QueueKey(name, priority): 50 for name in LAMBDAS for priority in Priority}
-        await polling.enqueue(self.store, room, _MINUTE)
-        # with a queue, then without one: what was enqueued is due again
-        for queues in (room, None):
-            await polling.handle_timeouts(self.store, queues, _MINUTE, 100)
+        room = {QueueKey(name, priority): 50 for name in self.known.lambdas for priority in Priority}
+        for store in self.stores.values():
+            await polling.enqueue(store, room, _MINUTE)
+            # with a queue, then without one: what was enqueued is due again
+            for queues in (room, None):
+                await polling.handle_timeouts(store, queues, _MINUTE, 100)
 
     def send_body(self, body: str) -> bool:
         """Have the Controller receive a message; False: nothing of it would reach the Controller."""
@@ -88,15 +116,21 @@ class Installation:
         return True
 
     async def check(self) -> None:
-        """The store's invariants hold, and the Controller still serves.
+        """The invariants of each store hold, and the Controller still serves.
 
         Raises:
             AssertionError: they do not, or it does not.
         """
         assert not self.controller.done(), "the Controller has ended"
-        async with await psycopg.AsyncConnection.connect(self.dsn) as connection:
-            rows = await (await connection.execute(_BROKEN)).fetchall()
-        assert rows == [(0,), (0,), (0,)], f"the store's rows contradict each other: {rows}"
+        for cell, store in self.stores.items():
+            rows = await ask(store, _BROKEN)
+            assert rows == [(0,), (0,), (0,)], f"the store's rows contradict each other: {rows} {cell}"
+
+
+async def ask(store: Store, query: str) -> list[TupleRow]:
+    """Return what a query finds."""
+    async with await psycopg.AsyncConnection.connect(store.settings.dsn) as connection:
+        return await (await connection.execute(query.encode())).fetchall()
 
 
 class FixedAuthorizer(Authorizer):
@@ -148,12 +182,38 @@ async def _serve_keda(store: Store) -> AsyncIterator[grpc.aio.Channel]:
     await plans.close()
 
 
+class Service(Protocol):
+    """Where a service is."""
+
+    channel: grpc.aio.Channel
+    address: str
+
+
 @asynccontextmanager
 async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Installation]:
     """Start everything on a migrated, empty database; with grants, every caller has these and no others."""
     authorizer = FixedAuthorizer(grants) if grants else None
-    known = Known(
-        lambdas=list(LAMBDAS),
+    with environment() as folder:
+        attachments = AttachmentSettings(store="folder", folder=f"{folder}/attachments")
+        async with (
+            Store(StoreSettings(dsn=dsn)) as store,
+            serve_frontend(store, authorizer=authorizer, attachments=attachments) as frontend,
+            serve_hsc(store, authorizer=authorizer) as hsc,
+        ):
+            await register(store, LAMBDAS)
+            async with installed({"": store}, frontend, hsc, known(LAMBDAS), folder) as installation:
+                yield installation
+
+
+async def register(store: Store, names: Sequence[str]) -> None:
+    """Register lambdas."""
+    await lambdas.register(store, [LambdaPolicy(name, max_attempts=3) for name in names])
+
+
+def known(names: Sequence[str]) -> Known:
+    """What the fuzzer is told at first."""
+    return Known(
+        lambdas=list(names),
         texts=[EXECUTOR],
         likely={
             "externalscaler.ScaledObjectRef.ScalerMetadataEntry.key": [
@@ -171,59 +231,45 @@ async def install(dsn: str, grants: Sequence[Grant] = ()) -> AsyncIterator[Insta
             "duly.v1.AttachExecutorRequest.journal_fd": [0, -1, 2**31 - 1],
         },
     )
-    environment = {
-        "DULY_QUEUE_BACKEND": "sqs",
-        "DULY_RPC_SHUTDOWN_GRACE": "100ms",
-    }
+
+
+@contextmanager
+def environment() -> Iterator[Path]:
+    """Give a folder; services that begin in the block have the settings of an installation with a queue."""
+    with (
+        tempfile.TemporaryDirectory(prefix="duly-fuzz-") as folder,
+        patch.dict(os.environ, {"DULY_QUEUE_BACKEND": "sqs", "DULY_RPC_SHUTDOWN_GRACE": "100ms"}),
+    ):
+        assert QueueSettings.load().backend == "sqs"
+        yield Path(folder)
+
+
+@asynccontextmanager
+async def installed(
+    stores: Mapping[str, Store], frontend: Service, hsc: Service, known: Known, folder: Path
+) -> AsyncIterator[Installation]:
+    """Start the Controller and what KEDA asks, beside a Frontend and an HSC."""
     messages = Messages()
 
     async def open_messages(_settings: QueueSettings) -> Messages:
         return messages
 
-    with (
-        tempfile.TemporaryDirectory(prefix="duly-fuzz-") as folder,
-        patch.dict(os.environ, environment),
-        patch("duly_controller.__main__._open_receiver", open_messages),
-    ):
-        assert QueueSettings.load().backend == "sqs"
-        attachments = AttachmentSettings(store="folder", folder=f"{folder}/attachments")
-        async with (
-            Store(StoreSettings(dsn=dsn)) as store,
-            serve_frontend(store, authorizer=authorizer, attachments=attachments) as frontend,
-            serve_hsc(store, authorizer=authorizer) as hsc,
-            _serve_keda(store) as keda,
-        ):
-            await lambdas.register(store, [LambdaPolicy(name, max_attempts=3) for name in LAMBDAS])
-            listen = f"unix:{Path(folder)}/controller.sock"
+    async with _serve_keda(next(iter(stores.values()))) as keda:
+        with patch("duly_controller.__main__._open_receiver", open_messages):
+            listen = f"unix:{folder}/controller.sock"
             serve = build([], listen=listen, hsc_address=hsc.address, frontend_address=frontend.address)
             stop = asyncio.Event()
             controller = asyncio.create_task(serve(stop))
             channel = open_channel(listen, RpcSettings().for_local_socket())
             channels = {
-                "AttachmentService": frontend.channel,
-                "FrontendService": frontend.channel,
-                "InspectionService": frontend.channel,
-                "LimitService": frontend.channel,
-                "PoolService": frontend.channel,
-                "ProblemService": frontend.channel,
-                "OutputService": frontend.channel,
-                "EventService": frontend.channel,
-                "WatchService": frontend.channel,
-                "EventAddressService": frontend.channel,
-                "RegistryService": frontend.channel,
-                "SessionService": frontend.channel,
-                "ExplainService": frontend.channel,
-                "FleetService": frontend.channel,
-                "GraphService": frontend.channel,
-                "SettingsService": frontend.channel,
-                "TimeTableService": frontend.channel,
+                **dict.fromkeys(_OF_FRONTEND, frontend.channel),
                 "HscService": hsc.channel,
                 "ControllerService": channel,
                 "ExternalScaler": keda,
             }
             try:
                 await asyncio.wait_for(channel.channel_ready(), 10)
-                yield Installation(dsn, store, channels, known, controller, messages)
+                yield Installation(stores, channels, known, controller, messages)
             finally:
                 await channel.close()
                 stop.set()

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import io
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -16,10 +16,13 @@ from google.protobuf.message_factory import GetMessageClass
 from duly_core.errors import InvalidRequestError
 from duly_core.queues import message as queue_message
 from duly_core.rpc.requests.decode_errors import explain
+from duly_core.rpc.requests.problem import Problem
 from duly_core.tasks.task import TOKEN_PREFIX_BYTES
 from duly_executor.processes import frames
 from duly_executor.processes.process import CallbackProcess
 from duly_executor.processes.report_reader import ReportReader
+from duly_frontend.cells import watching
+from duly_frontend.cells.places import Places
 from duly_frontend.lists import page_token
 from duly_wire.externalscaler import externalscaler_pb2
 from duly_wire.v1 import (
@@ -60,7 +63,7 @@ _ALLOWED = {
     _CODES.PERMISSION_DENIED,
 }
 _LONG_POLLS = {"WaitTask", "WaitGraph", "NextWork", "ClaimWork", "Work", "ReadOutput", "Watch"}
-_SERVICES = [
+SERVICES = [
     file.DESCRIPTOR.services_by_name[name]
     for file, name in (
         (attachments_pb2, "AttachmentService"),
@@ -85,20 +88,23 @@ _SERVICES = [
         (externalscaler_pb2, "ExternalScaler"),
     )
 ]
+_SERVICES_OF_CELLS = [each for each in SERVICES if each.name not in ("ExternalScaler", "ControllerService")]
 
 
 def targets(installation: Installation) -> dict[str, Target]:
-    """Every target by its name."""
+    """Every target by its name; of cells those that they answer otherwise than a sole store does."""
     found: dict[str, Target] = {}
-    for service in _SERVICES:
-        channel = installation.channels[service.name]
+    for service in SERVICES if installation.is_sole else _SERVICES_OF_CELLS:
         for method in service.methods:
-            call = _call(channel, method, f"/{service.full_name}/{method.name}")
+            call = path_of(installation.channels, method)
             found[f"{method.name}: fields"] = _rpc(method, call, installation.known, raw=False)
-            found[f"{method.name}: bytes"] = _rpc(method, call, installation.known, raw=True)
+            if installation.is_sole:
+                found[f"{method.name}: bytes"] = _rpc(method, call, installation.known, raw=True)
     readers = {
         "queue body": _queue_body,
         "page token": _page_token,
+        "page token of cells": _page_token_of_cells,
+        "position of cells": _position_of_cells,
         "callback frame": _frame,
         "callback report": _report,
         "malformed request": _malformed,
@@ -126,20 +132,23 @@ def _call(channel: grpc.aio.Channel, method: MethodDescriptor, path: str) -> Any
 
 
 def _is_of_a_cell(code: grpc.StatusCode, details: str | None) -> bool:
-    """Return whether the store is no cell, and the wild claim names one: a host is told to ask an HSC of the cells."""
-    return code is _CODES.UNAVAILABLE and "this HSC knows no cells" in (details or "")
+    """Return whether a wild claim names a cell that the HSC does not know: a host is told to ask another one."""
+    return code is _CODES.UNAVAILABLE and "this HSC knows no cell" in (details or "")
 
 
-def _rpc(method: MethodDescriptor, call: Any, known: Known, *, raw: bool) -> Target:
-    kind = GetMessageClass(method.input_type)
+def path_of(channels: Mapping[str, grpc.aio.Channel], method: MethodDescriptor) -> Any:
+    """Return what calls a method."""
+    service = method.containing_service
+    return _call(channels[service.name], method, f"/{service.full_name}/{method.name}")
+
+
+def calling(method: MethodDescriptor, call: Any, known: Known) -> Callable[[bytes], Coroutine[Any, Any, str]]:
+    """Return what sends a request, checks that the answer is allowed, learns from it, and returns it in a word."""
     answer_kind = GetMessageClass(method.output_type)
     patience = 0.25 if method.name in _LONG_POLLS else 10
     allowed = _ALLOWED | ({_CODES.DEADLINE_EXCEEDED} if method.name in _LONG_POLLS else set())
 
-    async def run(wild: Generator) -> str:
-        data = wild.message(kind).SerializeToString()
-        if raw:
-            data = _harmless(wild.mutate(data), kind, known)
+    async def run(data: bytes) -> str:
         try:
             answer = await call(data, timeout=patience)
         except grpc.aio.AioRpcError as error:
@@ -155,6 +164,19 @@ def _rpc(method: MethodDescriptor, call: Any, known: Known, *, raw: bool) -> Tar
             return code.name
         _learn(read, known)
         return "OK"
+
+    return run
+
+
+def _rpc(method: MethodDescriptor, call: Any, known: Known, *, raw: bool) -> Target:
+    kind = GetMessageClass(method.input_type)
+    answered = calling(method, call, known)
+
+    async def run(wild: Generator) -> str:
+        data = wild.message(kind).SerializeToString()
+        if raw:
+            data = _harmless(wild.mutate(data), kind, known)
+        return await answered(data)
 
     return run
 
@@ -182,13 +204,14 @@ def _learn(answer: Message, known: Known) -> None:
         known.task_ids += [UUID(task_id).bytes for task_id in ids]
     elif isinstance(answer, hsc_pb2.ClaimTaskResponse):
         claims = [each.task.claim for each in answer.answers if each.task.claim.token]
-        known.claims += [(claim.task_id, claim.token) for claim in claims]
+        known.claims += [(claim.task_id, claim.token, claim.cell) for claim in claims]
     elif isinstance(answer, hsc_pb2.ClaimWorkResponse):
-        known.claims += [(task.claim.task_id, task.claim.token) for task in answer.tasks]
+        known.claims += [(task.claim.task_id, task.claim.token, task.claim.cell) for task in answer.tasks]
         known.prefixes += [task.claim.token[:TOKEN_PREFIX_BYTES] for task in answer.tasks]
-    elif isinstance(answer, frontend_pb2.ListTasksResponse) and answer.next_page_token:
-        known.texts.append(answer.next_page_token)
-    for values in (known.texts, known.task_ids, known.claims, known.prefixes):
+    for name in ("next_page_token", "next_after"):
+        if token := getattr(answer, name, ""):
+            known.page_tokens.append(token)
+    for values in (known.texts, known.task_ids, known.claims, known.prefixes, known.page_tokens):
         del values[1:-100]
 
 
@@ -235,6 +258,27 @@ def _page_token(wild: Generator) -> str:
     return "read"
 
 
+def _page_token_of_cells(wild: Generator) -> str:
+    token = Places({"a": "x", "b": "y"}, frozenset("c"), "z").write()
+    try:
+        places = Places.read("page_token", wild.mutate_inside(token))
+    except Problem:
+        return "refused"
+    assert all(isinstance(places.of(cell), str | None) for cell in "abcd")
+    return "read"
+
+
+def _position_of_cells(wild: Generator) -> str:
+    try:
+        positions = watching.read_positions(
+            wild.mutate_inside(watching.write_positions({"a": "x", "b": "y"})), "a"
+        )
+    except Problem:
+        return "refused"
+    assert all(isinstance(text, str) for item in positions.items() for text in item)
+    return "read"
+
+
 def _frame(wild: Generator) -> str:
     stream = io.BytesIO(wild.mutate(frames.write(wild.message(callback_pb2.CallbackOrder))))
     try:
@@ -259,7 +303,7 @@ def _report(wild: Generator) -> str:
 
 
 def _malformed(wild: Generator) -> str:
-    method = wild.random.choice([method for service in _SERVICES for method in service.methods])
+    method = wild.random.choice([method for service in SERVICES for method in service.methods])
     data = wild.mutate(wild.message(GetMessageClass(method.input_type)).SerializeToString())
     field, problem = explain(data, method.input_type)
     assert field

@@ -12,7 +12,10 @@ from duly_core.access.roles import Role
 from duly_core.rpc.requests.decode_errors import explain
 from duly_wire.v1 import frontend_pb2
 from tests.fixtures.forked_process import ROOT
+from tests.fixtures.hsc_cells import two_databases
 from tests.fuzz.campaign import fuzz
+from tests.fuzz.cells import OF_BOTH, install_cells
+from tests.fuzz.hostile_cells import hostile
 from tests.fuzz.installation import install
 
 SECONDS = float(os.environ.get("DULY_FUZZ_SECONDS", "15"))
@@ -44,6 +47,22 @@ async def test_whatever_is_sent_is_answered_by_a_status_that_says_what_is_wrong(
         "StreamIsActive",
     ):
         assert tallies[f"{name}: fields"].answers.keys() & {"OK", "INVALID_ARGUMENT"}, name
+
+
+@pytest.mark.long  # as long as it is told to
+@pytest.mark.timeout(max(90, SECONDS + 60))
+@pytest.mark.parametrize("grants", [[], OF_BOTH], ids=["everything", "some roles"])
+async def test_whatever_names_another_cell_is_answered_and_changes_no_row_of_a_cell_that_it_may_not_change(
+    postgres_server, grants
+):
+    with two_databases(postgres_server) as dsns:
+        async with install_cells(dsns, grants) as installation:
+            tallies = await fuzz(
+                installation, SECONDS / 2, seed=2, patience=BUSY, often=hostile(installation)
+            )
+
+    for name in hostile(installation):
+        assert "OK" in tallies[name].answers, name
 
 
 @pytest.mark.long  # starts a Postgres of its own, and tries each target once

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from google.protobuf.message_factory import GetMessageClass
+
 from duly_core.errors import StoreUnavailableError
 from duly_core.lambdas.session_names import SessionId
 from duly_core.rpc.requests.checks import page_size
 from duly_frontend.cells import joining, sums
 from duly_frontend.cells.places import Places
+from duly_frontend.cells.services import METHODS
 from duly_frontend.fleet.queue_request import place_of_row, write_token
 from duly_frontend.lists import page_token
 from duly_frontend.slo import wire as service_levels
@@ -53,7 +56,10 @@ def merge(method: str, request: Any, answers: Mapping[str, Any], cells: Collecti
     """
     names = sorted(answers if cells is None else cells)
     if not answers and not isinstance(RULES[method], _Bulk):
-        raise _no_answer(requests(method, request, names))
+        asked = requests(method, request, names)
+        if names and not asked:  # by its page token no cell has more: one that had is gone, or nobody gave it
+            return GetMessageClass(METHODS[method].output_type)()
+        raise _no_answer(asked)
     return RULES[method].merge(request, dict(sorted(answers.items())), names)
 
 

@@ -471,8 +471,9 @@ class Router:
         calls: dict[asyncio.Task[Any], str] = {}
         for cell, request in asked.items():
             try:
-                called = self._unit(cell).call(path, request, context)
-                calls[asyncio.get_running_loop().create_task(called)] = cell
+                called = asyncio.get_running_loop().create_task(self._unit(cell).call(path, request, context))
+                called.add_done_callback(_ended)  # several may refuse the call, and one of them is raised
+                calls[called] = cell
             except CellUnavailableError as error:
                 failed[cell] = error
         answers: dict[str, Any] = {}
@@ -494,7 +495,6 @@ class Router:
                     longest = _TOGETHER
         finally:
             for call in pending:
-                call.add_done_callback(_ended)
                 call.cancel()
         return answers, failed
 
@@ -518,6 +518,7 @@ class Router:
                 failed[cell] = error
                 continue
             calls[cell] = loop.create_task(unit.call(path, request, context))
+            calls[cell].add_done_callback(_ended)  # several may refuse the call, and one of them is raised
         if calls:
             longest = None if waits or len(calls) == 1 else _left(context).total_seconds()
             try:
@@ -525,7 +526,6 @@ class Router:
             finally:
                 for call in calls.values():
                     if not call.done():
-                        call.add_done_callback(_ended)
                         call.cancel()
         answers: dict[str, Any] = {}
         for cell, call in calls.items():
