@@ -61,6 +61,36 @@ with board as (
 )
 select board.computed_at from board;
 
+-- name: publish_clear_board
+update problem_board
+set computed_at = duly_now(), took = duly_now() - begun_at, computed_by = begun_by
+where begun_at = %(begun_at)b::timestamptz
+    and not exists (select from problem where problem.ended_at is null)
+    and not exists (select from problem where problem.ended_at < (select duly_now()) - %(kept_for)b::interval)
+returning computed_at;
+
+-- name: problem_signs
+select
+    exists (select from breaker where breaker.state <> 'closed'),
+    exists (select from host where not host.stopped),
+    exists (
+        select from task_assoc as assoc
+        where assoc.status = 'waiting' and assoc.parked_on is not null
+        order by assoc.parked_on
+        limit 1
+    ),
+    exists (select from dead_letter as dead order by dead.finished_at limit 1),
+    exists (select from session where session.blocked_at is not null),
+    exists (select from pool_plan as plan where plan.failure is not null),
+    exists (
+        select from access_token as token
+        where token.revoked_at is null
+            and token.expires_at between duly_now() - interval '1 day' and duly_now() + %(tokens_within)b::interval
+    ),
+    exists (select from notification_target as target where target.failures > 0),
+    exists (select from problem where problem.ended_at is null)
+        or exists (select from problem where problem.ended_at < (select duly_now()) - %(kept_for)b::interval);
+
 -- name: read_board
 select duly_now(), board.computed_at, board.took, board.computed_by from problem_board as board;
 

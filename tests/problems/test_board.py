@@ -14,7 +14,9 @@ from duly_core.postgres.pool import Store
 from duly_core.postgres.settings import StoreSettings
 from duly_core.problems import budgets
 from duly_core.problems import store as store_problems
+from duly_core.problems.kinds import Kind
 from duly_frontend import events
+from duly_frontend.problems import board as boards
 from duly_frontend.problems.board import EVERY, ProblemBoard
 from duly_frontend.problems.service import ProblemServicer
 from duly_frontend.settings import FrontendSettings
@@ -42,6 +44,84 @@ async def test_a_store_without_trouble_is_healthy(board, client):
     assert (found.status, found.is_stale, found.problems) == (ProblemStatus.HEALTHY, False, ())
     assert found.as_of is not None
     assert found.took > NOW
+
+
+SELDOM_FOUND = {
+    "breakers_not_closed",
+    "hosts_astray",
+    "parked_by_resource",
+    "newest_dead_letters",
+    "blocked_sessions",
+    "failing_pools",
+    "expiring_tokens",
+    "failing_targets",
+}
+
+
+@pytest.fixture
+def statements(store, monkeypatch):
+    """The names of the statements that are run, as they come."""
+    names, run = [], store.run
+
+    async def note_and_run(statement, parameters):
+        names.append(statement.name)
+        return await run(statement, parameters)
+
+    monkeypatch.setattr(store, "run", note_and_run)
+    return names
+
+
+async def test_a_round_of_a_store_without_trouble_makes_no_read_that_would_find_nothing(store, statements):
+    await ProblemBoard(store).run_once()
+
+    assert "problem_signs" in statements
+    assert not SELDOM_FOUND.intersection(statements)
+    assert "publish_board" not in statements
+
+
+async def test_a_round_that_finds_nothing_ends_what_was_found_before(board, store, client, statements):
+    await pause(store, expires_at=None)
+    await board.run_once()
+    await store_gates.delete_gates(store, ["deploy"])
+    del statements[:]
+
+    await board.run_once()
+
+    assert "publish_board" in statements
+    assert (await client.problems()).problems == ()
+    await board.run_once()
+    assert statements[-3:-2] == ["publish_clear_board"]
+    assert (await client.problems()).status is ProblemStatus.HEALTHY
+
+
+async def test_a_problem_that_ended_is_forgotten_after_a_day_though_nothing_is_found(
+    board, store, statements, clock
+):
+    await pause(store, expires_at=None)
+    await board.run_once()
+    await store_gates.delete_gates(store, ["deploy"])
+    await board.run_once()
+    await clock.tick(timedelta(days=1, seconds=1))
+    del statements[:]
+
+    await board.run_once()
+
+    assert "publish_board" in statements
+    async with store.connection() as connection:
+        cursor = await connection.execute("select from problem where kind = %s", [int(Kind.PAUSED)])
+        assert await cursor.fetchall() == []
+
+
+async def test_a_round_goes_on_without_signs_of_what_there_may_be(store, monkeypatch, statements):
+    async def fails(*_):
+        raise StoreUnavailableError("it took too long")
+
+    monkeypatch.setattr(boards, "read_signs", fails)
+
+    found = await ProblemBoard(store).find()
+
+    assert (found.problems, found.unread) == ([], set())
+    assert SELDOM_FOUND.issubset(statements)
 
 
 async def test_a_pause_is_information_with_who_and_why_and_the_command_that_ends_it(board, store, client):

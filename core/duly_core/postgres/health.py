@@ -114,12 +114,11 @@ class HealthFollower:
     def _until_silent(self, bound: float) -> timedelta:
         """Return when to look again: a cell's store cannot have been silent for so many seconds any sooner.
 
-        What else may be wrong is seen within half of its patience: of many cells each look costs all of them.
+        What else may be wrong is seen within as long: of many cells each look costs all of them.
         """
         if not self._is_cell:
             return _LOOK_EVERY
-        left = min(bound - self._silent_for(), self._patience / 2)
-        return max(_LOOK_EVERY, timedelta(seconds=left))
+        return max(_LOOK_EVERY, timedelta(seconds=bound - self._silent_for()))
 
     async def _keep_looking_for_the_primary(self) -> None:
         """The pools' connections may lead to a server that is gone."""

@@ -17,12 +17,17 @@ _MOST_COMPARED = 300
 
 
 async def hosts_astray(
-    store: Store, now: datetime, skewed_services: Sequence[AboutHost], explained: Collection[str] = ()
+    store: Store,
+    now: datetime,
+    skewed_services: Sequence[AboutHost],
+    explained: Collection[str] = (),
+    *,
+    has_hosts: bool = True,
 ) -> list[FoundProblem]:
     """Return one problem for all hosts that fell silent, and one for all clocks that differ.
 
     Silent hosts that are `explained` are left out: another problem says what their silence did. So are those that were
-    replaced: as many workers that were started later on the same machine serve what they served.
+    replaced: as many workers that were started later on the same machine serve what they served. `has_hosts`: whether there may be any.
 
     Raises:
         StoreUnavailableError: ask again.
@@ -33,7 +38,7 @@ async def hosts_astray(
         "most": _MOST_HOSTS,
         "most_lambdas": _MOST_COMPARED,
     }
-    rows = await store.run(PROBLEMS["hosts_astray"], asked)
+    rows = await store.run(PROBLEMS["hosts_astray"], asked) if has_hosts else []
     hosts = [
         (state, AboutHost(host_id, name, "", reported_at, ahead))
         for _, state, host_id, name, reported_at, ahead in rows

@@ -12,7 +12,7 @@ from duly_core.process.wall_clock import LARGEST_SKEW
 
 _GRACE = timedelta(seconds=30)
 """Services that restart are away for less."""
-_TOKENS_WITHIN = timedelta(days=7)
+TOKENS_WITHIN = timedelta(days=7)
 _SOON = timedelta(days=2)
 _CERTIFICATES_WITHIN = timedelta(days=14)
 SLOW = timedelta(milliseconds=500)
@@ -77,12 +77,12 @@ async def tokens_expiring(store: Store, now: datetime) -> list[FoundProblem]:
     Raises:
         StoreUnavailableError: ask again.
     """
-    asked = {"within": _TOKENS_WITHIN, "most": _MOST}
+    asked = {"within": TOKENS_WITHIN, "most": _MOST}
     return [
         found(
             Kind.TOKEN_EXPIRES,
             Severity.WARNING if expires_at - now < _SOON else Severity.INFORMATION,
-            expires_at - _TOKENS_WITHIN,
+            expires_at - TOKENS_WITHIN,
             token_id,
             lambdas={},
             principal=principal,

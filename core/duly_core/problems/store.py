@@ -15,7 +15,8 @@ MOST_PROBLEMS = 300
 """That are kept at a time: the worst."""
 STALE_AFTER = timedelta(seconds=60)
 """A board that is older is not what holds now."""
-_KEPT_FOR = timedelta(days=1)
+KEPT_FOR = timedelta(days=1)
+"""A problem that has ended is forgotten after so long."""
 _ABANDONED_AFTER = timedelta(seconds=60)
 """A round that is not published by then is no longer waited for: its Frontend died, or stands still."""
 
@@ -56,15 +57,26 @@ async def begin(store: Store, by: str, every: timedelta, own: datetime | None = 
 
 
 async def publish(
-    store: Store, begun_at: datetime, problems: Sequence[FoundProblem], unread: Collection[Kind] = ()
+    store: Store,
+    begun_at: datetime,
+    problems: Sequence[FoundProblem],
+    unread: Collection[Kind] = (),
+    *,
+    has_others: bool = True,
 ) -> bool:
     """Keep what a round found, unless another was begun meanwhile; whether it was kept.
 
-    Open problems of kinds that are `unread` stay open, found or not.
+    Open problems of kinds that are `unread` stay open, found or not. `has_others`: whether there may be problems of earlier rounds that are open, or to be forgotten.
 
     Raises:
         StoreUnavailableError: the outcome is unknown; the next round finds it again.
     """
+    if (
+        not problems
+        and not has_others
+        and await store.run(PROBLEMS["publish_clear_board"], {"begun_at": begun_at, "kept_for": KEPT_FOR})
+    ):
+        return True
     kept = {each.fingerprint: each for each in ranked(problems)[:MOST_PROBLEMS]}
     columns = [*kept.items()]
     rows = await store.run(
@@ -78,7 +90,7 @@ async def publish(
             "since": timestamps([each.since_at for _, each in columns]),
             "facts": texts([json.dumps(each.to_facts()) for _, each in columns]),
             "unread": int2s([int(kind) for kind in unread]),
-            "kept_for": _KEPT_FOR,
+            "kept_for": KEPT_FOR,
         },
     )
     return bool(rows)

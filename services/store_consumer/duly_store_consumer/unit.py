@@ -48,6 +48,8 @@ from duly_store_consumer.timeout_loop import TimeoutLoop
 from duly_store_consumer.turn_loop import TurnLoop
 
 _TABLE_LOCKED_PAUSE = timedelta(seconds=30)
+_AT_LEAST = timedelta(seconds=1)
+"""A round that pauses for less has more to do."""
 _RETENTION_RESTS = timedelta(seconds=30)
 """A round of the retention that found less to remove than it may remove pauses at least so long."""
 
@@ -217,18 +219,19 @@ def _keep_up(
         if done.pause < _RETENTION_RESTS or done.removed or done.dropped or done.added:
             return done.pause
         # a partition must be there before its time
-        return min(pace.rest(done.pause, times=10), max(done.pause, settings.partition_span))
+        return min(pace.rest(done.pause, times=20), max(done.pause, settings.partition_span))
 
     group.create_task(repeat("retention", retain, stop, asyncio.Event()))
     blobs = open_blobs(attachments)
     if blobs is not None:
         group.create_task(sweep_attachments(store, blobs, attachments, stop))
-    for name, loop in (
-        ("output sweep", OutputSweep(store)),
-        ("event address sweep", AddressSweep(store)),
-        ("watch sweep", WatchSweep(store, settings.watch_retention)),
+    watches = WatchSweep(store, settings.watch_retention)
+    for name, run_once in (
+        ("output sweep", OutputSweep(store).run_once),
+        ("event address sweep", AddressSweep(store).run_once),
+        ("watch sweep", _seldom(watches.run_once, pace, times=10)),
     ):
-        group.create_task(repeat(name, loop.run_once, stop, asyncio.Event()))
+        group.create_task(repeat(name, run_once, stop, asyncio.Event()))
 
 
 def _watch(
@@ -258,11 +261,14 @@ def _watch(
         group.create_task(repeat(name, run_once, stop, asyncio.Event()))
 
 
-def _seldom(run_once: Callable[[], Awaitable[timedelta]], pace: Pace) -> Callable[[], Awaitable[timedelta]]:
-    """Return rounds that come less often while the store is quiet: what they show changes with what runs."""
+def _seldom(
+    run_once: Callable[[], Awaitable[timedelta]], pace: Pace, *, times: float = 1
+) -> Callable[[], Awaitable[timedelta]]:
+    """Return rounds that come less often while the store is quiet: what they show, or remove, changes with what runs."""
 
     async def run() -> timedelta:
-        return pace.rest(await run_once())
+        pause = await run_once()
+        return pause if pause < _AT_LEAST else pace.rest(pause, times=times)
 
     return run
 

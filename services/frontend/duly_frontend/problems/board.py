@@ -5,6 +5,7 @@ import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from duly_core.config.live_sections import LiveSloSettings
@@ -30,6 +31,7 @@ from duly_core.problems.kinds import Kind
 from duly_core.problems.problem import FoundProblem
 from duly_core.problems.queues import LateQueues, held_by_gates, read_late
 from duly_core.problems.resources import resources_full
+from duly_core.problems.signs import ALL, read_signs
 from duly_core.process.clock import seconds_since_boot
 from duly_core.process.identity import host_name
 from duly_core.process.pace import USUAL, Pace
@@ -52,6 +54,8 @@ class Found(NamedTuple):
     """In no order."""
     unread: set[Kind]
     """Kinds that could not be read, or not completely."""
+    has_others: bool = True
+    """Whether there may be problems of earlier rounds that are open, or to be forgotten."""
 
 
 class ProblemBoard:
@@ -127,7 +131,9 @@ class ProblemBoard:
         self._begun_at = begun_at
         found = await self.find()
         self._is_clear = not found.problems and not found.unread
-        await store_problems.publish(self._store, begun_at, found.problems, found.unread)
+        await store_problems.publish(
+            self._store, begun_at, found.problems, found.unread, has_others=found.has_others
+        )
 
     async def _show(self) -> None:
         """Set the gauges: each Frontend shows what was found, so that it does not matter which of them is asked."""
@@ -157,13 +163,21 @@ class ProblemBoard:
                 events.board_unread(kinds, error)
                 return otherwise
 
+        async def tried_if(
+            may_be: bool,  # noqa: FBT001 (a sign of what is looked for)
+            find: Callable[[], Awaitable[list[FoundProblem]]],
+            kind: Kind,
+        ) -> list[FoundProblem]:
+            return await tried(find(), [], kind) if may_be else []
+
+        signs = await tried(read_signs(store), ALL)
         late = await tried(read_late(store), LateQueues({}), *_OF_LATE_QUEUES)
         held = held_by_gates(late, self._gate_set) if late.since else {}
         counts = {name: late.lambdas(queues) for name, queues in held.items()}
         held_back = {queue for queues in held.values() for queue in queues}
         problems = [
             *await tried(paused(store, self._gates, counts), [], Kind.PAUSED),
-            *await tried(breakers_open(store, counts), [], Kind.BREAKER_OPEN),
+            *await tried_if(signs.breakers, partial(breakers_open, store, counts), Kind.BREAKER_OPEN),
         ]
         if len(held_back) < len(late.since):
             problems += await tried(find_late(store, late, held_back, now), [], *_OF_LATE_QUEUES)
@@ -171,22 +185,26 @@ class ProblemBoard:
         seen = services(store, now, self._expected, self._started_at or now)
         away, skewed = await tried(seen, ([], []), Kind.SERVICE_AWAY, Kind.CLOCKS_APART)
         explained = {host.host_id for each in problems if each.kind is Kind.NO_HOST for host in each.hosts}
-        astray = hosts_astray(store, now, skewed, explained)
+        astray = hosts_astray(store, now, skewed, explained, has_hosts=signs.hosts)
         problems += [
             *away,
             *await tried(astray, [], Kind.SILENT_HOSTS, Kind.CLOCKS_APART),
             *await tried(self._find_budgets(now), [], Kind.BUDGET_BURNS),
-            *await tried(resources_full(store, now), [], Kind.RESOURCE_FULL),
-            *await tried(self._dead_letters.find(store, now), [], Kind.DEAD_LETTERS),
-            *await tried(sessions_blocked(store), [], Kind.SESSIONS_BLOCKED),
-            *await tried(pools_failing(store), [], Kind.POOL_DRIVER_FAILS),
-            *await tried(tokens_expiring(store, now), [], Kind.TOKEN_EXPIRES),
-            *await tried(store_notifications.failing(store), [], Kind.NOTIFICATIONS_FAIL),
+            *await tried_if(signs.parked, partial(resources_full, store, now), Kind.RESOURCE_FULL),
+            *await tried_if(
+                signs.dead_letters, partial(self._dead_letters.find, store, now), Kind.DEAD_LETTERS
+            ),
+            *await tried_if(signs.blocked_sessions, partial(sessions_blocked, store), Kind.SESSIONS_BLOCKED),
+            *await tried_if(signs.failing_pools, partial(pools_failing, store), Kind.POOL_DRIVER_FAILS),
+            *await tried_if(signs.expiring_tokens, partial(tokens_expiring, store, now), Kind.TOKEN_EXPIRES),
+            *await tried_if(
+                signs.failing_targets, partial(store_notifications.failing, store), Kind.NOTIFICATIONS_FAIL
+            ),
             *certificate_expiring(self._cert_file, AS_FRONTEND, now),
             *store_slow(self._answered_in, now),
             *self._others(now),
         ]
-        return Found(problems, unread)
+        return Found(problems, unread, signs.problems)
 
     async def _find_budgets(self, now: datetime) -> Sequence[FoundProblem]:
         began = self._seconds()
