@@ -1,5 +1,7 @@
 """What a page answers when it cannot be made."""
 
+import re
+
 import grpc
 
 from duly_core.errors import DulyError
@@ -19,6 +21,7 @@ class SignInNeededError(DulyError):
 
 _STATUSES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
     grpc.StatusCode.PERMISSION_DENIED: 403,
     grpc.StatusCode.NOT_FOUND: 404,
     grpc.StatusCode.RESOURCE_EXHAUSTED: 503,
@@ -28,13 +31,19 @@ _STATUSES = {
 }
 
 
+_OF_A_CELL = re.compile(r"cell [^:]+: ")
+"""A Frontend that serves others says so of a cell that is away (CellUnavailableError)."""
+
+
 def of_call(error: grpc.aio.AioRpcError) -> DulyError:
     """Return what a failed call of the Frontend means for a page."""
     code = error.code()
     if code is grpc.StatusCode.UNAUTHENTICATED:
         return SignInNeededError("the token is not valid")
     said = error.details() or code.name
-    if code is grpc.StatusCode.UNAVAILABLE:
+    if code is grpc.StatusCode.UNAVAILABLE and _OF_A_CELL.match(said):
+        said = f"Not shown: {said}."
+    elif code is grpc.StatusCode.UNAVAILABLE:
         said = "The Frontend cannot be reached, or has no connection to Postgres."
     elif code is grpc.StatusCode.UNIMPLEMENTED:
         said = "The Frontend is of an older release, which does not know this."

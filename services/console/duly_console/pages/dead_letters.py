@@ -2,7 +2,7 @@
 
 import asyncio
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -23,7 +23,7 @@ _MOST_A_REQUEST = 20
 """Calls of 1,000 tasks each: a page asks whether to go on with what is left."""
 _SPENT = 0.5
 """No call begins when this part of the page's time is over: a page that took too long could not say what was done."""
-_FILTERS = ("lambda", "collection", "failure", "ended_from", "ended_before", "where")
+_FILTERS = ("lambda", "collection", "failure", "ended_from", "ended_before", "cell", "where")
 _PLACE = ("as_of", "offset", "after")
 """Where a redrive goes on, as the answer before had it."""
 _FIELDS = (*_FILTERS, "cause", "rate", *_PLACE)
@@ -43,6 +43,7 @@ async def show_list(page: Page) -> Response:
         "wanted": said,
         "by": by,
         "is_filtered": any(said.values()),
+        "narrows": _narrows(said),
         "can_redrive": page.viewer.may("REDRIVE", lambda_name)
         if lambda_name
         else page.viewer.may_somewhere("REDRIVE"),
@@ -59,8 +60,15 @@ async def show_list(page: Page) -> Response:
             shown["first"] = query("/dead-letters", **here)
         if answer.next_page_token:
             shown["next"] = query("/dead-letters", **here, page=answer.next_page_token)
-        return page.render("dead_letters.html", tasks=answer.tasks, groups=[], left_out=False, **shown)
-    tasks, left_out = await _newest(page, wanted)
+        return page.render(
+            "dead_letters.html",
+            tasks=answer.tasks,
+            groups=[],
+            left_out=False,
+            cells=answer.cell_names,
+            **shown,
+        )
+    tasks, left_out, cells = await _newest(page, wanted)
     groups = grouped(tasks)
     if cause:
         shown["group"] = next((each for each in groups if each.cause.fingerprint == cause), None)
@@ -69,7 +77,14 @@ async def show_list(page: Page) -> Response:
         # an open page follows a redrive: it shows that the last letter is gone
         shown["is_cause_gone"] = shown["group"] is None
         tasks = shown["group"].tasks[:PAGE_SIZE] if shown["group"] else []
-    return page.render("dead_letters.html", tasks=tasks, groups=groups, left_out=left_out, **shown)
+    return page.render(
+        "dead_letters.html", tasks=tasks, groups=groups, left_out=left_out, cells=cells, **shown
+    )
+
+
+def _narrows(said: Mapping[str, str]) -> str:
+    """Return which filter there is that a redrive of many does not know; empty: none."""
+    return "attributes" if said.get("where") else "cell" if said.get("cell") else ""
 
 
 async def _read(page: Page, request: frontend_pb2.ListTasksRequest) -> frontend_pb2.ListTasksResponse:
@@ -78,8 +93,8 @@ async def _read(page: Page, request: frontend_pb2.ListTasksRequest) -> frontend_
     return await page.call(page.stubs.frontend.ListTasks, request)
 
 
-async def _newest(page: Page, wanted: Wanted) -> tuple[list[task_pb2.Task], bool]:
-    """Return the newest dead letters that match, and whether there are more."""
+async def _newest(page: Page, wanted: Wanted) -> tuple[list[task_pb2.Task], bool, Sequence[str]]:
+    """Return the newest dead letters that match, whether there are more, and the names of all cells."""
     found: list[task_pb2.Task] = []
     request = wanted.request("")
     request.page_size = _GROUPED_A_CALL
@@ -90,7 +105,7 @@ async def _newest(page: Page, wanted: Wanted) -> tuple[list[task_pb2.Task], bool
         request.page_token = answer.next_page_token
         is_enough = len(found) >= _MOST_GROUPED or asyncio.get_running_loop().time() > until
         if not request.page_token or is_enough:
-            return found, bool(request.page_token)
+            return found, bool(request.page_token), answer.cell_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,10 +227,10 @@ async def _said(page: Page, request: frontend_pb2.RedriveTasksRequest, number: s
 
 def _request(page: Page) -> frontend_pb2.RedriveTasksRequest:
     form = page.form
-    if form.get("where"):
+    if narrows := _narrows(form):
         raise PageError(
             400,
-            "A redrive of many takes no attributes: it would redrive tasks with others, too. Nothing was redriven. "
+            f"A redrive of many takes no {narrows}: it would redrive tasks with others, too. Nothing was redriven. "
             "List the dead letters by task, and redrive them one by one.",
         )
     request = frontend_pb2.RedriveTasksRequest(

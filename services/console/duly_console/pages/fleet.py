@@ -22,20 +22,24 @@ _SERVED_SHOWN = 20
 
 async def show_hosts(page: Page) -> Response:
     """List hosts, and the processes of services to those who may see them."""
-    lambda_name, with_stopped = page.asked("lambda"), bool(page.asked("stopped"))
+    lambda_name, with_stopped, cell = page.asked("lambda"), bool(page.asked("stopped")), page.asked("cell")
     states = [fleet_pb2.HOST_STATE_ALIVE, fleet_pb2.HOST_STATE_DRAINING, fleet_pb2.HOST_STATE_SILENT]
     request = fleet_pb2.ListHostsRequest(
-        states=[] if with_stopped else states, page_size=PAGE_SIZE, page_token=page.asked("page")
+        states=[] if with_stopped else states,
+        cell=cell,
+        page_size=PAGE_SIZE,
+        page_token=page.asked("page"),
     )
     setattr(request, "lambda", lambda_name)
     hosts: fleet_pb2.ListHostsResponse
     services: list[fleet_pb2.ServiceInstance]
     hosts, services = await asyncio.gather(page.call(page.stubs.fleet.ListHosts, request), _services(page))
-    said = {"lambda": lambda_name, "stopped": "1" if with_stopped else ""}
+    said = {"lambda": lambda_name, "stopped": "1" if with_stopped else "", "cell": cell}
     return page.render(
         "hosts.html",
         hosts=hosts.hosts,
         services=services,
+        cells=hosts.cell_names,
         wanted=said,
         is_filtered=any(said.values()),
         first=query("/hosts", **said) if page.asked("page") else "",
@@ -83,15 +87,22 @@ async def show_queues(page: Page) -> Response:
         lambdas=[pattern] if pattern else [],
         priorities=[formatting.number(priority, "priority")] if priority else [],
         order=_ORDERS[order],
+        cell=page.asked("cell"),
         page_size=PAGE_SIZE,
         page_token=page.asked("page"),
     )
     answer: fleet_pb2.ListQueuesResponse = await page.call(page.stubs.fleet.ListQueues, request)
-    said = {"lambda": pattern, "priority": priority, "order": "" if order == "backlog" else order}
+    said = {
+        "lambda": pattern,
+        "priority": priority,
+        "order": "" if order == "backlog" else order,
+        "cell": page.asked("cell"),
+    }
     return page.render(
         "queues.html",
         queues=answer.queues,
         total=answer.total_queues,
+        cells=answer.cell_names,
         wanted=said | {"order": order},
         is_filtered=any(said.values()),
         first=query("/queues", **said) if page.asked("page") else "",

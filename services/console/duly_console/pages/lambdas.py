@@ -34,9 +34,9 @@ _WAITING_READ = 50
 
 async def show_list(page: Page) -> Response:
     """List lambdas by name, each with its backlog."""
-    part = page.asked("name")
+    part, cell = page.asked("name"), page.asked("cell")
     request = registry_pb2.ListLambdasRequest(
-        name_part=part, page_size=PAGE_SIZE, page_token=page.asked("page")
+        name_part=part, cell=cell, page_size=PAGE_SIZE, page_token=page.asked("page")
     )
     answer: registry_pb2.ListLambdasResponse = await page.call(page.stubs.registry.ListLambdas, request)
     backlog = await read_backlog(page, [each.lambda_.name for each in map(_Row, answer.lambdas)])
@@ -44,8 +44,12 @@ async def show_list(page: Page) -> Response:
         "lambdas.html",
         lambdas=[(each, backlog.get(each.lambda_.name)) for each in map(_Row, answer.lambdas)],
         part=part,
-        first=query("/lambdas", name=part) if page.asked("page") else "",
-        next=query("/lambdas", name=part, page=answer.next_page_token) if answer.next_page_token else "",
+        cell=cell,
+        cells=answer.cell_names,
+        first=query("/lambdas", name=part, cell=cell) if page.asked("page") else "",
+        next=query("/lambdas", name=part, cell=cell, page=answer.next_page_token)
+        if answer.next_page_token
+        else "",
     )
 
 

@@ -117,6 +117,7 @@ async def show(page: Page) -> Response:
         activity=activity,
         gates=[each for each in gates.gates if each.name not in with_card],
         cards=cards,
+        cells=page.problems.cells if page.problems else (),
         most_cards=CARDS_SHOWN,
         left_out=page.problems.left_out if page.problems else 0,
         most_gates=_GATES_SHOWN,

@@ -45,6 +45,7 @@ class Wanted:
     ended_from: str = ""
     ended_before: str = ""
     failure: str = ""
+    cell: str = ""
     where: str = ""
     """Attributes: NAME=VALUE, with commas between; a comma in a value stands within quotes, as in JSON."""
 
@@ -65,7 +66,7 @@ class Wanted:
             PageError: a filter is not valid.
         """
         request = frontend_pb2.ListTasksRequest(
-            collection=self.collection, page_size=PAGE_SIZE, page_token=token
+            collection=self.collection, cell=self.cell, page_size=PAGE_SIZE, page_token=token
         )
         setattr(request, "lambda", self.lambda_)
         if self.status == "live":
@@ -152,6 +153,7 @@ async def show_list(page: Page) -> Response:
     return page.render(
         "tasks.html",
         tasks=answer.tasks,
+        cells=answer.cell_names,
         wanted=said,
         is_filtered=any(said.values()),
         first=query("/tasks", **said) if page.asked("page") else "",

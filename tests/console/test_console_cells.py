@@ -1,0 +1,123 @@
+"""Pages of an installation with cells: rows say their cell, lists can be of one, and without cells nothing of it is there."""
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import grpc
+import pytest
+from httpx import Response
+
+import duly
+from duly_core.postgres.pool import Store
+from duly_core.postgres.settings import StoreSettings
+from duly_wire.v1 import registry_pb2, registry_pb2_grpc
+from tests.fixtures.console import Browser, browse
+from tests.fixtures.routed_cells import RoutedCells, serves
+from tests.fixtures.task_states import TaskStates
+
+LISTS = ("/tasks", "/lambdas", "/queues", "/dead-letters?by=task")
+FILTER = '<select id="f-cell" name="cell">'
+
+
+@pytest.fixture
+async def browser_of_cells(
+    channel_of_cells: grpc.aio.Channel, routed_cells: RoutedCells, tmp_path: Path
+) -> AsyncIterator[Browser]:
+    """A browser on an installation of two cells, each with a lambda, a task that waits and a dead letter."""
+    names = {"a": "plain", "b": "b/other"}
+    lambdas = [registry_pb2.Lambda(name=name, owner="us") for name in names.values()]
+    registry = registry_pb2_grpc.RegistryServiceStub(channel_of_cells)
+    await registry.RegisterLambdas(registry_pb2.RegisterLambdasRequest(lambdas=lambdas))
+    for cell, name in names.items():
+        async with Store(StoreSettings(dsn=routed_cells.dsns[cell])) as store:
+            states = TaskStates(store)
+            await states.fail(await states.claimed(lambda_name=name))
+    async with duly.AsyncClient(f"unix:{tmp_path}/frontend") as client:
+        for name in names.values():
+            await client.schedule(name, 1)
+    async with browse(cast("Any", SimpleNamespace(address=f"unix:{tmp_path}/frontend"))) as opened:
+        yield opened
+
+
+def _rows(page: Response) -> Mapping[str, int]:
+    """How many rows a page has of each cell."""
+    return {cell: page.text.count(f'<td data-label="Cell">{cell}</td>') for cell in ("a", "b")}
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_rows_of_lists_say_their_cell_and_a_filter_shows_one(
+    browser_of_cells: Browser, path: str
+) -> None:
+    whole = await browser_of_cells.get(path)
+    of_one = await browser_of_cells.get(f"{path}{'&' if '?' in path else '?'}cell=b")
+
+    shown, shown_of_one = _rows(whole), _rows(of_one)
+    assert shown["a"] >= 1
+    assert shown["b"] >= 1
+    assert shown_of_one == {"a": 0, "b": shown["b"]}
+    assert FILTER in whole.text
+    assert '<option value="b" selected>b</option>' in of_one.text
+
+
+async def test_pages_of_one_thing_say_its_cell_and_the_overview_how_each_stands(
+    browser_of_cells: Browser, routed_cells: RoutedCells, channel_of_cells: grpc.aio.Channel
+) -> None:
+    of_lambda = await browser_of_cells.get("/lambdas/b%2Fother")
+    overview = await browser_of_cells.get("/")
+    assert '<dt>Cell</dt><dd><a href="/lambdas?cell=b">b</a></dd>' in of_lambda.text
+    assert "Cells:" in overview.text
+
+    await routed_cells.lines["b"].cut()
+    await serves(channel_of_cells, "b", expected=False)
+
+    overview = await browser_of_cells.get("/")
+    away = await browser_of_cells.get("/tasks?cell=b")
+    assert (
+        '<a href="/queues?cell=b">b</a> <span class="status s-fatal-failure">does not answer' in overview.text
+    )
+    assert away.status_code == 503
+    assert "Not shown: cell b: " in away.text
+
+
+async def test_a_cell_that_is_not_there_is_refused(browser_of_cells: Browser) -> None:
+    refused = await browser_of_cells.get("/tasks?cell=c")
+
+    assert refused.status_code == 404
+    assert "this installation has a, b" in refused.text
+
+
+async def test_a_redrive_of_many_is_not_offered_for_a_cell_and_refused_if_it_is_sent(
+    browser_of_cells: Browser,
+) -> None:
+    whole = await browser_of_cells.get("/dead-letters")
+    assert "Redrive all" in whole.text
+
+    narrowed = await browser_of_cells.get("/dead-letters?cell=b")
+    sent = await browser_of_cells.post("/dead-letters/redrive", cell="b")
+
+    assert 'action="/dead-letters/redrive"' not in narrowed.text
+    assert "A redrive of many takes no cell." in narrowed.text
+    assert sent.status_code == 400
+    assert "Nothing was redriven" in sent.text
+
+
+@pytest.mark.parametrize("path", ["/", *LISTS, "/hosts"])
+async def test_without_cells_nothing_of_them_is_there(
+    browser: Browser, task_states: TaskStates, path: str
+) -> None:
+    await task_states.register()
+    await task_states.fail(await task_states.claimed())
+    page = await browser.get(path)
+
+    assert page.status_code == 200
+    assert "f-cell" not in page.text
+    assert "Cell" not in page.text
+
+
+async def test_without_cells_a_filter_by_cell_is_refused(browser: Browser) -> None:
+    refused = await browser.get("/tasks?cell=b")
+
+    assert refused.status_code == 400
+    assert "this installation has no cells" in refused.text
