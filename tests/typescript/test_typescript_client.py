@@ -22,8 +22,9 @@ from duly import webhooks
 from duly.transport.channel import check_address
 from duly_local.certificates import make_authority, make_certificate
 from duly_local.ports import free_ports
+from duly_wire import missing_cells
 from duly_wire.peers import Peer, split_peers
-from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc
+from duly_wire.v1 import frontend_pb2, frontend_pb2_grpc, task_pb2
 from tests.fixtures import typescript
 from tests.fixtures.documents import DOCS, blocks
 from tests.fixtures.forked_process import ROOT, clean_environment
@@ -66,10 +67,13 @@ class Scripted(frontend_pb2_grpc.FrontendServiceServicer):
     def __init__(self) -> None:
         self.ids: dict[str, list[str]] = {}
         self.calls: Counter[str] = Counter()
+        self.lists: list[frontend_pb2.ListTasksRequest] = []
 
     async def Schedule(  # noqa: N802 (the wire's name)
         self, request: frontend_pb2.ScheduleRequest, context: grpc.aio.ServicerContext
     ) -> frontend_pb2.ScheduleResponse:
+        if len(request.tasks) > 1 or getattr(request.tasks[0], "lambda").startswith("cell.away"):
+            return self._of_several_cells(request)
         (task,) = request.tasks
         name = getattr(task, "lambda")
         self.calls[name] += 1
@@ -96,6 +100,35 @@ class Scripted(frontend_pb2_grpc.FrontendServiceServicer):
         return frontend_pb2.ScheduleResponse(
             results=[frontend_pb2.ScheduleResult(task_id=task.task_id, created=True)]
         )
+
+    def _of_several_cells(self, request: frontend_pb2.ScheduleRequest) -> frontend_pb2.ScheduleResponse:
+        """Write each task, but those of a cell that is away: for one call, or for ever."""
+        answer = frontend_pb2.ScheduleResponse()
+        for task in request.tasks:
+            name = getattr(task, "lambda")
+            self.calls[name] += 1
+            self.ids.setdefault(name, []).append(task.task_id)
+            if name == "cell.away.always" or (name == "cell.away.once" and self.calls[name] < 2):
+                code = task_pb2.ERROR_CODE_CELL_UNAVAILABLE
+                answer.results.add().error.CopyFrom(
+                    task_pb2.ItemError(code=code, message="cell b: it is away")
+                )
+            else:
+                answer.results.add(task_id=task.task_id, created=True)
+        return answer
+
+    async def ListTasks(  # noqa: N802 (the wire's name)
+        self, request: frontend_pb2.ListTasksRequest, context: grpc.aio.ServicerContext
+    ) -> frontend_pb2.ListTasksResponse:
+        self.lists.append(request)
+        if request.cell == "c":
+            missing = error_details_pb2.ResourceInfo(resource_type="cell")
+            await refuse(context, code_pb2.NOT_FOUND, "there is no cell 'c'", missing)
+        if not request.cell:
+            context.set_trailing_metadata(((missing_cells.METADATA, "b,c"),))
+        page = frontend_pb2.ListTasksResponse(next_page_token="" if request.page_token else "next")
+        page.tasks.add(task_id=request.page_token or "first", cell="a", status=task_pb2.TASK_STATUS_SUCCESS)
+        return page
 
 
 async def refuse(context: grpc.aio.ServicerContext, code: int, message: str, *details: object) -> NoReturn:
@@ -142,6 +175,10 @@ async def test_calls_are_repeated_refused_shown_and_aborted_as_they_should(tmp_p
         assert len(set(scripted.ids[name])) == 1  # a repeat makes no second task
     assert len(set(scripted.ids["unavailable.always"])) == 1
     assert scripted.calls["invalid"] == 1
+    assert (scripted.calls["cell.serves"], scripted.calls["cell.away.once"]) == (1, 2)
+    assert len(set(scripted.ids["cell.away.once"])) == 1
+    assert [each.page_token for each in scripted.lists[:2]] == ["", "next"]
+    assert list(scripted.lists[0].statuses) == [task_pb2.TASK_STATUS_SUCCESS]
     assert scripted.calls["echo"] == scripted.calls["aborted"] == 0
 
 

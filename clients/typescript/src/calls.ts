@@ -12,7 +12,9 @@ import {
   TaskNotFoundError,
   UnauthenticatedError,
   UnavailableError,
+  UnknownCellError,
 } from "./errors.js";
+import { warnOf } from "./partial_answers.js";
 import { Places, checkZone, splitPeers, type Place } from "./peers.js";
 import { readDetails, type StatusDetails } from "./status_details.js";
 
@@ -160,6 +162,7 @@ export class Caller {
           else resolve(answer!);
         },
       );
+      call.on("status", ({ metadata: trailing }) => warnOf(trailing));
       const abort = () => call.cancel();
       signal?.addEventListener("abort", abort, { once: true });
     });
@@ -190,7 +193,7 @@ class Refusal {
 
   toError(address: string): DulyError {
     const { code, details } = this.error;
-    const { field, isAnswer, retryDelayMs } = this.#details;
+    const { field, isAnswer, resourceType, retryDelayMs } = this.#details;
     switch (code) {
       case status.INVALID_ARGUMENT:
         return new InvalidTaskError(!field || details.startsWith(`${field}: `) ? details : `${field}: ${details}`, field);
@@ -199,7 +202,7 @@ class Refusal {
       case status.PERMISSION_DENIED:
         return new PermissionDeniedError(details);
       case status.NOT_FOUND:
-        return new TaskNotFoundError(details);
+        return resourceType === "cell" ? new UnknownCellError(details) : new TaskNotFoundError(details);
       case status.DEADLINE_EXCEEDED:
         return new UnavailableError(`the Duly Frontend at ${address} did not answer in time`);
       case status.UNAVAILABLE:

@@ -3,9 +3,11 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 
+import type { AttributeValue } from "./attributes.js";
 import { Caller, sleep, type CallOptions, type Connecting } from "./calls.js";
 import {
   DulyError,
+  InvalidTaskError,
   RequestError,
   ScheduleManyError,
   TaskFailedError,
@@ -21,10 +23,10 @@ import {
   type NewTask as Sent,
   type ScheduleResult,
 } from "./gen/duly/v1/frontend_pb.js";
-import { OnConflict } from "./gen/duly/v1/task_pb.js";
+import { ErrorCode, OnConflict, Priority, TaskStatus as Status } from "./gen/duly/v1/task_pb.js";
 import { newTask, queueName, type TaskOptions } from "./new_task.js";
 import { encode, type Payload } from "./payload.js";
-import { Task, statusName, type Scheduled, type TaskStatus } from "./task.js";
+import { Task, statusName, type PriorityName, type Scheduled, type TaskStatus } from "./task.js";
 
 /** What names a task: its id, the answer of `schedule`, a Task, or its lambda and idempotency key. */
 export type TaskRef = string | { readonly taskId: string } | TaskKey;
@@ -44,12 +46,27 @@ export interface NewTask extends TaskOptions {
   payload?: Payload;
 }
 
+/** Which tasks a list has; what is left out is not filtered by. */
+export interface TaskFilter {
+  lambda?: string;
+  collection?: string;
+  statuses?: Iterable<TaskStatus>;
+  priorities?: Iterable<PriorityName>;
+  /** Of all of these; 17 and "17" are found alike. */
+  attributes?: Readonly<Record<string, AttributeValue>>;
+  /** Of this cell. An installation without cells refuses it. */
+  cell?: string;
+}
+
 const LONGEST_POLL_MS = 20_000;
 const SHORTEST_POLL_MS = 100;
 /** How much longer than the caller waits an answer may take. */
 const POLL_GRACE_MS = 5_000;
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 1_000;
+/** Before items of a cell that was away are sent again. */
+const FIRST_AWAY_PAUSE_MS = 100;
+const LONGEST_AWAY_PAUSE_MS = 2_000;
 const TASKS_PER_CALL = 10_000;
 const BYTES_PER_CALL = 6 * 1024 * 1024;
 
@@ -117,6 +134,31 @@ export class Client {
     const taskIds = [await this.#idOf(task, options)];
     const { results } = await this.#caller.call(FrontendService.method.getTask, { taskIds }, options);
     return read(results);
+  }
+
+  /**
+   * List tasks, the newest first, without payload and result.
+   *
+   *     for await (const task of client.list({ lambda: "mail.send", statuses: ["FATAL_FAILURE"] })) console.log(task.failure);
+   *
+   * If a cell does not answer, its tasks are missing: see PartialAnswerWarning. Rejects with UnknownCellError, InvalidTaskError.
+   */
+  async *list(which: TaskFilter = {}, options: CallOptions & { pageSize?: number } = {}): AsyncGenerator<Task, void, undefined> {
+    const request = {
+      lambda: which.lambda ?? "",
+      collection: which.collection ?? "",
+      cell: which.cell ?? "",
+      statuses: [...(which.statuses ?? [])].map((name) => number(Status, name, "statuses")),
+      priorities: [...(which.priorities ?? [])].map((name) => number(Priority, name, "priorities")),
+      attributes: Object.entries(which.attributes ?? {}).map(([name, value]) => ({ name, value: String(value) })),
+      pageSize: options.pageSize ?? 100,
+    };
+    let pageToken = "";
+    do {
+      const page = await this.#caller.call(FrontendService.method.listTasks, { ...request, pageToken }, options);
+      for (const task of page.tasks) yield new Task(task);
+      pageToken = page.nextPageToken;
+    } while (pageToken);
   }
 
   /**
@@ -213,9 +255,32 @@ export class Client {
   }
 
   async #write(tasks: Sent[], options: CallOptions): Promise<(Scheduled | DulyError)[]> {
+    const until = Date.now() + (options.timeoutMs ?? this.#caller.timeoutMs);
+    const results = await this.#send(tasks, options);
+    for (let pauseMs = FIRST_AWAY_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, LONGEST_AWAY_PAUSE_MS)) {
+      // the tasks of cells that answer are written: the others are sent again by themselves, with their ids
+      const away = [...results.keys()].filter((place) => results[place]!.error?.code === ErrorCode.CELL_UNAVAILABLE);
+      const waitMs = pauseMs * (0.5 + Math.random() / 2);
+      if (!away.length || Date.now() + waitMs >= until) break;
+      await sleep(waitMs, options.signal);
+      try {
+        const again = await this.#send(away.map((place) => tasks[place]!), { ...options, timeoutMs: Math.max(1, until - Date.now()) });
+        away.forEach((place, position) => (results[place] = again[position]!));
+      } catch (error) {
+        if (error instanceof UnavailableError) break; // none of their cells answers; the other answers are good
+        throw error;
+      }
+    }
+    return results.map((result, place) => {
+      const found = scheduled(result);
+      return found instanceof DulyError ? ofOne(tasks[place]!, found) : found;
+    });
+  }
+
+  async #send(tasks: Sent[], options: CallOptions): Promise<ScheduleResult[]> {
     const { results } = await this.#caller.call(FrontendService.method.schedule, { tasks }, options);
     if (results.length !== tasks.length) throw new RequestError("the Frontend answered another number of tasks");
-    return results.map(scheduled);
+    return results;
   }
 
   /** Undefined: no Frontend answered, and there is time left. */
@@ -282,6 +347,13 @@ function read(results: GetTaskResult[]): Task {
   if (error) throw fromItem(error);
   if (!task) throw new RequestError("the Frontend answered neither a task nor an error");
   return new Task(task);
+}
+
+/** The number of a member of an enum. */
+function number(members: Readonly<Record<string, string | number>>, name: string, field: string): number {
+  const found = members[name];
+  if (typeof found !== "number" || found === 0) throw new InvalidTaskError(`${field}: there is no ${JSON.stringify(name)}`, field);
+  return found;
 }
 
 function only<T>(results: T[]): T {

@@ -45,6 +45,9 @@ export class UniqueKeyTakenError extends DulyError {
 /** No task has this id or key: it was never scheduled, or was removed after its retention. */
 export class TaskNotFoundError extends DulyError {}
 
+/** No cell has this name; the message has the names of all. */
+export class UnknownCellError extends DulyError {}
+
 /** The task had already ended, so it cannot be cancelled, or completed. An earlier try of your own cancel may have ended it. */
 export class TaskFinalError extends DulyError {}
 
@@ -116,6 +119,7 @@ const BY_CODE = new Map<ErrorCode, new (message: string) => DulyError>([
   [ErrorCode.TOKEN_NOT_CURRENT, TokenNotCurrentError],
   [ErrorCode.TOKEN_TOO_EARLY, TokenTooEarlyError],
   [ErrorCode.UNIQUE_KEY_TAKEN, UniqueKeyTakenError],
+  [ErrorCode.CELL_UNAVAILABLE, UnavailableError],
 ]);
 
 /** The error of one item of a request, which is about a task. */

@@ -1,7 +1,8 @@
 export type { AttributeValue } from "./attributes.js";
 export type { CallOptions, Connecting } from "./calls.js";
-export { Client, type NewTask, type TaskKey, type TaskRef } from "./client.js";
+export { Client, type NewTask, type TaskFilter, type TaskKey, type TaskRef } from "./client.js";
 export * from "./errors.js";
+export { PartialAnswerWarning } from "./partial_answers.js";
 export { newTaskId } from "./ids.js";
 export type { Debounce, TaskOptions, Unique } from "./new_task.js";
 export type { Json, Payload } from "./payload.js";

@@ -11,19 +11,22 @@ export interface StatusDetails {
   isAnswer: boolean;
   /** With INVALID_ARGUMENT. */
   field: string;
+  /** With NOT_FOUND: what there is not, such as `cell`. Empty: the message alone says it. */
+  resourceType: string;
   /** The server is overloaded: send the request again after so many milliseconds. */
   retryDelayMs: number | undefined;
 }
 
 export function readDetails(metadata: Metadata): StatusDetails {
   const [value] = metadata.get(HEADER);
-  const details: StatusDetails = { isAnswer: value !== undefined, field: "", retryDelayMs: undefined };
+  const details: StatusDetails = { isAnswer: value !== undefined, field: "", resourceType: "", retryDelayMs: undefined };
   if (!(value instanceof Uint8Array)) return details;
   try {
     for (const any of fields(value, 3)) {
       const type = text(fields(any, 1)[0]);
       const message = fields(any, 2)[0] ?? new Uint8Array();
       if (type.endsWith("/google.rpc.RetryInfo")) details.retryDelayMs = milliseconds(fields(message, 1)[0]);
+      if (type.endsWith("/google.rpc.ResourceInfo")) details.resourceType = text(fields(message, 1)[0]);
       if (type.endsWith("/google.rpc.BadRequest")) details.field = text(fields(fields(message, 1)[0], 1)[0]);
     }
   } catch {

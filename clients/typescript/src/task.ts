@@ -53,6 +53,8 @@ export class Task {
   readonly failure: Failure | undefined;
   /** What it is found by. An integer that a number cannot hold is a bigint. */
   readonly attributes: Readonly<Record<string, AttributeValue>>;
+  /** The cell that it lives in. Empty: the installation has no cells. */
+  readonly cell: string;
   /** The caller may not see payload, result and failure message. */
   readonly payloadWithheld: boolean;
   readonly #sent: Sent;
@@ -80,6 +82,7 @@ export class Task {
       failedAt: date(sent.lastFailure.failedAt),
     };
     this.attributes = attributesOf(sent.attributes);
+    this.cell = sent.cell;
     this.payloadWithheld = sent.payloadWithheld;
     this.#sent = sent;
   }

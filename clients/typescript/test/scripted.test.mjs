@@ -49,6 +49,61 @@ test("of many tasks each is told what became of it, though a call failed", () =>
     });
   }));
 
+test("tasks of a cell that is away are sent again, and the others are not", () =>
+  using({ timeoutMs: 10_000 }, async (client) => {
+    const tasks = ["cell.serves", "cell.away.once"].map((lambda) => ({ lambda, payload: 1 }));
+
+    const written = await client.scheduleMany(tasks);
+
+    assert.deepEqual(written.map((each) => each.created), [true, true]);
+  }));
+
+test("a task of a cell that stays away is told with the id that it may have", () =>
+  using({ timeoutMs: 600 }, (client) =>
+    assert.rejects(client.schedule("cell.away.always", 1), (error) => {
+      assert.ok(error instanceof duly.UnavailableError);
+      assert.match(error.message, /cell b/);
+      assert.equal(error.taskId.length, 36);
+      return true;
+    })));
+
+test("a list that lacks cells is complete otherwise, and the program is warned", async () => {
+  const warnings = [];
+  const keep = (warning) => warnings.push(warning);
+  process.on("warning", keep);
+  try {
+    await using({}, async (client) => {
+      const listed = [];
+      for await (const task of client.list({ statuses: ["SUCCESS"] })) listed.push([task.taskId, task.cell]);
+      assert.deepEqual(listed, [["first", "a"], ["next", "a"]]);
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+  } finally {
+    process.off("warning", keep);
+  }
+  assert.equal(warnings.length, 2); // one for each page
+  assert.ok(warnings.every((each) => each instanceof duly.PartialAnswerWarning));
+  assert.deepEqual(warnings[0].cells, ["b", "c"]);
+  assert.equal(warnings[0].message, "not shown: cells b and c, which do not answer");
+});
+
+test("a list of one cell warns of nothing, and one of no cell is refused", async () => {
+  const warnings = [];
+  const keep = (warning) => warnings.push(warning);
+  process.on("warning", keep);
+  try {
+    await using({}, async (client) => {
+      for await (const task of client.list({ cell: "a" })) assert.equal(task.cell, "a");
+      await assert.rejects(client.list({ cell: "c" }).next(), duly.UnknownCellError);
+      await assert.rejects(client.list({ statuses: ["DONE"] }).next(), duly.InvalidTaskError);
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+  } finally {
+    process.off("warning", keep);
+  }
+  assert.deepEqual(warnings, []);
+});
+
 test("a refusal names its field, and is not repeated", () =>
   using({}, (client) =>
     assert.rejects(client.schedule("invalid", 1), (error) => {
